@@ -1,0 +1,92 @@
+"""Durations as operators write them: `15s`, `1h30m`, `300ms`, `0s`."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import total_ordering
+from typing import Final
+
+_UNITS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_WHOLE: Final = re.compile(rf"([-+]?)((?:{_PART.pattern})+)")
+_LARGEST: Final = 2**63
+
+
+@total_ordering
+class Duration:
+    """A length of time, to the nanosecond.
+
+    Not a dataclass, which a schema would take for an object with a field of that name.
+    """
+
+    __slots__ = ("nanoseconds",)
+
+    def __init__(self, nanoseconds: int = 0) -> None:
+        self.nanoseconds = nanoseconds
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Duration) and self.nanoseconds == other.nanoseconds
+
+    def __lt__(self, other: Duration) -> bool:
+        return self.nanoseconds < other.nanoseconds
+
+    def __hash__(self) -> int:
+        return hash(self.nanoseconds)
+
+    def __repr__(self) -> str:
+        return f"Duration({str(self)!r})"
+
+    @classmethod
+    def parse(cls, text: str) -> Duration:
+        """Read what an operator wrote. Raises `ValueError` with a message for the operator."""
+        if text in {"0", "+0", "-0"}:
+            return cls(0)
+        found = _WHOLE.fullmatch(text)
+        if found is None:
+            unit = "s" if re.fullmatch(r"[-+]?\d+(\.\d+)?", text) else ""
+            hint = f"write `{text}{unit}`" if unit else "write for example `15s`, `1h30m` or `300ms`"
+            raise ValueError(f"`{text}` is not a duration: {hint}")
+        total = sum((Fraction(number) * _UNITS[unit] for number, unit in _PART.findall(found[2])), Fraction(0))
+        nanoseconds = int(total) * (-1 if found[1] == "-" else 1)
+        if abs(nanoseconds) >= _LARGEST:
+            raise ValueError(f"`{text}` is longer than 292 years")
+        return cls(nanoseconds)
+
+    @property
+    def seconds(self) -> float:
+        return self.nanoseconds / 1_000_000_000
+
+    def __str__(self) -> str:
+        """The shortest form that is read back as the same duration, as Go prints it: `1m40s`, `1.5s`, `0s`."""
+        rest = abs(self.nanoseconds)
+        sign = "-" if self.nanoseconds < 0 else ""
+        if rest < _UNITS["s"]:
+            return sign + _small(rest)
+        hours, rest = divmod(rest, _UNITS["h"])
+        minutes, rest = divmod(rest, _UNITS["m"])
+        text = f"{hours}h" if hours else ""
+        text += f"{minutes}m" if hours or minutes else ""
+        return sign + text + _decimal(rest, "s")
+
+
+def _small(nanoseconds: int) -> str:
+    for unit in ("ms", "µs"):
+        if nanoseconds >= _UNITS[unit]:
+            return _decimal(nanoseconds, unit)
+    return f"{nanoseconds}ns" if nanoseconds else "0s"
+
+
+def _decimal(nanoseconds: int, unit: str) -> str:
+    whole, rest = divmod(nanoseconds, _UNITS[unit])
+    digits = len(str(_UNITS[unit])) - 1
+    fraction = f"{rest:0{digits}d}".rstrip("0")
+    return f"{whole}.{fraction}{unit}" if fraction else f"{whole}{unit}"

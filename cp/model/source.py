@@ -1,0 +1,129 @@
+"""Files to `Document`s: many to a file, in Universal or in Kubernetes form.
+
+Both forms say the same; only the metadata differs. What is kept is the Universal form.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cp.model.document import Document, Source
+from cp.model.names import Key
+from cp.model.violation import Finding, Severity
+from cp.model.yaml import NotYaml, Parsed, parse_all
+
+GLOBAL: Final = frozenset({"Mesh", "HostnameGenerator", "Zone", "GlobalSecret"})
+"""Types that belong to no mesh."""
+
+INLINED: Final = frozenset({"Mesh", "Dataplane", "ExternalService", "MeshGateway", "Secret", "GlobalSecret", "Zone"})
+"""Types whose fields stand beside `type` and `name`; all others have them under `spec`."""
+
+DEFAULT_MESH: Final = "default"
+
+MESH_LABEL: Final = "kuma.io/mesh"
+NAME_LABEL: Final = "kuma.io/display-name"
+NAMESPACE_LABEL: Final = "k8s.kuma.io/namespace"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read from a file: its documents, what is wrong with it, and whether it could be read to its end."""
+
+    documents: tuple[Document, ...]
+    findings: tuple[Finding, ...] = ()
+    broken: bool = False
+
+
+def read_documents(text: str, file: str = "", *, first_line: int = 1) -> Reading:
+    """Every document of a file. What cannot be a document is a finding; the others stand."""
+    documents: list[Document] = []
+    findings: list[Finding] = []
+    seen: dict[Key, int] = {}
+    broken = False
+    try:
+        for parsed in parse_all(text):
+            document = _document(parsed, file, first_line - 1)
+            if isinstance(document, Finding):
+                findings.append(document)
+            elif document.key in seen:
+                findings.append(_twice(document, seen[document.key]))
+            else:
+                seen[document.key] = document.source.line("")
+                documents.append(document)
+    except NotYaml as error:
+        broken = True
+        findings.append(_finding("not-yaml", f"not YAML: {error.message}", file, error.line + first_line - 1))
+    return Reading(tuple(documents), tuple(findings), broken)
+
+
+def universal(data: dict[str, Any]) -> dict[str, Any]:
+    """A resource in Universal form, from either form."""
+    if "apiVersion" not in data or "kind" not in data:
+        return data
+    meta = data.get("metadata") if isinstance(data.get("metadata"), dict) else {}
+    assert isinstance(meta, dict)  # noqa: S101  # narrows the type
+    kind, name, namespace = data["kind"], meta.get("name", ""), meta.get("namespace", "")
+    labels = dict(meta.get("labels") or {})
+    mesh = data.get("mesh") or labels.get(MESH_LABEL) or DEFAULT_MESH
+    out: dict[str, Any] = {"type": kind}
+    if kind not in GLOBAL:
+        out["mesh"] = mesh
+    out["name"] = f"{name}.{namespace}" if namespace else name
+    if namespace:
+        labels |= {NAME_LABEL: name, NAMESPACE_LABEL: namespace}
+    if labels:
+        out["labels"] = labels
+    spec = data.get("spec")
+    if kind in INLINED and isinstance(spec, dict):
+        return out | spec
+    return out if spec is None else out | {"spec": spec}
+
+
+def key_of(data: dict[str, Any]) -> Key:
+    """Where a resource in Universal form is stored. A document that names no mesh belongs to the default one."""
+    kind = str(data.get("type", ""))
+    mesh = "" if kind in GLOBAL else str(data.get("mesh") or DEFAULT_MESH)
+    return Key(kind, mesh, str(data.get("name", "")))
+
+
+def _document(parsed: Parsed, file: str, offset: int) -> Document | Finding:
+    data = parsed.data
+    if not isinstance(data, dict):
+        hint = "begin it with `type:`, `mesh:` and `name:`"
+        return _finding("no-document", "not a resource but a bare value", file, parsed.line + offset, hint)
+    kubernetes = "apiVersion" in data
+    said = universal(data)
+    for field, kubernetes_field in (("type", "kind"), ("name", "metadata.name")):
+        if not isinstance(said.get(field), str) or not said[field]:
+            want = kubernetes_field if kubernetes else field
+            line = parsed.lines.get(want, parsed.line) + offset
+            return _finding("no-document", f"a resource without `{want}`", file, line, f"add `{want}: …`")
+    lines = {_universal_path(path, said["type"]): line for path, line in parsed.lines.items()} if kubernetes else parsed.lines
+    if offset:
+        lines = {path: line + offset for path, line in lines.items()}
+    return Document(key_of(said), said, Source(file, lines))
+
+
+def _universal_path(path: str, kind: str) -> str:
+    path = re.sub(r"^metadata\.", "", path)
+    path = "type" if path == "kind" else path
+    return re.sub(r"^spec\.", "", path) if kind in INLINED else path
+
+
+def _twice(document: Document, first: int) -> Finding:
+    line = document.source.line("")
+    return Finding(
+        "duplicate-name",
+        Severity.ERROR,
+        document.key,
+        f"is written a second time, the first time on line {first}; the first counts",
+        hint="give one of them another name, or remove it",
+        file=document.source.file,
+        line=line,
+    )
+
+
+def _finding(code: str, message: str, file: str, line: int, hint: str = "") -> Finding:
+    return Finding(code, Severity.ERROR, None, message, hint=hint, file=file, line=line)

@@ -1,0 +1,80 @@
+"""What is wrong with what somebody wrote: where it stands, why it is wrong and what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cp.model.names import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One fault of one document: a path such as `spec.to[0].default`, what is wrong, and what would be right."""
+
+    path: str
+    message: str
+    hint: str = ""
+
+    def at(self, root: str) -> Violation:
+        """The same fault, seen from a document in which what was checked stands at `root`."""
+        return replace(self, path=join(root, self.path))
+
+    def __str__(self) -> str:
+        text = f"{self.path}: {self.message}" if self.path else self.message
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+def join(root: str, path: str) -> str:
+    """`spec` and `to` make `spec.to`; `to` and `[0]` make `to[0]`."""
+    if not root or not path:
+        return root or path
+    return f"{root}{path}" if path.startswith("[") else f"{root}.{path}"
+
+
+def at(root: str, violations: Iterable[Violation]) -> Iterator[Violation]:
+    """Re-root what a part's validator found, so that each validator knows its own fields alone."""
+    return (violation.at(root) for violation in violations)
+
+
+class Severity(StrEnum):
+    """How bad a finding is: an error takes something away, a warning says that something is not as it seems."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that the operator should know about one stored object, while everything else goes on."""
+
+    code: str
+    severity: Severity
+    resource: Key | None
+    message: str
+    path: str = ""
+    hint: str = ""
+    file: str = ""
+    line: int = 0
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}" if self.file and self.line else self.file
+
+    def __str__(self) -> str:
+        subject = " ".join(part for part in (self.place, str(self.resource or ""), self.path) if part)
+        text = f"{subject}: {self.message}" if subject else self.message
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+class Invalid(Exception):
+    """A document that is refused, with everything that is wrong with it."""
+
+    def __init__(self, subject: str, violations: Iterable[Violation]) -> None:
+        self.subject = subject
+        self.violations = tuple(violations)
+        super().__init__("\n".join([f"{subject} is invalid:", *(f"  {found}" for found in self.violations)]))

@@ -1,0 +1,74 @@
+"""What a policy is, and how policies are found.
+
+A policy is one module of this package with a `POLICY`. It says what may be written (`kind`), in what order it acts
+(`order`), and fills in hooks. The walk over resources is written once, in `cp.fragments`; a hook receives its effective conf,
+decoded, and the draft of one fragment, and writes fields. No hook sees a whole proxy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from cp.resources.kinds import Kind
+    from generators.drafts import ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft
+
+Conf = TypeVar("Conf")
+
+
+class Policy(Generic[Conf]):
+    """One policy. Hooks that it leaves alone do nothing."""
+
+    kind: ClassVar[Kind]
+    order: ClassVar[int]
+    conf: ClassVar[type[Any]]
+    """The schema of a merged conf."""
+
+    default: ClassVar[Any] = None
+    """The conf in force where no policy of this kind says anything; None: the hooks are not called then."""
+
+    route_fields: ClassVar[tuple[str, ...]] = ()
+    """The fields, by their path in the conf, that a route can carry. Others are refused under a route target."""
+
+    def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
+        """Write what concerns one upstream cluster. `draft.is_local` tells a workload's own from a destination's."""
+
+    def endpoints(self, conf: Conf, draft: EndpointsDraft) -> None:
+        """Write what concerns the endpoints of one upstream cluster."""
+
+    def listener(self, conf: Conf, draft: ListenerDraft) -> None:
+        """Write what concerns a listener, its connection manager or TCP proxy. `draft.is_inbound` tells the side."""
+
+    def route(self, conf: Conf, draft: RouteDraft) -> None:
+        """Write what concerns one route. The conf is that of the route, falling back field by field."""
+
+
+Policies = Sequence[Policy[Any]]
+
+
+def discover() -> tuple[Policy[Any], ...]:
+    """Every policy, in the order in which they act. A clash of kinds or orders is an error."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    for module in modules:
+        if not isinstance(getattr(module, "POLICY", None), Policy):
+            raise RuntimeError(f"{module.__name__} has no POLICY")
+    return ordered([module.POLICY for module in modules])
+
+
+def ordered(policies: Sequence[Policy[Any]]) -> tuple[Policy[Any], ...]:
+    """Policies in the order in which they act."""
+    _unique(policies, lambda policy: policy.kind.name, "kind")
+    _unique(policies, lambda policy: policy.order, "order")
+    return tuple(sorted(policies, key=lambda policy: policy.order))
+
+
+def _unique(policies: Sequence[Policy[Any]], key: Callable[[Policy[Any]], object], what: str) -> None:
+    taken: dict[object, str] = {}
+    for policy in policies:
+        if (value := key(policy)) in taken:
+            raise RuntimeError(f"{type(policy).__name__} and {taken[value]} share the {what} {value}")
+        taken[value] = type(policy).__name__

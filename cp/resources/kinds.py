@@ -1,0 +1,121 @@
+"""`Kind`: what is known of a type of resource before any resource of it is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cp.model.source import GLOBAL, INLINED
+from cp.model.violation import Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What a validator may know of a document beside its spec."""
+
+    type: str
+    mesh: str
+    name: str
+    labels: Mapping[str, str]
+
+    @property
+    def role(self) -> str:
+        """Whose policy it is. All that is written on Universal is the system's, unless a label says otherwise."""
+        return self.labels.get("kuma.io/policy-role", "system")
+
+
+def _unchanged(spec: dict[str, Any]) -> dict[str, Any]:
+    return spec
+
+
+def _default_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = item.get("default") or {}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyShape:
+    """How a policy's confs are arranged and how they merge. The merging itself knows no policy by name."""
+
+    to: bool = False
+    from_: bool = False
+    rules: bool = False
+    single: bool = False
+    """One `default` for the whole proxy, in place of lists."""
+
+    from_as_rules: bool = False
+    """`from` items are inbound rules without matches, as far as inbounds are concerned."""
+
+    conf_of: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _default_of
+    """The conf of one item of `to`, `from` or `rules`."""
+
+    finish: Callable[[dict[str, Any]], dict[str, Any]] = _unchanged
+    """What remains to be done to a merged conf."""
+
+    merge_by_key: Mapping[str, str] = field(default_factory=dict)
+    """Fields that are lists of items with a key and a `default`, merged item by item: field to name of the key."""
+
+    group_by: str | None = None
+    """A field that is a list of texts, for each of which confs are merged separately."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One type of resource: its names, its schema, what must hold beyond the schema."""
+
+    name: str
+    short: str
+    plural: str
+    schema: type[Any]
+    validate: Callable[[Any, Meta], Iterator[Violation]]
+    """Every fault of a decoded spec, with paths from the top of the document."""
+
+    deprecations: Callable[[Any, Meta], Iterator[Violation]] = lambda _spec, _meta: iter(())
+    """What still works and should be written otherwise."""
+
+    complete: Callable[[dict[str, Any]], dict[str, Any]] = _unchanged
+    """The spec with the defaults that are part of its schema filled in. Keeps explicit nulls."""
+
+    policy: PolicyShape | None = None
+
+    @property
+    def is_global(self) -> bool:
+        return self.name in GLOBAL
+
+    @property
+    def is_inlined(self) -> bool:
+        """Whether its fields stand beside `type` and `name`, and not under `spec`."""
+        return self.name in INLINED
+
+    @property
+    def root(self) -> str:
+        """The path at which its spec stands in a document."""
+        return "" if self.is_inlined else "spec"
+
+
+class Kinds(Mapping[str, Kind]):
+    """Every known kind by its name."""
+
+    def __init__(self, *kinds: Kind) -> None:
+        self._by_name: Final = {kind.name: kind for kind in kinds}
+        clashes = len(kinds) - len(self._by_name)
+        if clashes:
+            raise ValueError("two kinds share a name")
+
+    def __getitem__(self, name: str) -> Kind:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, text: str) -> Kind | None:
+        """A kind by any of its names, as typed on a command line or in a URL."""
+        wanted = text.lower().replace("-", "")
+        for kind in self._by_name.values():
+            if wanted in {kind.name.lower(), kind.plural, kind.short}:
+                return kind
+        return None

@@ -1,0 +1,83 @@
+"""`Resource`: a document that has been understood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from cp.model.document import Document, Source
+from cp.model.names import Identity, Key
+from cp.model.source import NAME_LABEL, NAMESPACE_LABEL
+from cp.resources.kinds import Kind
+
+ZONE_LABEL = "kuma.io/zone"
+ORIGIN_LABEL = "kuma.io/origin"
+ROLE_LABEL = "kuma.io/policy-role"
+EFFECT_LABEL = "kuma.io/effect"
+
+
+@dataclass(frozen=True, eq=False)
+class Resource:
+    """One valid resource. Equal only to itself: an unchanged one is the same object in the next World."""
+
+    kind: Kind
+    document: Document
+    spec: Any
+    """Decoded by the kind's schema."""
+
+    data: Mapping[str, Any]
+    """The same as plain data, defaults filled in, explicit nulls kept: what confs are merged from."""
+
+    @property
+    def key(self) -> Key:
+        return self.document.key
+
+    @property
+    def type(self) -> str:
+        return self.document.key.type
+
+    @property
+    def mesh(self) -> str:
+        return self.document.key.mesh
+
+    @property
+    def name(self) -> str:
+        return self.document.key.name
+
+    @property
+    def source(self) -> Source:
+        return self.document.source
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        labels: Mapping[str, str] = self.document.data.get("labels") or {}
+        return labels
+
+    @property
+    def display_name(self) -> str:
+        return self.labels.get(NAME_LABEL, self.name)
+
+    @property
+    def namespace(self) -> str:
+        return self.labels.get(NAMESPACE_LABEL, "")
+
+    @property
+    def zone(self) -> str:
+        return self.labels.get(ZONE_LABEL, "")
+
+    @property
+    def origin(self) -> str:
+        return self.labels.get(ORIGIN_LABEL, "")
+
+    @property
+    def role(self) -> str:
+        return self.labels.get(ROLE_LABEL, "system")
+
+    @cached_property
+    def identity(self) -> Identity:
+        return Identity(self.type, self.mesh, self.display_name, self.zone, self.namespace)
+
+    def __repr__(self) -> str:
+        return f"<{self.key}>"

@@ -1,0 +1,214 @@
+"""Plain data against a schema of frozen Structs: every fault at once, each with its path and a hint.
+
+msgspec decodes fast and stops at the first fault. So a document is decoded first, and only one that fails is walked
+here, field by field. What is faulty is taken out, so that the rest can still be decoded and judged.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from cp.model.duration import Duration
+from cp.model.violation import Violation
+from cp.model.yaml import step
+
+T = TypeVar("T")
+_FAULTY: Any = object()
+
+
+class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """The base of every schema: camel case outside, snake case inside, unknown fields refused.
+
+    A field that may be left out is `X | None = None`: `None` is "not given", and an explicit null is the same.
+    """
+
+
+def decode(schema: type[T], data: Any) -> T:
+    """Plain data that is known to be valid, as its schema."""
+    return msgspec.convert(data, schema, dec_hook=_custom)
+
+
+def check(schema: type[T], data: Any, path: str = "") -> tuple[T | None, list[Violation]]:
+    """The decoded data with everything wrong with it. `None` where nothing of it can be decoded."""
+    try:
+        return decode(schema, data), []
+    except msgspec.ValidationError:
+        violations: list[Violation] = []
+        sound = _Walk(violations).value(msgspec.inspect.type_info(schema), data, path)
+    if sound is _FAULTY:
+        return None, violations
+    try:
+        return decode(schema, sound), violations
+    except msgspec.ValidationError as error:
+        return None, violations or [Violation(path, str(error))]
+
+
+def _custom(kind: type[Any], value: Any) -> Any:
+    if kind is Duration:
+        if not isinstance(value, str):
+            raise ValueError("must be a text such as `15s`")
+        return Duration.parse(value)
+    raise NotImplementedError(f"no way to read {kind}")
+
+
+class _Walk:
+    """Walks a schema and the data side by side; answers with the data less its faulty parts."""
+
+    def __init__(self, violations: list[Violation]) -> None:
+        self._violations = violations
+
+    def value(self, kind: msgspec.inspect.Type, data: Any, path: str) -> Any:
+        kind = kind.type if isinstance(kind, msgspec.inspect.Metadata) else kind
+        if isinstance(kind, msgspec.inspect.UnionType):
+            return self._union(kind, data, path)
+        if isinstance(kind, msgspec.inspect.StructType):
+            return self._struct(kind, data, path)
+        if isinstance(kind, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
+            return self._list(kind.item_type, data, path)
+        if isinstance(kind, msgspec.inspect.DictType):
+            return self._dict(kind.value_type, data, path)
+        return self._leaf(kind, data, path)
+
+    def _union(self, kind: msgspec.inspect.UnionType, data: Any, path: str) -> Any:
+        if data is None and kind.includes_none:
+            return None
+        choices = [choice for choice in kind.types if not isinstance(choice, msgspec.inspect.NoneType)]
+        if len(choices) == 1:
+            return self.value(choices[0], data, path)
+        for choice in choices:
+            if not (attempt := _Walk([])).value(choice, data, path) is _FAULTY and not attempt._violations:  # noqa: SLF001
+                return data
+        return self._fault(path, f"must be {' or '.join(map(_wanted, choices))}, not {_given(data)}")
+
+    def _struct(self, kind: msgspec.inspect.StructType, data: Any, path: str) -> Any:
+        if not isinstance(data, Mapping):
+            return self._fault(path, f"must be an object, not {_given(data)}", _fields_hint(kind))
+        fields = {field.encode_name: field for field in kind.fields}
+        sound: dict[str, Any] = {}
+        for name, given in data.items():
+            if name not in fields:
+                self._violations.append(Violation(step(path, str(name)), "unknown field", _near(str(name), fields)))
+                continue
+            found = self.value(fields[name].type, given, step(path, name))
+            if found is not _FAULTY:
+                sound[name] = found
+        missing = [name for name, field in fields.items() if field.required and name not in data]
+        for name in missing:
+            self._violations.append(Violation(step(path, name), "must be set"))
+        lost = [name for name, field in fields.items() if field.required and name not in sound]
+        return _FAULTY if lost else sound
+
+    def _list(self, item: msgspec.inspect.Type, data: Any, path: str) -> Any:
+        if not isinstance(data, list | tuple):
+            return self._fault(path, f"must be a list, not {_given(data)}", "begin each item with `- `")
+        found = [self.value(item, given, step(path, index)) for index, given in enumerate(data)]
+        return [value for value in found if value is not _FAULTY]
+
+    def _dict(self, value: msgspec.inspect.Type, data: Any, path: str) -> Any:
+        if not isinstance(data, Mapping):
+            return self._fault(path, f"must be a mapping of names to values, not {_given(data)}")
+        found = {key: self.value(value, given, f'{path}["{key}"]') for key, given in data.items()}
+        return {key: given for key, given in found.items() if given is not _FAULTY}
+
+    def _leaf(self, kind: msgspec.inspect.Type, data: Any, path: str) -> Any:
+        if isinstance(kind, msgspec.inspect.CustomType):
+            return self._custom_leaf(kind.cls, data, path)
+        if isinstance(kind, msgspec.inspect.LiteralType):
+            if data in kind.values:
+                return data
+            hint = _near(str(data), map(str, kind.values))
+            return self._fault(path, f"`{data}` is not one of {', '.join(map(str, kind.values))}", hint)
+        if _fits(kind, data):
+            return data
+        hint = f'write `"{data}"`' if isinstance(kind, msgspec.inspect.StrType) and _is_scalar(data) else ""
+        return self._fault(path, f"must be {_wanted(kind)}, not {_given(data)}", hint)
+
+    def _custom_leaf(self, kind: type[Any], data: Any, path: str) -> Any:
+        try:
+            _custom(kind, data)
+        except ValueError as error:
+            unit = isinstance(data, int | float) and not isinstance(data, bool)
+            return self._fault(path, str(error), f"write `{data}s`" if unit else "")
+        return data
+
+    def _fault(self, path: str, message: str, hint: str = "") -> Any:
+        self._violations.append(Violation(path, message, hint))
+        return _FAULTY
+
+
+def _fits(kind: msgspec.inspect.Type, data: Any) -> bool:
+    match kind:
+        case msgspec.inspect.BoolType():
+            return isinstance(data, bool)
+        case msgspec.inspect.IntType():
+            return isinstance(data, int) and not isinstance(data, bool)
+        case msgspec.inspect.FloatType():
+            return isinstance(data, int | float) and not isinstance(data, bool)
+        case msgspec.inspect.StrType():
+            return isinstance(data, str)
+        case _:
+            return True
+
+
+def _wanted(kind: msgspec.inspect.Type) -> str:
+    names: dict[type, str] = {
+        msgspec.inspect.BoolType: "true or false",
+        msgspec.inspect.IntType: "a whole number",
+        msgspec.inspect.FloatType: "a number",
+        msgspec.inspect.StrType: "a text",
+        msgspec.inspect.ListType: "a list",
+        msgspec.inspect.DictType: "a mapping",
+        msgspec.inspect.StructType: "an object",
+        msgspec.inspect.CustomType: "a duration such as `15s`",
+    }
+    return names.get(type(kind), "something else")
+
+
+def _given(data: Any) -> str:
+    if data is None:
+        return "nothing"
+    if isinstance(data, bool):
+        return f"`{str(data).lower()}`"
+    if isinstance(data, list):
+        return "a list"
+    return "an object" if isinstance(data, Mapping) else f"`{data}`"
+
+
+def _is_scalar(data: Any) -> bool:
+    return isinstance(data, bool | int | float)
+
+
+def _near(name: str, known: Any) -> str:
+    known = list(known)
+    exact = [one for one in known if one.lower() == name.lower()]
+    near = exact or difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean `{near[0]}`?" if near else ""
+
+
+def _fields_hint(kind: msgspec.inspect.StructType) -> str:
+    names = [field.encode_name for field in kind.fields]
+    return f"it has {', '.join(f'`{name}`' for name in names[:8])}" if names else ""
+
+
+@cache
+def wire_names(schema: type[Any]) -> tuple[str, ...]:
+    """Every field of a schema, by its path from the outside: what tables and documentation are checked against."""
+    return tuple(_wire_names(msgspec.inspect.type_info(schema), ""))
+
+
+def _wire_names(kind: msgspec.inspect.Type, path: str) -> Iterator[str]:
+    if isinstance(kind, msgspec.inspect.UnionType):
+        for choice in kind.types:
+            yield from _wire_names(choice, path)
+    elif isinstance(kind, msgspec.inspect.ListType):
+        yield from _wire_names(kind.item_type, f"{path}[]")
+    elif isinstance(kind, msgspec.inspect.StructType):
+        for field in kind.fields:
+            inner = step(path, field.encode_name)
+            yield inner
+            yield from _wire_names(field.type, inner)

@@ -1,0 +1,150 @@
+"""`World`: every resource at one revision of the store, immutable and indexed.
+
+The next World shares all that did not change: a table whose resources are the same is the same object, with
+everything that was ever looked up in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+from cp.model.document import Document
+from cp.model.names import Identity, Key
+from cp.model.violation import Finding
+from cp.resources.kinds import Kinds
+from cp.resources.parse import Read, parse
+from cp.resources.resource import Resource
+
+T = TypeVar("T")
+
+
+class Table:
+    """The resources of one type in one mesh, by name, in the order of their names."""
+
+    def __init__(self, resources: Mapping[str, Resource]) -> None:
+        self._by_name = dict(sorted(resources.items()))
+        self._derived: dict[Callable[[Table], Any], Any] = {}
+
+    def get(self, name: str) -> Resource | None:
+        return self._by_name.get(name)
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @cached_property
+    def by_identity(self) -> Mapping[Identity, Resource]:
+        return {resource.identity: resource for resource in self}
+
+    def labelled(self, labels: Mapping[str, str]) -> tuple[Resource, ...]:
+        """The resources that carry all of these labels."""
+        if not labels:
+            return tuple(self)
+        first, *rest = labels.items()
+        found = self._by_label.get(first, ())
+        return tuple(r for r in found if all(r.labels.get(name) == value for name, value in rest))
+
+    @cached_property
+    def _by_label(self) -> Mapping[tuple[str, str], tuple[Resource, ...]]:
+        found: dict[tuple[str, str], list[Resource]] = {}
+        for resource in self:
+            for label in resource.labels.items():
+                found.setdefault(label, []).append(resource)
+        return {label: tuple(resources) for label, resources in found.items()}
+
+    def derived(self, function: Callable[[Table], T]) -> T:
+        """What a function makes of this table, worked out once for as long as the table does not change."""
+        if function not in self._derived:
+            self._derived[function] = function(self)
+        return cast("T", self._derived[function])
+
+    def changed(self, name: str, resource: Resource | None) -> Table:
+        resources = dict(self._by_name)
+        resources.pop(name, None)
+        if resource is not None:
+            resources[name] = resource
+        return Table(resources)
+
+
+_EMPTY = Table({})
+
+
+class World:
+    """Every resource at one revision. Invalid documents are not in it, but their findings are."""
+
+    def __init__(
+        self,
+        kinds: Kinds,
+        reads: Mapping[Key, Read],
+        tables: Mapping[tuple[str, str], Table],
+        revision: int,
+        store_findings: tuple[Finding, ...] = (),
+    ) -> None:
+        self.kinds = kinds
+        self.revision = revision
+        self._reads = reads
+        self._tables = tables
+        self._store_findings = store_findings
+
+    @classmethod
+    def of(
+        cls, documents: Iterable[Document], kinds: Kinds, revision: int = 0, findings: tuple[Finding, ...] = ()
+    ) -> World:
+        reads = {document.key: parse(document, kinds) for document in documents}
+        grouped: dict[tuple[str, str], dict[str, Resource]] = {}
+        for key, read in reads.items():
+            if read.resource is not None:
+                grouped.setdefault((key.type, key.mesh), {})[key.name] = read.resource
+        tables = {of: Table(resources) for of, resources in grouped.items()}
+        return cls(kinds, reads, tables, revision, findings)
+
+    def next(
+        self,
+        changes: Mapping[Key, Document | None],
+        revision: int,
+        findings: tuple[Finding, ...] | None = None,
+    ) -> World:
+        """The World after some documents were written (or, where `None`, removed).
+
+        A document that became invalid takes its resource away from nobody: the last good state stays in force,
+        beside the finding. Only removing it removes it.
+        """
+        reads, tables = dict(self._reads), dict(self._tables)
+        for key, document in changes.items():
+            table = tables.get((key.type, key.mesh), _EMPTY)
+            if document is None:
+                reads.pop(key, None)
+                tables[key.type, key.mesh] = table.changed(key.name, None)
+                continue
+            read = reads[key] = parse(document, self.kinds)
+            if read.resource is not None:
+                tables[key.type, key.mesh] = table.changed(key.name, read.resource)
+        kept = self._store_findings if findings is None else findings
+        return World(self.kinds, reads, tables, revision, kept)
+
+    def table(self, type_: str, mesh: str = "") -> Table:
+        return self._tables.get((type_, mesh), _EMPTY)
+
+    def get(self, key: Key) -> Resource | None:
+        return self.table(key.type, key.mesh).get(key.name)
+
+    def find(self, identity: Identity) -> Resource | None:
+        return self.table(identity.type, identity.mesh).by_identity.get(identity.whole)
+
+    def mesh(self, name: str) -> Resource | None:
+        return self.table("Mesh").get(name)
+
+    def __iter__(self) -> Iterator[Resource]:
+        for table in self._tables.values():
+            yield from table
+
+    @property
+    def findings(self) -> Iterator[Finding]:
+        """What is wrong with the documents themselves."""
+        yield from self._store_findings
+        for read in self._reads.values():
+            yield from read.findings()

@@ -1,0 +1,49 @@
+"""Edits that several builders and policies need. Absent, zero and a value are told apart here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+
+if TYPE_CHECKING:
+    from envoy.config.core.v3.address_pb2 import Address
+    from envoy.config.core.v3.config_source_pb2 import ConfigSource
+    from google.protobuf.duration_pb2 import Duration as DurationMessage
+    from google.protobuf.message import Message
+
+_NANOSECONDS = 1_000_000_000
+_FIRST_FETCH_SECONDS = 15
+
+
+def set_duration(field: DurationMessage, nanoseconds: int | None) -> None:
+    """None leaves Envoy's own default in place; zero is written, and means what Envoy says zero means."""
+    if nanoseconds is not None:
+        field.seconds, field.nanos = divmod(nanoseconds, _NANOSECONDS)
+        field.SetInParent()
+
+
+def pack(message: Message) -> AnyMessage:
+    """A message as Any, byte for byte the same for equal messages."""
+    packed = AnyMessage()
+    packed.Pack(message, deterministic=True)
+    return packed
+
+
+def set_address(field: Address, address: str, port: int) -> None:
+    field.socket_address.address = address
+    field.socket_address.port_value = port
+
+
+def over_ads(source: ConfigSource) -> None:
+    """Have a resource served on the stream that served its referrer."""
+    source.ads.SetInParent()
+    source.resource_api_version = 2  # V3
+    source.initial_fetch_timeout.seconds = _FIRST_FETCH_SECONDS
+
+
+def add_header(headers: Any, name: str, value: str, *, append: bool = False) -> None:
+    """Set a header on what passes, or add another value to it."""
+    option = headers.add()
+    option.header.key, option.header.value = name, value
+    option.append_action = 0 if append else 2  # APPEND_IF_EXISTS_OR_ADD, OVERWRITE_IF_EXISTS_OR_ADD

@@ -1,0 +1,41 @@
+"""Every Envoy name that we emit, built in one place."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from generators.proxy import Tags
+
+ROUTER = "envoy.filters.http.router"
+CONNECTION_MANAGER = "envoy.filters.network.http_connection_manager"
+TCP_PROXY = "envoy.filters.network.tcp_proxy"
+HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+REFUSED = "koguma:refused"
+"""A cluster that never exists: what is sent there is answered with 500."""
+
+
+def outbound_listener(address: str, port: int) -> str:
+    return f"outbound:{address}:{port}"
+
+
+def inbound_listener(address: str, port: int) -> str:
+    return f"inbound:{address}:{port}"
+
+
+def inbound_routes(service: str, port: int) -> str:
+    return f"inbound:{service}:{port}"
+
+
+def local_cluster(port: int) -> str:
+    return f"localhost:{port}"
+
+
+def subset_cluster(service: str, subset: Tags) -> str:
+    """A service, or the part of it that carries some tags."""
+    if not subset:
+        return service
+    said = "".join(f"{name}={value}\0" for name, value in sorted(subset))
+    return f"{service}-{hashlib.sha256(said.encode()).hexdigest()[:16]}"

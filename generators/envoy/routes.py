@@ -1,0 +1,167 @@
+"""Rows of a route table: matches, actions and filters."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from envoy.config.route.v3.route_components_pb2 import RouteAction
+from envoy.config.route.v3.route_components_pb2 import Route as RouteMessage
+
+from generators.envoy import names
+from generators.envoy.edit import add_header
+from generators.proxy import HeaderChange, Mirror, PathKind, Redirect, Rewrite, Route, ValueMatch
+
+if TYPE_CHECKING:
+    from envoy.config.route.v3.route_components_pb2 import RedirectAction, RouteMatch
+
+    from generators.proxy import Filter, Match, PathChange
+
+_REDIRECT_CODES = {301: 0, 302: 1, 303: 2, 307: 3, 308: 4}
+_MILLION = 1_000_000
+
+
+def row(route: Route) -> RouteMessage:
+    """A route as Envoy has it."""
+    message = RouteMessage(name=route.name)
+    _match(message.match, route.match)
+    if route.refusal:
+        message.direct_response.status = 500
+        message.direct_response.body.inline_string = route.refusal
+    else:
+        _forward(message.route, route)
+    for one in route.filters:
+        _filter(message, one, route.match)
+    return message
+
+
+def _match(message: RouteMatch, match: Match) -> None:
+    _path(message, match)
+    if match.method:
+        header = message.headers.add(name=":method")
+        header.string_match.exact = match.method
+    for value in _once(match.headers):
+        header = message.headers.add(name=value.name)
+        if value.kind in {"Present", "Absent"} or (value.kind == "Prefix" and not value.value):
+            header.present_match = value.kind != "Absent"
+        else:
+            _string(header.string_match, value)
+    for value in _once(match.queries):
+        _string(message.query_parameters.add(name=value.name).string_match, value)
+
+
+def _path(message: RouteMatch, match: Match) -> None:
+    """A prefix ends where a segment ends: `/api` takes `/api` and `/api/v1`, and not `/apis`."""
+    path = match.path
+    if path.kind is PathKind.EXACT:
+        message.path = path.value
+    elif path.kind is PathKind.REGEX:
+        message.safe_regex.regex = path.value
+    elif path.value in {"/", ""}:
+        message.prefix = "/"
+    else:
+        message.path_separated_prefix = path.value.rstrip("/")
+
+
+def _once(values: tuple[ValueMatch, ...]) -> list[ValueMatch]:
+    """Of two that name the same thing the first counts."""
+    first: dict[str, ValueMatch] = {}
+    for value in values:
+        first.setdefault(value.name.lower(), value)
+    return list(first.values())
+
+
+def _string(message: object, value: ValueMatch) -> None:
+    if value.kind == "RegularExpression":
+        message.safe_regex.regex = value.value  # type: ignore[attr-defined]
+    elif value.kind == "Prefix":
+        message.prefix = value.value  # type: ignore[attr-defined]
+    else:
+        message.exact = value.value  # type: ignore[attr-defined]
+
+
+def _forward(action: RouteAction, route: Route) -> None:
+    """To one cluster, or to several by weight. The share of one that is missing is answered with 500."""
+    splits = route.splits
+    if len(splits) == 1 and not splits[0].missing:
+        action.cluster = splits[0].cluster
+        return
+    for split in splits:
+        weighted = action.weighted_clusters.clusters.add()
+        weighted.name = names.REFUSED if split.missing else split.cluster
+        weighted.weight.value = split.weight
+    if any(split.missing for split in splits):
+        action.cluster_not_found_response_code = RouteAction.INTERNAL_SERVER_ERROR
+
+
+def _filter(message: RouteMessage, one: Filter, match: Match) -> None:
+    if isinstance(one, HeaderChange):
+        _headers(message, one)
+    elif isinstance(one, Redirect):
+        message.redirect.SetInParent()
+        _redirect(message.redirect, one, match)
+    elif message.HasField("route"):
+        if isinstance(one, Rewrite):
+            _rewrite(message.route, one, match)
+        else:
+            _mirror(message.route, one)
+
+
+def _headers(message: RouteMessage, change: HeaderChange) -> None:
+    request = change.on == "request"
+    added = message.request_headers_to_add if request else message.response_headers_to_add
+    removed = message.request_headers_to_remove if request else message.response_headers_to_remove
+    for name, value in change.set:
+        add_header(added, name, value)
+    for name, value in change.add:
+        add_header(added, name, value, append=True)
+    removed.extend(change.remove)
+
+
+def _redirect(action: RedirectAction, redirect: Redirect, match: Match) -> None:
+    if redirect.scheme:
+        action.scheme_redirect = redirect.scheme
+    if redirect.hostname:
+        action.host_redirect = redirect.hostname
+    if redirect.port:
+        action.port_redirect = redirect.port
+    action.response_code = _REDIRECT_CODES[redirect.status]  # type: ignore[assignment]
+    if redirect.path is not None:
+        _change_path(action, redirect.path, match)
+
+
+def _rewrite(action: RouteAction, rewrite: Rewrite, match: Match) -> None:
+    if rewrite.hostname:
+        action.host_rewrite_literal = rewrite.hostname
+    if rewrite.host_to_backend:
+        action.auto_host_rewrite.value = True
+    if rewrite.path is not None:
+        _change_path(action, rewrite.path, match)
+
+
+def _change_path(action: RouteAction | RedirectAction, change: PathChange, match: Match) -> None:
+    """`/v1` to `/v2` turns `/v1` into `/v2` and `/v1/x` into `/v2/x`; the query stays."""
+    rewrite = action.regex_rewrite
+    if change.full is not None:
+        rewrite.pattern.regex = r"^[^?]*"
+        rewrite.substitution = _literal(change.full)
+        return
+    old, new = match.path.value.rstrip("/"), (change.prefix or "").rstrip("/")
+    if old and new:
+        action.ClearField("regex_rewrite")
+        action.prefix_rewrite = new
+        return
+    # One of the two is the root, whose slash belongs to what follows it.
+    rewrite.pattern.regex = f"^{re.escape(old)}/?"
+    rewrite.substitution = _literal(f"{new}/")
+
+
+def _literal(text: str) -> str:
+    return text.replace("\\", "\\\\")
+
+
+def _mirror(action: RouteAction, mirror: Mirror) -> None:
+    policy = action.request_mirror_policies.add(cluster=mirror.cluster)
+    fraction = policy.runtime_fraction.default_value
+    fraction.numerator = round(mirror.percentage * _MILLION / 100)
+    fraction.denominator = 2  # type: ignore[assignment]  # MILLION

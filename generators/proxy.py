@@ -1,0 +1,214 @@
+"""What a build is given: one destination, one backend or one inbound, in plain frozen values.
+
+Nothing here is a protobuf and nothing knows what a mesh is. Every value is hashable, because a build is
+remembered by its arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+Tags: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values, sorted by name."""
+
+
+class Protocol(StrEnum):
+    """What is spoken with a service. Kafka and what nobody told are carried as TCP."""
+
+    TCP = "tcp"
+    HTTP = "http"
+    HTTP2 = "http2"
+    GRPC = "grpc"
+
+    @property
+    def is_http(self) -> bool:
+        return self is not Protocol.TCP
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One address that serves a backend."""
+
+    address: str
+    port: int
+    healthy: bool = True
+    weight: int = 1
+    zone: str = ""
+    tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How a backend is spoken to in secret: the names of secrets that are served, and who may answer."""
+
+    sni: str = ""
+    identity_secret: str = ""
+    trust_secret: str = ""
+    subject_alt_names: tuple[str, ...] = ()
+    ca: str = ""
+    certificate: str = ""
+    key: str = field(default="", repr=False)
+    alpn: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One upstream cluster: where requests go once a route has chosen it. Its endpoints are another matter."""
+
+    cluster: str
+    service: str
+    protocol: Protocol = Protocol.TCP
+    subset: Tags = ()
+    external: tuple[Endpoint, ...] = ()
+    """Addresses outside the mesh, resolved by Envoy itself; then there are no endpoints to be served."""
+
+    tls: Tls | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """The addresses of one backend."""
+
+    cluster: str
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+class PathKind(StrEnum):
+    """How a path is compared. A prefix ends at a segment's end."""
+
+    EXACT = "Exact"
+    PREFIX = "PathPrefix"
+    REGEX = "RegularExpression"
+
+
+@dataclass(frozen=True, slots=True)
+class PathMatch:
+    kind: PathKind
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValueMatch:
+    """A header or query parameter that must have, or must not have, a value."""
+
+    name: str
+    kind: str = "Exact"
+    """Exact, RegularExpression, Prefix, Present or Absent."""
+
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which requests a route takes."""
+
+    path: PathMatch = PathMatch(PathKind.PREFIX, "/")
+    method: str = ""
+    headers: tuple[ValueMatch, ...] = ()
+    queries: tuple[ValueMatch, ...] = ()
+
+
+CATCH_ALL = Match()
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A share of a route's requests, for one cluster. A missing one answers 500 to its share."""
+
+    cluster: str
+    weight: int = 1
+    missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderChange:
+    """Headers set, added and removed, of requests or of responses."""
+
+    on: str
+    set: Tags = ()
+    add: Tags = ()
+    remove: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PathChange:
+    """A path replaced as a whole (`full`) or in its matched prefix (`prefix`)."""
+
+    full: str | None = None
+    prefix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    scheme: str = ""
+    hostname: str = ""
+    port: int = 0
+    status: int = 302
+    path: PathChange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    hostname: str = ""
+    path: PathChange | None = None
+    host_to_backend: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    cluster: str
+    percentage: float = 100.0
+
+
+Filter: TypeAlias = HeaderChange | Redirect | Rewrite | Mirror
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row of a route table."""
+
+    name: str
+    """What Envoy calls it, in logs and statistics."""
+
+    owner: str = ""
+    """The route resource that contributed it; empty for the implicit catch-all, which belongs to the service."""
+
+    match: Match = CATCH_ALL
+    splits: tuple[Split, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    refusal: str = ""
+    """Why no request can be served; then each is answered with 500 and this text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outbound:
+    """One destination as a proxy's workload sees it: a local address, and what happens to what is sent there."""
+
+    name: str
+    service: str
+    address: str
+    port: int
+    protocol: Protocol
+    routes: tuple[Route, ...] = ()
+    """For HTTP in the order in which they are tried; for TCP one."""
+
+    source: str = ""
+    """The calling service, where the configuration names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """One port on which a proxy's workload is reached."""
+
+    address: str
+    port: int
+    service_address: str
+    service_port: int
+    service: str
+    protocol: Protocol
+    tags: Tags = ()
+    tls: Tls | None = None
+    permissive: bool = False
+    mesh: str = ""
