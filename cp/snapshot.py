@@ -2,21 +2,24 @@
 
 A snapshot is a few parts. All proxies of a class share one part, the same object, and each adds a part of its own;
 so a thousand proxies that see a thousand services hold a thousand services once, and whatever is worked out
-about a shared part (its version, its joined bytes, how it differs from its predecessor) is worked out once.
+about a shared part (its version, its message, how it differs from its predecessor) is worked out once.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, zip_longest
 from types import MappingProxyType
+from weakref import WeakKeyDictionary
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
 ROUTES = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
-SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105  # a type, not a secret
 
 # The order in which a change is sent so that nothing refers to what is not there yet (make before break).
 TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET)
@@ -25,6 +28,7 @@ SHORT = MappingProxyType(
 )
 
 _NOTHING: Mapping[str, Packed] = MappingProxyType({})
+_DIGEST_BITS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,53 +39,120 @@ class Packed:
     name: str
     body: bytes = field(repr=False)
     version: str
+    digest: int = field(repr=False, compare=False)
     frame: bytes = field(repr=False, compare=False)
     delta_frame: bytes = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, type_url: str, name: str, body: bytes) -> Packed:
         version = hashlib.sha256(body).hexdigest()[:16]
-        inner = _text(1, type_url) + _bytes(2, body)
+        inner = text_field(1, type_url) + bytes_field(2, body)
         return cls(
             type_url=type_url,
             name=name,
             body=body,
             version=version,
-            frame=_bytes(2, inner),
-            delta_frame=_bytes(2, _text(1, version) + _bytes(2, inner) + _text(3, name)),
+            digest=_digest(f"{name}\0{version}"),
+            frame=bytes_field(2, inner),
+            delta_frame=bytes_field(2, text_field(1, version) + bytes_field(2, inner) + text_field(3, name)),
         )
+
+
+class Batch:
+    """Resources of one type that are sent together; every stream that sends the same ones shares one batch."""
+
+    def __init__(self, resources: Iterable[Packed] = ()) -> None:
+        self.resources = tuple(resources)
+        self._messages: dict[bool, tuple[bytes, bytes]] = {}
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(packed.name for packed in self.resources)
+
+    @cached_property
+    def digest(self) -> int:
+        return sum(packed.digest for packed in self.resources)
+
+    @cached_property
+    def size(self) -> int:
+        return sum(len(packed.frame) for packed in self.resources)
+
+    def frames(self, *, delta: bool) -> Iterator[bytes]:
+        return (packed.delta_frame if delta else packed.frame for packed in self.resources)
+
+    def message(self, header: bytes, *, delta: bool) -> bytes:
+        """The resources behind a header: the very same object for everyone who asks with the same header."""
+        kept = self._messages.get(delta)
+        if kept is None or kept[0] != header:
+            kept = self._messages[delta] = (header, b"".join((header, *self.frames(delta=delta))))
+        return kept[1]
+
+    def __len__(self) -> int:
+        return len(self.resources)
+
+    def __iter__(self) -> Iterator[Packed]:
+        return iter(self.resources)
+
+    def __eq__(self, other: object) -> bool:
+        return self.resources == other.resources if isinstance(other, Batch) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Batch({[packed.name for packed in self.resources]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What has to be said to get from one set of resources to another."""
+
+    updated: Batch = field(default_factory=Batch)
+    removed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return len(self.updated) > 0 or len(self.removed) > 0
 
 
 class Part:
     """Some resources that go together, shared by every proxy that has them."""
 
-    __slots__ = ("_bodies", "_types", "_versions")
+    __slots__ = ("__weakref__", "_since", "_types", "_whole")
 
     def __init__(self, resources: Iterable[Packed] = ()) -> None:
         types: dict[str, dict[str, Packed]] = {}
         for packed in resources:
             types.setdefault(packed.type_url, {})[packed.name] = packed
         self._types = {type_url: dict(sorted(of_type.items())) for type_url, of_type in types.items()}
-        self._versions: dict[str, str] = {}
-        self._bodies: dict[str, bytes] = {}
+        self._whole: dict[str, Batch] = {}
+        self._since: WeakKeyDictionary[Part, dict[str, Difference]] = WeakKeyDictionary()
 
     def of(self, type_url: str) -> Mapping[str, Packed]:
         return self._types.get(type_url, _NOTHING)
 
+    def whole(self, type_url: str) -> Batch:
+        """All resources of a type, as one batch."""
+        if type_url not in self._whole:
+            self._whole[type_url] = Batch(self.of(type_url).values())
+        return self._whole[type_url]
+
     def version(self, type_url: str) -> str:
         """What all resources of a type amount to: equal for equal resources."""
-        if type_url not in self._versions:
-            digest = hashlib.sha256()
-            for name, packed in self.of(type_url).items():
-                digest.update(f"{name}\0{packed.version}\0".encode())
-            self._versions[type_url] = digest.hexdigest()[:16]
-        return self._versions[type_url]
+        return version_of(self.whole(type_url).digest)
 
     def frames(self, type_url: str) -> bytes:
-        """The resources of a type as they stand in a state-of-the-world response, joined once."""
-        if type_url not in self._bodies:
-            self._bodies[type_url] = b"".join(packed.frame for packed in self.of(type_url).values())
-        return self._bodies[type_url]
+        """The resources of a type as they stand in a state-of-the-world response."""
+        return b"".join(self.whole(type_url).frames(delta=False))
+
+    def since(self, before: Part, type_url: str) -> Difference:
+        """How the resources of a type differ from those of an earlier part; worked out once for each pair."""
+        known = self._since.setdefault(before, {})
+        if type_url not in known:
+            old, new = before.of(type_url), self.of(type_url)
+            changed = [p for name, p in new.items() if name not in old or old[name].version != p.version]
+            updated = self.whole(type_url) if len(changed) == len(new) else Batch(changed)
+            known[type_url] = Difference(updated, tuple(name for name in old if name not in new))
+        return known[type_url]
 
     def __len__(self) -> int:
         return sum(map(len, self._types.values()))
@@ -89,17 +160,6 @@ class Part:
     def __iter__(self) -> Iterator[Packed]:
         for type_url in TYPES:
             yield from self.of(type_url).values()
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """What has to be said to get from one set of resources to another."""
-
-    updated: tuple[Packed, ...] = ()
-    removed: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.updated or self.removed)
 
 
 class Snapshot:
@@ -124,34 +184,61 @@ class Snapshot:
         for part in self.parts:
             yield from part.of(type_url)
 
+    def count(self, type_url: str) -> int:
+        return sum(len(part.of(type_url)) for part in self.parts)
+
+    def digest(self, type_url: str) -> int:
+        """A sum over the resources, so that it does not matter how they are cut into parts."""
+        return sum(part.whole(type_url).digest for part in self.parts)
+
     def version(self, type_url: str) -> str:
         """The version of a whole type. Equal content has equal versions, however it is cut into parts."""
-        filled = [part for part in self.parts if part.of(type_url)]
-        if len(filled) == 1:
-            return filled[0].version(type_url)
-        return Part(self.of(type_url)).version(type_url)
+        return version_of(self.digest(type_url))
 
     def frames(self, type_url: str) -> bytes:
-        filled = [part for part in self.parts if part.of(type_url)]
-        return filled[0].frames(type_url) if len(filled) == 1 else b"".join(p.frames(type_url) for p in filled)
+        return b"".join(part.frames(type_url) for part in self.parts)
 
-    def since(self, before: Snapshot, type_url: str) -> Difference:
-        """How the resources of a type differ from those of an earlier snapshot. Shared parts cost nothing."""
+    def whole(self, type_url: str) -> tuple[Batch, ...]:
+        """All resources of a type, in batches that are shared where the parts are."""
+        return tuple(part.whole(type_url) for part in self.parts if part.of(type_url))
+
+    def select(self, type_url: str, names: Set[str]) -> tuple[Batch, ...]:
+        """The resources that have these names, in batches that are shared where the names cover a whole part."""
+        return tuple(batch for part in self.parts if (batch := _selected(part, type_url, names)))
+
+    def steps(self, before: Snapshot, type_url: str) -> tuple[Difference, ...]:
+        """How the resources of a type differ from those of an earlier snapshot, part by part.
+
+        Shared parts cost nothing, and streams that go from the same part to the same part share the difference.
+        """
         ours = [part for part in self.parts if part not in before.parts]
         theirs = [part for part in before.parts if part not in self.parts]
-        if not ours and not theirs:
-            return Difference()
-        old = {name: packed for part in theirs for name, packed in part.of(type_url).items()}
-        new = {name: packed for part in ours for name, packed in part.of(type_url).items()}
+        pairs = zip_longest(ours, theirs, fillvalue=_NO_PART)
+        steps = tuple(step for new, old in pairs if (step := new.since(old, type_url)))
+        return steps if len(steps) < 2 else tuple(filter(None, self._without_moves(before, type_url, steps)))  # noqa: PLR2004
+
+    def since(self, before: Snapshot, type_url: str) -> Difference:
+        """How the resources of a type differ from those of an earlier snapshot."""
+        steps = self.steps(before, type_url)
+        if len(steps) == 1:
+            return steps[0]
         return Difference(
-            updated=tuple(p for name, p in new.items() if name not in old or old[name].version != p.version),
-            removed=tuple(name for name in old if name not in new),
+            Batch(chain.from_iterable(step.updated for step in steps)),
+            tuple(chain.from_iterable(step.removed for step in steps)),
         )
+
+    def _without_moves(self, before: Snapshot, type_url: str, steps: Iterable[Difference]) -> Iterator[Difference]:
+        """A resource that only moved from one part to another is neither new nor gone."""
+        for step in steps:
+            updated = [p for p in step.updated if before.get(type_url, p.name) != p]
+            removed = tuple(name for name in step.removed if self.get(type_url, name) is None)
+            untouched = len(updated) == len(step.updated) and len(removed) == len(step.removed)
+            yield step if untouched else Difference(Batch(updated), removed)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Snapshot):
             return NotImplemented
-        return self.parts == other.parts or all(self.version(t) == other.version(t) for t in TYPES)
+        return self.parts == other.parts or all(self.digest(t) == other.digest(t) for t in TYPES)
 
     __hash__ = None  # type: ignore[assignment]  # equality is by content, and content is not cheap to hash
 
@@ -159,22 +246,41 @@ class Snapshot:
         return sum(map(len, self.parts))
 
 
+_NO_PART = Part()
 EMPTY = Snapshot()
+
+
+def version_of(digest: int) -> str:
+    return f"{digest % (1 << 64):016x}"
+
+
+def _digest(content: str) -> int:
+    return int.from_bytes(hashlib.sha256(content.encode()).digest()[: _DIGEST_BITS // 8])
+
+
+def _selected(part: Part, type_url: str, names: Set[str]) -> Batch:
+    of_type = part.of(type_url)
+    if of_type.keys() <= names:
+        return part.whole(type_url)
+    return Batch(of_type[name] for name in sorted(names & of_type.keys()))
+
+
+_LOW_BITS = 0x7F
 
 
 def _varint(number: int) -> bytes:
     out = bytearray()
-    while number > 0x7F:
-        out.append((number & 0x7F) | 0x80)
+    while number > _LOW_BITS:
+        out.append((number & _LOW_BITS) | 0x80)
         number >>= 7
     out.append(number)
     return bytes(out)
 
 
-def _bytes(field_number: int, value: bytes) -> bytes:
+def bytes_field(field_number: int, value: bytes) -> bytes:
     """A length-delimited protobuf field. Messages join by concatenation, so framed resources can be joined too."""
     return _varint(field_number << 3 | 2) + _varint(len(value)) + value
 
 
-def _text(field_number: int, value: str) -> bytes:
-    return _bytes(field_number, value.encode())
+def text_field(field_number: int, value: str) -> bytes:
+    return bytes_field(field_number, value.encode())

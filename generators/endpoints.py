@@ -13,7 +13,7 @@ _LB_METADATA = "envoy.lb"
 
 
 def assignment(site: Endpoints) -> EndpointsDraft:
-    """One locality for each zone, in the order of their names. No endpoints at all is an answer too: it takes them away."""
+    """One locality for each zone, in the order of their names. No endpoints is an answer too: it takes them away."""
     message = ClusterLoadAssignment(cluster_name=site.cluster)
     zones: dict[str, list[Endpoint]] = {}
     for endpoint in sorted(site.endpoints, key=lambda one: (one.zone, one.address, one.port)):

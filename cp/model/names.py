@@ -39,3 +39,39 @@ class Identity:
     def whole(self) -> Identity:
         """The resource that this is a section of."""
         return replace(self, section="") if self.section else self
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Destination:
+    """What a call can be sent to: one port of a real service, or all that carries a `kuma.io/service` tag.
+
+    `identity` is that of the real service, with the port's name for its section; a tagged one has none. `service` is
+    the name by which tags and logs know it, `tags` are those that narrow it down, beside the service's own.
+    """
+
+    service: str
+    identity: Identity | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_real(self) -> bool:
+        return self.identity is not None
+
+
+SHORT_NAMES = {
+    "Dataplane": "dp",
+    "Mesh": "m",
+    "MeshExternalService": "extsvc",
+    "MeshHTTPRoute": "mhttpr",
+    "MeshMultiZoneService": "mzsvc",
+    "MeshService": "msvc",
+    "MeshTCPRoute": "mtcpr",
+}
+"""What kinds are called inside of names; a kind without a short name is called by its own, in lower case."""
+
+
+def kri(identity: Identity) -> str:
+    """An identity in one word: `kri_msvc_default___backend_http`."""
+    short = SHORT_NAMES.get(identity.type, identity.type.lower())
+    place = f"{identity.mesh}_{identity.zone}_{identity.namespace}"
+    return f"kri_{short}_{place}_{identity.name}_{identity.section}"

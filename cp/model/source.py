@@ -100,7 +100,11 @@ def _document(parsed: Parsed, file: str, offset: int) -> Document | Finding:
             want = kubernetes_field if kubernetes else field
             line = parsed.lines.get(want, parsed.line) + offset
             return _finding("no-document", f"a resource without `{want}`", file, line, f"add `{want}: …`")
-    lines = {_universal_path(path, said["type"]): line for path, line in parsed.lines.items()} if kubernetes else parsed.lines
+    lines = (
+        {_universal_path(path, said["type"]): line for path, line in parsed.lines.items()}
+        if kubernetes
+        else parsed.lines
+    )
     if offset:
         lines = {path: line + offset for path, line in lines.items()}
     return Document(key_of(said), said, Source(file, lines))

@@ -7,7 +7,16 @@ from typing import Final
 import msgspec
 
 REAL: Final = frozenset(
-    {"Mesh", "Dataplane", "MeshGateway", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute", "MeshTCPRoute"}
+    {
+        "Mesh",
+        "Dataplane",
+        "MeshGateway",
+        "MeshService",
+        "MeshExternalService",
+        "MeshMultiZoneService",
+        "MeshHTTPRoute",
+        "MeshTCPRoute",
+    }
 )
 """Kinds that name resources which exist."""
 

@@ -18,13 +18,21 @@ class Violation:
     path: str
     message: str
     hint: str = ""
+    written_at: str | None = None
+    """The path in the document, where it is not the one that programs know the field by."""
 
     def at(self, root: str) -> Violation:
         """The same fault, seen from a document in which what was checked stands at `root`."""
-        return replace(self, path=join(root, self.path))
+        written_at = None if self.written_at is None else join(root, self.written_at)
+        return replace(self, path=join(root, self.path), written_at=written_at)
+
+    @property
+    def place(self) -> str:
+        """The path in the document."""
+        return self.path if self.written_at is None else self.written_at
 
     def __str__(self) -> str:
-        text = f"{self.path}: {self.message}" if self.path else self.message
+        text = f"{self.place}: {self.message}" if self.place else self.message
         return f"{text}; {self.hint}" if self.hint else text
 
 

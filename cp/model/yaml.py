@@ -80,12 +80,11 @@ class _Builder:
         self._lines: dict[str, int] = {}
 
     def document(self) -> Parsed:
-        first = self._loader.peek_event()
         data = self._node("", 0)
-        return Parsed(data, first.start_mark.line + 1, self._lines)
+        return Parsed(data, self._lines[""], self._lines)
 
     def _node(self, path: str, depth: int) -> Any:
-        event = self._loader.get_event()
+        event: Any = self._loader.get_event()
         line = event.start_mark.line + 1
         self._lines.setdefault(path, line)
         if depth > _MAX_DEPTH:
@@ -113,7 +112,7 @@ class _Builder:
     def _mapping(self, path: str, depth: int) -> dict[str, Any]:
         entries: dict[str, Any] = {}
         while not self._loader.check_event(yaml.MappingEndEvent):
-            event = self._loader.get_event()
+            event: Any = self._loader.get_event()
             line = event.start_mark.line + 1
             if not isinstance(event, yaml.ScalarEvent):
                 raise NotYaml("a key must be a text", line)

@@ -1,22 +1,36 @@
 """What a policy is, and how policies are found.
 
 A policy is one module of this package with a `POLICY`. It says what may be written (`kind`), in what order it acts
-(`order`), and fills in hooks. The walk over resources is written once, in `cp.fragments`; a hook receives its effective conf,
-decoded, and the draft of one fragment, and writes fields. No hook sees a whole proxy.
+(`order`), and fills in hooks. The walk over resources is written once, in `cp.fragments`; a hook receives its effective
+conf, decoded, and the draft of one fragment, and writes fields. No hook sees a whole proxy.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from cp.resources.core import CORE
+from cp.resources.kinds import Kind, Kinds
+
 if TYPE_CHECKING:
-    from cp.resources.kinds import Kind
+    from cp.resources.targets import Targets
     from generators.drafts import ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft
 
 Conf = TypeVar("Conf")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRule(Generic[Conf]):
+    """What holds on an inbound for some of its clients: all of them where the match is empty."""
+
+    match: Mapping[str, Any]
+    """`tags` and `not`, of a `from` item; `spiffeID` and `sni`, of a `rules` item."""
+
+    conf: Conf
 
 
 class Policy(Generic[Conf]):
@@ -27,11 +41,20 @@ class Policy(Generic[Conf]):
     conf: ClassVar[type[Any]]
     """The schema of a merged conf."""
 
-    default: ClassVar[Any] = None
-    """The conf in force where no policy of this kind says anything; None: the hooks are not called then."""
+    outbound_default: ClassVar[Mapping[str, Any]] = {}
+    """What holds for a destination, field by field, where no policy says anything."""
+
+    inbound_default: ClassVar[Mapping[str, Any]] = {}
+    """The same for an inbound."""
+
+    targets: ClassVar[Targets]
+    """Which kinds a targetRef may have at each level."""
 
     route_fields: ClassVar[tuple[str, ...]] = ()
     """The fields, by their path in the conf, that a route can carry. Others are refused under a route target."""
+
+    tcp_route_fields: ClassVar[tuple[str, ...]] = ()
+    """The same for a TCP route."""
 
     def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
         """Write what concerns one upstream cluster. `draft.is_local` tells a workload's own from a destination's."""
@@ -45,6 +68,9 @@ class Policy(Generic[Conf]):
     def route(self, conf: Conf, draft: RouteDraft) -> None:
         """Write what concerns one route. The conf is that of the route, falling back field by field."""
 
+    def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
+        """Write what an inbound does for some clients and not for others. The first rule that fits holds."""
+
 
 Policies = Sequence[Policy[Any]]
 
@@ -55,8 +81,13 @@ def discover() -> tuple[Policy[Any], ...]:
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     for module in modules:
         if not isinstance(getattr(module, "POLICY", None), Policy):
-            raise RuntimeError(f"{module.__name__} has no POLICY")
+            raise TypeError(f"{module.__name__} has no POLICY")
     return ordered([module.POLICY for module in modules])
+
+
+def kinds(policies: Policies) -> Kinds:
+    """Every kind of resource there is: those of the core, and one for each policy."""
+    return Kinds(*CORE, *(policy.kind for policy in policies))
 
 
 def ordered(policies: Sequence[Policy[Any]]) -> tuple[Policy[Any], ...]:

@@ -48,10 +48,10 @@ def finding(document: Document, code: str, severity: Severity, violation: Violat
         severity=severity,
         resource=document.key,
         message=violation.message,
-        path=violation.path,
+        path=violation.place,
         hint=violation.hint,
         file=source.file,
-        line=source.line(violation.path),
+        line=source.line(violation.place),
     )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from cp.model.document import Document, Source
 from cp.model.names import Identity, Key
 from cp.model.source import NAME_LABEL, NAMESPACE_LABEL
 from cp.resources.kinds import Kind
+
+T = TypeVar("T")
 
 ZONE_LABEL = "kuma.io/zone"
 ORIGIN_LABEL = "kuma.io/origin"
@@ -29,6 +31,14 @@ class Resource:
 
     data: Mapping[str, Any]
     """The same as plain data, defaults filled in, explicit nulls kept: what confs are merged from."""
+
+    _derived: dict[Callable[[Resource], Any], Any] = field(default_factory=dict, init=False, repr=False)
+
+    def derived(self, function: Callable[[Resource], T]) -> T:
+        """What a function makes of this resource alone, worked out once for as long as it does not change."""
+        if function not in self._derived:
+            self._derived[function] = function(self)
+        return cast("T", self._derived[function])
 
     @property
     def key(self) -> Key:

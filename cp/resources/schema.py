@@ -7,9 +7,9 @@ here, field by field. What is faulty is taken out, so that the rest can still be
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,6 +18,11 @@ from cp.model.violation import Violation
 from cp.model.yaml import step
 
 T = TypeVar("T")
+Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+Port: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Number: TypeAlias = int | float | str
+"""Bare, or as a text so that no digit is lost."""
+
 _FAULTY: Any = object()
 
 
@@ -26,6 +31,11 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     A field that may be left out is `X | None = None`: `None` is "not given", and an explicit null is the same.
     """
+
+    def wire(self) -> tuple[str, ...]:
+        """The fields that are given, by their names from the outside."""
+        names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
+        return tuple(name for field, name in names if getattr(self, field) is not None)
 
 
 def decode(schema: type[T], data: Any) -> T:
@@ -81,7 +91,8 @@ class _Walk:
         if len(choices) == 1:
             return self.value(choices[0], data, path)
         for choice in choices:
-            if not (attempt := _Walk([])).value(choice, data, path) is _FAULTY and not attempt._violations:  # noqa: SLF001
+            faults: list[Violation] = []
+            if _Walk(faults).value(choice, data, path) is not _FAULTY and not faults:
                 return data
         return self._fault(path, f"must be {' or '.join(map(_wanted, choices))}, not {_given(data)}")
 
@@ -92,7 +103,7 @@ class _Walk:
         sound: dict[str, Any] = {}
         for name, given in data.items():
             if name not in fields:
-                self._violations.append(Violation(step(path, str(name)), "unknown field", _near(str(name), fields)))
+                self._violations.append(Violation(step(path, str(name)), "unknown field", near(str(name), fields)))
                 continue
             found = self.value(fields[name].type, given, step(path, name))
             if found is not _FAULTY:
@@ -119,12 +130,12 @@ class _Walk:
         if isinstance(kind, msgspec.inspect.CustomType):
             return self._custom_leaf(kind.cls, data, path)
         if isinstance(kind, msgspec.inspect.LiteralType):
-            if data in kind.values:
+            if any(data == value and type(data) is type(value) for value in kind.values):
                 return data
-            hint = _near(str(data), map(str, kind.values))
+            hint = near(str(data), map(str, kind.values))
             return self._fault(path, f"`{data}` is not one of {', '.join(map(str, kind.values))}", hint)
         if _fits(kind, data):
-            return data
+            return data if _is_within(kind, data) else self._fault(path, f"must be {_bounds(kind)}, not `{data}`")
         hint = f'write `"{data}"`' if isinstance(kind, msgspec.inspect.StrType) and _is_scalar(data) else ""
         return self._fault(path, f"must be {_wanted(kind)}, not {_given(data)}", hint)
 
@@ -155,6 +166,17 @@ def _fits(kind: msgspec.inspect.Type, data: Any) -> bool:
             return True
 
 
+def _is_within(kind: msgspec.inspect.Type, data: Any) -> bool:
+    if not isinstance(kind, msgspec.inspect.IntType):
+        return True
+    return (kind.ge is None or data >= kind.ge) and (kind.le is None or data <= kind.le)
+
+
+def _bounds(kind: msgspec.inspect.Type) -> str:
+    least, most = getattr(kind, "ge", None), getattr(kind, "le", None)
+    return f"{least} or more" if most is None else f"{least} to {most}"
+
+
 def _wanted(kind: msgspec.inspect.Type) -> str:
     names: dict[type, str] = {
         msgspec.inspect.BoolType: "true or false",
@@ -183,7 +205,8 @@ def _is_scalar(data: Any) -> bool:
     return isinstance(data, bool | int | float)
 
 
-def _near(name: str, known: Any) -> str:
+def near(name: str, known: Iterable[str]) -> str:
+    """A question about what may have been meant; empty when nothing known looks like it."""
     known = list(known)
     exact = [one for one in known if one.lower() == name.lower()]
     near = exact or difflib.get_close_matches(name, known, n=1, cutoff=0.6)

@@ -89,10 +89,16 @@ class World:
         self._reads = reads
         self._tables = tables
         self._store_findings = store_findings
+        self._derived: dict[Callable[..., Any], Any] = {}
+        self._inherited: Mapping[Callable[..., Any], Any] = {}
 
     @classmethod
     def of(
-        cls, documents: Iterable[Document], kinds: Kinds, revision: int = 0, findings: tuple[Finding, ...] = ()
+        cls,
+        documents: Iterable[Document],
+        kinds: Kinds,
+        revision: int = 0,
+        findings: tuple[Finding, ...] = (),
     ) -> World:
         reads = {document.key: parse(document, kinds) for document in documents}
         grouped: dict[tuple[str, str], dict[str, Resource]] = {}
@@ -124,7 +130,19 @@ class World:
             if read.resource is not None:
                 tables[key.type, key.mesh] = table.changed(key.name, read.resource)
         kept = self._store_findings if findings is None else findings
-        return World(self.kinds, reads, tables, revision, kept)
+        world = World(self.kinds, reads, tables, revision, kept)
+        world._inherited = {**self._inherited, **self._derived}  # noqa: SLF001  # its own kind
+        return world
+
+    def derived(self, function: Callable[[World, T | None], T]) -> T:
+        """What a function makes of this World, worked out once.
+
+        It is also given what it made of the World before, so that it can take over all that did not change.
+        """
+        if function not in self._derived:
+            self._derived[function] = function(self, self._inherited.get(function))
+            self._inherited = {made: it for made, it in self._inherited.items() if made is not function}
+        return cast("T", self._derived[function])
 
     def table(self, type_: str, mesh: str = "") -> Table:
         return self._tables.get((type_, mesh), _EMPTY)

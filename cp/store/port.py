@@ -18,6 +18,9 @@ from cp.model.violation import Finding
 ABSENT: Final = 0
 """The `based_on` of a write that must create: there is no document of this name yet."""
 
+KEPT: Final = 10_000
+"""How many revisions back a store remembers its changes, unless told otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -51,7 +54,11 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one write did to one document: what it was, what it is; `None` where there was or is none."""
+    """What one write did to one document: what it was, what it is; `None` where there was or is none.
+
+    A document that says the same as before, but stands on other lines or in another file, is a change too: it makes
+    nothing new, but what explains where a value comes from has to know. There `before == after`.
+    """
 
     revision: int
     key: Key
@@ -71,7 +78,11 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What came after a revision, up to another; changes that one write made together are never cut apart."""
+    """What came after a revision, up to another; changes that one write made together are never cut apart.
+
+    The findings are all that stand at this revision. What is wrong with the store can change by itself: then there
+    are findings, or none any longer, and no changes.
+    """
 
     revision: int
     changes: tuple[Change, ...]
@@ -87,8 +98,29 @@ class Conflict(Exception):
         super().__init__(f"{key} {was}, not at {based_on}: read it again and repeat the change")
 
 
+class Outdated(Exception):
+    """The changes after a revision are not there to be followed: too long ago, or of another store."""
+
+    def __init__(self, since: int, oldest: int, newest: int) -> None:
+        self.since, self.oldest, self.newest = since, oldest, newest
+        super().__init__(
+            f"the store can be followed from revisions {oldest} to {newest}, not from {since}: read all of it again"
+        )
+
+
 class ReadOnly(Exception):
     """The store is written by other means, such as an editor."""
+
+
+class Unusable(Exception):
+    """What is there is no store of ours, is damaged, was made by a newer version, or cannot be reached or written."""
+
+
+class Closed(Exception):
+    """The store was closed, by us."""
+
+    def __init__(self) -> None:
+        super().__init__("the store is closed")
 
 
 class Store(Protocol):
@@ -103,20 +135,24 @@ class Store(Protocol):
     async def write(self, *writes: Put | Delete) -> int:
         """All of them or, if one conflicts, none; answers with the revision reached.
 
-        A write that changes nothing makes no revision. When this returns, the write is kept: a crash loses nothing
-        that was answered as stored.
+        A write that changes nothing makes no revision. Each is compared with what was there before all of them, and
+        of several to one document the last counts. When this returns, the write is kept: a crash loses nothing that
+        was answered as stored.
         """
         ...
 
     def follow(self, since: int) -> AsyncIterator[Batch]:
-        """Every change after a revision, in order and without gaps, for as long as the iterator is used.
+        """Every change after a revision, in order and without gaps, until the store is closed.
 
-        Waits for the next change without polling. A reader that is slow gets several changes in one batch.
+        Waits for the next change without polling. A reader that is slow gets several changes in one batch; one that
+        asks for changes that are no longer kept gets `Outdated`, and reads everything again.
         """
         ...
 
     async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
-        """The changes of one document, newest first."""
+        """The changes of one document, newest first, as far back as they are kept."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Ends every `follow`; anything else that is asked afterwards is answered with `Closed`."""
+        ...

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from envoy.config.core.v3.config_source_pb2 import ApiVersion
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 if TYPE_CHECKING:
@@ -16,10 +17,17 @@ _NANOSECONDS = 1_000_000_000
 _FIRST_FETCH_SECONDS = 15
 
 
-def set_duration(field: DurationMessage, nanoseconds: int | None) -> None:
+class Nanoseconds(Protocol):
+    """A length of time, however it was written."""
+
+    @property
+    def nanoseconds(self) -> int: ...
+
+
+def set_duration(field: DurationMessage, duration: Nanoseconds | None) -> None:
     """None leaves Envoy's own default in place; zero is written, and means what Envoy says zero means."""
-    if nanoseconds is not None:
-        field.seconds, field.nanos = divmod(nanoseconds, _NANOSECONDS)
+    if duration is not None:
+        field.seconds, field.nanos = divmod(duration.nanoseconds, _NANOSECONDS)
         field.SetInParent()
 
 
@@ -38,7 +46,7 @@ def set_address(field: Address, address: str, port: int) -> None:
 def over_ads(source: ConfigSource) -> None:
     """Have a resource served on the stream that served its referrer."""
     source.ads.SetInParent()
-    source.resource_api_version = 2  # V3
+    source.resource_api_version = ApiVersion.V3
     source.initial_fetch_timeout.seconds = _FIRST_FETCH_SECONDS
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from envoy.config.route.v3.route_components_pb2 import RouteAction
 from envoy.config.route.v3.route_components_pb2 import Route as RouteMessage
+from envoy.config.route.v3.route_components_pb2 import RouteAction
 
 from generators.envoy import names
 from generators.envoy.edit import add_header
 from generators.proxy import HeaderChange, Mirror, PathKind, Redirect, Rewrite, Route, ValueMatch
 
 if TYPE_CHECKING:
-    from envoy.config.route.v3.route_components_pb2 import RedirectAction, RouteMatch
+    from envoy.config.route.v3.route_components_pb2 import HeaderMatcher, RedirectAction, RouteMatch
+    from envoy.type.matcher.v3.string_pb2 import StringMatcher
 
     from generators.proxy import Filter, Match, PathChange
 
@@ -41,13 +42,18 @@ def _match(message: RouteMatch, match: Match) -> None:
         header = message.headers.add(name=":method")
         header.string_match.exact = match.method
     for value in _once(match.headers):
-        header = message.headers.add(name=value.name)
-        if value.kind in {"Present", "Absent"} or (value.kind == "Prefix" and not value.value):
-            header.present_match = value.kind != "Absent"
-        else:
-            _string(header.string_match, value)
+        write_header(message.headers.add(), value)
     for value in _once(match.queries):
         _string(message.query_parameters.add(name=value.name).string_match, value)
+
+
+def write_header(message: HeaderMatcher, value: ValueMatch) -> None:
+    """Which header, and what it must be."""
+    message.name = value.name
+    if value.kind in {"Present", "Absent"} or (value.kind == "Prefix" and not value.value):
+        message.present_match = value.kind != "Absent"
+    else:
+        _string(message.string_match, value)
 
 
 def _path(message: RouteMatch, match: Match) -> None:
@@ -71,13 +77,13 @@ def _once(values: tuple[ValueMatch, ...]) -> list[ValueMatch]:
     return list(first.values())
 
 
-def _string(message: object, value: ValueMatch) -> None:
+def _string(message: StringMatcher, value: ValueMatch) -> None:
     if value.kind == "RegularExpression":
-        message.safe_regex.regex = value.value  # type: ignore[attr-defined]
+        message.safe_regex.regex = value.value
     elif value.kind == "Prefix":
-        message.prefix = value.value  # type: ignore[attr-defined]
+        message.prefix = value.value
     else:
-        message.exact = value.value  # type: ignore[attr-defined]
+        message.exact = value.value
 
 
 def _forward(action: RouteAction, route: Route) -> None:

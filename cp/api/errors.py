@@ -1,0 +1,82 @@
+"""What the HTTP API answers when it refuses: Kuma's error body, with what would be right and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from starlette.responses import JSONResponse
+
+from cp.model.violation import Finding
+
+BAD_REQUEST: Final = 400
+NOT_FOUND: Final = 404
+METHOD_NOT_ALLOWED: Final = 405
+PRECONDITION_FAILED: Final = 412
+TOO_LARGE: Final = 413
+UNSUPPORTED: Final = 415
+UNPROCESSABLE: Final = 422
+BROKEN: Final = 500
+UNAVAILABLE: Final = 503
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a request, at a field of its body or at a parameter."""
+
+    field: str
+    reason: str
+    hint: str = ""
+    file: str = ""
+    line: int = 0
+
+    @classmethod
+    def of(cls, finding: Finding) -> Fault:
+        return cls(finding.path, finding.message, finding.hint, finding.file, finding.line)
+
+    def as_data(self) -> dict[str, Any]:
+        more = {"hint": self.hint, "file": self.file, "line": self.line}
+        return {"field": self.field, "reason": self.reason} | {name: found for name, found in more.items() if found}
+
+
+@dataclass(eq=False)
+class Refused(Exception):
+    """A request that is answered with an error."""
+
+    status: int
+    title: str
+    detail: str
+    faults: tuple[Fault, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.detail
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.body(), self.status, headers=dict(self.headers))
+
+    def body(self) -> dict[str, Any]:
+        """`details` and `causes` repeat the rest in the words of older clients."""
+        body: dict[str, Any] = {
+            "type": "/std-errors",
+            "status": self.status,
+            "title": self.title,
+            "detail": self.detail,
+            "details": self.detail,
+        }
+        if self.faults:
+            body["invalid_parameters"] = [fault.as_data() for fault in self.faults]
+            body["causes"] = [{"field": fault.field, "message": fault.reason} for fault in self.faults]
+        return body
+
+
+def invalid(title: str, findings: Iterable[Finding]) -> Refused:
+    """A document with something wrong in it."""
+    return Refused(BAD_REQUEST, title, "Resource is not valid", tuple(map(Fault.of, findings)))
+
+
+def bad_request(field_name: str, reason: str, hint: str = "", title: str = "Bad Request") -> Refused:
+    """A request with one thing wrong."""
+    detail = f"{field_name}: {reason}" if field_name else reason
+    return Refused(BAD_REQUEST, title, f"{detail}; {hint}" if hint else detail, (Fault(field_name, reason, hint),))

@@ -1,0 +1,31 @@
+"""What is near to something that is not there, for an answer that helps."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from cp.api.errors import NOT_FOUND, Refused
+
+_FEW: Final = 8
+
+
+def not_found(what: str, name: str, known: Iterable[str], otherwise: str = "") -> Refused:
+    """There is no such thing: with what was probably meant, or what there is, or what to do."""
+    there = sorted(known)
+    hint = _meant(name, there) or _there(there) or otherwise
+    detail = f"there is no {what} `{name}`"
+    return Refused(NOT_FOUND, "Not found", f"{detail}; {hint}" if hint else detail)
+
+
+def _meant(name: str, there: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, there, n=1, cutoff=0.6)
+    return f"did you mean `{near[0]}`?" if near else ""
+
+
+def _there(there: Sequence[str]) -> str:
+    if not there:
+        return ""
+    more = f" and {len(there) - _FEW} more" if len(there) > _FEW else ""
+    return f"there is {', '.join(f'`{name}`' for name in there[:_FEW])}{more}"

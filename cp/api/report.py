@@ -1,0 +1,91 @@
+"""What is wrong with some documents, all of it, and the same for `POST /validate` and `koguma validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.model.source import Reading
+from cp.model.violation import Finding, Severity
+from cp.resources.kinds import Kinds
+from cp.resources.parse import parse
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The documents that were read, and what was found."""
+
+    documents: tuple[Document, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(found for found in self.findings if found.severity is Severity.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return tuple(found for found in self.findings if found.severity is not Severity.ERROR)
+
+    @property
+    def is_valid(self) -> bool:
+        return not self.errors
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "valid": self.is_valid,
+            "documents": len(self.documents),
+            "violations": [as_data(found) for found in self.errors],
+            "warnings": [as_data(found) for found in self.warnings],
+        }
+
+
+def examine(readings: Iterable[Reading], kinds: Kinds) -> Report:
+    """Read meaning into every document of some files. Only what the documents say is judged, not what is stored."""
+    documents: dict[Key, Document] = {}
+    findings: list[Finding] = []
+    for reading in readings:
+        findings += reading.findings
+        for document in reading.documents:
+            first = documents.setdefault(document.key, document)
+            if first is not document:
+                findings.append(_twice(document, first))
+            findings += parse(document, kinds).findings()
+    return Report(tuple(documents.values()), tuple(sorted(findings, key=_place)))
+
+
+def as_data(finding: Finding) -> dict[str, Any]:
+    """A finding as it is printed for machines."""
+    return {
+        "field": finding.path,
+        "message": finding.message,
+        "hint": finding.hint,
+        "file": finding.file,
+        "line": finding.line,
+        "resource": str(finding.resource) if finding.resource is not None else "",
+    }
+
+
+def lines(finding: Finding) -> Iterator[str]:
+    """A finding as it is printed for people."""
+    yield f"{finding.severity}: {finding}"
+
+
+def _place(finding: Finding) -> tuple[str, int]:
+    return finding.file, finding.line
+
+
+def _twice(document: Document, first: Document) -> Finding:
+    source = first.source
+    place = f"{source.file}:{source.line('')}" if source.file else "another file"
+    return Finding(
+        "duplicate-name",
+        Severity.ERROR,
+        document.key,
+        f"is written a second time, the first time in {place}",
+        hint="give one of them another name, or remove it",
+        file=document.source.file,
+        line=document.source.line(""),
+    )

@@ -1,0 +1,174 @@
+"""An Envoy's bootstrap configuration: who it is, where the control plane is, where its admin interface is.
+
+Built from envoy-data-plane's typed messages and written as JSON: Envoy's YAML reader takes a bare `n` or `y` for a
+truth value.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+with warnings.catch_warnings():
+    # Importing envoy_data_plane 2.2 raises it in its own classes; pydantic keeps the feature until version 3.
+    warnings.filterwarnings("ignore", "Using `@model_validator`", DeprecationWarning)
+    from envoy_data_plane.envoy.config.accesslog import v3 as accesslog
+    from envoy_data_plane.envoy.config.bootstrap import v3 as envoy
+    from envoy_data_plane.envoy.config.cluster import v3 as clusters
+    from envoy_data_plane.envoy.config.core import v3 as core
+    from envoy_data_plane.envoy.config.endpoint import v3 as endpoints
+    from envoy_data_plane.envoy.extensions.access_loggers.file import v3 as access_loggers
+    from envoy_data_plane.envoy.extensions.upstreams.http import v3 as upstreams
+    from envoy_data_plane.google import protobuf
+
+ADS_CLUSTER: Final = "ads_cluster"
+
+_CONNECT_TIMEOUT: Final = timedelta(seconds=1)
+_KEEPALIVE: Final = timedelta(seconds=30)
+_KEEPALIVE_TIMEOUT: Final = timedelta(seconds=5)
+_BACK_OFF: Final = timedelta(seconds=0.1)
+_LONGEST_BACK_OFF: Final = timedelta(seconds=5)
+_WAIT_FOR_EVER: Final = timedelta(0)
+_HTTP_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_LARGEST: Final = 2**32 - 1
+_LONGEST_SOCKET: Final = 107
+"""Characters that the kernel allows in the path of a socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where something listens: a host and a port, or a socket in the file system."""
+
+    host: str = ""
+    port: int = 0
+    socket: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.socket.encode()) > _LONGEST_SOCKET:
+            raise ValueError(f"the path of a socket has at most {_LONGEST_SOCKET} characters: {self.socket}")
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """One Envoy: who it is, and what it tells the control plane about itself."""
+
+    mesh: str
+    name: str
+    service: str
+    admin: Address
+    zone: str = ""
+    token: str = ""
+    delta: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return f"{self.mesh}.{self.name}"
+
+
+def bootstrap(proxy: Proxy, control_plane: Address) -> dict[str, Any]:
+    """What Envoy is started with, as JSON data."""
+    return envoy.Bootstrap(
+        node=_node(proxy),
+        admin=_admin(proxy.admin),
+        dynamic_resources=_dynamic_resources(proxy),
+        static_resources=envoy.BootstrapStaticResources(clusters=[_ads_cluster(control_plane)]),
+        layered_runtime=_runtime(),
+    ).to_dict()
+
+
+def _node(proxy: Proxy) -> core.Node:
+    return core.Node(
+        id=proxy.id,
+        cluster=proxy.service,
+        locality=core.Locality(zone=proxy.zone) if proxy.zone else None,
+        metadata=protobuf.Struct.from_dict(dict(proxy.metadata)) if proxy.metadata else None,
+    )
+
+
+def _admin(address: Address) -> envoy.Admin:
+    nowhere = access_loggers.FileAccessLog(path="/dev/null")
+    log = accesslog.AccessLog(name="envoy.access_loggers.file", typed_config=protobuf.Any.pack(nowhere))
+    return envoy.Admin(address=_address(address), access_log=[log])
+
+
+def _address(address: Address) -> core.Address:
+    if address.socket:
+        return core.Address(pipe=core.Pipe(path=address.socket))
+    return core.Address(socket_address=core.SocketAddress(address=address.host, port_value=address.port))
+
+
+def _dynamic_resources(proxy: Proxy) -> envoy.BootstrapDynamicResources:
+    service = core.GrpcService(
+        envoy_grpc=core.GrpcServiceEnvoyGrpc(cluster_name=ADS_CLUSTER, retry_policy=_retry_policy()),
+        initial_metadata=[core.HeaderValue(key="authorization", value=proxy.token)] if proxy.token else [],
+    )
+    ads = core.ApiConfigSource(
+        api_type=core.ApiConfigSourceApiType.DELTA_GRPC if proxy.delta else core.ApiConfigSourceApiType.GRPC,
+        transport_api_version=core.ApiVersion.V3,
+        grpc_services=[service],
+        set_node_on_first_message_only=True,  # a node lists 500 extensions; else every ACK would carry 61 KB
+    )
+    return envoy.BootstrapDynamicResources(ads_config=ads, cds_config=_over_ads(), lds_config=_over_ads())
+
+
+def _retry_policy() -> core.RetryPolicy:
+    back_off = core.BackoffStrategy(base_interval=_BACK_OFF, max_interval=_LONGEST_BACK_OFF)
+    return core.RetryPolicy(retry_back_off=back_off)
+
+
+def _over_ads() -> core.ConfigSource:
+    """A proxy without its first configuration is not ready, however long the control plane is away."""
+    return core.ConfigSource(
+        ads=core.AggregatedConfigSource(),
+        resource_api_version=core.ApiVersion.V3,
+        initial_fetch_timeout=_WAIT_FOR_EVER,
+    )
+
+
+def _ads_cluster(control_plane: Address) -> clusters.Cluster:
+    host = endpoints.Endpoint(address=_address(control_plane))
+    locality = endpoints.LocalityLbEndpoints(lb_endpoints=[endpoints.LbEndpoint(endpoint=host)])
+    return clusters.Cluster(
+        name=ADS_CLUSTER,
+        type=_discovery(control_plane),
+        dns_lookup_family=clusters.ClusterDnsLookupFamily.V4_PREFERRED,
+        connect_timeout=_CONNECT_TIMEOUT,
+        typed_extension_protocol_options={_HTTP_OPTIONS: protobuf.Any.pack(_http2())},
+        load_assignment=endpoints.ClusterLoadAssignment(cluster_name=ADS_CLUSTER, endpoints=[locality]),
+    )
+
+
+def _discovery(control_plane: Address) -> clusters.ClusterDiscoveryType:
+    if control_plane.socket or _is_ip(control_plane.host):
+        return clusters.ClusterDiscoveryType.STATIC
+    return clusters.ClusterDiscoveryType.STRICT_DNS
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _http2() -> upstreams.HttpProtocolOptions:
+    """A control plane that hangs is noticed by pings, not by the absence of news."""
+    keepalive = core.KeepaliveSettings(interval=_KEEPALIVE, timeout=_KEEPALIVE_TIMEOUT)
+    http2 = core.Http2ProtocolOptions(connection_keepalive=keepalive)
+    return upstreams.HttpProtocolOptions(
+        explicit_http_config=upstreams.HttpProtocolOptionsExplicitHttpConfig(http2_protocol_options=http2)
+    )
+
+
+def _runtime() -> envoy.LayeredRuntime:
+    """Without it Envoy refuses a route whose regular expression compiles to more than 100 instructions."""
+    layer = protobuf.Struct.from_dict(
+        {"re2.max_program_size.error_level": _LARGEST, "re2.max_program_size.warn_level": 1000}
+    )
+    return envoy.LayeredRuntime(layers=[envoy.RuntimeLayer(name="koguma", static_layer=layer)])

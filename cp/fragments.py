@@ -1,0 +1,161 @@
+"""Fragments: what one destination, backend or inbound comes to for Envoy, built once for all who need the same.
+
+A fragment is a pure function of frozen values, and remembered by them and nothing else: what it is for, and the
+effective conf of each policy. So a key can't be forgotten, and whoever has equal arguments shares the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+
+from cp.policies import ClientRule, Policies, Policy
+from cp.resources.schema import decode
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed
+from generators.clusters import backend_cluster, local_cluster
+from generators.drafts import ClusterDraft, EndpointsDraft, Finished, ListenerDraft
+from generators.endpoints import assignment
+from generators.listeners import inbound_listener, outbound_listener
+from generators.proxy import Backend, Endpoints, Inbound, Outbound
+
+Confs: TypeAlias = tuple[tuple[str, bytes], ...]
+"""The effective conf of each policy that has one: its kind, and the conf as canonical JSON."""
+
+RouteConfs: TypeAlias = tuple[tuple[str, Confs], ...]
+"""The effective confs of each route resource that has some of its own."""
+
+ClientConfs: TypeAlias = tuple[tuple[str, tuple[tuple[bytes, bytes], ...]], ...]
+"""The confs of each policy that tells the clients of an inbound apart: its kind, and who gets which conf, in order."""
+
+Site: TypeAlias = Backend | Endpoints | Outbound | Inbound
+Fragment: TypeAlias = tuple[Packed, ...]
+
+_TYPE_URLS = {
+    "Cluster": CLUSTER,
+    "ClusterLoadAssignment": ENDPOINTS,
+    "Listener": LISTENER,
+    "RouteConfiguration": ROUTES,
+}
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
+def confs(effective: Mapping[str, Mapping[str, Any]]) -> Confs:
+    """Effective confs as a key: the order of fields, and of policies, does not matter."""
+    return tuple((kind, _canonical(conf)) for kind, conf in sorted(effective.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The arguments of a fragment, and so its key."""
+
+    site: Site
+    confs: Confs = ()
+    routes: RouteConfs = ()
+    clients: ClientConfs = ()
+
+
+class Fragments:
+    """Every fragment that is in use, by its arguments."""
+
+    def __init__(self, policies: Policies) -> None:
+        self._policies = policies
+        self._kept: dict[Task, Fragment] = {}
+        self.built = 0
+        self.reused = 0
+
+    def get(self, task: Task) -> Fragment:
+        """The fragment for these arguments, built now if nobody needed it before."""
+        found = self._kept.get(task)
+        if found is None:
+            found = self._kept[task] = build(task, self._policies)
+            self.built += 1
+        else:
+            self.reused += 1
+        return found
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep_only(self, tasks: set[Task]) -> None:
+        """Forget what nobody needs any more."""
+        self._kept = {task: fragment for task, fragment in self._kept.items() if task in tasks}
+
+
+def build(task: Task, policies: Policies) -> Fragment:
+    """Draft, let each policy write, serialise."""
+    finished = (one for draft in _drafts(task, policies) for one in draft)
+    return tuple(_packed(name, message) for name, message in finished)
+
+
+def _packed(name: str, message: Any) -> Packed:
+    type_url = _TYPE_URLS[message.DESCRIPTOR.name]
+    return Packed.of(type_url, name, message.SerializeToString(deterministic=True))
+
+
+def _drafts(task: Task, policies: Policies) -> Iterator[Iterator[Finished]]:
+    of_policy = _decoder(task.confs)
+    site = task.site
+    if isinstance(site, Backend):
+        yield _cluster(backend_cluster(site), policies, of_policy)
+    elif isinstance(site, Endpoints):
+        yield _endpoints(assignment(site), policies, of_policy)
+    elif isinstance(site, Outbound):
+        yield _listener(outbound_listener(site), policies, task)
+    else:
+        yield _cluster(local_cluster(site), policies, of_policy)
+        yield _listener(inbound_listener(site), policies, task)
+
+
+Decoder: TypeAlias = Callable[[Policy[Any]], Any]
+
+
+def _decoder(of_kinds: Confs) -> Decoder:
+    """Finds the conf of a policy, decoded; None where it has none."""
+    by_kind = dict(of_kinds)
+
+    def find(policy: Policy[Any]) -> Any:
+        text = by_kind.get(policy.kind.name)
+        return None if text is None else decode(policy.conf, msgspec.json.decode(text))
+
+    return find
+
+
+def _cluster(draft: ClusterDraft, policies: Policies, of_policy: Decoder) -> Iterator[Finished]:
+    for policy in policies:
+        if (conf := of_policy(policy)) is not None:
+            policy.cluster(conf, draft)
+    return draft.finish()
+
+
+def _endpoints(draft: EndpointsDraft, policies: Policies, of_policy: Decoder) -> Iterator[Finished]:
+    for policy in policies:
+        if (conf := of_policy(policy)) is not None:
+            policy.endpoints(conf, draft)
+    return draft.finish()
+
+
+def _listener(draft: ListenerDraft, policies: Policies, task: Task) -> Iterator[Finished]:
+    """A route whose resource has an effective conf of its own gets that, every other one the service's."""
+    of_policy = _decoder(task.confs)
+    of_owner = {owner: _decoder(of_kinds) for owner, of_kinds in task.routes}
+    clients = dict(task.clients)
+    for policy in policies:
+        conf = of_policy(policy)
+        if conf is not None:
+            policy.listener(conf, draft)
+        for route in draft.routes:
+            own = of_owner.get(route.site.owner)
+            of_route = None if own is None else own(policy)
+            effective = conf if of_route is None else of_route
+            if effective is not None:
+                policy.route(effective, route)
+        if (rules := clients.get(policy.kind.name)) is not None:
+            policy.clients([_client_rule(policy, *rule) for rule in rules], draft)
+    return draft.finish()
+
+
+def _client_rule(policy: Policy[Any], match: bytes, conf: bytes) -> ClientRule[Any]:
+    return ClientRule(msgspec.json.decode(match), decode(policy.conf, msgspec.json.decode(conf)))

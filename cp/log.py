@@ -1,0 +1,68 @@
+"""How the control plane speaks of itself: structlog's set-up, and every event by name.
+
+An event's name is what happened, its facts stand beside it. So a log can be counted and filtered, and a name is
+looked up here.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import MappingProxyType
+from typing import Final, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+EVENTS: Final = MappingProxyType(
+    {
+        "api.deleted": "A resource was deleted over the HTTP API.",
+        "api.failed": "A request met a fault of ours; the trace is in the log, not in the answer.",
+        "api.stored": "A resource was written over the HTTP API.",
+        "bootstrap.served": "A proxy was given its bootstrap configuration.",
+    }
+)
+"""What each event means. A name that is logged and not here fails a test."""
+
+_OTHERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "grpc", "asyncio", "watchfiles")
+
+
+def configure(level: str, format_: str, stream: TextIO | None = None) -> None:
+    """Set up logging for the process: our events and what libraries log, in one form and to one place."""
+    out = stream or sys.stderr
+    as_json = format_ == "json" or (format_ == "auto" and not out.isatty())
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[*_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(_formatter(as_json=as_json))
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(number)
+    for name in _OTHERS:
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))
+
+
+def _shared() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+
+
+def _formatter(*, as_json: bool) -> logging.Formatter:
+    last: list[Processor]
+    if as_json:
+        last = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    else:
+        last = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_shared(),
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+    )

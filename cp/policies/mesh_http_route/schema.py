@@ -1,0 +1,107 @@
+"""What may be written in a MeshHTTPRoute."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cp.model.target import BackendRef, TargetRef
+from cp.resources.matches import HeaderMatch
+from cp.resources.schema import Number, Port, Schema
+from cp.resources.spec import PolicySpec
+
+
+class PathMatch(Schema, frozen=True):
+    type: Literal["Exact", "PathPrefix", "RegularExpression"] | None = None
+    value: str = ""
+
+
+class QueryMatch(Schema, frozen=True):
+    type: Literal["Exact", "RegularExpression"] | None = None
+    name: str = ""
+    value: str | None = None
+
+
+class Match(Schema, frozen=True):
+    """Requests of which all of this is true."""
+
+    path: PathMatch | None = None
+    method: Literal["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"] | None = None
+    headers: list[HeaderMatch] | None = None
+    query_params: list[QueryMatch] | None = None
+
+
+class Header(Schema, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class HeaderModifier(Schema, frozen=True):
+    set: list[Header] | None = None
+    add: list[Header] | None = None
+    remove: list[str] | None = None
+
+
+class PathRewrite(Schema, frozen=True):
+    type: Literal["ReplaceFullPath", "ReplacePrefixMatch"] | None = None
+    replace_full_path: str | None = None
+    replace_prefix_match: str | None = None
+
+
+class RequestRedirect(Schema, frozen=True):
+    scheme: Literal["http", "https"] | None = None
+    hostname: str | None = None
+    port: Port | None = None
+    status_code: Literal[301, 302, 303, 307, 308] | None = None
+    path: PathRewrite | None = None
+
+
+class UrlRewrite(Schema, frozen=True):
+    hostname: str | None = None
+    host_to_backend_hostname: bool | None = None
+    path: PathRewrite | None = None
+
+
+class RequestMirror(Schema, frozen=True):
+    percentage: Number | None = None
+    backend_ref: BackendRef = BackendRef()
+
+
+class Filter(Schema, frozen=True):
+    """One thing that is done to a request or its response. The field has the name of the type."""
+
+    type: (
+        Literal["RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite", "RequestMirror"]
+        | None
+    ) = None
+    request_header_modifier: HeaderModifier | None = None
+    response_header_modifier: HeaderModifier | None = None
+    request_redirect: RequestRedirect | None = None
+    url_rewrite: UrlRewrite | None = None
+    request_mirror: RequestMirror | None = None
+
+
+class RuleConf(Schema, frozen=True):
+    filters: list[Filter] | None = None
+    backend_refs: list[BackendRef] | None = None
+
+
+class Rule(Schema, frozen=True):
+    matches: list[Match] | None = None
+    default: RuleConf | None = None
+
+
+class To(Schema, frozen=True):
+    target_ref: TargetRef = TargetRef()
+    hostnames: list[str] | None = None
+    rules: list[Rule] | None = None
+
+
+class Conf(Schema, frozen=True):
+    """The rules for one destination, of all policies together."""
+
+    rules: list[Rule] | None = None
+    hostnames: list[str] | None = None
+
+
+class Spec(PolicySpec, frozen=True):
+    to: list[To] | None = None

@@ -1,0 +1,174 @@
+"""What must hold of a MeshHTTPRoute beyond its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from cp.model.violation import Violation, at
+from cp.policies.mesh_http_route.schema import (
+    Filter,
+    HeaderModifier,
+    Match,
+    PathMatch,
+    PathRewrite,
+    QueryMatch,
+    RequestMirror,
+    RequestRedirect,
+    Rule,
+    Spec,
+    To,
+    UrlRewrite,
+)
+from cp.resources.backends import MIRRORS, backend_refs
+from cp.resources.checks import hostname, must_be_set, percentage, regex, repeated
+from cp.resources.kinds import Meta
+from cp.resources.matches import header_match, header_name
+from cp.resources.targets import GATEWAY, SERVICES, Targets, target
+
+TARGETS: Final = Targets(top_system=(GATEWAY,), to=SERVICES, to_gateway=("Mesh",))
+
+_FIELD_OF_TYPE: Final = {
+    "RequestHeaderModifier": "requestHeaderModifier",
+    "ResponseHeaderModifier": "responseHeaderModifier",
+    "RequestRedirect": "requestRedirect",
+    "URLRewrite": "urlRewrite",
+    "RequestMirror": "requestMirror",
+}
+
+
+def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+    yield from at("spec", TARGETS.violations(spec, meta))
+    for index, to in enumerate(spec.to or ()):
+        yield from at(f"spec.to[{index}]", _to(to, is_gateway=spec.top.kind == GATEWAY))
+
+
+def _to(to: To, *, is_gateway: bool) -> Iterator[Violation]:
+    if to.hostnames and not is_gateway:
+        yield Violation("hostnames", "have a meaning for gateways alone", "remove them: the targetRef is the host")
+    for index, rule in enumerate(to.rules or ()):
+        found = [*_rule(rule, is_gateway=is_gateway)]
+        if not rule.matches and not found:
+            hint = "write `matches: [{path: {type: PathPrefix, value: /}}]` for all requests"
+            found.append(Violation("matches", "must be set", hint))
+        yield from at(f"rules[{index}]", found)
+
+
+def _rule(rule: Rule, *, is_gateway: bool) -> Iterator[Violation]:
+    for index, match in enumerate(rule.matches or ()):
+        yield from at(f"matches[{index}]", _match(match))
+    filters = (rule.default.filters if rule.default else None) or []
+    backends = (rule.default.backend_refs if rule.default else None) or []
+    for index, each in enumerate(filters):
+        found = [*_filter(each, is_gateway=is_gateway), *_prefix_rewrites(each, rule.matches or [])]
+        yield from at(f"default.filters[{index}]", found)
+    yield from at("default.backendRefs", backend_refs(backends))
+    if is_gateway and not backends and not any(each.type == "RequestRedirect" for each in filters):
+        yield Violation("default.backendRefs", "must be set: a gateway has no service of its own")
+
+
+def _match(match: Match) -> Iterator[Violation]:
+    if match.path is not None:
+        yield from at("path", _path(match.path))
+    for index, header in enumerate(match.headers or ()):
+        yield from at(f"headers[{index}]", header_match(header))
+        if header.type == "RegularExpression":
+            yield from regex(f"headers[{index}].value", header.value)
+    yield from at("queryParams", _queries(match.query_params or []))
+
+
+def _path(path: PathMatch) -> Iterator[Violation]:
+    yield from must_be_set("type", path.type, "Exact, PathPrefix or RegularExpression")
+    if path.type == "RegularExpression":
+        yield from must_be_set("value", path.value)
+        yield from regex("value", path.value)
+        return
+    if not path.value.startswith("/"):
+        yield Violation("value", f"must begin with a slash, not `{path.value}`", f"write `/{path.value}`")
+    if path.type == "PathPrefix" and path.value.endswith("/") and path.value != "/":
+        hint = f"write `{path.value.rstrip('/')}`: a prefix ends at the end of a segment as it is"
+        yield Violation("value", "must not end with a slash", hint)
+
+
+def _queries(queries: list[QueryMatch]) -> Iterator[Violation]:
+    for index, query in enumerate(queries):
+        yield from must_be_set(f"[{index}].type", query.type, "Exact or RegularExpression")
+        yield from must_be_set(f"[{index}].name", query.name)
+        if query.type == "RegularExpression":
+            yield from regex(f"[{index}].value", query.value)
+    for index in repeated(query.name for query in queries):
+        hint = "one match can ask for one value of it"
+        yield Violation(f"[{index}].name", f"`{queries[index].name}` stands here twice", hint)
+
+
+def _filter(each: Filter, *, is_gateway: bool) -> Iterator[Violation]:
+    if each.type is None:
+        yield Violation("type", "must be set", f"one of {', '.join(_FIELD_OF_TYPE)}")
+        return
+    name = _FIELD_OF_TYPE[each.type]
+    if name not in each.wire():
+        yield Violation(name, f"must be set for the type {each.type}")
+    elif each.request_header_modifier is not None and each.type == "RequestHeaderModifier":
+        yield from at(name, _header_modifier(each.request_header_modifier))
+    elif each.response_header_modifier is not None and each.type == "ResponseHeaderModifier":
+        yield from at(name, _header_modifier(each.response_header_modifier))
+    elif each.request_redirect is not None and each.type == "RequestRedirect":
+        yield from at(name, _redirect(each.request_redirect))
+    elif each.url_rewrite is not None and each.type == "URLRewrite":
+        yield from at(name, _rewrite(each.url_rewrite, is_gateway=is_gateway))
+    elif each.request_mirror is not None:
+        yield from at(name, _mirror(each.request_mirror))
+
+
+def _header_modifier(modifier: HeaderModifier) -> Iterator[Violation]:
+    if not modifier.wire():
+        yield Violation("", "changes nothing", "set `set`, `add` or `remove`")
+    names = [(f"set[{index}].name", header.name) for index, header in enumerate(modifier.set or ())]
+    names += [(f"add[{index}].name", header.name) for index, header in enumerate(modifier.add or ())]
+    removed = [(f"remove[{index}]", name) for index, name in enumerate(modifier.remove or ())]
+    for path, name in (*names, *removed):
+        yield from header_name(path, name)
+    for index in repeated(name for _, name in (*names, *removed)):
+        path, name = (*names, *removed)[index]
+        found = Violation(path, f"the header `{name}` stands here twice", "do one thing to it, or write two filters")
+        yield found if index < len(names) else replace(found, path=f"{path}.name", written_at=path)
+
+
+def _redirect(redirect: RequestRedirect) -> Iterator[Violation]:
+    yield from hostname("hostname", redirect.hostname)
+    if redirect.path is not None:
+        yield from at("path", _path_rewrite(redirect.path))
+
+
+def _rewrite(rewrite: UrlRewrite, *, is_gateway: bool) -> Iterator[Violation]:
+    yield from hostname("hostname", rewrite.hostname)
+    if rewrite.path is not None:
+        yield from at("path", _path_rewrite(rewrite.path))
+    if rewrite.host_to_backend_hostname and not is_gateway:
+        yield Violation("hostToBackendHostname", "has a meaning for gateways alone", "set `hostname`")
+    if rewrite.host_to_backend_hostname and rewrite.hostname is not None:
+        yield Violation("hostToBackendHostname", "cannot stand beside `hostname`", "remove one of them")
+
+
+def _path_rewrite(path: PathRewrite) -> Iterator[Violation]:
+    yield from must_be_set("type", path.type, "ReplaceFullPath or ReplacePrefixMatch")
+    if path.type == "ReplaceFullPath" and path.replace_full_path is None:
+        yield Violation("replaceFullPath", "must be set for the type ReplaceFullPath")
+    if path.type == "ReplacePrefixMatch" and path.replace_prefix_match is None:
+        yield Violation("replacePrefixMatch", "must be set for the type ReplacePrefixMatch")
+
+
+def _prefix_rewrites(each: Filter, matches: list[Match]) -> Iterator[Violation]:
+    """A prefix can be replaced only where there is one, in every match."""
+    if all(match.path is not None and match.path.type == "PathPrefix" for match in matches):
+        return
+    for name, changed in (("urlRewrite", each.url_rewrite), ("requestRedirect", each.request_redirect)):
+        if changed and changed.path and changed.path.replace_prefix_match is not None:
+            hint = "match by PathPrefix, or write `type: ReplaceFullPath`"
+            yield Violation(f"{name}.path.replacePrefixMatch", "needs a PathPrefix in every match of the rule", hint)
+
+
+def _mirror(mirror: RequestMirror) -> Iterator[Violation]:
+    yield from percentage("percentage", mirror.percentage)
+    yield from at("backendRef", target(mirror.backend_ref, MIRRORS))

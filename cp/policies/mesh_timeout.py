@@ -1,0 +1,196 @@
+"""MeshTimeout: how long a proxy waits.
+
+    connectionTimeout            Cluster.connect_timeout
+    idleTimeout                  HTTP: HttpProtocolOptions.common_http_protocol_options.idle_timeout
+                                 TCP: TcpProxy.idle_timeout
+    http                         of HTTP alone:
+    http.requestTimeout          RouteAction.timeout
+    http.streamIdleTimeout       RouteAction.idle_timeout
+    http.requestHeadersTimeout   HttpConnectionManager.request_headers_timeout
+    http.maxStreamDuration       HttpProtocolOptions.common_http_protocol_options.max_stream_duration
+    http.maxConnectionDuration   HttpProtocolOptions.common_http_protocol_options.max_connection_duration
+
+Zero switches a timeout off; an absent one keeps the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cp.model.duration import Duration
+from cp.model.violation import Violation, at
+from cp.policies import Policy
+from cp.resources.checks import above_zero, given, not_negative
+from cp.resources.deprecated import from_list, top_kind
+from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.matches import client_match
+from cp.resources.schema import Schema
+from cp.resources.spec import Item, PolicySpec, Rule
+from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, Targets
+from generators.envoy.edit import set_duration
+
+if TYPE_CHECKING:
+    from generators.drafts import ClusterDraft, ListenerDraft, RouteDraft
+
+
+class Http(Schema, frozen=True):
+    request_timeout: Duration | None = None
+    stream_idle_timeout: Duration | None = None
+    request_headers_timeout: Duration | None = None
+    max_stream_duration: Duration | None = None
+    max_connection_duration: Duration | None = None
+
+
+class Conf(Schema, frozen=True):
+    connection_timeout: Duration | None = None
+    idle_timeout: Duration | None = None
+    http: Http | None = None
+
+
+class Spec(PolicySpec, frozen=True):
+    to: list[Item[Conf]] | None = None
+    from_: list[Item[Conf]] | None = msgspec.field(name="from", default=None)
+    rules: list[Rule[Conf]] | None = None
+
+
+TARGETS: Final = Targets(
+    top=PROXIES,
+    top_system=(GATEWAY, HTTP_ROUTE),
+    to=("Mesh", *SERVICES, HTTP_ROUTE, TCP_ROUTE),
+    to_gateway=("Mesh", "MeshExternalService"),
+    from_=("Mesh",),
+    http_route=("http.requestTimeout", "http.streamIdleTimeout"),
+    tcp_route=("idleTimeout",),
+)
+
+_OFF: Final = Duration(0)
+_NOT_OF_ONE_ROUTE: Final = ("connectionTimeout", "idleTimeout", "http.maxStreamDuration", "http.maxConnectionDuration")
+_NOT_OF_ONE_CLIENT: Final = (*_NOT_OF_ONE_ROUTE, "http.requestHeadersTimeout")
+_SOME_OF_HTTP: Final = ("request_timeout", "stream_idle_timeout", "max_stream_duration", "max_connection_duration")
+
+
+def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+    return at("spec", _violations(spec, meta))
+
+
+def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+    yield from TARGETS.top_violations(spec, meta)
+    yield from TARGETS.to_violations(spec)
+    yield from spec.needs_one_of("to", "rules", "from")
+    yield from spec.rules_alone()
+    levels = ["to", "rules"]
+    if spec.top.kind not in {GATEWAY, HTTP_ROUTE}:
+        levels.append("from")
+        yield from TARGETS.from_violations(spec)
+    elif spec.from_:
+        yield Violation("from", f"cannot be set for a {spec.top.kind}", "set `to`")
+    for path, _, conf in spec.confs(*levels):
+        yield from at(path, _conf(conf or Conf(), spec.top.kind))
+    for index, rule in enumerate(spec.rules or ()):
+        yield from at(f"rules[{index}]", _rule(rule))
+
+
+def _conf(conf: Conf, top: str) -> Iterator[Violation]:
+    if conf == Conf():
+        yield Violation("", "sets no timeout", "set at least one")
+        return
+    if top == HTTP_ROUTE:
+        for path in _set(conf, _NOT_OF_ONE_ROUTE):
+            yield Violation(path, "cannot be different for each route", "write it in a policy for the proxies")
+    yield from above_zero("connectionTimeout", conf.connection_timeout, "leave it out for 5s")
+    yield from not_negative("idleTimeout", conf.idle_timeout)
+    if conf.http is not None:
+        yield from at("http", _http(conf.http))
+
+
+def _http(http: Http) -> Iterator[Violation]:
+    if not given(http, _SOME_OF_HTTP):
+        yield Violation("", "sets none of the timeouts of a request", "set `requestTimeout`, or leave `http` out")
+    yield from not_negative("requestTimeout", http.request_timeout)
+    yield from not_negative("streamIdleTimeout", http.stream_idle_timeout)
+    yield from not_negative("requestHeadersTimeout", http.request_headers_timeout)
+    yield from not_negative("maxStreamDuration", http.max_stream_duration)
+    yield from not_negative("maxConnectionDuration", http.max_connection_duration)
+
+
+def _rule(rule: Rule[Conf]) -> Iterator[Violation]:
+    matches = rule.matches or []
+    for index, match in enumerate(matches):
+        yield from at(f"matches[{index}]", client_match(match))
+    if rule.default is not None and any(match.spiffe_id for match in matches):
+        for path in _set(rule.default, _NOT_OF_ONE_CLIENT):
+            hint = "write it in a rule without `spiffeID`"
+            yield Violation(f"default.{path}", "cannot be different for each client", hint)
+
+
+def _set(conf: Conf, paths: tuple[str, ...]) -> Iterator[str]:
+    """Those of the timeouts that a conf sets."""
+    there = {*conf.wire(), *(f"http.{name}" for name in (conf.http or Http()).wire())}
+    return (path for path in paths if path in there)
+
+
+def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+    yield from top_kind(spec)
+    yield from from_list(spec)
+
+
+class MeshTimeout(Policy[Conf]):
+    kind = Kind(
+        name="MeshTimeout",
+        short="mt",
+        plural="meshtimeouts",
+        schema=Spec,
+        validate=validate,
+        deprecations=deprecations,
+        policy=PolicyShape(to=True, from_=True, rules=True, from_as_rules=True),
+    )
+    order = 1000
+    conf = Conf
+    targets = TARGETS
+    route_fields = TARGETS.http_route
+    tcp_route_fields = TARGETS.tcp_route
+    outbound_default = MappingProxyType(
+        {
+            "connectionTimeout": "5s",
+            "idleTimeout": "1h",
+            "http": {"requestTimeout": "15s", "streamIdleTimeout": "30m"},
+        }
+    )
+    # Whoever calls decides how long to wait: an inbound has no limit of its own on requests.
+    inbound_default = MappingProxyType(
+        {
+            "connectionTimeout": "10s",
+            "idleTimeout": "2h",
+            "http": {"requestTimeout": "0s", "streamIdleTimeout": "1h"},
+        }
+    )
+
+    def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
+        set_duration(draft.cluster.connect_timeout, conf.connection_timeout)
+        if draft.http is None:
+            return
+        options = draft.http.common_http_protocol_options
+        set_duration(options.idle_timeout, conf.idle_timeout)
+        if conf.http is not None:
+            set_duration(options.max_stream_duration, conf.http.max_stream_duration)
+            set_duration(options.max_connection_duration, conf.http.max_connection_duration)
+
+    def listener(self, conf: Conf, draft: ListenerDraft) -> None:
+        if draft.tcp is not None:
+            set_duration(draft.tcp.idle_timeout, conf.idle_timeout)
+        if draft.manager is not None:
+            # Both ends are proxies of the mesh: the connection between them is closed by whoever called.
+            set_duration(draft.manager.common_http_protocol_options.idle_timeout, _OFF)
+            set_duration(draft.manager.request_headers_timeout, (conf.http or Http()).request_headers_timeout)
+
+    def route(self, conf: Conf, draft: RouteDraft) -> None:
+        if draft.action is not None and conf.http is not None:
+            set_duration(draft.action.timeout, conf.http.request_timeout)
+            set_duration(draft.action.idle_timeout, conf.http.stream_idle_timeout)
+
+
+POLICY = MeshTimeout()

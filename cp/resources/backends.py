@@ -1,0 +1,28 @@
+"""`backendRefs`: where a route sends what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cp.model.target import BackendRef
+from cp.model.violation import Violation, at
+from cp.resources.targets import SERVICES, target
+
+BACKENDS: Final = (*SERVICES, "MeshServiceSubset")
+MIRRORS: Final = ("MeshService", "MeshServiceSubset")
+_NEED_PORT: Final = frozenset({"MeshMultiZoneService"})
+
+
+def backend_refs(backends: list[BackendRef]) -> Iterator[Violation]:
+    """The faults of a list of backends."""
+    for index, backend in enumerate(backends):
+        yield from at(f"[{index}]", _backend_ref(backend))
+
+
+def _backend_ref(backend: BackendRef) -> Iterator[Violation]:
+    yield from target(backend, BACKENDS)
+    if backend.kind in _NEED_PORT and backend.port is None:
+        yield Violation("port", f"must be set with the kind {backend.kind}", "the number of one of its `ports`")
+    if backend.weight is not None and backend.weight < 0:
+        yield Violation("weight", f"must not be negative, not `{backend.weight}`", "0 sends nothing there")

@@ -1,0 +1,147 @@
+"""Checks that several kinds share. Each yields what is wrong with one value, `None` being "not given"."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from cp.model.duration import Duration
+from cp.model.violation import Violation
+from cp.resources.schema import near
+
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DOMAIN: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_LONGEST_DOMAIN: Final = 253
+_LAST_PORT: Final = 65535
+_ZERO: Final = Duration()
+
+
+def must_be_set(path: str, value: object, hint: str = "") -> Iterator[Violation]:
+    """For a text, list or object that may not be empty either."""
+    if value is None or value in ("", [], {}):
+        yield Violation(path, "must be set", hint)
+
+
+def not_both(path: str, one: str, other: str) -> Violation:
+    return Violation(path, f"`{one}` and `{other}` exclude each other", "remove one of them")
+
+
+def one_of(path: str, value: object, allowed: Iterable[str]) -> Iterator[Violation]:
+    """For a choice that the schema leaves open; one that is missing counts as a fault."""
+    choices = tuple(allowed)
+    if value is None or value == "":
+        yield Violation(path, "must be set", f"one of {', '.join(choices)}")
+    elif value not in choices:
+        hint = near(str(value), choices)
+        yield Violation(path, f"`{value}` is not one of {', '.join(choices)}", hint)
+
+
+def above_zero(path: str, value: Duration | int | None, hint: str = "") -> Iterator[Violation]:
+    if value is not None and value <= (_ZERO if isinstance(value, Duration) else 0):  # type: ignore[operator]
+        yield Violation(path, f"must be above zero, not `{value}`", hint)
+
+
+def not_negative(path: str, value: Duration | int | None) -> Iterator[Violation]:
+    if value is not None and value < (_ZERO if isinstance(value, Duration) else 0):  # type: ignore[operator]
+        yield Violation(path, f"must not be negative, not `{value}`", "`0s` switches it off" if value else "")
+
+
+def within(path: str, value: int | None, least: int, most: int) -> Iterator[Violation]:
+    if value is not None and not least <= value <= most:
+        yield Violation(path, f"must be {least} to {most}, not `{value}`")
+
+
+def port(path: str, value: int | None) -> Iterator[Violation]:
+    return within(path, value, 1, _LAST_PORT)
+
+
+def number(value: float | str) -> Decimal | None:
+    """A number as documents have it: bare, or as a text so that no digit is lost."""
+    try:
+        found = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return found if found.is_finite() else None
+
+
+def percentage(path: str, value: float | str | None, *, allow_zero: bool = True) -> Iterator[Violation]:
+    if value is None:
+        return
+    found = number(value)
+    if found is None:
+        yield Violation(path, f"`{value}` is not a number", 'write for example `50` or `"0.5"`')
+    elif not 0 <= found <= 100:  # noqa: PLR2004  # a percentage
+        yield Violation(path, f"must be 0 to 100 percent, not `{value}`")
+    elif not allow_zero and found == 0:
+        yield Violation(path, "must be above zero")
+
+
+def is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_domain(text: str) -> bool:
+    return len(text) <= _LONGEST_DOMAIN and _DOMAIN.fullmatch(text) is not None
+
+
+def hostname(path: str, value: str | None) -> Iterator[Violation]:
+    """One host, by its name."""
+    if value is None:
+        return
+    if is_ip(value):
+        yield Violation(path, f"must be the name of a host, not the address `{value}`")
+    elif not is_domain(value):
+        yield Violation(path, f"`{value}` is not the name of a host", "use lower case letters, digits, `-` and `.`")
+
+
+def given(fields: Any, names: Sequence[str]) -> list[str]:
+    """Those of the fields that are set."""
+    return [name for name in names if getattr(fields, name) is not None]
+
+
+def repeated(values: Iterable[object]) -> Iterator[int]:
+    """The places of values that stood there before."""
+    seen: set[object] = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            yield index
+        seen.add(value)
+
+
+_NOT_RE2: Final = re.compile(r"\(\?(=|!|<=|<!|>|\()|\(\?P=|(?<!\\)(\\\\)*\\[1-9]|[*+?}]\+")
+_SAME_IN_RE2: Final = ("missing )", "unbalanced", "unterminated", "nothing to", "multiple repeat", "bad character range")
+_LONGEST_REGEX: Final = 4096
+
+
+def regex(path: str, value: str | None) -> Iterator[Violation]:
+    """A regular expression that Envoy, which uses RE2, would refuse, and everything beside it with it."""
+    if value is None:
+        return
+    if len(value) > _LONGEST_REGEX:
+        yield Violation(path, f"is longer than {_LONGEST_REGEX} characters")
+    elif _NOT_RE2.search(value):
+        hint = "RE2 has no lookaround, no references back and no possessive repeats"
+        yield Violation(path, f"`{value}` is not a regular expression of RE2", hint)
+    elif fault := _regex_fault(value):
+        yield Violation(path, f"`{value}` is not a regular expression: {fault}")
+
+
+def _regex_fault(value: str) -> str:
+    """What Python finds wrong with it, where that is wrong in RE2 as well."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(value)
+    except re.error as error:
+        return str(error) if str(error).startswith(_SAME_IN_RE2) else ""
+    except (RecursionError, OverflowError):
+        return "it is too deep or repeats too often"
+    return ""

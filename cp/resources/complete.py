@@ -1,0 +1,32 @@
+"""Defaults that are part of a schema: filled in when a document is read, so that merging sees them as written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def completed(defaults: Mapping[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Fills in defaults by paths such as `to[].default.backends[].weight`.
+
+    Only where the object that has the field is there. A null counts as written.
+    """
+    steps = [(path.replace("[]", ".[]").split("."), value) for path, value in defaults.items()]
+
+    def complete(spec: dict[str, Any]) -> dict[str, Any]:
+        for path, value in steps:
+            spec = _filled(spec, path, value)
+        return spec
+
+    return complete
+
+
+def _filled(data: Any, path: list[str], value: Any) -> Any:
+    step, *rest = path
+    if step == "[]":
+        return [_filled(item, rest, value) for item in data] if isinstance(data, list) else data
+    if not isinstance(data, dict):
+        return data
+    if not rest:
+        return data if step in data else {**data, step: value}
+    return {**data, step: _filled(data[step], rest, value)} if step in data else data

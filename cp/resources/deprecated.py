@@ -1,0 +1,32 @@
+"""What still works and should be written otherwise: the warnings that many policies share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cp.model.violation import Violation, at
+from cp.resources.spec import PolicySpec
+from cp.resources.targets import GATEWAY, HTTP_ROUTE, misspelt_tags
+
+_BY_LABELS = frozenset({"MeshSubset", "MeshService", "MeshServiceSubset"})
+
+
+def top_kind(spec: PolicySpec) -> Iterator[Violation]:
+    """The old ways to say which proxies a policy is for."""
+    kind = spec.top.kind
+    if kind in _BY_LABELS:
+        hint = "choose proxies with the kind Dataplane, by `labels`"
+        yield Violation("spec.targetRef.kind", f"the kind {kind} is deprecated here", hint)
+    if kind == HTTP_ROUTE:
+        hint = f"write the {HTTP_ROUTE} in `to[].targetRef`, and what it held under `to` as that item's `default`"
+        yield Violation("spec.targetRef.kind", f"the kind {kind} is deprecated here", hint)
+    if kind in {"MeshSubset", "MeshServiceSubset", GATEWAY}:
+        yield from at("spec.targetRef.tags", misspelt_tags(spec.top.tags))
+
+
+def from_list(spec: PolicySpec, hint: str = "write its items as `rules`, without `targetRef`") -> Iterator[Violation]:
+    """`from` tells clients apart by tags; `rules` do it by identity."""
+    if spec.items("from"):
+        yield Violation("spec.from", "is deprecated", hint)
+    for index, item in enumerate(spec.items("from")):
+        yield from at(f"spec.from[{index}].targetRef.tags", misspelt_tags(item.target_ref.tags))

@@ -1,0 +1,87 @@
+"""What the specs of all policies have in common: whom they are for, and lists of items with a conf each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from cp.model.target import EVERYTHING, TargetRef
+from cp.model.violation import Violation
+from cp.resources.schema import Schema
+
+Conf = TypeVar("Conf")
+
+
+class Item(Schema, Generic[Conf], frozen=True):
+    """One destination (of `to`) or one sort of client (of `from`), and its conf."""
+
+    target_ref: TargetRef = TargetRef()
+    default: Conf | None = None
+
+
+class SpiffeMatch(Schema, frozen=True):
+    """Clients, by their identity."""
+
+    type: Literal["Exact", "Prefix"] | None = None
+    value: str = ""
+
+
+class SniMatch(Schema, frozen=True):
+    """Connections, by the server name that the client asked for."""
+
+    type: Literal["Exact"] | None = None
+    value: str = ""
+
+
+class ClientMatch(Schema, frozen=True):
+    """Which connections a rule of an inbound is for."""
+
+    spiffe_id: SpiffeMatch | None = msgspec.field(name="spiffeID", default=None)
+    sni: SniMatch | None = None
+
+
+class Rule(Schema, Generic[Conf], frozen=True):
+    """What holds on an inbound, for the connections that match or, without matches, for all."""
+
+    matches: list[ClientMatch] | None = None
+    default: Conf | None = None
+
+
+class PolicySpec(Schema, frozen=True):
+    """The base of every policy's spec. Each adds its own of `to`, `from`, `rules` and `default`."""
+
+    target_ref: TargetRef | None = None
+
+    @property
+    def top(self) -> TargetRef:
+        """Whom the policy is for; everybody, when it does not say."""
+        return self.target_ref or EVERYTHING
+
+    def items(self, level: str) -> list[Any]:
+        """The items of `to`, `from` or `rules`."""
+        return getattr(self, "from_" if level == "from" else level, None) or []
+
+    @property
+    def affects_inbounds(self) -> bool:
+        return bool(self.items("from") or self.items("rules"))
+
+    def confs(self, *levels: str) -> Iterator[tuple[str, Any, Any]]:
+        """The path in the spec of each item's conf, the item, and the conf if it has one."""
+        for level in levels or ("to", "from", "rules"):
+            for index, item in enumerate(self.items(level)):
+                yield f"{level}[{index}].default", item, item.default
+
+    def needs_one_of(self, *levels: str) -> Iterator[Violation]:
+        """A policy without any item does nothing."""
+        if not any(self.items(level) for level in levels):
+            names = ", ".join(f"`{level}`" for level in levels)
+            yield Violation("", "says nothing", f"give it items: {names}")
+
+    def rules_alone(self) -> Iterator[Violation]:
+        """Rules are the new way of saying it, and do not mix with the old one."""
+        others = [f"`{level}`" for level in ("to", "from") if self.items(level)]
+        if others and self.items("rules"):
+            hint = "write what is in `from` as `rules`, and what is in `to` as a policy of its own"
+            yield Violation("", f"`rules` cannot stand beside {' and '.join(others)}", hint)

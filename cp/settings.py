@@ -1,0 +1,208 @@
+"""Environment to one frozen `Settings`: read once, passed down.
+
+A setting that Kuma has too goes by Kuma's name (`KUMA_*`), the others by ours (`KOGUMA_*`). A default stands here,
+beside what it is the default of, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+VERSION: Final = version("koguma")
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "console", "json"]
+StoreType = Literal["sqlite", "memory"]
+Engine = Literal["TargetRef", "Legacy"]
+
+
+def _store_url(known: dict[str, Any]) -> str:
+    if known.get("store_type") == "memory":
+        return "memory:"
+    return f"sqlite:///{known['work_dir'] / 'koguma.db'}" if "work_dir" in known else ""
+
+
+def _bound(known: dict[str, Any]) -> str:
+    return str(known.get("bind", ""))
+
+
+class BadSettings(Exception):
+    """The environment, or a command line, says something that no setting can be."""
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        self.faults = faults
+        super().__init__("\n".join(faults))
+
+
+class Settings(BaseSettings):
+    """All there is to set. `docs/reference/settings.md` is made from this class."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, populate_by_name=True, case_sensitive=True, extra="forbid", env_ignore_empty=True
+    )
+
+    work_dir: Path = Field(
+        default_factory=lambda: Path.home() / ".koguma",
+        validation_alias="KUMA_GENERAL_WORK_DIR",
+        description="The folder for what the control plane keeps on disk. Default: `~/.koguma`.",
+    )
+    store_type: StoreType = Field(
+        default="sqlite",
+        validation_alias="KUMA_STORE_TYPE",
+        description="`sqlite` keeps resources in a file in the work folder, `memory` loses them at the end.",
+    )
+    store: str = Field(
+        default_factory=_store_url,
+        validation_alias="KOGUMA_STORE",
+        description="Where resources are kept: `sqlite:///PATH`, `dir:PATH` or `memory:`. Wins over "
+        "`KUMA_STORE_TYPE`, which decides the default.",
+    )
+    bind: str = Field(
+        default="127.0.0.1",
+        validation_alias="KOGUMA_BIND",
+        description="The address on which all servers listen. Set `0.0.0.0` to be reached from other machines.",
+    )
+    http_bind: str = Field(
+        default_factory=_bound,
+        validation_alias="KUMA_API_SERVER_HTTP_INTERFACE",
+        description="The address of the HTTP API, if it differs from `KOGUMA_BIND`.",
+    )
+    ads_port: Port = Field(
+        default=5678,
+        validation_alias="KUMA_DP_SERVER_PORT",
+        description="The port on which proxies get their configuration (gRPC). 0 takes any free one.",
+    )
+    http_port: Port = Field(
+        default=5681,
+        validation_alias="KUMA_API_SERVER_HTTP_PORT",
+        description="The port of the HTTP API, which serves bootstrap configurations too. 0 takes any free one.",
+    )
+    diagnostics_port: Port = Field(
+        default=5680,
+        validation_alias="KUMA_DIAGNOSTICS_SERVER_PORT",
+        description="The port of `/ready`, `/healthy` and `/metrics`. 0 takes any free one.",
+    )
+    read_only: bool = Field(
+        default=False,
+        validation_alias="KUMA_API_SERVER_READ_ONLY",
+        description="Whether the HTTP API refuses writes.",
+    )
+    body_limit: int = Field(
+        default=16 * 1024 * 1024,
+        ge=1024,
+        validation_alias="KOGUMA_BODY_LIMIT",
+        description="The largest request body that the HTTP API reads, in bytes.",
+    )
+    skip_mesh_creation: bool = Field(
+        default=False,
+        validation_alias="KUMA_DEFAULTS_SKIP_MESH_CREATION",
+        description="Whether to start without a Mesh `default` where there is none.",
+    )
+    policy_engine: Engine = Field(
+        default="TargetRef",
+        validation_alias="KUMA_DEFAULTS_POLICY_ENGINE",
+        description="The policy engine of a Mesh that names none.",
+    )
+    xds_host: str = Field(
+        default="",
+        validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_XDS_HOST",
+        description="The host at which proxies find the control plane. "
+        "Default: the one by which a proxy asked for its bootstrap configuration.",
+    )
+    xds_port: Port = Field(
+        default=0,
+        validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_XDS_PORT",
+        description="The port at which proxies find it. 0 is the one on which it listens.",
+    )
+    admin_unix_socket: bool = Field(
+        default=True,
+        validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_ENVOY_ADMIN_UNIX_SOCKET",
+        description="Whether Envoy's admin interface is a socket in the proxy's work folder, so that no two "
+        "proxies of a machine want the same port. A Dataplane with `networking.admin.port` keeps its port.",
+    )
+    admin_address: str = Field(
+        default="127.0.0.1",
+        validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_ADDRESS",
+        description="The address of Envoy's admin interface where it is a port.",
+    )
+    admin_port: Port = Field(
+        default=9901,
+        validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_PORT",
+        description="That port, for a Dataplane that names none.",
+    )
+    log_level: LogLevel = Field(
+        default="info", validation_alias="KOGUMA_LOG_LEVEL", description="The least that is logged."
+    )
+    log_format: LogFormat = Field(
+        default="auto",
+        validation_alias="KOGUMA_LOG_FORMAT",
+        description="`console`, `json`, or `auto`: console on a terminal, JSON elsewhere.",
+    )
+
+
+def load(**given: Any) -> Settings:
+    """The settings: what is given (a command line's options; `None` is not given), then the environment."""
+    wanted = {name: value for name, value in given.items() if value is not None}
+    try:
+        return Settings(**wanted)
+    except ValidationError as error:
+        raise BadSettings(tuple(_sentence(fault) for fault in error.errors())) from None
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return str(Settings.model_fields[name].validation_alias)
+
+
+def rows() -> Iterator[tuple[str, str, str]]:
+    """Every setting for its documentation: the variable, the default, what it is."""
+    for field in Settings.model_fields.values():
+        default = "" if field.default_factory is not None else str(field.default)
+        yield str(field.validation_alias), default, field.description or ""
+
+
+def shown(settings: Settings) -> dict[str, Any]:
+    """What `GET /config` answers: Kuma's shape where Kuma has a place for it. No setting is a secret."""
+    return {
+        "environment": "universal",
+        "mode": "zone",
+        "store": {"type": urlsplit(settings.store).scheme, "url": settings.store},
+        "apiServer": {
+            "readOnly": settings.read_only,
+            "http": {"enabled": True, "interface": settings.http_bind, "port": settings.http_port},
+        },
+        "dpServer": {"port": settings.ads_port},
+        "diagnostics": {"serverPort": settings.diagnostics_port},
+        "defaults": {
+            "skipMeshCreation": settings.skip_mesh_creation,
+            "policyEngine": settings.policy_engine,
+        },
+        "bootstrapServer": {"params": _bootstrap_params(settings)},
+        "general": {"workDir": str(settings.work_dir)},
+    }
+
+
+def _bootstrap_params(settings: Settings) -> dict[str, Any]:
+    return {
+        "xdsHost": settings.xds_host,
+        "xdsPort": settings.xds_port,
+        "adminAddress": settings.admin_address,
+        "adminPort": settings.admin_port,
+        "envoyAdminUnixSocket": settings.admin_unix_socket,
+    }
+
+
+def _sentence(fault: ErrorDetails) -> str:
+    name = str(fault["loc"][0]) if fault["loc"] else ""
+    shown_name = variable(name) if name in Settings.model_fields else name
+    message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"{shown_name}={fault['input']}: {message[:1].lower()}{message[1:]}"

@@ -1,0 +1,153 @@
+"""An SQLite file of ours: opening it, bringing it up to date, and saying plainly why it cannot be used."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from cp.store.port import Unusable
+
+APPLICATION_ID: Final = 0x4B47554D  # "KGUM": tells our files from other programs'
+PATIENCE: Final = 30.0
+"""Seconds to wait for another process that is writing."""
+
+
+class Busy(Unusable):
+    """Somebody else has been writing for longer than our patience lasts."""
+
+
+_OURS_ALONE: Final = 0o600  # it may hold secrets
+_HINTS: Final = {
+    "SQLITE_BUSY": "another process has been writing for too long",
+    "SQLITE_CANTOPEN": "does its directory exist, and may this user write there?",
+    "SQLITE_CORRUPT": "the file is damaged: restore a copy, or rescue what is left with `sqlite3 FILE .recover`",
+    "SQLITE_FULL": "the disk is full",
+    "SQLITE_NOTADB": "is this the right file?",
+    "SQLITE_READONLY": "may this user write to the file and to its directory?",
+}
+
+
+@contextmanager
+def errors_of(path: Path) -> Iterator[None]:
+    """What SQLite finds wrong with a file, in words for the operator."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        name = getattr(error, "sqlite_errorname", "")
+        hint = next((hint for code, hint in _HINTS.items() if name.startswith(code)), "")
+        kind = Busy if name.startswith("SQLITE_BUSY") else Unusable
+        raise kind(f"{path}: {error}" + (f"; {hint}" if hint else "")) from error
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection whose commits are on the disk when they return, and whose transactions are only ours to begin."""
+    connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+    # In WAL mode NORMAL would not wait for the disk at a commit: what was answered as stored could be lost with the power.
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def prepare(path: Path) -> None:
+    """Make the file if there is none, refuse what is not ours, and bring it up to date."""
+    with suppress(OSError):  # an existing file stays as it is; if none can be made SQLite says so
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, _OURS_ALONE))
+    connection = connect(path)
+    try:
+        _check(connection, path)
+        _keep_a_log_of_writes(connection, path)
+        _migrate(connection, path)
+    finally:
+        connection.close()
+
+
+@contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """One transaction with the right to write, from its beginning: no other can come between reading and writing."""
+    connection.execute("BEGIN IMMEDIATE")
+    with _ending(connection):
+        yield
+
+
+@contextmanager
+def reading(connection: sqlite3.Connection) -> Iterator[None]:
+    """One state of the file, whatever is written meanwhile."""
+    connection.execute("BEGIN")
+    with _ending(connection):
+        yield
+
+
+@contextmanager
+def _ending(connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    # Before anything is written, the mode of the journal included: a file of somebody else must stay as it is.
+    tables = _number(connection, "SELECT count(*) FROM sqlite_schema")
+    if tables and _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+        raise Unusable(f"{path}: a database of another program; is this the right file?")
+    fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if fault != "ok":
+        raise Unusable(f"{path}: {fault}; {_HINTS['SQLITE_CORRUPT']}")
+
+
+def _keep_a_log_of_writes(connection: sqlite3.Connection, path: Path) -> None:
+    """WAL mode: readers and the writer do not wait for each other."""
+    # SQLite does not wait for others who do the same at the same moment, so we have to.
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            break
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    if mode != "wal":
+        raise Unusable(f"{path}: this file system cannot share memory between processes; put the file on a local disk")
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    with writing(connection):
+        done = _number(connection, "PRAGMA user_version")
+        steps = _migrations()
+        if done > len(steps):
+            raise Unusable(f"{path}: made by a newer version (schema {done}, this one knows {len(steps)}): upgrade")
+        for step in steps[done:]:
+            for statement in _statements(step):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(steps)}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def _migrations() -> list[str]:
+    folder = resources.files("cp.store") / "migrations" / "sqlite"
+    numbered = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
+    return [(folder / name).read_text("utf-8") for name in numbered]
+
+
+def _statements(script: str) -> Iterator[str]:
+    # `executescript` would commit what is open; a migration is done wholly or not at all.
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _number(connection: sqlite3.Connection, query: str) -> int:
+    value = connection.execute(query).fetchone()[0]
+    assert isinstance(value, int)  # noqa: S101  # narrows the type
+    return value

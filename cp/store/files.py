@@ -1,0 +1,93 @@
+"""`FilesStore`: documents in a directory of YAML files, which people edit by their own means."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from cp.model.names import Key
+from cp.store.clock import Clock, utc
+from cp.store.feed import News, follow, tell
+from cp.store.folder import Edit, Folder, Parse
+from cp.store.ledger import Ledger
+from cp.store.port import KEPT, Batch, Change, Closed, Contents, Delete, Put, ReadOnly, Stored, Unusable
+from cp.store.watch import BACKSTOP, Watch
+
+_PAUSE: Final = 0.05
+"""Seconds of quiet before files are read: editors and tools write in several steps."""
+
+
+class FilesStore:
+    """A store that follows a directory. Its revisions count what this process has seen of it. Use `open`."""
+
+    def __init__(self, root: Path, parse: Parse, *, kept: int, clock: Clock, backstop: float) -> None:
+        self._root, self._clock = root, clock
+        self._folder = Folder(root, parse)  # used in one thread at a time: at the opening, then in that of the watch
+        self._contents = Ledger(kept)
+        self._news = News()
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._watch = Watch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
+
+    @classmethod
+    async def open(
+        cls, root: Path, parse: Parse, *, kept: int = KEPT, clock: Clock = utc, backstop: float = BACKSTOP
+    ) -> FilesStore:
+        """Read a directory, and follow what becomes of it. Raises `Unusable` if it is not one."""
+        store = cls(root, parse, kept=kept, clock=clock, backstop=backstop)
+        store._take(await asyncio.to_thread(store._first_look))
+        store._watch.start()
+        return store
+
+    async def read(self) -> Contents:
+        return self._open().contents()
+
+    async def get(self, key: Key) -> Stored | None:
+        return self._open().stored.get(key)
+
+    async def write(self, *writes: Put | Delete) -> NoReturn:
+        held = self._open().stored
+        places = {held[write.key].document.source.file for write in writes if write.key in held}
+        raise ReadOnly(
+            f"the store is the directory {self._root}, which is only read: edit "
+            + (", ".join(sorted(places)) or "a file there")
+        )
+
+    def follow(self, since: int) -> AsyncIterator[Batch]:
+        return follow(self._news, since, self._after)
+
+    async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
+        return self._open().history(key, limit)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._news.close()
+        await asyncio.to_thread(self._watch.stop)
+
+    def _open(self) -> Ledger:
+        if self._closed:
+            raise Closed
+        return self._contents
+
+    async def _after(self, since: int) -> Batch | None:
+        return self._open().after(since)
+
+    def _first_look(self) -> Edit:
+        if not self._root.is_dir():
+            raise Unusable(f"{self._root}: not a directory")
+        return self._folder.read()
+
+    def _look(self) -> frozenset[str]:
+        edit = self._folder.read()
+        tell(self._loop, self._take, edit)
+        return edit.places
+
+    def _take(self, edit: Edit) -> None:
+        before = self._contents.revision
+        if self._contents.write(edit.writes, self._clock(), edit.findings) != before:
+            self._news.publish()
+
+    def _failed(self, failure: Exception) -> None:
+        tell(self._loop, self._news.fail, failure)

@@ -1,0 +1,189 @@
+"""`Folder`: the documents that are in force from a directory of files, while people write in it.
+
+Whatever goes wrong with a file takes nothing out of force: what was last good stays, and a finding says so until it
+is mended. Of a file that is broken from the start, what can be read counts.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.model.source import Reading
+from cp.model.violation import Finding, Severity
+from cp.store.port import Delete, Put
+from cp.store.tree import Signature, Tree, reason, signature, survey
+
+LARGEST: Final = 16 * 1024 * 1024
+"""Bytes that a file may have."""
+
+Parse: TypeAlias = Callable[[str, str], Reading]
+"""The text of a file and its name, to the documents in it."""
+
+_KEPT: Final = "until this is mended, what was last good stays in force"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """What one file contributes: the documents that are in force from it, and what is wrong with it."""
+
+    signature: Signature | None = None
+    documents: tuple[Document, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    was_whole: bool = False
+    """It could once be read to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What has changed since the last reading, all that is wrong now, and the directories to watch for the next."""
+
+    writes: tuple[Put | Delete, ...]
+    findings: tuple[Finding, ...]
+    places: frozenset[str]
+
+
+class Folder:
+    """Reads the files that have changed since it last did."""
+
+    def __init__(self, root: Path, parse: Parse) -> None:
+        self._root, self._parse = root, parse
+        self._files: dict[Path, File] = {}
+        self._documents: dict[Key, Document] = {}
+
+    def read(self) -> Edit:
+        tree = survey(self._root)
+        present = {path: self._file(path, status) for path, status in tree.files.items()}
+        self._files = dict(sorted((_unseen(self._files, tree) | present).items()))
+        before, self._documents = self._documents, _in_force(self._files.values(), self._documents)
+        return Edit(_writes(before, self._documents), tuple(self._findings(tree)), frozenset(tree.places))
+
+    def _file(self, path: Path, status: os.stat_result) -> File:
+        before = self._files.get(path, File())
+        now = signature(status)  # from before it is read: if it is written meanwhile, we read it again
+        if before.signature == now:
+            return before
+        try:
+            reading = self._reading(path, status)
+        except _Unreadable as error:
+            reading = Reading((), (error.finding,), broken=True)
+        return _updated(before, now, reading)
+
+    def _reading(self, path: Path, status: os.stat_result) -> Reading:
+        text = _text(path, status)
+        try:
+            return self._parse(text, _shown(path))
+        except Exception as error:  # noqa: BLE001  # a file that trips the parser must not stop the others
+            raise _Unreadable("unreadable-file", path, f"the parser failed: {error!r}") from error
+
+    def _findings(self, tree: Tree) -> Iterable[Finding]:
+        for path, why in sorted(tree.unreadable.items()):
+            yield _finding("unreadable-file", path, f"cannot be read: {why}", hint=_KEPT)
+        for file in self._files.values():
+            yield from file.findings
+        for claims in _claims(self._files.values()).values():
+            if len(claims) > 1:
+                yield _dispute(claims)
+
+
+class _Unreadable(Exception):
+    """Nothing of a file can be read."""
+
+    def __init__(self, code: str, path: Path, message: str, *, hint: str = "", line: int = 0) -> None:
+        self.finding = _finding(code, path, message, hint=hint, line=line)
+        super().__init__(message)
+
+
+def _text(path: Path, status: os.stat_result) -> str:
+    if not stat.S_ISREG(status.st_mode):
+        raise _Unreadable("unreadable-file", path, "is no ordinary file")
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise _Unreadable("file-too-large", path, f"has more than {LARGEST >> 20} MiB", hint="divide it")
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise _Unreadable("unreadable-file", path, f"cannot be read: {reason(error)}") from error
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _Unreadable("not-utf-8", path, "is not UTF-8", hint="save it as UTF-8", line=line) from error
+
+
+def _updated(before: File, now: Signature, reading: Reading) -> File:
+    """The file after it was read again: what cannot be read any longer stays as it was last good."""
+    last, read = _by_key(before.documents), _by_key(reading.documents)
+    if reading.broken and before.was_whole:
+        kept, documents = last, last
+    else:
+        faulty = {finding.resource for finding in reading.findings if finding.severity is Severity.ERROR}
+        # While there is a document of which one cannot tell which it is, it may be any that is missing.
+        kept = {key: last[key] for key in last if key in faulty or (None in faulty and key not in read)}
+        documents = read | kept
+    findings = tuple(map(_with_kept, reading.findings)) if kept else reading.findings
+    return File(now, tuple(documents.values()), findings, before.was_whole or not reading.broken)
+
+
+def _unseen(files: Mapping[Path, File], tree: Tree) -> dict[Path, File]:
+    """Files that may still be there, where we could not look."""
+    if not tree.unreadable:
+        return {}
+    return {path: file for path, file in files.items() if any(map(path.is_relative_to, tree.unreadable))}
+
+
+def _claims(files: Iterable[File]) -> dict[Key, list[Document]]:
+    claims: dict[Key, list[Document]] = {}
+    for file in files:
+        for document in file.documents:
+            claims.setdefault(document.key, []).append(document)
+    return claims
+
+
+def _in_force(files: Iterable[File], before: Mapping[Key, Document]) -> dict[Key, Document]:
+    """One document for each name. Where several claim it the one before stays; at the start, the first by path."""
+    return {
+        key: documents[0] if len(documents) == 1 else before.get(key, documents[0])
+        for key, documents in _claims(files).items()
+    }
+
+
+def _writes(before: Mapping[Key, Document], after: Mapping[Key, Document]) -> tuple[Put | Delete, ...]:
+    # By identity, because a file that did not change keeps its documents: costs no comparing.
+    put = (Put(document) for key, document in after.items() if before.get(key) is not document)
+    return (*put, *(Delete(key) for key in before if key not in after))
+
+
+def _dispute(claims: list[Document]) -> Finding:
+    places = [f"{claim.source.file}:{claim.source.line('')}" for claim in claims]
+    return Finding(
+        "duplicate-name",
+        Severity.ERROR,
+        claims[0].key,
+        f"is written in {' and in '.join(places)}",
+        hint=f"remove it from all but one, or give it another name; {_KEPT}",
+        file=claims[1].source.file,
+        line=claims[1].source.line(""),
+    )
+
+
+def _finding(code: str, path: Path, message: str, *, hint: str = "", line: int = 0) -> Finding:
+    return Finding(code, Severity.ERROR, None, message, hint=hint, file=_shown(path), line=line)
+
+
+def _with_kept(finding: Finding) -> Finding:
+    return replace(finding, hint="; ".join(filter(None, (finding.hint, _KEPT))))
+
+
+def _by_key(documents: Iterable[Document]) -> dict[Key, Document]:
+    return {document.key: document for document in documents}
+
+
+def _shown(path: Path) -> str:
+    """A name that can be written down, even if it is not UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

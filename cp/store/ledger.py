@@ -1,0 +1,63 @@
+"""`Ledger`: what is stored and how it came to be, in memory, for stores that have no database."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import islice
+
+from cp.model.names import Key
+from cp.model.violation import Finding
+from cp.store import outcome
+from cp.store.port import KEPT, Batch, Change, Contents, Delete, Outdated, Put, Stored
+
+
+class Ledger:
+    """The documents at the newest revision, and the changes that led there. It does no I/O and never waits."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        if kept < 1:
+            raise ValueError(f"a store keeps at least its last revision, not {kept}")
+        self.revision = 0
+        self.findings: tuple[Finding, ...] = ()
+        self.stored: dict[Key, Stored] = {}
+        self._log: deque[tuple[Change, ...]] = deque(maxlen=kept)  # one entry a revision, without gaps
+
+    def write(self, writes: Sequence[Put | Delete], at: datetime, findings: tuple[Finding, ...] = ()) -> int:
+        """Make one revision of what these writes and findings change, if they change anything."""
+        changes = outcome.changes(writes, self.stored, self.revision + 1, at)
+        if not changes and findings == self.findings:
+            return self.revision
+        for change in changes:
+            self._apply(change)
+        self._log.append(changes)
+        self.findings = findings
+        self.revision += 1
+        return self.revision
+
+    def contents(self) -> Contents:
+        by_key = sorted(self.stored.values(), key=lambda held: held.document.key)
+        return Contents(self.revision, tuple(by_key), self.findings)
+
+    def after(self, since: int) -> Batch | None:
+        """What came after a revision. Costs what it answers, however long the log is."""
+        oldest = self.revision - len(self._log)
+        if not oldest <= since <= self.revision:
+            raise Outdated(since, oldest, self.revision)
+        if since == self.revision:
+            return None
+        newest_first = islice(reversed(self._log), self.revision - since)
+        changes = [change for entry in reversed(list(newest_first)) for change in entry]
+        return Batch(self.revision, tuple(changes), self.findings)
+
+    def history(self, key: Key, limit: int) -> Sequence[Change]:
+        of_key = (change for entry in reversed(self._log) for change in entry if change.key == key)
+        return tuple(islice(of_key, limit))
+
+    def _apply(self, change: Change) -> None:
+        held = outcome.stored(change, self.stored.get(change.key))
+        if held is None:
+            del self.stored[change.key]
+        else:
+            self.stored[change.key] = held

@@ -1,0 +1,52 @@
+"""`MemoryStore`: documents in memory, for tests, trials and tools. They end with the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from cp.model.names import Key
+from cp.store.clock import Clock, utc
+from cp.store.feed import News, follow
+from cp.store.ledger import Ledger
+from cp.store.port import KEPT, Batch, Change, Closed, Contents, Delete, Put, Stored
+
+
+class MemoryStore:
+    """A store that nobody else sees."""
+
+    def __init__(self, *, kept: int = KEPT, clock: Clock = utc) -> None:
+        self._contents = Ledger(kept)
+        self._news = News()
+        self._clock = clock
+
+    async def read(self) -> Contents:
+        return self._open().contents()
+
+    async def get(self, key: Key) -> Stored | None:
+        return self._open().stored.get(key)
+
+    async def write(self, *writes: Put | Delete) -> int:
+        await asyncio.sleep(0)  # others run meanwhile, as with any other store; who writes in a loop starves nobody
+        before = self._open().revision
+        revision = self._contents.write(writes, self._clock())
+        if revision != before:
+            self._news.publish()
+        return revision
+
+    def follow(self, since: int) -> AsyncIterator[Batch]:
+        return follow(self._news, since, self._after)
+
+    async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
+        return self._open().history(key, limit)
+
+    async def close(self) -> None:
+        self._news.close()
+
+    async def _after(self, since: int) -> Batch | None:
+        return self._open().after(since)
+
+    def _open(self) -> Ledger:
+        if self._news.closed:
+            raise Closed
+        return self._contents

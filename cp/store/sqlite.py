@@ -1,0 +1,134 @@
+"""`SqliteStore`: documents in one SQLite file, which several processes may share.
+
+A write is given its revision inside its transaction, beside a row in the log for each document that it changed. So
+all processes agree on the order of writes, and to follow the store is to read the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Final
+
+from cp.model.names import Key
+from cp.store import outcome, rows
+from cp.store.clock import Clock, utc
+from cp.store.database import Busy, errors_of, prepare, reading, writing
+from cp.store.feed import News, follow, tell
+from cp.store.lane import Lane
+from cp.store.port import KEPT, Batch, Change, Closed, Contents, Delete, Outdated, Put, Stored
+from cp.store.watch import BACKSTOP, Watch
+
+_PAUSE: Final = 0.02
+"""Seconds until the writes of another process are noticed, about."""
+
+
+class SqliteStore:
+    """A store on the disk of one machine. Use `open`."""
+
+    def __init__(self, path: Path, *, kept: int, clock: Clock, backstop: float) -> None:
+        self._kept, self._clock = kept, clock
+        self._place = frozenset({str(path.parent)})
+        self._writer, self._reader = Lane(path, "koguma-write"), Lane(path, "koguma-read")
+        self._news = News()
+        self._noticed = 0
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._watch = Watch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
+
+    @classmethod
+    async def open(cls, path: Path, *, kept: int = KEPT, clock: Clock = utc, backstop: float = BACKSTOP) -> SqliteStore:
+        """Open a file, or make it. Raises `Unusable` with the reason if it cannot be used."""
+        if kept < 1:
+            raise ValueError(f"a store keeps at least its last revision, not {kept}")
+        store = cls(await asyncio.to_thread(_prepared, path), kept=kept, clock=clock, backstop=backstop)
+        store._watch.start()
+        return store
+
+    async def read(self) -> Contents:
+        return await self._open(self._reader).do(_contents)
+
+    async def get(self, key: Key) -> Stored | None:
+        return (await self._open(self._reader).do(partial(rows.find, keys=[key]))).get(key)
+
+    async def write(self, *writes: Put | Delete) -> int:
+        return await self._open(self._writer).do(partial(self._write, writes))
+
+    def follow(self, since: int) -> AsyncIterator[Batch]:
+        return follow(self._news, since, self._after)
+
+    async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
+        return await self._open(self._reader).do(partial(rows.changes_of, key=key, limit=limit))
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._news.close()
+        await asyncio.to_thread(self._watch.stop)  # before the lanes: it works on one of them
+        await self._writer.close()
+        await self._reader.close()
+
+    def _open(self, lane: Lane) -> Lane:
+        if self._closed:
+            raise Closed
+        return lane
+
+    async def _after(self, since: int) -> Batch | None:
+        return await self._open(self._reader).do(partial(_batch, since=since))
+
+    def _write(self, writes: Sequence[Put | Delete], connection: Connection) -> int:
+        with writing(connection):
+            held = rows.find(connection, {write.key for write in writes})
+            _, newest = rows.bounds(connection)
+            changes = outcome.changes(writes, held, newest + 1, self._clock())
+            if not changes:
+                return newest
+            rows.record(connection, changes)
+            rows.forget(connection, newest + 1 - self._kept)
+        tell(self._loop, self._news.publish)  # here: whoever called may have given up waiting, but it is written
+        return newest + 1
+
+    def _look(self) -> frozenset[str]:
+        """Notice what others wrote: the watch calls this when the directory of the file changed."""
+        with suppress(Busy):  # when they are done the watch calls again
+            newest = self._writer.begin(_settled_revision).result()
+            if newest != self._noticed:
+                self._noticed = newest
+                tell(self._loop, self._news.publish)
+        return self._place
+
+    def _failed(self, failure: Exception) -> None:
+        tell(self._loop, self._news.fail, failure)
+
+
+def _prepared(path: Path) -> Path:
+    resolved = path.resolve()  # SQLite keeps its log of writes beside the file itself, not beside a link to it
+    with errors_of(resolved):
+        prepare(resolved)
+    return resolved
+
+
+def _contents(connection: Connection) -> Contents:
+    with reading(connection):
+        _, newest = rows.bounds(connection)
+        return Contents(newest, rows.everything(connection))
+
+
+def _batch(connection: Connection, since: int) -> Batch | None:
+    with reading(connection):
+        oldest, newest = rows.bounds(connection)
+        if not oldest <= since <= newest:
+            raise Outdated(since, oldest, newest)
+        return None if since == newest else Batch(newest, rows.changes_after(connection, since))
+
+
+def _settled_revision(connection: Connection) -> int:
+    # The kernel tells of a commit when its last page is written, but it can be read only some milliseconds later, once
+    # the disk has it, and of that nobody tells. Until then its writer holds the lock that is waited for here.
+    with writing(connection):
+        return rows.bounds(connection)[1]

@@ -1,0 +1,89 @@
+"""Which files there are in a directory, and which directories tell of it when that changes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+
+SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+
+Signature: TypeAlias = tuple[int, int, int, int, int]
+"""Device, inode, size, and the times of the last change: another one whenever a file was written."""
+
+
+@dataclass(slots=True)
+class Tree:
+    """The files that may hold documents, what could not be looked at and why, and where it is heard if this changes."""
+
+    files: dict[Path, os.stat_result] = field(default_factory=dict)
+    unreadable: dict[Path, str] = field(default_factory=dict)
+    places: set[str] = field(default_factory=set)
+
+
+def survey(root: Path) -> Tree:
+    """Look through a directory and all below it. What is hidden is passed over, links are followed.
+
+    A ConfigMap in Kubernetes is a directory of links into a hidden one, which is itself reached through a link. To
+    change it that link is swapped, and all that changes is where the visible ones lead.
+    """
+    tree = Tree()
+    if root.is_symlink():
+        tree.places.add(_nearest(root.absolute().parent))
+    waiting, seen = [root], set[str]()
+    while waiting:
+        directory = waiting.pop()
+        real = os.path.realpath(directory)
+        if real not in seen:  # links may lead in circles
+            seen.add(real)
+            waiting += reversed(_directory(directory, tree))
+    return tree
+
+
+def signature(status: os.stat_result) -> Signature:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _directory(path: Path, tree: Tree) -> list[Path]:
+    """Enter what stands in one directory into the tree; answers with the directories below it."""
+    tree.places.add(_nearest(path))
+    try:
+        visible = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    except OSError as error:
+        tree.unreadable[path] = reason(error)
+        return []
+    return [entry for entry in visible if _is_directory(entry, tree)]
+
+
+def _is_directory(path: Path, tree: Tree) -> bool:
+    """Enter one thing into the tree, unless it is a directory."""
+    link = path.is_symlink()
+    if link:
+        tree.places.add(_nearest(Path(os.path.realpath(path)).parent))
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        if link:  # otherwise it was there a moment ago, and is now removed
+            tree.unreadable[path] = "the link leads nowhere"
+        return False
+    except OSError as error:
+        tree.unreadable[path] = reason(error)
+        return False
+    directory = stat.S_ISDIR(status.st_mode)
+    if not directory and path.suffix.lower() in SUFFIXES:
+        tree.files[path] = status
+    return directory
+
+
+def _nearest(path: Path) -> str:
+    """The directory itself, or if it is not there the nearest one above it, which is told of its coming."""
+    real = Path(os.path.realpath(path))
+    while not real.is_dir():
+        real = real.parent
+    return str(real)
+
+
+def reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,1 @@
+"""World to what the generators are given: destinations, backends, endpoints, inbounds."""

@@ -1,0 +1,82 @@
+"""The dataplanes of a mesh as those who look for endpoints see them: by their tags, labels and names.
+
+Everything here is worked out once for a table of dataplanes and kept with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cp.resources.resource import ZONE_LABEL, Resource
+from cp.resources.world import Table
+
+SERVICE_TAG: Final = "kuma.io/service"
+PROTOCOL_TAG: Final = "kuma.io/protocol"
+ZONE_TAG: Final = "kuma.io/zone"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Port:
+    """One inbound of one dataplane: an address that can serve."""
+
+    dataplane: Resource
+    inbound: Any
+    index: int
+
+    @property
+    def address(self) -> str:
+        networking = self.dataplane.spec.networking
+        found: str = self.inbound.address or networking.advertised_address or networking.address
+        return found
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        tags: Mapping[str, str] = self.inbound.tags or {}
+        return tags
+
+    @property
+    def zone(self) -> str:
+        return self.tags.get(ZONE_TAG) or self.dataplane.labels.get(ZONE_LABEL, "")
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it should get requests: an inbound is healthy until somebody says otherwise."""
+        if self.inbound.state not in {None, "Ready"}:
+            return False
+        return self.inbound.health is None or self.inbound.health.ready is not False
+
+    @property
+    def protocol(self) -> str:
+        return self.inbound.protocol or self.tags.get(PROTOCOL_TAG, "")
+
+
+class Ports:
+    """Every inbound of the mesh, by each of its tags."""
+
+    def __init__(self, dataplanes: Iterable[Resource]) -> None:
+        self.by_tag: dict[tuple[str, str], list[Port]] = {}
+        self.by_dataplane: dict[str, list[Port]] = {}
+        for dataplane in dataplanes:
+            ports = self.by_dataplane[dataplane.name] = list(ports_of(dataplane))
+            for port in ports:
+                for tag in port.tags.items():
+                    self.by_tag.setdefault(tag, []).append(port)
+
+    def tagged(self, tags: Mapping[str, str]) -> list[Port]:
+        """Inbounds that carry all of these tags, found through the rarest of them."""
+        if not tags:
+            return [port for ports in self.by_dataplane.values() for port in ports]
+        fewest = min((self.by_tag.get(tag, []) for tag in tags.items()), key=len)
+        return [port for port in fewest if all(port.tags.get(name) == value for name, value in tags.items())]
+
+
+def ports(table: Table) -> Ports:
+    """The inbounds of a table of dataplanes; use it as `table.derived(ports)`."""
+    return Ports(table)
+
+
+def ports_of(dataplane: Resource) -> Iterable[Port]:
+    inbounds = dataplane.spec.networking.inbound or ()
+    return (Port(dataplane, inbound, index) for index, inbound in enumerate(inbounds))

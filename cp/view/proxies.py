@@ -1,0 +1,105 @@
+"""What one dataplane has: inbounds that others reach, and outbounds by which its workload reaches others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cp.model.names import Destination, Identity
+from cp.model.violation import Finding, Severity, Violation
+from cp.resources.parse import finding
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.view.dataplanes import SERVICE_TAG, Port, ports_of
+from cp.view.services import destination_of, find_port
+from generators.proxy import Inbound, Protocol
+
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Listening:
+    """A local address of a proxy and the destination behind it."""
+
+    address: str
+    port: int
+    destination: Destination
+
+
+def outbounds(world: World, dataplane: Resource) -> tuple[Listening, ...]:
+    """Where a dataplane's workload can send to. What cannot be resolved is left out; see `unresolved`."""
+    found = (_listening(world, dataplane, outbound) for outbound in _written(dataplane))
+    return tuple(dict.fromkeys(one for one in found if isinstance(one, Listening)))
+
+
+def unresolved(world: World, dataplane: Resource) -> Iterator[Finding]:
+    """The outbounds that lead nowhere."""
+    for index, outbound in enumerate(_written(dataplane)):
+        found = _listening(world, dataplane, outbound)
+        if isinstance(found, str):
+            violation = Violation(f"networking.outbound[{index}].backendRef", found)
+            yield finding(dataplane.document, "refers-to-nothing", Severity.ERROR, violation)
+
+
+def _written(dataplane: Resource) -> Any:
+    return dataplane.spec.networking.outbound or ()
+
+
+def _listening(world: World, dataplane: Resource, outbound: Any) -> Listening | str:
+    destination = _destination(world, dataplane, outbound)
+    if isinstance(destination, str):
+        return destination
+    return Listening(outbound.address or _LOOPBACK, outbound.port, destination)
+
+
+def _destination(world: World, dataplane: Resource, outbound: Any) -> Destination | str:
+    reference = outbound.backend_ref
+    if reference is None:
+        tags = dict(outbound.tags or {})
+        return Destination(tags.pop(SERVICE_TAG, ""), tags=tuple(sorted(tags.items())))
+    service = _referred(world, dataplane, reference)
+    if service is None:
+        wanted = reference.name or f"labels {reference.labels}"
+        return f"there is no {reference.kind} {wanted} in mesh {dataplane.mesh}"
+    port = find_port(service, str(reference.port)) if reference.port else next(iter(service.spec.ports or ()), None)
+    if port is None:
+        has = ", ".join(str(port.port) for port in service.spec.ports or ()) or "none"
+        return f"{reference.kind} {service.name} has no port {reference.port}; it has {has}"
+    return destination_of(service, port)
+
+
+def _referred(world: World, dataplane: Resource, reference: Any) -> Resource | None:
+    """The service that an outbound names: the dataplane's own zone first, then any of this name."""
+    table = world.table(reference.kind, dataplane.mesh)
+    if reference.labels:
+        return next(iter(table.labelled(reference.labels)), None)
+    for zone in dict.fromkeys((dataplane.zone, "")):
+        identity = Identity(reference.kind, dataplane.mesh, reference.name, zone, dataplane.namespace)
+        if (found := table.by_identity.get(identity)) is not None:
+            return found
+    return table.get(reference.name)
+
+
+def inbounds(dataplane: Resource) -> tuple[Inbound, ...]:
+    """The ports at which a dataplane's workload is reached."""
+    return tuple(_inbound(port) for port in ports_of(dataplane) if port.inbound.state != "Ignored")
+
+
+def _inbound(port: Port) -> Inbound:
+    inbound = port.inbound
+    networking = port.dataplane.spec.networking
+    return Inbound(
+        address=inbound.address or networking.address,
+        port=inbound.port,
+        service_address=inbound.service_address or _LOOPBACK,
+        service_port=inbound.service_port or inbound.port,
+        service=port.tags.get(SERVICE_TAG) or port.dataplane.display_name,
+        protocol=_protocol(port.protocol),
+        tags=tuple(sorted(port.tags.items())),
+        mesh=port.dataplane.mesh,
+    )
+
+
+def _protocol(name: str) -> Protocol:
+    return Protocol(name) if name in set(Protocol) else Protocol.TCP

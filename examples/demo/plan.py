@@ -1,0 +1,134 @@
+"""What the demo runs, and where: its resources, with other ports in them where the usual ones are taken."""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+HERE: Final = Path(__file__).resolve().parent
+RESOURCES: Final = HERE / "resources"
+HOST: Final = "127.0.0.1"
+ADS_PORT: Final = 5678
+API_PORT: Final = 5681
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """One instance of a service with its Envoy: the dataplane resource, and the addresses that are in it."""
+
+    document: Document
+
+    @property
+    def name(self) -> str:
+        return str(self.document["name"])
+
+    @property
+    def service(self) -> str:
+        """`frontend` or `backend`."""
+        return self.name.partition("-")[0]
+
+    @property
+    def version(self) -> str:
+        return str(self._inbound["tags"].get("version", ""))
+
+    @property
+    def url(self) -> str:
+        """Where others reach the service, through its Envoy."""
+        return f"http://{HOST}:{self._inbound['port']}"
+
+    @property
+    def workload(self) -> str:
+        """Where the service itself listens, for its Envoy alone."""
+        return f"{HOST}:{self._inbound['servicePort']}"
+
+    @property
+    def backend(self) -> str:
+        """Where the service finds the backend: at its own Envoy."""
+        outbounds = self.document["networking"].get("outbound", [])
+        return f"{HOST}:{outbounds[0]['port']}" if outbounds else ""
+
+    @property
+    def admin(self) -> str:
+        return f"http://{HOST}:{self.document['networking']['admin']['port']}"
+
+    @property
+    def _inbound(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.document["networking"]["inbound"][0]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is started, and which ports differ from the usual ones."""
+
+    ads_port: int
+    api_port: int
+    sidecars: tuple[Sidecar, ...]
+    moved: dict[int, int]
+
+    @property
+    def api(self) -> str:
+        return f"http://{HOST}:{self.api_port}"
+
+    def sidecar(self, name: str) -> Sidecar:
+        return next(sidecar for sidecar in self.sidecars if sidecar.name == name)
+
+
+def make_plan() -> Plan:
+    """The usual ports where they are free, others where they are not."""
+    dataplanes = [document for file in sorted((RESOURCES / "dataplanes").glob("*.yaml")) for document in read(file)]
+    wanted = [ADS_PORT, API_PORT, *(port for dataplane in dataplanes for port in _ports(dataplane["networking"]))]
+    moved = {port: _free_port() for port in wanted if not _is_free(port)}
+    sidecars = tuple(Sidecar(_with_ports(dataplane, moved)) for dataplane in dataplanes)
+    return Plan(moved.get(ADS_PORT, ADS_PORT), moved.get(API_PORT, API_PORT), sidecars, moved)
+
+
+def read(file: Path) -> list[Document]:
+    with file.open(encoding="utf-8") as text:
+        return list(yaml.safe_load_all(text))
+
+
+def policies() -> list[Document]:
+    """What is written about the mesh, without its dataplanes."""
+    return [document for file in sorted(RESOURCES.glob("*.yaml")) for document in read(file)]
+
+
+def _ports(part: Any) -> Iterator[int]:
+    """The ports on which something will listen. That of a `backendRef` is the service's, not a listener's."""
+    if isinstance(part, list):
+        for item in part:
+            yield from _ports(item)
+    elif isinstance(part, dict):
+        yield from (part[name] for name in ("port", "servicePort") if name in part)
+        for name in ("admin", "inbound", "outbound"):
+            yield from _ports(part.get(name))
+
+
+def _with_ports(part: Any, moved: dict[int, int]) -> Any:
+    if isinstance(part, list):
+        return [_with_ports(item, moved) for item in part]
+    if isinstance(part, dict):
+        return {name: _with_ports(value, moved) for name, value in part.items()}
+    return moved.get(part, part) if isinstance(part, int) else part
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

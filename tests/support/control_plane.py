@@ -1,0 +1,148 @@
+"""A control plane under test: `koguma run` as a process of its own, spoken to over its HTTP API."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx
+import yaml
+
+from cp.model.source import DEFAULT_MESH, GLOBAL
+from tests.support.loopback import Address, free_port, new_host
+from tests.support.processes import Running
+from tests.support.waiting import eventually
+
+KOGUMA: Final = Path(sys.executable).with_name("koguma")
+
+Document = Mapping[str, Any]
+
+
+class ControlPlane:
+    """A control plane on addresses of its own, which it keeps when it is started again."""
+
+    def __init__(self, folder: Path, store: str = "memory:", **settings: str) -> None:
+        host = new_host()
+        self.ads = Address(host, free_port(host))
+        self.api = Address(host, free_port(host))
+        self.diagnostics = Address(host, free_port(host))
+        self.log = folder / "control-plane.log"
+        self._store = store
+        self._settings = {
+            "KOGUMA_BIND": host,
+            "KUMA_DP_SERVER_PORT": str(self.ads.port),
+            "KUMA_API_SERVER_HTTP_PORT": str(self.api.port),
+            "KUMA_DIAGNOSTICS_SERVER_PORT": str(self.diagnostics.port),
+            "KUMA_GENERAL_WORK_DIR": str(folder / "work"),
+            "KUMA_DEFAULTS_SKIP_MESH_CREATION": "true",
+            "KOGUMA_LOG_FORMAT": "json",
+            "KOGUMA_LOG_LEVEL": "debug",
+            **settings,
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        self._client = httpx.Client(base_url=self.api.url, timeout=30)
+        self._running: Running | None = None
+
+    def start(self) -> Self:
+        """Start it, or start it again where it was."""
+        self._running = Running([KOGUMA, "run", "--store", self._store], self.log, self._settings)
+        return self
+
+    def ready(self, within: float = 20) -> Self:
+        eventually(self._is_ready, within)
+        return self
+
+    @property
+    def process(self) -> Running:
+        assert self._running is not None, "the control plane was not started"
+        return self._running
+
+    def stop(self) -> int:
+        """End it as its operator would."""
+        return self.process.stop()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+
+    def hang(self) -> None:
+        """Stop it from doing anything, without ending it."""
+        self.process.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send(signal.SIGCONT)
+
+    def apply(self, *documents: Document | str) -> float:
+        """Write resources, given as data or as YAML; answers with the moment of the last answer."""
+        for document in _each(documents):
+            self.put(document).raise_for_status()
+        return time.monotonic()
+
+    def put(self, document: Document) -> httpx.Response:
+        """Write one resource, and see what the API says about it."""
+        return self._client.put(path(document), json=document)
+
+    def delete(self, *documents: Document | str) -> None:
+        for document in _each(documents):
+            self._client.delete(path(document)).raise_for_status()
+
+    def get(self, where: str, **parameters: str) -> Any:
+        return self._client.get(where, params=parameters).raise_for_status().json()
+
+    def request(self, method: str, where: str, content: bytes = b"", **headers: str) -> httpx.Response:
+        """Any request, good or bad."""
+        return self._client.request(method, where, content=content, headers=headers)
+
+    def bootstrap(self, dataplane: Document) -> dict[str, Any]:
+        """The Envoy configuration with which a proxy of this dataplane starts."""
+        asked = {
+            "mesh": dataplane["mesh"],
+            "name": dataplane["name"],
+            "dataplaneResource": yaml.safe_dump(dict(dataplane)),
+        }
+        answer = self._client.post("/bootstrap", json=asked).raise_for_status()
+        found: dict[str, Any] = yaml.safe_load(answer.text)
+        return found
+
+    def metrics(self) -> dict[str, float]:
+        """Every counter and gauge by its name with labels, as `/metrics` prints it."""
+        text = httpx.get(f"{self.diagnostics.url}/metrics").raise_for_status().text
+        lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in lines}
+
+    def _is_ready(self) -> bool:
+        self.process.check()
+        return self._client.get(f"{self.diagnostics.url}/ready").is_success
+
+    def close(self) -> None:
+        self._client.close()
+        if self._running is not None:
+            self._running.stop()
+
+    def __enter__(self) -> Self:
+        return self.start().ready()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def path(document: Document) -> str:
+    """Where the API keeps a resource."""
+    kind, name = document["type"], document["name"]
+    plural = "meshes" if kind == "Mesh" else f"{kind.lower()}s".replace("retrys", "retries")
+    if kind in GLOBAL:
+        return f"/{plural}/{name}"
+    return f"/meshes/{document.get('mesh', DEFAULT_MESH)}/{plural}/{name}"
+
+
+def _each(documents: Iterable[Document | str]) -> Iterable[Document]:
+    for document in documents:
+        if isinstance(document, str):
+            yield from (one for one in yaml.safe_load_all(document) if one)
+        else:
+            yield document

@@ -1,0 +1,115 @@
+"""Documents that nearly every test with real proxies needs, so that each test shows only what it is about."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.loopback import Address, free_port, new_host
+
+Document = dict[str, Any]
+
+MESH: Document = {"type": "Mesh", "name": "default", "skipCreatingInitialPolicies": ["*"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A dataplane with addresses of its own: one inbound called `http`, any number of outbounds."""
+
+    name: str
+    service: str
+    workload: Address | None = None
+    """Where the service behind its inbound listens."""
+
+    tags: dict[str, str] = field(default_factory=dict)
+    backends: tuple[str, ...] = ()
+    """MeshServices (`backend`, `backend:8080`) or, with `tag=`, values of `kuma.io/service`, that it calls."""
+
+    protocol: str = "http"
+    mesh: str = "default"
+    host: str = field(default_factory=new_host)
+    ports: dict[str, int] = field(default_factory=dict)
+
+    def port(self, use: str) -> int:
+        """A port of its own for each use, the same each time it is asked for."""
+        return self.ports.setdefault(use, free_port(self.host))
+
+    @property
+    def inbound(self) -> Address:
+        return Address(self.host, self.port("inbound"))
+
+    @property
+    def admin(self) -> Address:
+        return Address(self.host, self.port("admin"))
+
+    def outbound(self, backend: str | None = None) -> Address:
+        """Where its workload calls a backend; without a name, the first."""
+        return Address(self.host, self.port(backend or self.backends[0]))
+
+    @property
+    def document(self) -> Document:
+        networking: Document = {
+            "address": self.host,
+            "admin": {"port": self.admin.port},
+            "inbound": [self._inbound()],
+            "outbound": [self._outbound(backend) for backend in self.backends],
+        }
+        return {"type": "Dataplane", "mesh": self.mesh, "name": self.name, "networking": networking}
+
+    def _inbound(self) -> Document:
+        workload = self.workload or Address(self.host, self.port("nobody"))
+        tags = {"kuma.io/service": self.service, "kuma.io/protocol": self.protocol, **self.tags}
+        service = {"serviceAddress": workload.host, "servicePort": workload.port}
+        return {"name": "main", "port": self.inbound.port, **service, "tags": tags}
+
+    def _outbound(self, backend: str) -> Document:
+        where = {"address": self.host, "port": self.outbound(backend).port}
+        if backend.startswith("tag="):
+            return {**where, "tags": {"kuma.io/service": backend.removeprefix("tag=")}}
+        name, _, port = backend.partition(":")
+        return {**where, "backendRef": {"kind": "MeshService", "name": name, "port": int(port or 80)}}
+
+
+def mesh_service(name: str, protocol: str = "http", mesh: str = "default", **tags: str) -> Document:
+    """A service on port 80 whose endpoints are the inbounds with these tags, or with its name."""
+    selected = {key.replace("__", "/"): value for key, value in tags.items()} or {"kuma.io/service": name}
+    port = {"name": "main", "port": 80, "targetPort": "main", "appProtocol": protocol}
+    spec = {"selector": {"dataplaneTags": selected}, "ports": [port]}
+    return {"type": "MeshService", "mesh": mesh, "name": name, "spec": spec}
+
+
+def policy(kind: str, name: str, *to: Document, target: Document | None = None, mesh: str = "default") -> Document:
+    """A policy with its `to` items."""
+    spec: Document = {"targetRef": target} if target else {}
+    return {"type": kind, "mesh": mesh, "name": name, "spec": {**spec, "to": list(to)}}
+
+
+def service_item(name: str, default: Document) -> Document:
+    return {"targetRef": {"kind": "MeshService", "name": name}, "default": default}
+
+
+def route_item(name: str, default: Document) -> Document:
+    return {"targetRef": {"kind": "MeshHTTPRoute", "name": name}, "default": default}
+
+
+def request_timeout(duration: str) -> Document:
+    return {"http": {"requestTimeout": duration}}
+
+
+def subset(**tags: str) -> Document:
+    return {"kind": "MeshSubset", "tags": {name.replace("__", "/"): value for name, value in tags.items()}}
+
+
+def http_route(name: str, service: str, *rules: Document, target: Document | None = None) -> Document:
+    item = {"targetRef": {"kind": "MeshService", "name": service}, "rules": list(rules)}
+    return policy("MeshHTTPRoute", name, item, target=target)
+
+
+def rule(*matches: Document, to: dict[str, int] | None = None, **default: Any) -> Document:
+    """One rule of a route: what it matches, and the backends with their weights."""
+    backends = [
+        {"kind": "MeshService", "name": name, "port": 80, "weight": weight} for name, weight in (to or {}).items()
+    ]
+    return {"matches": list(matches), "default": {**({"backendRefs": backends} if backends else {}), **default}}
+
+
+def prefix(value: str) -> Document:
+    return {"path": {"type": "PathPrefix", "value": value}}

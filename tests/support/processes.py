@@ -1,0 +1,84 @@
+"""Child processes of a test: started, watched, and ended by their own id."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+GRACE: Final = 10.0
+
+
+class Ended(Exception):
+    """A process that should have stayed up is gone."""
+
+
+class Running:
+    """A child process with its output in a file."""
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.command = [str(word) for word in command]
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},  # noqa: TID251  # the child inherits what the test was given
+                cwd=cwd,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        """How it ended, or `None` while it runs."""
+        return self._process.poll()
+
+    def check(self) -> None:
+        """Raise if it has ended: whoever waits for it would wait in vain."""
+        if self.code is not None:
+            raise Ended(f"{self.command[0]} ended with {self.code}:\n{self.tail()}")
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, within: float = GRACE) -> int:
+        return self._process.wait(within)
+
+    def stop(self, within: float = GRACE) -> int:
+        """Ask it to end, insist when it does not, and answer with its exit code."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            return self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            return self.kill()
+
+    def kill(self) -> int:
+        if self._process.poll() is None:
+            self._process.kill()
+        return self._process.wait(GRACE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,155 @@
+"""Workloads under the control of a test: they do as they are told, and count."""
+
+import json
+import socketserver
+import threading
+from collections import Counter
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, ClassVar, Self
+from urllib.parse import urlsplit
+
+from tests.support.loopback import Address, new_address
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How a path is answered: after how long, and how many times with a failure before it succeeds."""
+
+    delay: float = 0.0
+    failures: int = 0
+    failure: int = 503
+
+
+class HttpService:
+    """An HTTP service that answers with its name, and with the request as it reached it."""
+
+    def __init__(self, name: str = "service", address: Address | None = None) -> None:
+        self.name = name
+        self.address = address or new_address()
+        self._behaviours: dict[str, Behaviour] = {}
+        self._hits: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        handler = type("Handler", (_Handler,), {"service": self})
+        self._server = _Server(self.address, handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True)
+        self._thread.start()
+
+    def on(self, path: str, *, delay: float = 0.0, failures: int = 0, failure: int = 503) -> None:
+        """What to do with requests for a path from now on."""
+        with self._lock:
+            self._behaviours[path] = Behaviour(delay, failures, failure)
+            self._hits[path] = 0
+
+    def hits(self, path: str) -> int:
+        """How many requests for a path came here since it was last told what to do with them."""
+        with self._lock:
+            return self._hits[path]
+
+    def next(self, path: str) -> Behaviour:
+        """Count one request, and say what is to be done with it."""
+        with self._lock:
+            self._hits[path] += 1
+            behaviour = self._behaviours.get(path, Behaviour())
+            if behaviour.failures:
+                self._behaviours[path] = replace(behaviour, failures=behaviour.failures - 1)
+            return behaviour
+
+    def pause(self, seconds: float) -> None:
+        self._closing.wait(seconds)
+
+    def close(self) -> None:
+        self._closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away, as one does whose time is out, is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    service: ClassVar[HttpService]
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        behaviour = self.service.next(path)
+        self.service.pause(behaviour.delay)
+        body = json.dumps(self._seen()).encode()
+        self.send_response(behaviour.failure if behaviour.failures else 200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.send_header("x-service", self.service.name)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815  # the names that http.server looks for
+
+    def _seen(self) -> dict[str, Any]:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        return {"service": self.service.name, "method": self.command, "path": self.path, "headers": headers}
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is http.server's
+        pass
+
+
+class TcpService:
+    """A TCP service that greets with its name and echoes what it is sent."""
+
+    def __init__(self, name: str = "service", address: Address | None = None) -> None:
+        self.name = name
+        self.address = address or new_address()
+        handler = type("Handler", (_Echo,), {"greeting": f"{name}\n".encode()})
+        self._server = _TcpServer(self.address, handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _TcpServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no news."""
+
+
+class _Echo(socketserver.StreamRequestHandler):
+    greeting: ClassVar[bytes]
+
+    def handle(self) -> None:
+        self.wfile.write(self.greeting)
+        for line in self.rfile:
+            self.wfile.write(line)

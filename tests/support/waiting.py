@@ -1,0 +1,40 @@
+"""Waiting for a condition, never for a length of time."""
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import httpx
+
+T = TypeVar("T")
+
+NOT_YET: Final = (AssertionError, OSError, httpx.HTTPError, KeyError)
+"""What a condition may raise while what it looks at is on its way."""
+
+
+def eventually(condition: Callable[[], T], within: float = 10.0, every: float = 0.02) -> T:
+    """What the condition answers once it neither raises nor answers `False` or `None`."""
+    deadline = time.monotonic() + within
+    while True:
+        last: object = None
+        try:
+            found = condition()
+        except NOT_YET as error:
+            last = error
+        else:
+            if found is not False and found is not None:
+                return found
+        if time.monotonic() > deadline:
+            because = f": {last or type(last).__name__}" if last is not None else ""
+            raise AssertionError(f"not within {within:g} s{because}") from (
+                last if isinstance(last, BaseException) else None
+            )
+        time.sleep(every)
+
+
+def holds(condition: Callable[[], bool], during: float, every: float = 0.02) -> None:
+    """Fail as soon as the condition does not hold; pass when it held all the time."""
+    end = time.monotonic() + during
+    while time.monotonic() < end:
+        assert condition(), f"did not hold for {during:g} s"
+        time.sleep(every)
