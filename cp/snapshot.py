@@ -8,7 +8,8 @@ about a shared part (its version, its message, how it differs from its predecess
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, zip_longest
@@ -52,7 +53,7 @@ class Packed:
             name=name,
             body=body,
             version=version,
-            digest=_digest(f"{name}\0{version}"),
+            digest=digest_of(f"{name}\0{version}"),
             frame=bytes_field(2, inner),
             delta_frame=bytes_field(2, text_field(1, version) + bytes_field(2, inner) + text_field(3, name)),
         )
@@ -202,7 +203,7 @@ class Snapshot:
         """All resources of a type, in batches that are shared where the parts are."""
         return tuple(part.whole(type_url) for part in self.parts if part.of(type_url))
 
-    def select(self, type_url: str, names: Set[str]) -> tuple[Batch, ...]:
+    def select(self, type_url: str, names: AbstractSet[str]) -> tuple[Batch, ...]:
         """The resources that have these names, in batches that are shared where the names cover a whole part."""
         return tuple(batch for part in self.parts if (batch := _selected(part, type_url, names)))
 
@@ -254,11 +255,11 @@ def version_of(digest: int) -> str:
     return f"{digest % (1 << 64):016x}"
 
 
-def _digest(content: str) -> int:
+def digest_of(content: str) -> int:
     return int.from_bytes(hashlib.sha256(content.encode()).digest()[: _DIGEST_BITS // 8])
 
 
-def _selected(part: Part, type_url: str, names: Set[str]) -> Batch:
+def _selected(part: Part, type_url: str, names: AbstractSet[str]) -> Batch:
     of_type = part.of(type_url)
     if of_type.keys() <= names:
         return part.whole(type_url)

@@ -120,6 +120,8 @@ class Split:
     cluster: str
     weight: int = 1
     missing: bool = False
+    reason: str = ""
+    """Why it is missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ PACKAGES = ("cp", "generators")
 EDGE = {
     *("cp.__main__", "cp.cli", "cp.app", "cp.api", "cp.settings", "cp.log", "cp.reconcile"),
     *("cp.ads.server", "cp.ads.hub"),
-    *("cp.store.files", "cp.store.memory", "cp.store.sqlite"),
-    *("cp.store.clock", "cp.store.feed", "cp.store.lane", "cp.store.rows", "cp.store.watch"),
-    *("cp.store.database", "cp.store.migrations"),
+    *("cp.store.open", "cp.store.files", "cp.store.memory", "cp.store.sqlite"),
+    *("cp.store.clock", "cp.store.feed", "cp.store.folder", "cp.store.lane", "cp.store.rows", "cp.store.watch"),
+    *("cp.store.database", "cp.store.migrations", "cp.store.tree"),
 }
 
 

@@ -39,6 +39,9 @@ class Changes:
             yield from batch
 
 
+NO_CHANGES = Changes()
+
+
 @dataclass(slots=True)
 class Sent:
     """A response that awaits its answer."""
@@ -107,10 +110,6 @@ class Channel:
             for known in (self._apart, self._kept, self._refused, self._claims):
                 known.pop(name, None)
 
-    def share(self, names: frozenset[str]) -> None:
-        """Take an equal set, which other streams have too, instead of one's own."""
-        self.names = names
-
     def hold(self, versions: Mapping[str, str]) -> None:
         """What the client says it has already, from an earlier stream."""
         self._claims.update(versions)
@@ -126,6 +125,8 @@ class Channel:
 
     def changes(self, wanted: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True) -> Changes:
         """What it takes to get the client to `wanted`; from here on that counts as told."""
+        if self._is_quiet(wanted):
+            return NO_CHANGES
         self._begin(wanted)
         fresh = self._taken_fresh(wanted)
         batches, missing = self._answers(fresh, wanted, fallback)
@@ -134,27 +135,31 @@ class Channel:
             self._vanished(step.removed, fresh)
         self._base = wanted
         updated, removed = self._settled(wanted, fallback, removing=removing)
-        due, self._due = self._due, False
-        if self.full and fresh:
-            due = True
+        due, self._due = self._due or (self.full and bool(fresh)), False
         return Changes(tuple(filter(None, (*batches, Batch(updated)))), (*missing, *removed), due)
 
+    def _is_quiet(self, wanted: Snapshot) -> bool:
+        pending = self._fresh or self._again or self._apart or self._claims or self.claim
+        return self._begun and wanted is self._base and not pending
+
     def _begin(self, wanted: Snapshot) -> None:
+        """Take what the client says it has from before as the point to start from."""
+        claim, self.claim = self.claim, ""
+        weighs = claim != "" and not (self._begun and self.full)
+        current = weighs and claim in (self.version(wanted), wanted.version(self.type_url))
+        if current:
+            self._fresh = frozenset()
         if not self._begun:
-            self._begun = True
-            current = self.claim != "" and self.claim in (self.version(wanted), wanted.version(self.type_url))
-            self._known = current or self.claim == ""
+            self._begun, self._known = True, current or claim == ""
             if current:
-                self._fresh = frozenset()
                 self._sent = self._acked = wanted
-                self.told = self._acked_version = self.claim
+                self.told = self._acked_version = claim
             if current or self._claims:
                 self._due = False
             if current or self._claims or not self.wildcard:
                 self._base = wanted
             if self.wildcard and self._claims:
                 self._apart = {n: ABSENT for n in wanted.names(self.type_url) if n not in self._claims}
-            self.claim = ""
         self._believe(wanted)
 
     def _believe(self, wanted: Snapshot) -> None:
@@ -228,7 +233,7 @@ class Channel:
     # --- what a full response holds, and what all that the client has amounts to ---
 
     def content(self, snapshot: Snapshot) -> tuple[Batch, ...]:
-        """Everything that the client should have just now: also what is still to go, or stays in place of the refused."""
+        """Everything that the client should have now; also what is still to go, or stays instead of the refused."""
         if self.wildcard and not self._apart:
             return snapshot.whole(self.type_url)
         if not self._apart:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from cp.snapshot import Batch, Packed
 
 WILDCARD = "*"
-_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +17,7 @@ class Node:
     id: str
     cluster: str = ""
     version: str = ""
-    metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
+    metadata: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class DeltaRequest:
     type_url: str
     subscribe: frozenset[str] = frozenset()
     unsubscribe: frozenset[str] = frozenset()
-    held: Mapping[str, str] = _NONE  # initial_resource_versions
+    held: Mapping[str, str] = field(default_factory=dict)  # initial_resource_versions
     nonce: str = ""
     error: str | None = None
 

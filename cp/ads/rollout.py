@@ -1,4 +1,4 @@
-"""`Rollout`: in which order a stream's client is brought to the newest snapshot, so that nothing ever points at nothing.
+"""`Rollout`: in which order a client is brought to the newest snapshot, so that nothing ever points at nothing.
 
     clusters, with their endpoints right behind  ->  the client's word (or its deadline)  ->  listeners, routes
     ->  the client's word  ->  clusters that nobody uses any more go
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from cp.ads.channel import LISTED, Changes, Channel
 from cp.ads.messages import Nack, Response, Status
-from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, LISTENER, ROUTES, SECRET, TYPES, Batch, Snapshot
+from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, LISTENER, ROUTES, SECRET, Batch, Snapshot
 
 _ALONE = 32 * 1024  # a batch of so many bytes goes in a response of its own, which other streams then share
 
@@ -76,7 +76,7 @@ class Rollout(ABC):
     def _advance(self) -> list[Response]:
         responses: list[Response] = []
         while self._current is not None and self._newest is not None:
-            responses += self._send_clusters(self._current)
+            responses += self._send(CLUSTER, self._current, removing=False)
             responses += self._send(ENDPOINTS, self._newest, self._current)
             responses += self._send(SECRET, self._newest, self._current)
             if self.awaits is not None:
@@ -90,25 +90,48 @@ class Rollout(ABC):
             self._current = self._newest
         return responses
 
-    def _send_clusters(self, snapshot: Snapshot) -> list[Response]:
-        """New and changed ones. A changed one warms up again and needs its endpoints again, changed or not."""
-        return self._send(CLUSTER, snapshot, removing=False)
-
     def _send(
         self, type_url: str, snapshot: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True
     ) -> list[Response]:
         channel = self._channels.get(type_url)
         if channel is None or not channel.asked:
             return []
-        fallback = EMPTY if fallback is snapshot else fallback
-        changes = channel.changes(snapshot, fallback, removing=removing)
-        return list(self._responses(channel, changes, snapshot)) if changes else []
+        changes = channel.changes(snapshot, EMPTY if fallback is snapshot else fallback, removing=removing)
+        responses = list(self._responses(channel, changes, snapshot)) if changes else []
+        if type_url == CLUSTER and responses:
+            self._warm(changes)
+        return responses
+
+    def _warm(self, changes: Changes) -> None:
+        """A changed cluster warms up again, and for that needs its endpoints again, changed or not."""
+        for batch in changes.batches:
+            self._channel(ENDPOINTS).again(batch.names)
+
+    def _say(self, channel: Channel, version: str, content: tuple[Batch, ...], changes: Changes) -> Response:
+        removed = () if self.says_all else changes.removed
+        response = Response(channel.type_url, version, channel.nonce(version), content, removed)
+        channel.sent(response, changes)
+        return response
+
+    # --- what the client says ---
+
+    def _hear(self, channel: Channel, nonce: str, error: str | None, in_force: str = "") -> None:
+        self.heard = channel.answered(nonce, error, in_force)
+        if channel.type_url == CLUSTER and channel.is_confirmed():
+            self._channel(ENDPOINTS).not_again()
+
+    def _ask(self, channel: Channel, more: frozenset[str], less: frozenset[str]) -> None:
+        if more or less:
+            channel.leave(less)
+            channel.ask(more)
+            channel.names = self._share(channel.names)
 
     def _is_confirmed(self, type_url: str) -> bool:
         channel = self._channels.get(type_url)
         return channel is None or channel.is_confirmed()
 
-    def _say(
-        self, channel: Channel, version: str, content: tuple[Batch, ...], changes: Changes, removed: tuple[str, ...] = ()
-    ) -> Response:
-        ...
+
+def portions(batches: tuple[Batch, ...]) -> list[tuple[Batch, ...]]:
+    """How batches are spread over responses: large ones alone, as other streams send them too, small ones together."""
+    small = tuple(batch for batch in batches if batch.size < _ALONE)
+    return [(batch,) for batch in batches if batch.size >= _ALONE] + ([small] if small else [])

@@ -20,6 +20,7 @@ _TITLE: Final = "Could not process a resource"
 _JSON: Final = frozenset({"application/json", "text/json"})
 _YAML: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain", ""})
 _SMALL: Final = 64 * 1024
+_MOST_DIGITS: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +76,7 @@ def _reading(text: str, kind: str, place: Place) -> Reading:
 
 def _from_json(text: str, place: Place) -> Reading:
     """Strict JSON is not always YAML (a tab, an escaped surrogate), so it has its own reader."""
-    try:
-        data = json.loads(text, object_pairs_hook=_unique)
-    except RecursionError:
-        raise bad_request("", "the body is nested too deeply", title=_TITLE) from None
-    except json.JSONDecodeError as error:
-        reason = f"the body is not JSON: {error.msg} on line {error.lineno}, column {error.colno}"
-        raise bad_request("", reason, title=_TITLE) from None
+    data = _decoded(text)
     if not isinstance(data, dict):
         raise bad_request("", "the body must be a resource: an object", title=_TITLE)
     said = universal(data)
@@ -89,6 +84,30 @@ def _from_json(text: str, place: Place) -> Reading:
         if not isinstance(said.get(field), str) or not said[field]:
             raise bad_request(field, "must be set", title=_TITLE)
     return Reading((Document(key_of(said), said, Source(place.file, {"": place.line} if place.file else {})),))
+
+
+def _decoded(text: str) -> Any:
+    try:
+        data = json.loads(text, object_pairs_hook=_unique, parse_int=_integer, parse_constant=_no_number)
+        json.dumps(data, ensure_ascii=False).encode()
+    except RecursionError:
+        raise bad_request("", "the body is nested too deeply", title=_TITLE) from None
+    except json.JSONDecodeError as error:
+        reason = f"the body is not JSON: {error.msg} on line {error.lineno}, column {error.colno}"
+        raise bad_request("", reason, title=_TITLE) from None
+    except UnicodeEncodeError:
+        raise bad_request("", "the body has half of a character in it: a lone surrogate", title=_TITLE) from None
+    return data
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise bad_request("", f"the body has a number of {len(text)} digits", title=_TITLE)
+    return int(text)
+
+
+def _no_number(name: str) -> float:
+    raise bad_request("", f"the body has {name} in it, which is not JSON", title=_TITLE)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -117,6 +136,6 @@ def _place(request: Request) -> Place:
 
 
 def _too_large(limit: int) -> Refused:
-    size = f"{limit // (1024 * 1024)} MiB" if limit >= 1024 * 1024 else f"{limit} bytes"  # noqa: PLR2004
+    size = f"{limit // (1024 * 1024)} MiB" if limit >= 1024 * 1024 else f"{limit} bytes"
     detail = f"the body is larger than {size}; send each resource by itself, or raise KOGUMA_BODY_LIMIT"
     return Refused(TOO_LARGE, "Request too large", detail, headers={"connection": "close"})

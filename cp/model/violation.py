@@ -21,6 +21,9 @@ class Violation:
     written_at: str | None = None
     """The path in the document, where it is not the one that programs know the field by."""
 
+    is_absence: bool = False
+    """Whether the fault is that something is not there."""
+
     def at(self, root: str) -> Violation:
         """The same fault, seen from a document in which what was checked stands at `root`."""
         written_at = None if self.written_at is None else join(root, self.written_at)

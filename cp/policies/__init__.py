@@ -11,14 +11,18 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from cp.resources.core import CORE
 from cp.resources.kinds import Kind, Kinds
 
 if TYPE_CHECKING:
+    from cp.model.names import Identity
+    from cp.model.target import BackendRef
     from cp.resources.targets import Targets
+    from cp.rules import RouteRule
     from generators.drafts import ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft
+    from generators.proxy import Outbound, Split
 
 Conf = TypeVar("Conf")
 
@@ -33,6 +37,22 @@ class ClientRule(Generic[Conf]):
     conf: Conf
 
 
+class Backends(Protocol):
+    """Finds what a route refers to, and sees to it that its cluster is there."""
+
+    def split(self, reference: BackendRef, seen_from: Identity) -> Split:
+        """A reference, resolved from where the resource stands that wrote it; a missing one says why."""
+        ...
+
+    def itself(self) -> Split:
+        """The destination that was called."""
+        ...
+
+    def owner(self, rule: RouteRule) -> str:
+        """The name under which the confs of the route are found that a rule belongs to."""
+        ...
+
+
 class Policy(Generic[Conf]):
     """One policy. Hooks that it leaves alone do nothing."""
 
@@ -40,6 +60,9 @@ class Policy(Generic[Conf]):
     order: ClassVar[int]
     conf: ClassVar[type[Any]]
     """The schema of a merged conf."""
+
+    is_route: ClassVar[bool] = False
+    """Whether its conf is a table of routes; then `shape` is called, and no other hook."""
 
     outbound_default: ClassVar[Mapping[str, Any]] = {}
     """What holds for a destination, field by field, where no policy says anything."""
@@ -55,6 +78,11 @@ class Policy(Generic[Conf]):
 
     tcp_route_fields: ClassVar[tuple[str, ...]] = ()
     """The same for a TCP route."""
+
+    def shape(self, rules: Sequence[RouteRule], outbound: Outbound, backends: Backends) -> Outbound:
+        """Decide what exists before anything is built: the rows of a route table. Called where there are rules."""
+        del rules, backends
+        return outbound
 
     def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
         """Write what concerns one upstream cluster. `draft.is_local` tells a workload's own from a destination's."""

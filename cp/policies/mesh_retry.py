@@ -51,7 +51,6 @@ Without a policy nothing is tried again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
@@ -67,11 +66,11 @@ from cp.model.duration import Duration
 from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
-from cp.resources.checks import above_zero, must_be_set, not_negative, one_of
+from cp.resources.checks import above_zero, absent, must_be_set, not_negative, one_of
 from cp.resources.complete import completed
 from cp.resources.kinds import Kind, Meta, PolicyShape
 from cp.resources.matches import HeaderMatch, header_match
-from cp.resources.schema import Natural, Schema, near
+from cp.resources.schema import Natural, Schema, Word, near
 from cp.resources.spec import Item, PolicySpec
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, SERVICES, TCP_ROUTE, Targets
 from generators.envoy.edit import pack, set_duration
@@ -112,7 +111,7 @@ class Http(Schema, frozen=True):
     per_try_timeout: Duration | None = None
     back_off: BackOff | None = None
     rate_limited_back_off: RateLimitedBackOff | None = None
-    retry_on: list[str] | None = None
+    retry_on: list[Word] | None = None
     retriable_request_headers: list[HeaderMatch] | None = None
     retriable_response_headers: list[HeaderMatch] | None = None
     host_selection: list[Predicate] | None = None
@@ -124,7 +123,7 @@ class Grpc(Schema, frozen=True):
     per_try_timeout: Duration | None = None
     back_off: BackOff | None = None
     rate_limited_back_off: RateLimitedBackOff | None = None
-    retry_on: list[str] | None = None
+    retry_on: list[Word] | None = None
 
 
 class Conf(Schema, frozen=True):
@@ -199,19 +198,14 @@ def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
 def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     if not spec.to and spec.top.kind != "Dataplane":
-        yield Violation("to", "says nothing", "give it an item, for example for `kind: Mesh`")
+        yield absent("to", "says nothing", "give it an item, for example for `kind: Mesh`")
     for path, _, conf in spec.confs("to"):
-        yield from at(path, map(_customary, _conf(conf or Conf())))
-
-
-def _customary(found: Violation) -> Violation:
-    """Programs know the fields of this policy by paths with a step `conf` that no document has."""
-    return replace(found, path=f"conf.{found.path}" if found.path else "conf", written_at=found.path)
+        yield from at(path, _conf(conf or Conf()))
 
 
 def _conf(conf: Conf) -> Iterator[Violation]:
     if conf == Conf():
-        yield Violation("", "sets nothing", "set `http`, `grpc` or `tcp`")
+        yield absent("", "sets nothing", "set `http`, `grpc` or `tcp`")
     if conf.tcp is not None:
         yield from at("tcp", _tcp(conf.tcp))
     if conf.http is not None:
@@ -222,13 +216,13 @@ def _conf(conf: Conf) -> Iterator[Violation]:
 
 def _tcp(tcp: Tcp) -> Iterator[Violation]:
     if tcp == Tcp():
-        yield Violation("", "sets nothing", "set `maxConnectAttempt`")
+        yield absent("", "sets nothing", "set `maxConnectAttempt`")
     yield from above_zero("maxConnectAttempt", tcp.max_connect_attempt, "1 means that nothing is tried again")
 
 
 def _http(http: Http) -> Iterator[Violation]:
     if http == Http(host_selection_max_attempts=http.host_selection_max_attempts):
-        yield Violation("", "sets nothing that is retried", "set for example `numRetries`")
+        yield absent("", "sets nothing that is retried", "set for example `numRetries`")
     yield from _back_offs(http)
     for index, condition in enumerate(http.retry_on or ()):
         yield from at(f"retryOn[{index}]", _http_condition(condition))
@@ -251,7 +245,7 @@ def _http_condition(condition: str) -> Iterator[Violation]:
 
 def _grpc(grpc: Grpc) -> Iterator[Violation]:
     if grpc == Grpc():
-        yield Violation("", "sets nothing", "set for example `numRetries`")
+        yield absent("", "sets nothing", "set for example `numRetries`")
     yield from _back_offs(grpc)
     for index, condition in enumerate(grpc.retry_on or ()):
         yield from one_of(f"retryOn[{index}]", condition, GRPC_CONDITIONS)
@@ -260,7 +254,7 @@ def _grpc(grpc: Grpc) -> Iterator[Violation]:
 def _back_offs(conf: Http | Grpc) -> Iterator[Violation]:
     yield from not_negative("perTryTimeout", conf.per_try_timeout)
     if conf.back_off == BackOff():
-        yield Violation("backOff", "sets nothing", "set `baseInterval`, `maxInterval` or both")
+        yield absent("backOff", "sets nothing", "set `baseInterval`, `maxInterval` or both")
     if conf.back_off is not None:
         yield from above_zero("backOff.baseInterval", conf.back_off.base_interval, "leave it out for 25ms")
         yield from above_zero("backOff.maxInterval", conf.back_off.max_interval)
@@ -274,7 +268,7 @@ def _back_offs(conf: Http | Grpc) -> Iterator[Violation]:
 def _rate_limited(back_off: RateLimitedBackOff) -> Iterator[Violation]:
     yield from above_zero("maxInterval", back_off.max_interval, "leave it out for 300s")
     if back_off.reset_headers is None:
-        yield Violation("resetHeaders", "must be set", "name the header that says when to try again")
+        yield absent("resetHeaders", "must be set", "name the header that says when to try again")
     for index, header in enumerate(back_off.reset_headers or ()):
         yield from must_be_set(f"resetHeaders[{index}].name", header.name)
         yield from must_be_set(f"resetHeaders[{index}].format", header.format, "Seconds or UnixTimestamp")
@@ -285,7 +279,7 @@ def _host_selection(predicates: list[Predicate]) -> Iterator[Violation]:
     for index, predicate in enumerate(predicates):
         yield from one_of(f"[{index}].predicate", predicate.predicate, _PREDICATES)
         if predicate.predicate == "OmitHostsWithTags" and predicate.tags is None:
-            yield Violation(f"[{index}].tags", "must be set", "hosts with all of these tags are left out")
+            yield absent(f"[{index}].tags", "must be set", "hosts with all of these tags are left out")
         if predicate.predicate == "OmitPreviousPriorities":
             if priorities:
                 yield Violation(f"[{index}].predicate", "may stand here once only", "remove one of them")
@@ -307,6 +301,7 @@ class MeshRetry(Policy[Conf]):
         deprecations=deprecations,
         complete=completed(SCHEMA_DEFAULTS),
         policy=PolicyShape(to=True),
+        customary=((r"^(spec\.to\[\d+\]\.default)(?=\.|$)", r"\1.conf"),),
     )
     order = 1400
     conf = Conf

@@ -24,7 +24,7 @@ import msgspec
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
 from cp.policies import Policy
-from cp.resources.checks import above_zero, given, not_negative
+from cp.resources.checks import above_zero, absent, given, not_negative
 from cp.resources.deprecated import from_list, top_kind
 from cp.resources.kinds import Kind, Meta, PolicyShape
 from cp.resources.matches import client_match
@@ -96,7 +96,7 @@ def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
 
 def _conf(conf: Conf, top: str) -> Iterator[Violation]:
     if conf == Conf():
-        yield Violation("", "sets no timeout", "set at least one")
+        yield absent("", "sets no timeout", "set at least one")
         return
     if top == HTTP_ROUTE:
         for path in _set(conf, _NOT_OF_ONE_ROUTE):
@@ -109,7 +109,7 @@ def _conf(conf: Conf, top: str) -> Iterator[Violation]:
 
 def _http(http: Http) -> Iterator[Violation]:
     if not given(http, _SOME_OF_HTTP):
-        yield Violation("", "sets none of the timeouts of a request", "set `requestTimeout`, or leave `http` out")
+        yield absent("", "sets none of the timeouts of a request", "set `requestTimeout`, or leave `http` out")
     yield from not_negative("requestTimeout", http.request_timeout)
     yield from not_negative("streamIdleTimeout", http.stream_idle_timeout)
     yield from not_negative("requestHeadersTimeout", http.request_headers_timeout)

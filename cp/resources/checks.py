@@ -23,7 +23,12 @@ _ZERO: Final = Duration()
 def must_be_set(path: str, value: object, hint: str = "") -> Iterator[Violation]:
     """For a text, list or object that may not be empty either."""
     if value is None or value in ("", [], {}):
-        yield Violation(path, "must be set", hint)
+        yield absent(path, "must be set", hint)
+
+
+def absent(path: str, message: str, hint: str = "") -> Violation:
+    """Something that says nothing. It is no fault where something was written and not understood, or a null."""
+    return Violation(path, message, hint, is_absence=True)
 
 
 def not_both(path: str, one: str, other: str) -> Violation:
@@ -34,7 +39,7 @@ def one_of(path: str, value: object, allowed: Iterable[str]) -> Iterator[Violati
     """For a choice that the schema leaves open; one that is missing counts as a fault."""
     choices = tuple(allowed)
     if value is None or value == "":
-        yield Violation(path, "must be set", f"one of {', '.join(choices)}")
+        yield absent(path, "must be set", f"one of {', '.join(choices)}")
     elif value not in choices:
         hint = near(str(value), choices)
         yield Violation(path, f"`{value}` is not one of {', '.join(choices)}", hint)
@@ -117,7 +122,14 @@ def repeated(values: Iterable[object]) -> Iterator[int]:
 
 
 _NOT_RE2: Final = re.compile(r"\(\?(=|!|<=|<!|>|\()|\(\?P=|(?<!\\)(\\\\)*\\[1-9]|[*+?}]\+")
-_SAME_IN_RE2: Final = ("missing )", "unbalanced", "unterminated", "nothing to", "multiple repeat", "bad character range")
+_SAME_IN_RE2: Final = (
+    "missing )",
+    "unbalanced",
+    "unterminated",
+    "nothing to",
+    "multiple repeat",
+    "bad character range",
+)
 _LONGEST_REGEX: Final = 4096
 
 
@@ -145,3 +157,32 @@ def _regex_fault(value: str) -> str:
     except (RecursionError, OverflowError):
         return "it is too deep or repeats too often"
     return ""
+
+
+def host_and_port(path: str, value: object) -> Iterator[Violation]:
+    if value is None or value == "":
+        yield absent(path, "must be set", "write for example `collector:4317`")
+        return
+    host, _, number = str(value).rpartition(":")
+    if not host or not number.isascii() or not number.isdigit():
+        yield Violation(path, f"`{value}` is not a host with a port", "write for example `collector:4317`")
+
+
+def is_address(text: str) -> bool:
+    """An IP address, or the name of a host, which may be in upper case and have underscores."""
+    return is_ip(text) or (len(text) <= _LONGEST_DOMAIN and _LOOSE_DOMAIN.fullmatch(text) is not None)
+
+
+def address(path: str, value: str | None) -> Iterator[Violation]:
+    if not value:
+        yield absent(path, "must be set", "the IP address or name of a host")
+    elif not is_address(value):
+        yield Violation(path, f"`{value}` is neither an IP address nor the name of a host")
+
+
+_LOOSE_DOMAIN: Final = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_-]{0,62}(\.[a-zA-Z0-9_][a-zA-Z0-9_-]{0,62})*\.?")
+
+
+def longest_name(name: str, most: int) -> Iterator[Violation]:
+    if len(name) > most:
+        yield Violation("name", f"is {len(name)} characters long", f"{most} are what it may have")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from cp.model.violation import Violation, at
+from cp.resources.kinds import Meta
 from cp.resources.spec import PolicySpec
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, misspelt_tags
 
@@ -30,3 +32,13 @@ def from_list(spec: PolicySpec, hint: str = "write its items as `rules`, without
         yield Violation("spec.from", "is deprecated", hint)
     for index, item in enumerate(spec.items("from")):
         yield from at(f"spec.from[{index}].targetRef.tags", misspelt_tags(item.target_ref.tags))
+
+
+_DNS_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def dns_name(meta: Meta) -> Iterator[Violation]:
+    """Names that become part of host names."""
+    if _DNS_NAME.fullmatch(meta.display_name) is None:
+        hint = "begin with a letter, use lower case letters, digits and `-`, 63 at most"
+        yield Violation("name", f"`{meta.display_name}` as the name of a {meta.type} is deprecated", hint)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cp.model.source import GLOBAL, INLINED
+from cp.model.source import GLOBAL, INLINED, NAME_LABEL
 from cp.model.violation import Violation
 
 
@@ -18,6 +18,11 @@ class Meta:
     mesh: str
     name: str
     labels: Mapping[str, str]
+
+    @property
+    def display_name(self) -> str:
+        """What others call it, wherever it is stored."""
+        return self.labels.get(NAME_LABEL, self.name)
 
     @property
     def role(self) -> str:
@@ -78,6 +83,12 @@ class Kind:
     """The spec with the defaults that are part of its schema filled in. Keeps explicit nulls."""
 
     policy: PolicyShape | None = None
+
+    customary: tuple[tuple[str, str], ...] = ()
+    """Patterns and replacements that make, of the path of a field, the one by which programs know it.
+
+    They differ where Kuma's API answers with a path that is not in the document.
+    """
 
     @property
     def is_global(self) -> bool:

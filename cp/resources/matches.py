@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from cp.model.violation import Violation, at
-from cp.resources.checks import is_domain, must_be_set
+from cp.resources.checks import absent, is_domain, must_be_set
 from cp.resources.schema import Schema
 from cp.resources.spec import ClientMatch, SniMatch
 
@@ -26,7 +26,7 @@ def is_spiffe_id(text: str) -> bool:
 def client_match(match: ClientMatch) -> Iterator[Violation]:
     """Faults of one match of a rule."""
     if match.spiffe_id is None and match.sni is None:
-        yield Violation("", "matches nothing in particular", "give it `spiffeID` or `sni`")
+        yield absent("", "matches nothing in particular", "give it `spiffeID` or `sni`")
     if match.spiffe_id is not None:
         if not is_spiffe_id(match.spiffe_id.value):
             hint = "write for example `spiffe://default/ns/web`"

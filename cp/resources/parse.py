@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeGuard
 
 from cp.model.document import Document
 from cp.model.violation import Finding, Severity, Violation
@@ -17,7 +17,8 @@ from cp.resources.schema import check
 
 _ENVELOPE: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri"})
 _BESIDE_SPEC: Final = frozenset({"spec", "status"})
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9_.]*[a-z0-9])?")
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MESH_NAME: Final = re.compile(r"[-a-z0-9_.]+")
 _LONGEST_NAME: Final = 253
 
 
@@ -57,24 +58,74 @@ def finding(document: Document, code: str, severity: Severity, violation: Violat
 
 def parse(document: Document, kinds: Kinds) -> Read:
     """Understand a document. Every violation is reported, not the first."""
-    data = document.data
     kind = kinds.get(document.key.type)
     if kind is None:
         return Read(document, None, (_unknown_kind(document.key.type, kinds),))
-    violations = list(_envelope(data, kind))
-    body = _body(data, kind)
+    body = _body(document.data, kind)
     spec, faults = check(kind.schema, body, kind.root)
-    violations += faults
-    if spec is None:
-        return Read(document, None, tuple(violations))
-    meta = Meta(document.key.type, document.key.mesh, document.key.name, data.get("labels") or {})
-    known = {violation.path for violation in violations}
-    violations += [found for found in kind.validate(spec, meta) if found.path not in known]
-    warnings = tuple(kind.deprecations(spec, meta))
-    if violations:
-        return Read(document, None, tuple(violations), warnings)
-    complete = kind.complete(dict(body))
-    return Read(document, Resource(kind, document, spec, complete), (), warnings)
+    violations = [*_envelope(document.data, kind), *faults]
+    meta = _meta(document)
+    if spec is not None:
+        nulls = set(_nulls(document.data)) if kind.policy else set()
+        violations += _news(kind.validate(spec, meta), violations, nulls)
+    warnings = tuple(kind.deprecations(spec, meta)) if spec is not None else ()
+    if spec is None or violations:
+        return Read(document, None, tuple(_customary(kind, found) for found in violations), warnings)
+    return Read(document, Resource(kind, document, spec, kind.complete(dict(body))), (), warnings)
+
+
+def _meta(document: Document) -> Meta:
+    labels = document.data.get("labels")
+    sound = {name: value for name, value in labels.items() if isinstance(value, str)} if _is_mapping(labels) else {}
+    return Meta(document.key.type, document.key.mesh, document.key.name, sound)
+
+
+def _is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
+
+
+def _customary(kind: Kind, found: Violation) -> Violation:
+    """A violation under the path that programs know its field by, unless it says itself which one that is."""
+    if found.written_at is not None:
+        return found
+    path = found.path
+    for pattern, replacement in kind.customary:
+        path = re.sub(pattern, replacement, path)
+    return found if path == found.path else replace(found, path=path, written_at=found.path)
+
+
+def _news(found: Iterable[Violation], known: list[Violation], nulls: set[str]) -> list[Violation]:
+    """What a validator found, less what only follows from faults that are known."""
+    faulty = {violation.place for violation in known}
+    return [
+        violation
+        for violation in found
+        if not any(_is_within(violation.place, path) for path in faulty)
+        and not (violation.is_absence and any(_is_within(path, violation.place) for path in faulty | nulls))
+    ]
+
+
+def _is_within(path: str, whole: str) -> bool:
+    return not whole or path == whole or (path.startswith(whole) and path[len(whole)] in ".[")
+
+
+def _nulls(data: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of nulls in confs. To take away what a more general policy says is to say something."""
+    spec = data.get("spec")
+    for name, given in spec.items() if isinstance(spec, Mapping) else ():
+        items = enumerate(given) if name != "default" and isinstance(given, list) else ()
+        for index, item in items:
+            if isinstance(item, Mapping) and "default" in item:
+                yield from _nulls_of(item["default"], f"spec.{name}[{index}].default")
+        if name == "default":
+            yield from _nulls_of(given, "spec.default")
+
+
+def _nulls_of(value: Any, path: str) -> Iterator[str]:
+    if value is None:
+        yield path
+    for name, inner in value.items() if isinstance(value, Mapping) else ():
+        yield from _nulls_of(inner, step(path, str(name)))
 
 
 def _body(data: Mapping[str, Any], kind: Kind) -> Mapping[str, Any]:
@@ -102,12 +153,19 @@ def _names(data: Mapping[str, Any], kind: Kind) -> Iterator[Violation]:
     if not isinstance(name, str) or not name:
         yield Violation("name", "must be set")
     elif not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
-        yield Violation("name", f"`{name}` must be lower case letters, digits, `-`, `_` and `.`, 253 at most")
+        yield Violation("name", f"`{name}` is not a name", _name_hint(name))
     mesh = data.get("mesh")
     if kind.is_global and mesh:
         yield Violation("mesh", f"must not be set: a {kind.name} belongs to no mesh")
-    elif mesh is not None and (not isinstance(mesh, str) or not _NAME.fullmatch(mesh)):
+    elif mesh is not None and (not isinstance(mesh, str) or not _MESH_NAME.fullmatch(mesh)):
         yield Violation("mesh", f"`{mesh}` is not the name of a mesh")
+
+
+def _name_hint(name: str) -> str:
+    likely = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")
+    return (
+        f"write `{likely}`" if _NAME.fullmatch(likely) else "use lower case letters, digits, `-` and `.`, 253 at most"
+    )
 
 
 def _unknown_kind(name: str, kinds: Kinds) -> Violation:

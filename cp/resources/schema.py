@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ Number: TypeAlias = int | float | str
 """Bare, or as a text so that no digit is lost."""
 
 _FAULTY: Any = object()
+_LONGEST_QUOTE: Final = 80
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -58,16 +59,33 @@ def check(schema: type[T], data: Any, path: str = "") -> tuple[T | None, list[Vi
         return None, violations or [Violation(path, str(error))]
 
 
+class Word(str):
+    """A text that may be written as a bare number, as a status of HTTP may."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Word:
+        return cls(text)
+
+
 def _custom(kind: type[Any], value: Any) -> Any:
-    if kind is Duration:
-        if not isinstance(value, str):
-            raise ValueError("must be a text such as `15s`")
-        return Duration.parse(value)
-    raise NotImplementedError(f"no way to read {kind}")
+    if kind is Word and isinstance(value, int) and not isinstance(value, bool):
+        return Word(value)
+    if not isinstance(value, str):
+        raise ValueError(f"must be {_custom_wanted(kind)}")  # noqa: TRY004  # what msgspec takes for a violation
+    return kind.parse(value)
+
+
+def _custom_wanted(kind: type[Any]) -> str:
+    return "a duration such as `15s`" if kind is Duration else "a text"
 
 
 class _Walk:
-    """Walks a schema and the data side by side; answers with the data less its faulty parts."""
+    """Walks a schema and the data side by side; answers with the data less its faulty parts.
+
+    A faulty part that cannot be left out, because items after it would be counted wrongly, has a stand-in.
+    """
 
     def __init__(self, violations: list[Violation]) -> None:
         self._violations = violations
@@ -98,7 +116,7 @@ class _Walk:
 
     def _struct(self, kind: msgspec.inspect.StructType, data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):
-            return self._fault(path, f"must be an object, not {_given(data)}", _fields_hint(kind))
+            return self._fault(path, f"must be an object, not {_sort(data)}", _fields_hint(kind))
         fields = {field.encode_name: field for field in kind.fields}
         sound: dict[str, Any] = {}
         for name, given in data.items():
@@ -108,22 +126,23 @@ class _Walk:
             found = self.value(fields[name].type, given, step(path, name))
             if found is not _FAULTY:
                 sound[name] = found
-        missing = [name for name, field in fields.items() if field.required and name not in data]
-        for name in missing:
-            self._violations.append(Violation(step(path, name), "must be set"))
-        lost = [name for name, field in fields.items() if field.required and name not in sound]
-        return _FAULTY if lost else sound
+        for name, field in fields.items():
+            if field.required and name not in sound:
+                sound[name] = _stand_in(field.type)
+                if name not in data:
+                    self._violations.append(Violation(step(path, name), "must be set"))
+        return sound
 
     def _list(self, item: msgspec.inspect.Type, data: Any, path: str) -> Any:
         if not isinstance(data, list | tuple):
-            return self._fault(path, f"must be a list, not {_given(data)}", "begin each item with `- `")
+            return self._fault(path, f"must be a list, not {_sort(data)}", "begin each item with `- `")
         found = [self.value(item, given, step(path, index)) for index, given in enumerate(data)]
-        return [value for value in found if value is not _FAULTY]
+        return [_stand_in(item) if value is _FAULTY else value for value in found]
 
     def _dict(self, value: msgspec.inspect.Type, data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):
-            return self._fault(path, f"must be a mapping of names to values, not {_given(data)}")
-        found = {key: self.value(value, given, f'{path}["{key}"]') for key, given in data.items()}
+            return self._fault(path, f"must be a mapping of names to values, not {_sort(data)}")
+        found = {str(key): self.value(value, given, f'{path}["{key}"]') for key, given in data.items()}
         return {key: given for key, given in found.items() if given is not _FAULTY}
 
     def _leaf(self, kind: msgspec.inspect.Type, data: Any, path: str) -> Any:
@@ -143,13 +162,38 @@ class _Walk:
         try:
             _custom(kind, data)
         except ValueError as error:
-            unit = isinstance(data, int | float) and not isinstance(data, bool)
-            return self._fault(path, str(error), f"write `{data}s`" if unit else "")
+            is_number = kind is Duration and isinstance(data, int | float) and not isinstance(data, bool)
+            return self._fault(path, str(error), f"write `{data}s`" if is_number else "")
         return data
 
     def _fault(self, path: str, message: str, hint: str = "") -> Any:
         self._violations.append(Violation(path, message, hint))
         return _FAULTY
+
+
+def _stand_in(kind: msgspec.inspect.Type) -> Any:
+    match kind:
+        case msgspec.inspect.UnionType():
+            return None if kind.includes_none else _stand_in(kind.types[0])
+        case msgspec.inspect.StructType():
+            return {field.encode_name: _stand_in(field.type) for field in kind.fields if field.required}
+        case msgspec.inspect.LiteralType():
+            return kind.values[0]
+        case msgspec.inspect.IntType():
+            return kind.ge or 0
+        case msgspec.inspect.CustomType():
+            return "0s" if kind.cls is Duration else ""
+        case _:
+            return _BLANK.get(type(kind))
+
+
+_BLANK: Final[Mapping[type, Any]] = {
+    msgspec.inspect.BoolType: False,
+    msgspec.inspect.FloatType: 0.0,
+    msgspec.inspect.StrType: "",
+    msgspec.inspect.ListType: [],
+    msgspec.inspect.DictType: {},
+}
 
 
 def _fits(kind: msgspec.inspect.Type, data: Any) -> bool:
@@ -186,8 +230,9 @@ def _wanted(kind: msgspec.inspect.Type) -> str:
         msgspec.inspect.ListType: "a list",
         msgspec.inspect.DictType: "a mapping",
         msgspec.inspect.StructType: "an object",
-        msgspec.inspect.CustomType: "a duration such as `15s`",
     }
+    if isinstance(kind, msgspec.inspect.CustomType):
+        return _custom_wanted(kind.cls)
     return names.get(type(kind), "something else")
 
 
@@ -198,7 +243,16 @@ def _given(data: Any) -> str:
         return f"`{str(data).lower()}`"
     if isinstance(data, list):
         return "a list"
-    return "an object" if isinstance(data, Mapping) else f"`{data}`"
+    return "an object" if isinstance(data, Mapping) else f"`{_short(str(data))}`"
+
+
+def _sort(data: Any) -> str:
+    """Of what sort data is, without saying what it is: it may be a secret."""
+    return "a text" if isinstance(data, str) else "a number" if _is_scalar(data) else _given(data)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
 
 def _is_scalar(data: Any) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 
 from cp.model.target import EVERYTHING, TargetRef
 from cp.model.violation import Violation
+from cp.resources.checks import absent
 from cp.resources.schema import Schema
 
 Conf = TypeVar("Conf")
@@ -77,7 +78,7 @@ class PolicySpec(Schema, frozen=True):
         """A policy without any item does nothing."""
         if not any(self.items(level) for level in levels):
             names = ", ".join(f"`{level}`" for level in levels)
-            yield Violation("", "says nothing", f"give it items: {names}")
+            yield absent("", "says nothing", f"give it items: {names}")
 
     def rules_alone(self) -> Iterator[Violation]:
         """Rules are the new way of saying it, and do not mix with the old one."""

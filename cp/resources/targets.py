@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cp.model.target import TargetRef
 from cp.model.violation import Violation, at
-from cp.resources.checks import must_be_set, one_of
+from cp.resources.checks import absent, must_be_set, one_of
 from cp.resources.kinds import Meta
 from cp.resources.schema import Schema, near
 from cp.resources.spec import PolicySpec
@@ -103,7 +103,8 @@ class Targets:
         kinds = self.at_to(spec.top)
         for index, item in enumerate(spec.items("to")):
             yield from at(f"to[{index}].targetRef", target(item.target_ref, kinds))
-            yield from at(f"to[{index}].default", self._beyond_route(item.target_ref.kind, item.default))
+            conf = getattr(item, "default", None)
+            yield from at(f"to[{index}].default", self._beyond_route(item.target_ref.kind, conf))
 
     def from_violations(self, spec: PolicySpec) -> Iterator[Violation]:
         for index, item in enumerate(spec.items("from")):
@@ -115,7 +116,7 @@ class Targets:
         carried = self.http_route if kind == HTTP_ROUTE else self.tcp_route
         for path in beyond(conf, carried):
             hint = f"write it in an item for the service; a {kind} can have {', '.join(f'`{one}`' for one in carried)}"
-            yield Violation(path, f"cannot be different for each {kind}", hint)
+            yield Violation(path, f"cannot be different for each {kind}", hint, written_at=path)
 
 
 def beyond(conf: Schema, carried: tuple[str, ...]) -> Iterator[str]:
@@ -164,7 +165,7 @@ def _given(ref: TargetRef) -> Iterator[tuple[str, Any]]:
 def _wrong_kind(kind: str, kinds: tuple[str, ...]) -> Violation:
     choices = ", ".join(kinds) or "nothing at all"
     if not kind:
-        return Violation("kind", "must be set", f"one of {choices}")
+        return absent("kind", "must be set", f"one of {choices}")
     if meant := near(kind, kinds):
         return Violation("kind", f"there is no kind `{kind}`", meant)
     if kind in _FIELDS:
@@ -185,7 +186,7 @@ def _name(ref: TargetRef) -> Iterator[Violation]:
     if ref.kind in _NAME_NEEDED:
         yield from must_be_set("name", ref.name)
     elif ref.kind in _NAME_OR_LABELS_NEEDED and not ref.name and not ref.labels:
-        yield Violation("", f"does not say which {ref.kind}", "give it `name` or `labels`")
+        yield absent("", f"does not say which {ref.kind}", "give it `name` or `labels`")
     if ref.name and _NAME.fullmatch(ref.name) is None and ref.kind != "Dataplane":
         yield Violation("name", f"`{ref.name}` is not a name", "use lower case letters, digits, `-`, `.` and `_`")
     if ref.labels and (ref.name or ref.namespace) and "labels" in _FIELDS[ref.kind]:

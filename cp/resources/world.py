@@ -131,7 +131,7 @@ class World:
                 tables[key.type, key.mesh] = table.changed(key.name, read.resource)
         kept = self._store_findings if findings is None else findings
         world = World(self.kinds, reads, tables, revision, kept)
-        world._inherited = {**self._inherited, **self._derived}  # noqa: SLF001  # its own kind
+        world._inherited = {**self._inherited, **self._derived}  # its own kind
         return world
 
     def derived(self, function: Callable[[World, T | None], T]) -> T:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -48,7 +49,7 @@ def errors_of(path: Path) -> Iterator[None]:
 def connect(path: Path) -> sqlite3.Connection:
     """A connection whose commits are on the disk when they return, and whose transactions are only ours to begin."""
     connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
-    # In WAL mode NORMAL would not wait for the disk at a commit: what was answered as stored could be lost with the power.
+    # In WAL mode a commit under NORMAL does not wait for the disk: what was answered as stored would go with the power.
     connection.execute("PRAGMA synchronous = FULL")
     return connection
 
@@ -94,8 +95,8 @@ def _ending(connection: sqlite3.Connection) -> Iterator[None]:
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     # Before anything is written, the mode of the journal included: a file of somebody else must stay as it is.
-    tables = _number(connection, "SELECT count(*) FROM sqlite_schema")
-    if tables and _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+    owner = _number(connection, "PRAGMA application_id")
+    if owner != APPLICATION_ID and (owner != 0 or _number(connection, "SELECT count(*) FROM sqlite_schema") > 0):
         raise Unusable(f"{path}: a database of another program; is this the right file?")
     fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if fault != "ok":
@@ -104,18 +105,21 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 def _keep_a_log_of_writes(connection: sqlite3.Connection, path: Path) -> None:
     """WAL mode: readers and the writer do not wait for each other."""
-    # SQLite does not wait for others who do the same at the same moment, so we have to.
+    mode = _when_others_are_done(partial(connection.execute, "PRAGMA journal_mode = WAL")).fetchone()[0]
+    if mode != "wal":
+        raise Unusable(f"{path}: this file system has no memory that processes share; put the file on a local disk")
+
+
+def _when_others_are_done(execute: Callable[[], sqlite3.Cursor]) -> sqlite3.Cursor:
+    # SQLite waits for locks by itself, but not when the mode of the journal is to be changed.
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-            break
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
+            return execute()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
-    if mode != "wal":
-        raise Unusable(f"{path}: this file system cannot share memory between processes; put the file on a local disk")
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

@@ -13,10 +13,13 @@ from cp.store.feed import News, follow, tell
 from cp.store.folder import Edit, Folder, Parse
 from cp.store.ledger import Ledger
 from cp.store.port import KEPT, Batch, Change, Closed, Contents, Delete, Put, ReadOnly, Stored, Unusable
-from cp.store.watch import BACKSTOP, Watch
+from cp.store.watch import BACKSTOP, Sight, Watch
 
-_PAUSE: Final = 0.05
-"""Seconds of quiet before files are read: editors and tools write in several steps."""
+_PAUSE: Final = 0.02
+"""Seconds between looks while something changes."""
+
+_LASTING: Final = 0.05
+"""Seconds for which a file has to stay as it is before it is read: editors and tools write in several steps."""
 
 
 class FilesStore:
@@ -24,7 +27,9 @@ class FilesStore:
 
     def __init__(self, root: Path, parse: Parse, *, kept: int, clock: Clock, backstop: float) -> None:
         self._root, self._clock = root, clock
-        self._folder = Folder(root, parse)  # used in one thread at a time: at the opening, then in that of the watch
+        self._folder = Folder(
+            root, parse, _LASTING
+        )  # used in one thread at a time: at the opening, then in that of the watch
         self._contents = Ledger(kept)
         self._news = News()
         self._closed = False
@@ -79,10 +84,10 @@ class FilesStore:
             raise Unusable(f"{self._root}: not a directory")
         return self._folder.read()
 
-    def _look(self) -> frozenset[str]:
+    def _look(self) -> Sight:
         edit = self._folder.read()
         tell(self._loop, self._take, edit)
-        return edit.places
+        return edit.sight
 
     def _take(self, edit: Edit) -> None:
         before = self._contents.revision

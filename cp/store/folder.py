@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -18,7 +18,9 @@ from cp.model.names import Key
 from cp.model.source import Reading
 from cp.model.violation import Finding, Severity
 from cp.store.port import Delete, Put
-from cp.store.tree import Signature, Tree, reason, signature, survey
+from cp.store.settling import Settling
+from cp.store.tree import Seen, Signature, reason, survey
+from cp.store.watch import Sight
 
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes that a file may have."""
@@ -42,54 +44,50 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What has changed since the last reading, all that is wrong now, and the directories to watch for the next."""
+    """What has changed since the last reading, all that is wrong now, and what to watch for the next."""
 
     writes: tuple[Put | Delete, ...]
     findings: tuple[Finding, ...]
-    places: frozenset[str]
+    sight: Sight
 
 
 class Folder:
-    """Reads the files that have changed since it last did."""
+    """Reads the files that have changed since it last did, once they have stayed as they are for a while."""
 
-    def __init__(self, root: Path, parse: Parse) -> None:
+    def __init__(self, root: Path, parse: Parse, lasting: float) -> None:
         self._root, self._parse = root, parse
+        self._settling = Settling[Path, Seen](lasting)
         self._files: dict[Path, File] = {}
         self._documents: dict[Key, Document] = {}
 
     def read(self) -> Edit:
         tree = survey(self._root)
-        present = {path: self._file(path, status) for path, status in tree.files.items()}
-        self._files = dict(sorted((_unseen(self._files, tree) | present).items()))
+        believed = self._settling.believe(tree.seen)
+        unreadable = {path: seen for path, seen in believed.items() if isinstance(seen, str)}
+        present = {path: self._file(path, seen) for path, seen in believed.items() if isinstance(seen, Signature)}
+        self._files = dict(sorted((_unseen(self._files, unreadable) | present).items()))
         before, self._documents = self._documents, _in_force(self._files.values(), self._documents)
-        return Edit(_writes(before, self._documents), tuple(self._findings(tree)), frozenset(tree.places))
+        findings = (*map(_not_seen, sorted(unreadable.items())), *_findings(self._files.values()))
+        sight = Sight(frozenset(tree.places), self._settling.in_doubt)
+        return Edit(_writes(before, self._documents), findings, sight)
 
-    def _file(self, path: Path, status: os.stat_result) -> File:
+    def _file(self, path: Path, now: Signature) -> File:
         before = self._files.get(path, File())
-        now = signature(status)  # from before it is read: if it is written meanwhile, we read it again
         if before.signature == now:
             return before
         try:
-            reading = self._reading(path, status)
+            return _updated(before, now, self._reading(path, now))
         except _Unreadable as error:
-            reading = Reading((), (error.finding,), broken=True)
-        return _updated(before, now, reading)
+            return _updated(before, now, Reading((), (error.finding,), broken=True))
+        except _Changing:
+            return before  # it will be seen that it changed, and it is read again
 
-    def _reading(self, path: Path, status: os.stat_result) -> Reading:
-        text = _text(path, status)
+    def _reading(self, path: Path, now: Signature) -> Reading:
+        text = _text(path, now)
         try:
             return self._parse(text, _shown(path))
-        except Exception as error:  # noqa: BLE001  # a file that trips the parser must not stop the others
+        except Exception as error:  # a file that trips the parser must not stop the others
             raise _Unreadable("unreadable-file", path, f"the parser failed: {error!r}") from error
-
-    def _findings(self, tree: Tree) -> Iterable[Finding]:
-        for path, why in sorted(tree.unreadable.items()):
-            yield _finding("unreadable-file", path, f"cannot be read: {why}", hint=_KEPT)
-        for file in self._files.values():
-            yield from file.findings
-        for claims in _claims(self._files.values()).values():
-            if len(claims) > 1:
-                yield _dispute(claims)
 
 
 class _Unreadable(Exception):
@@ -100,20 +98,34 @@ class _Unreadable(Exception):
         super().__init__(message)
 
 
-def _text(path: Path, status: os.stat_result) -> str:
-    if not stat.S_ISREG(status.st_mode):
+class _Changing(Exception):
+    """A file was written or replaced between being looked at and being read."""
+
+
+def _text(path: Path, now: Signature) -> str:
+    if not stat.S_ISREG(now.mode):
         raise _Unreadable("unreadable-file", path, "is no ordinary file")
+    data = _bytes(path, now)
+    if len(data) > LARGEST:
+        raise _Unreadable("file-too-large", path, f"has more than {LARGEST >> 20} MiB", hint="divide it")
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise _Unreadable("file-too-large", path, f"has more than {LARGEST >> 20} MiB", hint="divide it")
         return data.decode("utf-8-sig")
-    except OSError as error:
-        raise _Unreadable("unreadable-file", path, f"cannot be read: {reason(error)}") from error
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise _Unreadable("not-utf-8", path, "is not UTF-8", hint="save it as UTF-8", line=line) from error
+
+
+def _bytes(path: Path, now: Signature) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+            if Signature.of(os.fstat(file.fileno())) != now:
+                raise _Changing
+            return data
+    except FileNotFoundError as error:
+        raise _Changing from error
+    except OSError as error:
+        raise _Unreadable("unreadable-file", path, f"cannot be read: {reason(error)}") from error
 
 
 def _updated(before: File, now: Signature, reading: Reading) -> File:
@@ -130,11 +142,24 @@ def _updated(before: File, now: Signature, reading: Reading) -> File:
     return File(now, tuple(documents.values()), findings, before.was_whole or not reading.broken)
 
 
-def _unseen(files: Mapping[Path, File], tree: Tree) -> dict[Path, File]:
+def _unseen(files: Mapping[Path, File], unreadable: Collection[Path]) -> dict[Path, File]:
     """Files that may still be there, where we could not look."""
-    if not tree.unreadable:
+    if not unreadable:
         return {}
-    return {path: file for path, file in files.items() if any(map(path.is_relative_to, tree.unreadable))}
+    return {path: file for path, file in files.items() if any(map(path.is_relative_to, unreadable))}
+
+
+def _findings(files: Collection[File]) -> Iterator[Finding]:
+    for file in files:
+        yield from file.findings
+    for claims in _claims(files).values():
+        if len(claims) > 1:
+            yield _dispute(claims)
+
+
+def _not_seen(unreadable: tuple[Path, str]) -> Finding:
+    path, why = unreadable
+    return _finding("unreadable-file", path, f"cannot be read: {why}", hint=_KEPT)
 
 
 def _claims(files: Iterable[File]) -> dict[Key, list[Document]]:

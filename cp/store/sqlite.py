@@ -21,7 +21,7 @@ from cp.store.database import Busy, errors_of, prepare, reading, writing
 from cp.store.feed import News, follow, tell
 from cp.store.lane import Lane
 from cp.store.port import KEPT, Batch, Change, Closed, Contents, Delete, Outdated, Put, Stored
-from cp.store.watch import BACKSTOP, Watch
+from cp.store.watch import BACKSTOP, Sight, Watch
 
 _PAUSE: Final = 0.02
 """Seconds until the writes of another process are noticed, about."""
@@ -32,7 +32,7 @@ class SqliteStore:
 
     def __init__(self, path: Path, *, kept: int, clock: Clock, backstop: float) -> None:
         self._kept, self._clock = kept, clock
-        self._place = frozenset({str(path.parent)})
+        self._sight = Sight(frozenset({str(path.parent)}))
         self._writer, self._reader = Lane(path, "koguma-write"), Lane(path, "koguma-read")
         self._news = News()
         self._noticed = 0
@@ -93,14 +93,14 @@ class SqliteStore:
         tell(self._loop, self._news.publish)  # here: whoever called may have given up waiting, but it is written
         return newest + 1
 
-    def _look(self) -> frozenset[str]:
+    def _look(self) -> Sight:
         """Notice what others wrote: the watch calls this when the directory of the file changed."""
         with suppress(Busy):  # when they are done the watch calls again
             newest = self._writer.begin(_settled_revision).result()
             if newest != self._noticed:
                 self._noticed = newest
                 tell(self._loop, self._news.publish)
-        return self._place
+        return self._sight
 
     def _failed(self, failure: Exception) -> None:
         tell(self._loop, self._news.fail, failure)

@@ -6,20 +6,35 @@ import os
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
-Signature: TypeAlias = tuple[int, int, int, int, int]
-"""Device, inode, size, and the times of the last change: another one whenever a file was written."""
+
+class Signature(NamedTuple):
+    """Another one whenever a file was written."""
+
+    mode: int
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Signature:
+        return cls(status.st_mode, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+Seen: TypeAlias = Signature | str
+"""A file that may hold documents, or why something could not be looked at."""
 
 
 @dataclass(slots=True)
 class Tree:
-    """The files that may hold documents, what could not be looked at and why, and where it is heard if this changes."""
+    """What was seen, and the directories that tell if it changes."""
 
-    files: dict[Path, os.stat_result] = field(default_factory=dict)
-    unreadable: dict[Path, str] = field(default_factory=dict)
+    seen: dict[Path, Seen] = field(default_factory=dict)
     places: set[str] = field(default_factory=set)
 
 
@@ -42,8 +57,8 @@ def survey(root: Path) -> Tree:
     return tree
 
 
-def signature(status: os.stat_result) -> Signature:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+def reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
 
 
 def _directory(path: Path, tree: Tree) -> list[Path]:
@@ -52,7 +67,7 @@ def _directory(path: Path, tree: Tree) -> list[Path]:
     try:
         visible = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     except OSError as error:
-        tree.unreadable[path] = reason(error)
+        tree.seen[path] = reason(error)
         return []
     return [entry for entry in visible if _is_directory(entry, tree)]
 
@@ -66,14 +81,14 @@ def _is_directory(path: Path, tree: Tree) -> bool:
         status = path.stat()
     except FileNotFoundError:
         if link:  # otherwise it was there a moment ago, and is now removed
-            tree.unreadable[path] = "the link leads nowhere"
+            tree.seen[path] = "the link leads nowhere"
         return False
     except OSError as error:
-        tree.unreadable[path] = reason(error)
+        tree.seen[path] = reason(error)
         return False
     directory = stat.S_ISDIR(status.st_mode)
     if not directory and path.suffix.lower() in SUFFIXES:
-        tree.files[path] = status
+        tree.seen[path] = Signature.of(status)
     return directory
 
 
@@ -83,7 +98,3 @@ def _nearest(path: Path) -> str:
     while not real.is_dir():
         real = real.parent
     return str(real)
-
-
-def reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

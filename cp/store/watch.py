@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
@@ -25,7 +26,15 @@ class Ears(Protocol):
     def close(self) -> None: ...
 
 
-Look: TypeAlias = Callable[[], frozenset[str]]
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was seen: the directories that will tell of changes, and whether to look again after a pause anyhow."""
+
+    places: frozenset[str]
+    again: bool = False
+
+
+Look: TypeAlias = Callable[[], Sight]
 Listen: TypeAlias = Callable[[frozenset[str]], Ears]
 
 
@@ -69,11 +78,13 @@ class Watch:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                places = self._look()
-                if self._ears is not None and places == self._heard:
-                    self._wait(self._ears)
+                sight = self._look()
+                if self._ears is None or sight.places != self._heard:
+                    self._turn_to(sight.places)  # and look again: what came before was not heard
+                elif sight.again:
+                    self._stop.wait(self._pause / 1000)
                 else:
-                    self._turn_to(places)  # and look again: what came before was not heard
+                    self._wait(self._ears)
         except Exception as error:  # noqa: BLE001  # whatever it is, those who wait for news have to know
             self._failed(error)
         finally:

@@ -81,9 +81,9 @@ def _referred(world: World, dataplane: Resource, reference: Any) -> Resource | N
     return table.get(reference.name)
 
 
-def inbounds(dataplane: Resource) -> tuple[Inbound, ...]:
-    """The ports at which a dataplane's workload is reached."""
-    return tuple(_inbound(port) for port in ports_of(dataplane) if port.inbound.state != "Ignored")
+def inbounds(dataplane: Resource) -> tuple[tuple[int, Inbound], ...]:
+    """The ports at which a dataplane's workload is reached, each with its place in the document."""
+    return tuple((port.index, _inbound(port)) for port in ports_of(dataplane) if port.inbound.state != "Ignored")
 
 
 def _inbound(port: Port) -> Inbound:

@@ -1,5 +1,6 @@
 """The processes of the demo: started together, ended together."""
 
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -49,7 +50,8 @@ class Children:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End all of them, the last first, each by its own id."""
+        """End all of them, the last first, each by its own id. A second Ctrl-C does not leave any behind."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         for process in reversed(self._running.values()):
             if process.poll() is None:
                 process.terminate()

@@ -20,7 +20,7 @@ class Seen:
     sent: int
 
 
-def measure(url: str, write: Callable[[], None], limit: float) -> Seen:
+def measure(url: str, write: Callable[[], object], limit: float) -> Seen:
     """Send requests every other millisecond; the first one that is cut off after `limit` seconds saw the write.
 
     The backend would answer none of them in time, so how long one waits tells which timeout it left under.
@@ -28,7 +28,7 @@ def measure(url: str, write: Callable[[], None], limit: float) -> Seen:
     return asyncio.run(_measure(url, write, limit))
 
 
-async def _measure(url: str, write: Callable[[], None], limit: float) -> Seen:
+async def _measure(url: str, write: Callable[[], object], limit: float) -> Seen:
     saw: list[float] = []
     async with asyncio.TaskGroup() as group:
         begun = time.monotonic()
@@ -43,7 +43,7 @@ async def _measure(url: str, write: Callable[[], None], limit: float) -> Seen:
     return Seen(answered - begun, min(saw) - begun if saw else None, len(requests))
 
 
-def _timed(write: Callable[[], None]) -> float:
+def _timed(write: Callable[[], object]) -> float:
     write()
     return time.monotonic()
 

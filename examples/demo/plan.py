@@ -12,6 +12,7 @@ HERE: Final = Path(__file__).resolve().parent
 RESOURCES: Final = HERE / "resources"
 HOST: Final = "127.0.0.1"
 ADS_PORT: Final = 5678
+DIAGNOSTICS_PORT: Final = 5680
 API_PORT: Final = 5681
 
 Document = dict[str, Any]
@@ -64,16 +65,17 @@ class Sidecar:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that is started, and which ports differ from the usual ones."""
+    """All that is started, and which ports are not the usual ones."""
 
-    ads_port: int
-    api_port: int
     sidecars: tuple[Sidecar, ...]
     moved: dict[int, int]
 
+    def port(self, usual: int) -> int:
+        return self.moved.get(usual, usual)
+
     @property
     def api(self) -> str:
-        return f"http://{HOST}:{self.api_port}"
+        return f"http://{HOST}:{self.port(API_PORT)}"
 
     def sidecar(self, name: str) -> Sidecar:
         return next(sidecar for sidecar in self.sidecars if sidecar.name == name)
@@ -81,11 +83,12 @@ class Plan:
 
 def make_plan() -> Plan:
     """The usual ports where they are free, others where they are not."""
-    dataplanes = [document for file in sorted((RESOURCES / "dataplanes").glob("*.yaml")) for document in read(file)]
-    wanted = [ADS_PORT, API_PORT, *(port for dataplane in dataplanes for port in _ports(dataplane["networking"]))]
+    files = sorted((RESOURCES / "dataplanes").glob("*.yaml"))
+    dataplanes = [document for file in files for document in read(file)]
+    wanted = [ADS_PORT, DIAGNOSTICS_PORT, API_PORT]
+    wanted += [port for dataplane in dataplanes for port in _ports(dataplane["networking"])]
     moved = {port: _free_port() for port in wanted if not _is_free(port)}
-    sidecars = tuple(Sidecar(_with_ports(dataplane, moved)) for dataplane in dataplanes)
-    return Plan(moved.get(ADS_PORT, ADS_PORT), moved.get(API_PORT, API_PORT), sidecars, moved)
+    return Plan(tuple(Sidecar(_with_ports(dataplane, moved)) for dataplane in dataplanes), moved)
 
 
 def read(file: Path) -> list[Document]:

@@ -127,3 +127,13 @@ class Traffic:
             connection.close()
             return Outcome(begun, 0, time.monotonic() - begun, f"{type(error).__name__}: {error}")
         return Outcome(begun, answer.status, answer.seconds)
+
+
+def measured(address: Address, path: str, seconds: float, tolerance: float = 0.1, attempts: int = 3) -> Answer:
+    """The answer, measured again when it came too late: other tests may keep the machine busy, but not speed it up."""
+    answer = call(address, path)
+    for _ in range(attempts - 1):
+        if answer.seconds <= seconds + tolerance:
+            break
+        answer = call(address, path)
+    return answer

@@ -20,6 +20,8 @@ KOGUMA: Final = Path(sys.executable).with_name("koguma")
 
 Document = Mapping[str, Any]
 
+WRITTEN_BY_THE_STORE: Final = {"creationTime", "modificationTime", "kri"}
+
 
 class ControlPlane:
     """A control plane on addresses of its own, which it keeps when it is started again."""
@@ -37,6 +39,7 @@ class ControlPlane:
             "KUMA_API_SERVER_HTTP_PORT": str(self.api.port),
             "KUMA_DIAGNOSTICS_SERVER_PORT": str(self.diagnostics.port),
             "KUMA_GENERAL_WORK_DIR": str(folder / "work"),
+            "KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_ADDRESS": host,
             "KUMA_DEFAULTS_SKIP_MESH_CREATION": "true",
             "KOGUMA_LOG_FORMAT": "json",
             "KOGUMA_LOG_LEVEL": "debug",
@@ -85,9 +88,21 @@ class ControlPlane:
         """Write one resource, and see what the API says about it."""
         return self._client.put(path(document), json=document)
 
+    def put_at(self, where: str, document: Document) -> httpx.Response:
+        """Write one resource under a path that need not be its own."""
+        return self._client.put(where, json=document)
+
     def delete(self, *documents: Document | str) -> None:
         for document in _each(documents):
             self._client.delete(path(document)).raise_for_status()
+
+    def find(self, document: Document) -> Document | None:
+        """A resource as it is stored, if it is."""
+        answer = self._client.get(path(document))
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return None
+        found: Document = answer.raise_for_status().json()
+        return {name: value for name, value in found.items() if name not in WRITTEN_BY_THE_STORE}
 
     def get(self, where: str, **parameters: str) -> Any:
         return self._client.get(where, params=parameters).raise_for_status().json()

@@ -37,13 +37,19 @@ def envoy_binary() -> Path:
     return found[0]
 
 
+def _admin(bootstrap: Mapping[str, Any]) -> Address:
+    """Where the admin interface is; protobuf takes both ways of writing a field's name."""
+    address = bootstrap["admin"]["address"]
+    socket = address.get("socketAddress") or address["socket_address"]
+    return Address(socket["address"], socket.get("portValue") or socket["port_value"])
+
+
 class Envoy:
     """An Envoy with its admin interface. Leaving the context ends it."""
 
     def __init__(self, bootstrap: Mapping[str, Any], folder: Path, flags: Sequence[str] = FLAGS) -> None:
         node = bootstrap.get("node", {}).get("id", "envoy")
-        socket = bootstrap["admin"]["address"]["socket_address"]
-        self.admin = Address(socket["address"], socket["port_value"])
+        self.admin = _admin(bootstrap)
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / f"{node}.json"
         config.write_text(json.dumps(bootstrap, indent=1))

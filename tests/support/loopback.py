@@ -42,14 +42,18 @@ def _block() -> tuple[str, socket.socket]:
     raise RuntimeError("no block of loopback addresses is free")
 
 
+def own_network() -> str:
+    """The first three numbers of all addresses that this process uses."""
+    return _block()[0]
+
+
 _hosts = itertools.cycle(range(1, 251))
 _ports = itertools.cycle(range(FIRST_PORT, LAST_PORT))
 
 
 def new_host() -> str:
     """A loopback address that nobody else in this test run uses."""
-    prefix, _ = _block()
-    return f"{prefix}.{next(_hosts)}"
+    return f"{own_network()}.{next(_hosts)}"
 
 
 def free_port(host: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> int:

@@ -81,16 +81,23 @@ A rule without backendRefs leads to the service that was called, and so does wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from cp.model.violation import Violation
 from cp.policies import Policy
 from cp.policies.mesh_http_route.schema import Conf, Spec
+from cp.policies.mesh_http_route.shape import table
 from cp.policies.mesh_http_route.validation import TARGETS, validate
 from cp.resources import deprecated
 from cp.resources.complete import completed
 from cp.resources.kinds import Kind, Meta, PolicyShape
+
+if TYPE_CHECKING:
+    from cp.policies import Backends
+    from cp.rules import RouteRule
+    from generators.proxy import Outbound
 
 SCHEMA_DEFAULTS: Final = {
     "to[].rules[].matches[].headers[].type": "Exact",
@@ -124,6 +131,7 @@ class MeshHTTPRoute(Policy[Conf]):
         validate=validate,
         deprecations=deprecations,
         complete=completed(SCHEMA_DEFAULTS),
+        customary=((r"(HeaderModifier\.remove\[\d+\])$", r"\1.name"),),
         policy=PolicyShape(
             to=True, conf_of=conf_of, finish=finish, merge_by_key={"rules": "matches"}, group_by="hostnames"
         ),
@@ -131,6 +139,12 @@ class MeshHTTPRoute(Policy[Conf]):
     order = 100
     conf = Conf
     targets = TARGETS
+    is_route = True
+
+    def shape(self, rules: Sequence[RouteRule], outbound: Outbound, backends: Backends) -> Outbound:
+        if not outbound.protocol.is_http:
+            return outbound
+        return replace(outbound, routes=table(rules, backends, outbound.name))
 
 
 POLICY = MeshHTTPRoute()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from cp.model.violation import Violation, at
@@ -22,7 +21,7 @@ from cp.policies.mesh_http_route.schema import (
     UrlRewrite,
 )
 from cp.resources.backends import MIRRORS, backend_refs
-from cp.resources.checks import hostname, must_be_set, percentage, regex, repeated
+from cp.resources.checks import absent, hostname, must_be_set, percentage, regex, repeated
 from cp.resources.kinds import Meta
 from cp.resources.matches import header_match, header_name
 from cp.resources.targets import GATEWAY, SERVICES, Targets, target
@@ -51,7 +50,7 @@ def _to(to: To, *, is_gateway: bool) -> Iterator[Violation]:
         found = [*_rule(rule, is_gateway=is_gateway)]
         if not rule.matches and not found:
             hint = "write `matches: [{path: {type: PathPrefix, value: /}}]` for all requests"
-            found.append(Violation("matches", "must be set", hint))
+            found.append(absent("matches", "must be set", hint))
         yield from at(f"rules[{index}]", found)
 
 
@@ -65,7 +64,7 @@ def _rule(rule: Rule, *, is_gateway: bool) -> Iterator[Violation]:
         yield from at(f"default.filters[{index}]", found)
     yield from at("default.backendRefs", backend_refs(backends))
     if is_gateway and not backends and not any(each.type == "RequestRedirect" for each in filters):
-        yield Violation("default.backendRefs", "must be set: a gateway has no service of its own")
+        yield absent("default.backendRefs", "must be set: a gateway has no service of its own")
 
 
 def _match(match: Match) -> Iterator[Violation]:
@@ -104,7 +103,7 @@ def _queries(queries: list[QueryMatch]) -> Iterator[Violation]:
 
 def _filter(each: Filter, *, is_gateway: bool) -> Iterator[Violation]:
     if each.type is None:
-        yield Violation("type", "must be set", f"one of {', '.join(_FIELD_OF_TYPE)}")
+        yield absent("type", "must be set", f"one of {', '.join(_FIELD_OF_TYPE)}")
         return
     name = _FIELD_OF_TYPE[each.type]
     if name not in each.wire():
@@ -123,7 +122,7 @@ def _filter(each: Filter, *, is_gateway: bool) -> Iterator[Violation]:
 
 def _header_modifier(modifier: HeaderModifier) -> Iterator[Violation]:
     if not modifier.wire():
-        yield Violation("", "changes nothing", "set `set`, `add` or `remove`")
+        yield absent("", "changes nothing", "set `set`, `add` or `remove`")
     names = [(f"set[{index}].name", header.name) for index, header in enumerate(modifier.set or ())]
     names += [(f"add[{index}].name", header.name) for index, header in enumerate(modifier.add or ())]
     removed = [(f"remove[{index}]", name) for index, name in enumerate(modifier.remove or ())]
@@ -131,8 +130,7 @@ def _header_modifier(modifier: HeaderModifier) -> Iterator[Violation]:
         yield from header_name(path, name)
     for index in repeated(name for _, name in (*names, *removed)):
         path, name = (*names, *removed)[index]
-        found = Violation(path, f"the header `{name}` stands here twice", "do one thing to it, or write two filters")
-        yield found if index < len(names) else replace(found, path=f"{path}.name", written_at=path)
+        yield Violation(path, f"the header `{name}` stands here twice", "do one thing to it, or write two filters")
 
 
 def _redirect(redirect: RequestRedirect) -> Iterator[Violation]:
@@ -154,9 +152,9 @@ def _rewrite(rewrite: UrlRewrite, *, is_gateway: bool) -> Iterator[Violation]:
 def _path_rewrite(path: PathRewrite) -> Iterator[Violation]:
     yield from must_be_set("type", path.type, "ReplaceFullPath or ReplacePrefixMatch")
     if path.type == "ReplaceFullPath" and path.replace_full_path is None:
-        yield Violation("replaceFullPath", "must be set for the type ReplaceFullPath")
+        yield absent("replaceFullPath", "must be set for the type ReplaceFullPath")
     if path.type == "ReplacePrefixMatch" and path.replace_prefix_match is None:
-        yield Violation("replacePrefixMatch", "must be set for the type ReplacePrefixMatch")
+        yield absent("replacePrefixMatch", "must be set for the type ReplacePrefixMatch")
 
 
 def _prefix_rewrites(each: Filter, matches: list[Match]) -> Iterator[Violation]:

@@ -1,0 +1,26 @@
+# syntax=docker/dockerfile:1
+# The control plane. Envoys run beside the services, from Envoy's own image: see docker-compose.yml.
+
+ARG PYTHON_VERSION=3.13
+
+FROM python:${PYTHON_VERSION}-slim AS build
+WORKDIR /src
+COPY pyproject.toml hatch_build.py LICENSE ./
+COPY protos/ protos/
+COPY generators/ generators/
+COPY cp/ cp/
+RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+
+FROM python:${PYTHON_VERSION}-slim
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-index --find-links /wheels koguma
+RUN useradd --system --create-home --home-dir /var/lib/koguma koguma
+USER koguma
+WORKDIR /var/lib/koguma
+VOLUME /var/lib/koguma
+ENV KUMA_GENERAL_WORK_DIR=/var/lib/koguma \
+    KOGUMA_BIND=0.0.0.0 \
+    PYTHONUNBUFFERED=1
+EXPOSE 5678 5680 5681
+STOPSIGNAL SIGTERM
+CMD ["koguma", "run"]

@@ -1,0 +1,51 @@
+"""`DeltaSession`: an incremental stream as a state machine without I/O.
+
+A response holds what is new and names what is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cp.ads.channel import LISTED, Changes, Channel
+from cp.ads.messages import WILDCARD, DeltaRequest, Response
+from cp.ads.rollout import Rollout, portions
+from cp.snapshot import TYPES, Snapshot, digest_of, version_of
+
+
+class DeltaSession(Rollout):
+    __slots__ = ()
+
+    def receive(self, request: DeltaRequest) -> list[Response]:
+        self.heard = None
+        if request.type_url not in TYPES:
+            return []
+        channel = self._channel(request.type_url)
+        if request.nonce != "":
+            self._hear(channel, request.nonce, request.error)
+        self._subscribe(channel, request)
+        return self._advance()
+
+    def _subscribe(self, channel: Channel, request: DeltaRequest) -> None:
+        everything = WILDCARD in request.subscribe or not (channel.asked or request.subscribe)
+        channel.asked = True
+        if everything and channel.type_url in LISTED:
+            channel.ask_for_all()
+        channel.hold(request.held)
+        self._ask(channel, more=request.subscribe - {WILDCARD}, less=request.unsubscribe)
+
+    def _responses(
+        self,
+        channel: Channel,
+        changes: Changes,
+        snapshot: Snapshot,  # noqa: ARG002  what a state-of-the-world stream repeats all of
+    ) -> Iterator[Response]:
+        *earlier, last = portions(changes.batches) or [()]
+        for portion in earlier:
+            yield self._tell(channel, Changes(portion))
+        yield self._tell(channel, Changes(last, changes.removed))
+
+    def _tell(self, channel: Channel, changes: Changes) -> Response:
+        gone = sum(digest_of(f"-{name}") for name in changes.removed)
+        version = version_of(sum(batch.digest for batch in changes.batches) + gone)
+        return self._say(channel, version, changes.batches, changes)

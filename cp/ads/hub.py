@@ -1,0 +1,129 @@
+"""`Hub`: the newest snapshot of each proxy, and who is connected; between those who compute and those who serve.
+
+There are no queues: whoever is slow gets the newest when it is ready for it. Everything happens on the event loop;
+who computes in a thread comes back with `loop.call_soon_threadsafe(hub.publish, ...)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+from cp.ads.messages import Nack, Node, Status
+from cp.snapshot import Snapshot
+
+
+class Session(Protocol):
+    """What the hub asks of a stream's session."""
+
+    @property
+    def statuses(self) -> tuple[Status, ...]: ...
+
+    def is_at(self, snapshot: Snapshot) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seat:
+    """A connected stream, as seen from outside."""
+
+    node: Node
+    kind: str
+    session: Session
+    wake: Callable[[], None]
+
+    @property
+    def refusals(self) -> tuple[Nack, ...]:
+        return tuple(status.refused for status in self.session.statuses if status.refused is not None)
+
+
+class Hub:
+    def __init__(self) -> None:
+        self._snapshots: dict[str, Snapshot] = {}
+        self._seats: dict[str, list[Seat]] = {}
+        self._arrived: dict[str, Node] = {}
+        self._arrival = asyncio.Event()
+        self._answer = asyncio.Event()
+        self._names: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()
+
+    # --- for those who compute ---
+
+    def publish(self, proxy: str, snapshot: Snapshot) -> bool:
+        """Make this the newest snapshot of a proxy, and wake its streams unless it has the same content already."""
+        known = self._snapshots.get(proxy)
+        if known is not None and known == snapshot:
+            return False
+        self._snapshots[proxy] = snapshot
+        for seat in self._seats.get(proxy, ()):
+            seat.wake()
+        return True
+
+    def forget(self, proxy: str) -> None:
+        """The proxy is no more. Streams that it still has keep what they were sent."""
+        self._snapshots.pop(proxy, None)
+
+    async def arrivals(self) -> Mapping[str, Node]:
+        """Wait for proxies to connect: all that did since the last time."""
+        await self._arrival.wait()
+        self._arrival.clear()
+        arrived, self._arrived = self._arrived, {}
+        return arrived
+
+    # --- for those who serve ---
+
+    def newest(self, proxy: str) -> Snapshot | None:
+        return self._snapshots.get(proxy)
+
+    @contextmanager
+    def seat(self, seat: Seat) -> Iterator[Seat]:
+        """Take part for as long as the stream lasts."""
+        proxy = seat.node.id
+        self._seats.setdefault(proxy, []).append(seat)
+        self._arrived[proxy] = seat.node
+        self._arrival.set()
+        try:
+            yield seat
+        finally:
+            self._leave(proxy, seat)
+
+    def _leave(self, proxy: str, seat: Seat) -> None:
+        self._seats[proxy].remove(seat)
+        if not self._seats[proxy]:
+            del self._seats[proxy]
+        self.answered()
+
+    def answered(self) -> None:
+        """A client said something to a response: whoever waits for that may look again."""
+        self._answer.set()
+        self._answer = asyncio.Event()
+
+    def shared(self, names: frozenset[str]) -> frozenset[str]:
+        """One set for all streams that ask for the same names, as those of a class do."""
+        known = self._names.get(hash(names))
+        if known is not None and known == names:
+            return known
+        self._names[hash(names)] = names
+        return names
+
+    # --- for those who want to know ---
+
+    @property
+    def seats(self) -> Mapping[str, tuple[Seat, ...]]:
+        """The streams of each connected proxy."""
+        return {proxy: tuple(seats) for proxy, seats in self._seats.items()}
+
+    def of(self, proxy: str) -> tuple[Seat, ...]:
+        return tuple(self._seats.get(proxy, ()))
+
+    def is_in_sync(self, proxy: str) -> bool:
+        """The proxy is connected, and every stream of it has confirmed everything that it should have."""
+        snapshot, seats = self._snapshots.get(proxy), self._seats.get(proxy)
+        return snapshot is not None and seats is not None and all(s.session.is_at(snapshot) for s in seats)
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Wait until something holds that depends on what clients answer."""
+        while not done():
+            await self._answer.wait()

@@ -1,0 +1,121 @@
+"""The ADS server: streams over gRPC. It moves bytes and decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import grpc
+
+from cp.ads.hub import Hub
+from cp.ads.stream import DELTA, STATE_OF_THE_WORLD, Kind, Stream
+from cp.ads.turns import Turns
+
+SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to serve. Times are in seconds."""
+
+    host: str = "127.0.0.1"
+    port: int = 0  # any that is free
+    credentials: grpc.ServerCredentials | None = None
+    shares_port: bool = False  # with other processes; otherwise a port that is taken is an error
+    patience: float = 5.0  # how long listeners and routes wait for the word that their clusters are in force
+    max_age: float | None = None  # after which a stream is closed, so that proxies spread over new servers
+    large_at_once: int = 32
+    large_patience: float = 1.0  # after which a large message that is not taken no longer counts
+    grace: float = 5.0  # how long a stream may take to end
+
+
+def channel_arguments(options: Options) -> tuple[tuple[str, int], ...]:
+    return (
+        # When a thousand proxies reconnect at once gRPC otherwise cancels some at random (grpc/grpc#34782).
+        ("grpc.server.max_pending_requests", 100_000),
+        ("grpc.server.max_pending_requests_hard_limit", 100_000),
+        # Otherwise a second server on the same port starts, and silently takes half of the proxies.
+        ("grpc.so_reuseport", int(options.shares_port)),
+        # Envoy is told to ping every 30 s. gRPC takes more than one ping in 5 minutes for an attack.
+        ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.max_send_message_length", 64 * _MIB),
+        ("grpc.max_receive_message_length", 16 * _MIB),
+    )
+
+
+class Server:
+    """Serves a hub's snapshots. `chance` yields numbers in [0, 1): streams of one age end at different times."""
+
+    def __init__(self, hub: Hub, options: Options, chance: Callable[[], float]) -> None:
+        self._hub = hub
+        self._options = options
+        self._chance = chance
+        self._turns = Turns(options.large_at_once, options.large_patience)
+        self._streams: set[Stream] = set()
+        self._server = grpc.aio.server(options=channel_arguments(options))
+        self._server.add_generic_rpc_handlers((self._handlers(),))
+        self.port = self._bound()
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Let every stream finish what it is writing; those that can't within the grace are cut off."""
+        stopping = self._server.stop(self._options.grace)
+        for stream in self._streams:
+            stream.end()
+        await stopping
+
+    def _bound(self) -> int:
+        address = f"{self._options.host}:{self._options.port}"
+        if self._options.credentials is None:
+            return self._server.add_insecure_port(address)
+        return self._server.add_secure_port(address, self._options.credentials)
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        methods = {"StreamAggregatedResources": STATE_OF_THE_WORLD, "DeltaAggregatedResources": DELTA}
+        return grpc.method_handlers_generic_handler(
+            SERVICE, {name: self._handler(kind) for name, kind in methods.items()}
+        )
+
+    def _handler(self, kind: Kind) -> grpc.RpcMethodHandler[bytes, bytes]:
+        async def serve(_: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+            await self._serve(kind, context)
+
+        return grpc.stream_stream_rpc_method_handler(serve)
+
+    async def _serve(self, kind: Kind, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        stream = Stream(kind, self._hub, self._turns, patience=self._options.patience)
+        self._streams.add(stream)
+        old = self._ends_when_old(stream)
+        try:
+            await stream.serve(context)
+        finally:
+            self._streams.remove(stream)
+            if old is not None:
+                old.cancel()
+
+    def _ends_when_old(self, stream: Stream) -> asyncio.TimerHandle | None:
+        """Half a lifetime of jitter, so that proxies that came together do not come back together."""
+        if self._options.max_age is None:
+            return None
+        age = self._options.max_age * (0.5 + 0.5 * self._chance())
+        return asyncio.get_running_loop().call_later(age, stream.end)
+
+
+@asynccontextmanager
+async def serving(hub: Hub, options: Options, chance: Callable[[], float]) -> AsyncIterator[Server]:
+    """A server that is there for as long as the block lasts."""
+    server = Server(hub, options, chance)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()

@@ -1,0 +1,66 @@
+"""`Session`: a state-of-the-world stream as a state machine without I/O.
+
+A response for clusters or listeners holds all of them; one for endpoints, routes or secrets only what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cp.ads.channel import LISTED, Changes, Channel
+from cp.ads.messages import WILDCARD, Request, Response
+from cp.ads.rollout import Rollout, portions
+from cp.snapshot import TYPES, Batch, Snapshot, version_of
+
+
+class Session(Rollout):
+    __slots__ = ()
+
+    says_all = True
+
+    def receive(self, request: Request) -> list[Response]:
+        self.heard = None
+        if request.type_url not in TYPES:
+            return []
+        channel = self._channel(request.type_url)
+        if request.nonce != "" and channel.latest != "":
+            self._hear(channel, request.nonce, request.error, request.version)
+        else:
+            channel.claim = request.version
+        if request.nonce in ("", channel.latest) or channel.latest == "":
+            self._subscribe(channel, request.names)
+        return self._advance()
+
+    def _subscribe(self, channel: Channel, names: frozenset[str]) -> None:
+        everything = WILDCARD in names or (not names and (channel.wildcard or not channel.asked))
+        channel.asked = True
+        if everything and channel.type_url in LISTED:
+            channel.ask_for_all()
+        else:
+            channel.wildcard = False
+        named = names - {WILDCARD}
+        if named != channel.names:
+            self._ask(channel, more=named - channel.names, less=channel.names - named)
+
+    def _responses(self, channel: Channel, changes: Changes, snapshot: Snapshot) -> Iterator[Response]:
+        return self._all(channel, changes, snapshot) if channel.full else self._new(channel, changes, snapshot)
+
+    def _all(self, channel: Channel, changes: Changes, snapshot: Snapshot) -> Iterator[Response]:
+        content = channel.content(snapshot)
+        version = _version(content)
+        if channel.is_refused(version):
+            channel.take_back()
+        elif changes.due or version != channel.told:
+            yield self._say(channel, version, content, changes)
+
+    def _new(self, channel: Channel, changes: Changes, snapshot: Snapshot) -> Iterator[Response]:
+        """Only the last response carries the version of the whole: a client that got no further has not got it all."""
+        *earlier, last = portions(changes.batches) or [()]
+        for portion in earlier:
+            yield self._say(channel, _version(portion), portion, Changes(portion))
+        if last:
+            yield self._say(channel, channel.version(snapshot), last, Changes(last))
+
+
+def _version(batches: tuple[Batch, ...]) -> str:
+    return version_of(sum(batch.digest for batch in batches))

@@ -1,0 +1,195 @@
+"""`Stream`: one proxy's stream: bytes in, bytes out, and the clock that its session does not have.
+
+A task reads and a task writes. The writer asks for the newest snapshot only when it has nothing left to write, so a
+slow client gets the newest state and never a queue of older ones; and the reader waits while the writer is behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from cp.ads import hub, wire
+from cp.ads.delta import DeltaSession
+from cp.ads.messages import Nack, Node, Response
+from cp.ads.session import Session
+from cp.ads.turns import Turns
+from cp.snapshot import SHORT, Snapshot
+
+_BEHIND = 16  # with so many responses waiting to be written, requests wait too
+_LARGE = 64 * 1024  # a message of so many bytes waits for its turn
+
+
+class _Session(hub.Session, Protocol):
+    heard: Nack | str | None
+
+    def receive(self, request: Any) -> list[Response]: ...
+    def publish(self, snapshot: Snapshot) -> list[Response]: ...
+    def expire(self, nonce: str) -> list[Response]: ...
+
+    @property
+    def awaits(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What tells the two kinds of streams apart."""
+
+    name: str
+    session: Callable[[Callable[[frozenset[str]], frozenset[str]]], _Session]
+    decoded: Callable[[bytes], Any]
+    node_of: Callable[[bytes], Node | None]
+    encoded: Callable[[Response], bytes]
+
+
+STATE_OF_THE_WORLD = Kind("sotw", Session, wire.decoded, wire.node_of, wire.encoded)
+DELTA = Kind("delta", DeltaSession, wire.decoded_delta, wire.node_of_delta, wire.encoded_delta)
+
+
+class Refused(Exception):
+    """The client broke the protocol."""
+
+
+class Stream:
+    def __init__(self, kind: Kind, served: hub.Hub, turns: Turns, *, patience: float) -> None:
+        self._kind = kind
+        self._hub = served
+        self._turns = turns
+        self._patience = patience
+        self._session = kind.session(served.shared)
+        self._published: Snapshot | None = None
+        self._outbox: deque[Response] = deque()
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._ending = False
+        self._awaited: str | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._log = structlog.get_logger("cp.ads").bind(stream=kind.name)
+        self._proxy = ""
+
+    async def serve(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        """Serve the client until it goes, or until `end`."""
+        first = await context.read()
+        if first is grpc.aio.EOF:
+            return
+        try:
+            node = self._node(first)
+            await self._seated(node, first, context)
+        except* (Refused, DecodeError) as refused:
+            fault = refused.exceptions[0]
+        else:
+            return
+        self._log.warning("proxy.refused", reason=str(fault))
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
+
+    def end(self) -> None:
+        """Write what is waiting to be written, then close the stream."""
+        self._ending = True
+        self._wake.set()
+
+    def _node(self, first: bytes) -> Node:
+        node = self._kind.node_of(first)
+        if node is None or node.id == "":
+            raise Refused("the first request on a stream has to say in node.id which proxy it comes from")
+        return node
+
+    async def _seated(self, node: Node, first: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        self._proxy = node.id
+        self._log = self._log.bind(proxy=node.id)
+        with self._hub.seat(hub.Seat(node, self._kind.name, self._session, self._wake.set)):
+            self._log.info("proxy.connected", peer=context.peer(), envoy=node.version)
+            try:
+                await self._converse(first, context)
+            finally:
+                if self._alarm is not None:
+                    self._alarm.cancel()
+                self._log.info("proxy.disconnected")
+
+    async def _converse(self, first: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        self._receive(first)
+        self._wake.set()
+        async with asyncio.TaskGroup() as tasks:
+            reader = tasks.create_task(self._read(context))
+            writer = tasks.create_task(self._write(context))
+            reader.add_done_callback(lambda _: writer.cancel())
+            writer.add_done_callback(lambda _: reader.cancel())
+
+    # --- what the client says ---
+
+    async def _read(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        while (data := await context.read()) is not grpc.aio.EOF:
+            while len(self._outbox) >= _BEHIND:
+                self._room.clear()
+                await self._room.wait()
+            self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
+        request = self._kind.decoded(data)
+        self._queue(self._session.receive(request))
+        heard = self._session.heard
+        if heard is not None:
+            self._report(SHORT.get(request.type_url, request.type_url), heard, request.error)
+            self._hub.answered()
+
+    def _report(self, type_name: str, heard: Nack | str, error: str | None) -> None:
+        if isinstance(heard, Nack):
+            self._log.warning(
+                "resources.refused", type=type_name, version=heard.version, names=heard.names, reason=heard.text
+            )
+        else:
+            self._log.debug("resources.accepted", type=type_name, version=heard, earlier_refusal=error)
+
+    # --- what it is told ---
+
+    async def _write(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        while not self._ending:
+            await self._wake.wait()
+            self._wake.clear()
+            self._catch_up()
+            while self._outbox:
+                await self._put(self._outbox.popleft(), context)
+                self._catch_up()
+            self._room.set()
+
+    def _catch_up(self) -> None:
+        newest = self._hub.newest(self._proxy)
+        if not self._outbox and newest is not None and newest is not self._published:
+            self._published = newest
+            self._queue(self._session.publish(newest))
+
+    async def _put(self, response: Response, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        if response.size < _LARGE:
+            await context.write(self._kind.encoded(response))
+        else:
+            async with self._turns.turn():
+                await context.write(self._kind.encoded(response))
+
+    def _queue(self, responses: list[Response]) -> None:
+        if responses:
+            self._outbox.extend(responses)
+            self._wake.set()
+        self._watch()
+
+    # --- the clock ---
+
+    def _watch(self) -> None:
+        """The session may wait for an answer, but not for ever."""
+        awaits = self._session.awaits
+        if awaits == self._awaited:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._awaited, self._alarm = awaits, None
+        if awaits is not None:
+            self._alarm = asyncio.get_running_loop().call_later(self._patience, self._expire, awaits)
+
+    def _expire(self, nonce: str) -> None:
+        self._log.warning("clusters.unanswered", seconds=self._patience)
+        self._queue(self._session.expire(nonce))

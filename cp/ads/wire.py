@@ -1,0 +1,85 @@
+"""Between bytes on a stream and the values that sessions work with.
+
+A response is never built as a protobuf message: it is a few header fields with resources behind them that were
+serialised and framed once, whoever they are sent to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envoy.config.core.v3.base_pb2 import Node as NodeMessage
+from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
+from google.protobuf.json_format import MessageToDict
+
+from cp.ads.messages import DeltaRequest, Node, Request, Response
+from cp.snapshot import bytes_field, text_field
+
+
+def decoded(data: bytes) -> Request:
+    message = DiscoveryRequest.FromString(data)
+    return Request(
+        type_url=message.type_url,
+        names=frozenset(message.resource_names),
+        nonce=message.response_nonce,
+        version=message.version_info,
+        error=_error(message),
+    )
+
+
+def decoded_delta(data: bytes) -> DeltaRequest:
+    message = DeltaDiscoveryRequest.FromString(data)
+    return DeltaRequest(
+        type_url=message.type_url,
+        subscribe=frozenset(message.resource_names_subscribe),
+        unsubscribe=frozenset(message.resource_names_unsubscribe),
+        held=dict(message.initial_resource_versions),
+        nonce=message.response_nonce,
+        error=_error(message),
+    )
+
+
+def node_of(data: bytes) -> Node | None:
+    """Who sends a request; only the first on a stream has to say."""
+    return _node(DiscoveryRequest.FromString(data))
+
+
+def node_of_delta(data: bytes) -> Node | None:
+    return _node(DeltaDiscoveryRequest.FromString(data))
+
+
+def encoded(response: Response) -> bytes:
+    """A DiscoveryResponse. Streams that say the same get the same bytes, not a copy of them."""
+    header = text_field(1, response.version) + text_field(4, response.type_url) + text_field(5, response.nonce)
+    return _joined(header, response, delta=False)
+
+
+def encoded_delta(response: Response) -> bytes:
+    """A DeltaDiscoveryResponse, likewise."""
+    header = text_field(1, response.version) + text_field(4, response.type_url) + text_field(5, response.nonce)
+    removed = b"".join(bytes_field(6, name.encode()) for name in response.removed)
+    return _joined(header + removed, response, delta=True)
+
+
+def _joined(header: bytes, response: Response, *, delta: bool) -> bytes:
+    if len(response.batches) == 1:
+        return response.batches[0].message(header, delta=delta)
+    frames = (frame for batch in response.batches for frame in batch.frames(delta=delta))
+    return b"".join((header, *frames))
+
+
+def _error(message: DiscoveryRequest | DeltaDiscoveryRequest) -> str | None:
+    return message.error_detail.message if message.HasField("error_detail") else None
+
+
+def _node(message: DiscoveryRequest | DeltaDiscoveryRequest) -> Node | None:
+    if not message.HasField("node"):
+        return None
+    node = message.node
+    metadata: dict[str, Any] = MessageToDict(node.metadata)
+    return Node(id=node.id, cluster=node.cluster, version=_version(node), metadata=metadata)
+
+
+def _version(node: NodeMessage) -> str:
+    version = node.user_agent_build_version.version
+    return f"{version.major_number}.{version.minor_number}.{version.patch}"

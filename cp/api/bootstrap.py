@@ -1,0 +1,179 @@
+"""`POST /bootstrap`: a proxy asks for its bootstrap configuration, as Kuma's data planes do."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import structlog
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from cp.api.body import text_of
+from cp.api.collaborators import Collaborators, ForProxies
+from cp.api.errors import BAD_REQUEST, UNPROCESSABLE, Fault, Refused
+from cp.api.near import not_found
+from cp.bootstrap import Address, Proxy, bootstrap
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.model.source import read_documents
+from cp.resources.parse import parse
+
+_DATAPLANE: Final = "Dataplane"
+_SERVICE: Final = "kuma.io/service"
+_WORKLOAD: Final = "kuma.io/workload"
+_ZONE: Final = "kuma.io/zone"
+_DELTA: Final = "feature-delta-grpc"
+_LOOPBACK: Final = "127.0.0.1"
+_SOCKET: Final = "envoy-admin.sock"
+
+log = structlog.get_logger()
+
+
+class Wanted(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The part of Kuma's bootstrap request that makes a difference here. Other fields are let pass."""
+
+    mesh: str
+    name: str
+    proxy_type: str = "dataplane"
+    dataplane_token: str = ""
+    dataplane_resource: str = ""
+    workdir: str = ""
+    features: list[str] = []
+    version: dict[str, Any] = {}
+    dynamic_metadata: dict[str, str] = {}
+
+
+class Bootstrap:
+    """The handler of bootstrap requests."""
+
+    def __init__(self, collaborators: Collaborators) -> None:
+        self._api = collaborators
+
+    async def __call__(self, request: Request) -> Response:
+        wanted = _wanted(await text_of(request, self._api.body_limit))
+        document = await self._dataplane(wanted)
+        host = self._api.for_proxies.host or _host(request)
+        config = _bootstrap(wanted, document, self._api.for_proxies, host)
+        log.info("bootstrap.served", proxy=f"{wanted.mesh}.{wanted.name}", control_plane=host)
+        text = json.dumps(config, indent=1)
+        if "application/json" not in request.headers.get("accept", ""):
+            return Response(text, media_type="text/x-yaml")  # JSON is YAML, and the kind that no reader mistakes
+        sidecar = {"networking": {"address": _networking(document.data).get("address", "")}}
+        encoded = base64.b64encode(text.encode()).decode()
+        return JSONResponse({"bootstrap": encoded, "kumaSidecarConfiguration": sidecar})
+
+    async def _dataplane(self, wanted: Wanted) -> Document:
+        """The Dataplane that the proxy brings along, or the stored one."""
+        key = Key(_DATAPLANE, wanted.mesh, wanted.name)
+        if wanted.dataplane_resource:
+            return self._brought(wanted.dataplane_resource, key)
+        stored = await self._api.store.get(key)
+        if stored is None:
+            contents = await self._api.store.read()
+            keys = [held.document.key for held in contents.stored]
+            known = [held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, wanted.mesh)]
+            otherwise = f"store it first: koguma apply, or koguma dp run --dataplane-file (mesh `{wanted.mesh}`)"
+            raise not_found(_DATAPLANE, wanted.name, known, otherwise)
+        return stored.document
+
+    def _brought(self, text: str, key: Key) -> Document:
+        reading = read_documents(text)
+        findings = list(reading.findings)
+        for document in reading.documents:
+            findings += parse(document, self._api.kinds).findings()
+        if findings:
+            raise _unprocessable("the Dataplane is invalid", tuple(map(Fault.of, findings)))
+        if [document.key for document in reading.documents] != [key]:
+            raise _unprocessable(f"dataplaneResource must be one document: {key}")
+        return reading.documents[0]
+
+
+def _wanted(text: str) -> Wanted:
+    try:
+        wanted = msgspec.json.decode(text, type=Wanted)
+    except msgspec.DecodeError as error:
+        raise Refused(BAD_REQUEST, "Bad Request", f"not a bootstrap request: {error}") from None
+    if wanted.proxy_type != "dataplane":
+        raise _unprocessable(f"proxyType `{wanted.proxy_type}` is not served: only `dataplane` is")
+    return wanted
+
+
+def _bootstrap(wanted: Wanted, document: Document, ours: ForProxies, host: str) -> dict[str, Any]:
+    try:
+        admin = _admin(wanted, document.data, ours)
+    except ValueError as error:
+        raise _unprocessable(f"{error}; give the proxy a shorter work folder") from None
+    proxy = Proxy(
+        mesh=wanted.mesh,
+        name=wanted.name,
+        service=_service(document.data) or wanted.name,
+        zone=_labels(document.data).get(_ZONE, ""),
+        admin=admin,
+        token=wanted.dataplane_token,
+        delta=_DELTA in wanted.features,
+        metadata=_metadata(wanted, admin),
+    )
+    return bootstrap(proxy, Address(host, ours.port))
+
+
+def _metadata(wanted: Wanted, admin: Address) -> dict[str, Any]:
+    """What Envoy tells the control plane about itself, under Kuma's names."""
+    said: dict[str, Any] = {
+        "dataplane.proxyType": wanted.proxy_type,
+        "dataplane.resource": wanted.dataplane_resource,
+        "dataplane.admin.address": admin.host,
+        "dataplane.admin.port": str(admin.port or ""),
+        "dataplane.admin.socketPath": admin.socket,
+        "workdir": wanted.workdir,
+        "features": list(wanted.features),
+        "version": wanted.version,
+        "dynamicMetadata": wanted.dynamic_metadata,
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def _admin(wanted: Wanted, data: Mapping[str, Any], ours: ForProxies) -> Address:
+    """A port where the Dataplane asks for one; else a socket, which no other proxy of the machine wants too."""
+    port = _mapping(_networking(data).get("admin")).get("port")
+    if port:
+        return Address(ours.admin_address, port)
+    if ours.admin_unix_socket and wanted.workdir:
+        return Address(socket=f"{wanted.workdir.rstrip('/')}/{_SOCKET}")
+    return Address(ours.admin_address, ours.admin_port)
+
+
+def _service(data: Mapping[str, Any]) -> str:
+    """The service that a proxy counts as in Envoy's logs and statistics."""
+    networking = _networking(data)
+    inbounds = networking.get("inbound") or []
+    for tagged in (*inbounds, _mapping(networking.get("gateway"))):
+        if name := _mapping(tagged.get("tags")).get(_SERVICE):
+            return str(name)
+    labels = _labels(data)
+    return str(labels.get(_WORKLOAD) or labels.get(_SERVICE) or "")
+
+
+def _host(request: Request) -> str:
+    """The host by which the proxy reached us is the one by which it reaches us again."""
+    host = request.url.hostname or _LOOPBACK
+    return _LOOPBACK if host == "localhost" else host
+
+
+def _unprocessable(detail: str, faults: tuple[Fault, ...] = ()) -> Refused:
+    return Refused(UNPROCESSABLE, "Could not make a bootstrap configuration", detail, faults)
+
+
+def _networking(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _mapping(data.get("networking"))
+
+
+def _labels(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _mapping(data.get("labels"))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,202 @@
+"""Resources over HTTP as Kuma has them: PUT, GET, list and DELETE, each write guarded against lost updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from cp.api.body import document_of
+from cp.api.collaborators import Collaborators
+from cp.api.errors import (
+    BAD_REQUEST,
+    METHOD_NOT_ALLOWED,
+    PRECONDITION_FAILED,
+    Fault,
+    Refused,
+    bad_request,
+    invalid,
+)
+from cp.api.near import not_found
+from cp.api.paging import page, wanted
+from cp.api.payload import etag, payload, universal
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.model.violation import Violation
+from cp.resources.kinds import Kind
+from cp.resources.parse import Read, parse
+from cp.store.port import ABSENT, Delete, Put, Store, Stored
+
+_TITLE: Final = "Could not process a resource"
+_MESH: Final = "Mesh"
+_LISTED: Final = 20
+_OK: Final = 200
+_CREATED: Final = 201
+
+log = structlog.get_logger()
+
+
+class Crud:
+    """The handlers of everything that is stored."""
+
+    def __init__(self, collaborators: Collaborators) -> None:
+        self._api = collaborators
+        self._store: Store = collaborators.store
+
+    async def get(self, request: Request) -> Response:
+        kind, key = self._named(request)
+        stored = await self._there(key)
+        form = request.query_params.get("format", "")
+        return JSONResponse(payload(stored, kind, form), headers={"etag": etag(stored.revision)})
+
+    async def listing(self, request: Request) -> Response:
+        """The resources of one mesh, of a global kind, or of a kind in all meshes."""
+        kind, mesh = self._kind(request), request.path_params.get("mesh")
+        if mesh is not None:
+            await self._mesh_there(mesh)
+        accepts = wanted(request.query_params)
+        contents = await self._store.read()
+        found = [
+            stored
+            for stored in contents.stored
+            if stored.document.key.type == kind.name and mesh in {None, stored.document.key.mesh} and accepts(stored)
+        ]
+        part = page(found, request.query_params)
+        items = [universal(stored, kind) for stored in part.items]
+        return JSONResponse(part.as_data(request.url, items))
+
+    async def put(self, request: Request) -> Response:
+        self._must_be_writable()
+        kind, key = self._named(request)
+        if not kind.is_global:
+            await self._mesh_there(key.mesh)
+        read = self._understood(await document_of(request, self._api.body_limit), key)
+        before = await self._store.get(key)
+        revision = await self._write(read.document, before, _based_on(request, before))
+        log.info("api.stored", resource=str(key), revision=revision, new=before is None)
+        warnings = [str(warning) for warning in read.warnings]
+        status = _CREATED if before is None else _OK
+        return JSONResponse({"warnings": warnings} if warnings else {}, status, headers={"etag": etag(revision)})
+
+    async def delete(self, request: Request) -> Response:
+        self._must_be_writable()
+        kind, key = self._named(request)
+        stored = await self._there(key)
+        members = await self._members(key, request) if kind.name == _MESH else []
+        based_on = _based_on(request, stored)
+        await self._store.write(*map(Delete, members), Delete(key, based_on))
+        log.info("api.deleted", resource=str(key), members=len(members))
+        return JSONResponse({})
+
+    async def _write(self, document: Document, before: Stored | None, based_on: int | None) -> int:
+        """Store a document, and what belongs to it when it is new. Answers with the document's revision."""
+        companions = self._api.companions(document) if before is None else ()
+        revision = await self._store.write(Put(document, based_on), *map(Put, companions))
+        return before.revision if before is not None and _is_same(before.document, document) else revision
+
+    def _understood(self, document: Document, key: Key) -> Read:
+        read = parse(document, self._api.kinds)
+        violations = (*_misplaced(document, key), *read.violations)
+        if violations:
+            faulty = Read(document, None, tuple(dict.fromkeys(violations)))
+            raise invalid(_TITLE, faulty.findings())
+        return read
+
+    def _kind(self, request: Request) -> Kind:
+        """The kind in the URL, by its plural name."""
+        plural = request.path_params["plural"]
+        in_mesh = "mesh" in request.path_params
+        kinds = {kind.plural: kind for kind in self._api.kinds.values() if not (in_mesh and kind.is_global)}
+        if plural not in kinds:
+            raise not_found("type of resource", plural, kinds)
+        return kinds[plural]
+
+    def _named(self, request: Request) -> tuple[Kind, Key]:
+        kind, mesh = self._kind(request), request.path_params.get("mesh", "")
+        if not kind.is_global and not mesh:
+            raise not_found("path", request.url.path, (), f"write /meshes/MESH/{kind.plural}/NAME")
+        return kind, Key(kind.name, mesh, request.path_params["name"])
+
+    async def _there(self, key: Key) -> Stored:
+        if key.mesh:
+            await self._mesh_there(key.mesh)
+        stored = await self._store.get(key)
+        if stored is None:
+            raise not_found(key.type, key.name, await self._names(key.type, key.mesh))
+        return stored
+
+    async def _mesh_there(self, mesh: str) -> None:
+        if await self._store.get(Key(_MESH, "", mesh)) is None:
+            known = await self._names(_MESH, "")
+            raise not_found("Mesh", mesh, known, f"create it with PUT /meshes/{mesh}")
+
+    async def _names(self, type_: str, mesh: str) -> list[str]:
+        contents = await self._store.read()
+        keys = [stored.document.key for stored in contents.stored]
+        return [key.name for key in keys if key.type == type_ and key.mesh == mesh]
+
+    async def _members(self, mesh: Key, request: Request) -> list[Key]:
+        """What a Mesh takes with it: nothing unless the request says so."""
+        contents = await self._store.read()
+        members = [stored.document.key for stored in contents.stored if stored.document.key.mesh == mesh.name]
+        if members and request.query_params.get("cascade") != "true":
+            raise _still_used(mesh, sorted(members))
+        return members
+
+    def _must_be_writable(self) -> None:
+        if self._api.read_only:
+            raise read_only("this control plane is set to be read only (KUMA_API_SERVER_READ_ONLY)")
+
+
+def read_only(reason: str) -> Refused:
+    return Refused(METHOD_NOT_ALLOWED, "Method not allowed", reason, headers={"allow": "GET, HEAD"})
+
+
+def conflict(reason: str) -> Refused:
+    return Refused(PRECONDITION_FAILED, "Conflict", reason)
+
+
+def _based_on(request: Request, before: Stored | None) -> int | None:
+    """The revision that a write must find: of `If-Match` the one it names, of `If-None-Match: *` none."""
+    if request.headers.get("if-none-match") == "*":
+        return ABSENT
+    wanted_tag = request.headers.get("if-match")
+    if wanted_tag is None:
+        return None
+    if wanted_tag == "*":
+        if before is None:
+            raise conflict("there is no such resource, and If-Match: * asks for one")
+        return before.revision
+    text = wanted_tag.strip('"')
+    if not text.isascii() or not text.isdecimal():
+        raise bad_request("If-Match", f"`{wanted_tag}` is no revision", "take the ETag of an answer")
+    return int(text)
+
+
+def _is_same(before: Document, after: Document) -> bool:
+    """Whether a write changes nothing: documents are equal wherever they stand, and these stand in one place."""
+    return before == after and before.source == after.source
+
+
+def _misplaced(document: Document, key: Key) -> Iterator[Violation]:
+    """Where the body contradicts the URL."""
+    for field, given, said in (
+        ("type", document.key.type, key.type),
+        ("mesh", document.key.mesh, key.mesh),
+        ("name", document.key.name, key.name),
+    ):
+        if given != said:
+            yield Violation(field, f"{field} from the URL has to be the same as in body", f"write `{said}`")
+
+
+def _still_used(mesh: Key, members: list[Key]) -> Refused:
+    shown = [Fault("mesh", f"still has {member}") for member in members[:_LISTED]]
+    more = len(members) - len(shown)
+    if more:
+        shown.append(Fault("mesh", f"and {more} more"))
+    detail = f"unable to delete mesh, there are still {len(members)} resources in {mesh.name}"
+    hint = f"delete them first, or all at once with DELETE /meshes/{mesh.name}?cascade=true"
+    return Refused(BAD_REQUEST, "Could not delete a resource", f"{detail}; {hint}", tuple(shown))

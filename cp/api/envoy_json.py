@@ -1,0 +1,66 @@
+"""A snapshot as JSON, in the words of Envoy's own configuration."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from types import MappingProxyType, ModuleType
+from typing import Any, Final
+
+import envoy
+from google.protobuf import json_format, symbol_database
+
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT, TYPES, Packed, Snapshot
+
+_MODULES: Final = MappingProxyType(
+    {
+        CLUSTER: "envoy.config.cluster.v3.cluster_pb2",
+        ENDPOINTS: "envoy.config.endpoint.v3.endpoint_pb2",
+        LISTENER: "envoy.config.listener.v3.listener_pb2",
+        ROUTES: "envoy.config.route.v3.route_pb2",
+        SECRET: "envoy.extensions.transport_sockets.tls.v3.secret_pb2",
+    }
+)
+_REDACTED: Final = "[redacted]"
+_SECRET_FIELDS: Final = frozenset({"privateKey", "privateKeyProvider", "password", "sessionTicketKeys"})
+
+
+def as_data(snapshot: Snapshot, type_urls: Iterable[str] = TYPES) -> dict[str, dict[str, Any]]:
+    """Every resource by its type and name. Keys are never shown."""
+    return {type_url: dict(_of_type(snapshot, type_url)) for type_url in type_urls}
+
+
+def short_names(data: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The same with `clusters` for a cluster's type URL, and so on; types of which there is nothing are left out."""
+    return {SHORT[type_url]: resources for type_url, resources in data.items() if resources}
+
+
+def decoded(packed: Packed) -> dict[str, Any]:
+    importlib.import_module(_MODULES[packed.type_url])
+    message = symbol_database.Default().GetSymbol(packed.type_url.rpartition("/")[2])()
+    message.ParseFromString(packed.body)
+    try:
+        data = json_format.MessageToDict(message)
+    except TypeError:  # an Any of a type that nothing has imported so far
+        _import_every_message()
+        data = json_format.MessageToDict(message)
+    return _redacted(data) if packed.type_url == SECRET else data
+
+
+def _of_type(snapshot: Snapshot, type_url: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for packed in sorted(snapshot.of(type_url), key=lambda packed: packed.name):
+        yield packed.name, decoded(packed)
+
+
+def _redacted(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {name: _REDACTED if name in _SECRET_FIELDS else _redacted(value) for name, value in data.items()}
+    return [_redacted(value) for value in data] if isinstance(data, list) else data
+
+
+@cache
+def _import_every_message() -> tuple[ModuleType, ...]:
+    names = [found.name for found in pkgutil.walk_packages(envoy.__path__, "envoy.")]
+    return tuple(importlib.import_module(name) for name in names if name.endswith("_pb2"))

@@ -1,0 +1,138 @@
+"""The HTTP API: which path is answered by whom, and how what goes wrong is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cp.api.bootstrap import Bootstrap
+from cp.api.collaborators import Collaborators
+from cp.api.crud import Crud, conflict, read_only
+from cp.api.errors import BAD_REQUEST, BROKEN, METHOD_NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refused
+from cp.api.info import Info
+from cp.api.inspect import Inspect
+from cp.api.validate import Validate
+from cp.store.port import Closed, Conflict, ReadOnly, Unusable
+
+_ONE: Final = "/meshes/{mesh}/dataplanes/{name}"
+
+log = structlog.get_logger()
+
+
+def create_api(collaborators: Collaborators) -> Starlette:
+    """The HTTP API of a control plane."""
+    return _app([*_own(collaborators), *_stored(Crud(collaborators))])
+
+
+def create_diagnostics(collaborators: Collaborators, metrics: CollectorRegistry) -> Starlette:
+    """Health and metrics, on a port of their own that can be open to those who may not write."""
+
+    async def scrape(_request: Request) -> Response:
+        return Response(generate_latest(metrics), media_type=CONTENT_TYPE_LATEST)
+
+    return _app([*_health(Info(collaborators)), Route("/metrics", scrape)])
+
+
+def _app(routes: Sequence[Route]) -> Starlette:
+    return Starlette(routes=routes, exception_handlers=_HANDLERS, middleware=[Middleware(_Faults)])
+
+
+def _own(collaborators: Collaborators) -> Iterator[Route]:
+    info, inspect = Info(collaborators), Inspect(collaborators)
+    yield Route("/", info.index)
+    yield Route("/config", info.config)
+    yield Route("/who-am-i", info.who_am_i)
+    yield Route("/_resources", info.resources)
+    yield Route("/policies", info.policies)
+    yield from _health(info)
+    yield Route("/bootstrap", Bootstrap(collaborators).__call__, methods=["POST"])
+    yield Route("/validate", Validate(collaborators).__call__, methods=["POST"])
+    yield Route(f"{_ONE}/_config", inspect.config)
+
+
+def _health(info: Info) -> Iterator[Route]:
+    yield Route("/healthy", info.healthy)
+    yield Route("/health", info.healthy)
+    yield Route("/ready", info.ready)
+
+
+def _stored(crud: Crud) -> Iterator[Route]:
+    """Last, because their paths match what stands above too. A mesh is called before any other resource in it."""
+    by_method = {"GET": crud.get, "HEAD": crud.get, "PUT": crud.put, "DELETE": crud.delete}
+
+    async def one(request: Request) -> Response:
+        return await by_method[request.method](request)
+
+    for path in ("/meshes/{mesh}/{plural}/{name}", "/{plural}/{name}"):
+        yield Route(path, one, methods=list(by_method))
+    yield Route("/meshes/{mesh}/{plural}", crud.listing)
+    yield Route("/{plural}", crud.listing)
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    return cast("Refused", error).response()
+
+
+async def _conflict(_request: Request, error: Exception) -> Response:
+    return conflict(str(error)).response()
+
+
+async def _read_only(_request: Request, error: Exception) -> Response:
+    return read_only(str(error)).response()
+
+
+async def _unavailable(_request: Request, error: Exception) -> Response:
+    return Refused(UNAVAILABLE, "The store cannot be used", str(error)).response()
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    """What Starlette refuses by itself: unknown paths and methods."""
+    status = cast("HTTPException", error).status_code
+    if status == NOT_FOUND:
+        detail = f"there is no path {request.url.path}; GET /_resources lists what there is"
+        return Refused(NOT_FOUND, "Not found", detail).response()
+    if status == METHOD_NOT_ALLOWED:
+        detail = f"{request.url.path} does not take {request.method}; resources take GET, PUT and DELETE"
+        headers = cast("HTTPException", error).headers or {}
+        return Refused(status, "Method not allowed", detail, headers=headers).response()
+    return Refused(status, "Could not answer", str(error)).response()
+
+
+async def _gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=BAD_REQUEST)  # nobody reads it
+
+
+class _Faults:
+    """Answers where we are at fault. A handler of Starlette's for `Exception` would raise it again."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:  # the outermost place of a request
+            log.exception("api.failed", method=scope.get("method"), path=scope.get("path"))
+            detail = "Internal Server Error: the control plane's log tells more"
+            await Refused(BROKEN, "Could not answer", detail).response()(scope, receive, send)
+
+
+_HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = {
+    Refused: _refused,
+    Conflict: _conflict,
+    ReadOnly: _read_only,
+    Unusable: _unavailable,
+    Closed: _unavailable,
+    HTTPException: _http,
+    ClientDisconnect: _gone,
+}

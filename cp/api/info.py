@@ -1,0 +1,113 @@
+"""What the control plane says of itself: who it is, how it is set, which types it knows, whether it is well."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from cp.api.collaborators import Collaborators
+from cp.api.errors import UNAVAILABLE
+from cp.resources.kinds import Kind, PolicyShape
+
+PRODUCT: Final = "Koguma"
+COMPATIBLE_WITH: Final = "2.14.3"
+"""The version of Kuma whose API this is."""
+
+_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z][a-z]*|[a-z]+|[A-Z]+")
+
+
+class Info:
+    """The handlers that need no store."""
+
+    def __init__(self, collaborators: Collaborators) -> None:
+        self._api = collaborators
+
+    async def index(self, _request: Request) -> Response:
+        about = self._api.about
+        return JSONResponse(
+            {
+                "hostname": about.hostname,
+                "product": PRODUCT,
+                "version": about.version,
+                "instanceId": about.instance,
+                "clusterId": about.cluster,
+                "gui": "",
+                "basedOnKuma": COMPATIBLE_WITH,
+            }
+        )
+
+    async def config(self, _request: Request) -> Response:
+        return JSONResponse(dict(self._api.config))
+
+    async def who_am_i(self, _request: Request) -> Response:
+        """Whoever reaches the API may do everything: there are no users yet."""
+        return JSONResponse({"name": "mesh-system:admin", "groups": ["mesh-system:admin"]})
+
+    async def resources(self, _request: Request) -> Response:
+        kinds = sorted(self._api.kinds.values(), key=lambda kind: kind.name)
+        return JSONResponse({"resources": [self._described(kind) for kind in kinds]})
+
+    async def policies(self, _request: Request) -> Response:
+        kinds = sorted(self._api.kinds.values(), key=lambda kind: kind.name)
+        found = [self._policy(kind, kind.policy) for kind in kinds if kind.policy is not None]
+        return JSONResponse({"policies": found})
+
+    async def healthy(self, _request: Request) -> Response:
+        return JSONResponse({"status": "healthy"})
+
+    async def ready(self, _request: Request) -> Response:
+        """Not ready until the first World is there: a proxy that came earlier would wait."""
+        if self._api.state.is_ready:
+            return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "reading the store"}, UNAVAILABLE)
+
+    def _described(self, kind: Kind) -> dict[str, Any]:
+        said: dict[str, Any] = {
+            "name": kind.name,
+            "scope": "Global" if kind.is_global else "Mesh",
+            "path": kind.plural,
+            "shortName": kind.short,
+            "singularDisplayName": words(kind.name),
+            "pluralDisplayName": plural_words(kind),
+            "readOnly": self._api.read_only,
+            "includeInFederation": kind.name != "Dataplane",
+        }
+        return said if kind.policy is None else said | {"policy": _shape(kind.policy)}
+
+    def _policy(self, kind: Kind, shape: PolicyShape) -> dict[str, Any]:
+        return {
+            "name": kind.name,
+            "path": kind.plural,
+            "readOnly": self._api.read_only,
+            "singularDisplayName": words(kind.name),
+            "pluralDisplayName": plural_words(kind),
+            "isExperimental": False,
+            "isTargetRef": True,
+            "isInbound": shape.from_ or shape.rules,
+            "isOutbound": shape.to,
+        }
+
+
+def _shape(shape: PolicyShape) -> dict[str, bool]:
+    return {
+        "isTargetRef": True,
+        "hasToTargetRef": shape.to,
+        "hasFromTargetRef": shape.from_,
+        "hasRulesTargetRef": shape.rules,
+        "isFromAsRules": shape.from_as_rules,
+    }
+
+
+def words(name: str) -> str:
+    """`MeshHTTPRoute` is read as `Mesh HTTP Route`."""
+    return " ".join(_WORD.findall(name))
+
+
+def plural_words(kind: Kind) -> str:
+    """The plural as it is written in the path, with the spaces and capitals of the name."""
+    singular = words(kind.name)
+    letters = len(kind.name) - 1 if kind.plural.endswith("ies") else len(kind.name)
+    return singular[: len(singular) - (len(kind.name) - letters)] + kind.plural[letters:]

@@ -1,0 +1,120 @@
+"""Lists: which resources, and one page of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from starlette.datastructures import URL, QueryParams
+
+from cp.api.errors import bad_request
+from cp.store.port import Stored
+
+T = TypeVar("T")
+
+DEFAULT_SIZE: Final = 100
+LARGEST_SIZE: Final = 1000
+
+_LABEL: Final = "filter[labels."
+_GATEWAYS: Final = ("true", "false", "builtin", "delegated")
+
+Filter = Callable[[Stored], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list, the length of the whole, and where the next part begins."""
+
+    total: int
+    items: Sequence[Stored]
+    next: str | None
+
+    def as_data(self, url: URL, items: Sequence[Any]) -> dict[str, Any]:
+        link = str(url.include_query_params(offset=self.next)) if self.next is not None else None
+        return {"total": self.total, "items": list(items), "next": link}
+
+
+def page(found: Sequence[Stored], query: QueryParams) -> Page:
+    """One page. An offset names the last resource of the page before, so none is missed when others come or go."""
+    size, after = _size(query), _offset(query)
+    ordered = sorted(found, key=_place)
+    rest = [stored for stored in ordered if _place(stored) > after]
+    items = rest[:size]
+    return Page(len(ordered), items, "/".join(_place(items[-1])) if len(rest) > size else None)
+
+
+def wanted(query: QueryParams) -> Filter:
+    """Whether a resource is in the list that was asked for."""
+    filters = list(_filters(query))
+    return lambda stored: all(accepts(stored) for accepts in filters)
+
+
+def _filters(query: QueryParams) -> Iterator[Filter]:
+    if name := query.get("name"):
+        yield lambda stored: name in stored.document.key.name
+    for parameter, value in query.multi_items():
+        if parameter.startswith("filter["):
+            yield _labelled(_label(parameter), value)
+    if tags := [_tag(text) for text in query.getlist("tag")]:
+        yield lambda stored: _has_tags(stored.document.data, tags)
+    if (gateway := query.get("gateway")) is not None:
+        if gateway not in _GATEWAYS:
+            raise bad_request("gateway", f"`{gateway}` is not one of {', '.join(_GATEWAYS)}")
+        yield lambda stored: _is_gateway(stored.document.data, gateway)
+
+
+def _place(stored: Stored) -> tuple[str, str]:
+    return stored.document.key.mesh, stored.document.key.name
+
+
+def _size(query: QueryParams) -> int:
+    text = query.get("size") or str(DEFAULT_SIZE)
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= LARGEST_SIZE:
+        raise bad_request("size", f"`{text}` is not a number from 1 to {LARGEST_SIZE}")
+    return int(text)
+
+
+def _offset(query: QueryParams) -> tuple[str, str]:
+    text = query.get("offset")
+    if not text:
+        return "", ""
+    mesh, slash, name = text.partition("/")
+    if not slash:
+        raise bad_request("offset", f"`{text}` is no offset", "take the one that stands in `next`")
+    return mesh, name
+
+
+def _label(parameter: str) -> str:
+    if not parameter.startswith(_LABEL) or not parameter.endswith("]"):
+        raise bad_request(parameter, "only labels are filtered by", "write filter[labels.NAME]=VALUE")
+    return parameter.removeprefix(_LABEL).removesuffix("]")
+
+
+def _labelled(name: str, value: str) -> Filter:
+    return lambda stored: _mapping(stored.document.data.get("labels")).get(name) == value
+
+
+def _tag(text: str) -> tuple[str, str]:
+    name, _, value = text.partition(":")
+    return name, value
+
+
+def _has_tags(data: Mapping[str, Any], tags: Sequence[tuple[str, str]]) -> bool:
+    """Whether one inbound, the gateway or the labels have all tags. As in Kuma, a part of a value is enough."""
+    networking = _mapping(data.get("networking"))
+    inbounds = networking.get("inbound")
+    places = [*(inbounds if isinstance(inbounds, list) else []), networking.get("gateway")]
+    tagged = [_mapping(_mapping(place).get("tags")) for place in places] + [_mapping(data.get("labels"))]
+    return any(all(name in have and value in str(have[name]) for name, value in tags) for have in tagged)
+
+
+def _is_gateway(data: Mapping[str, Any], wanted_gateway: str) -> bool:
+    gateway = _mapping(data.get("networking")).get("gateway")
+    if wanted_gateway in {"true", "false"}:
+        return (gateway is not None) == (wanted_gateway == "true")
+    return gateway is not None and str(_mapping(gateway).get("type", "DELEGATED")).lower() == wanted_gateway
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

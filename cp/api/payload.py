@@ -1,0 +1,74 @@
+"""A stored document as the HTTP API shows it: in Kuma's Universal or Kubernetes form, with its dates and its KRI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cp.api.errors import bad_request
+from cp.model.source import INLINED, NAME_LABEL, NAMESPACE_LABEL
+from cp.resources.kinds import Kind
+from cp.store.port import Stored
+
+UNIVERSAL: Final = frozenset({"", "universal"})
+KUBERNETES: Final = frozenset({"k8s", "kubernetes"})
+
+_ENVELOPE: Final = ("type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri")
+_ZONE_LABEL: Final = "kuma.io/zone"
+
+
+def payload(stored: Stored, kind: Kind, form: str = "") -> dict[str, Any]:
+    """A resource in the form that was asked for."""
+    if form in UNIVERSAL:
+        return universal(stored, kind)
+    if form in KUBERNETES:
+        return kubernetes(stored.document.data)
+    raise bad_request("format", f"`{form}` is not one of universal, kubernetes, k8s")
+
+
+def universal(stored: Stored, kind: Kind) -> dict[str, Any]:
+    data = stored.document.data
+    said = {name: value for name, value in data.items() if name not in _ENVELOPE}
+    head: dict[str, Any] = {"type": stored.document.key.type}
+    if not kind.is_global:
+        head["mesh"] = stored.document.key.mesh
+    head |= {
+        "name": stored.document.key.name,
+        "creationTime": timestamp(stored.created),
+        "modificationTime": timestamp(stored.modified),
+        "kri": kri(stored, kind),
+    }
+    return head | ({"labels": data["labels"]} if "labels" in data else {}) | said
+
+
+def kubernetes(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The Kubernetes form of a document in Universal form: the same, with its metadata elsewhere."""
+    kind = str(data["type"])
+    labels = dict(data.get("labels") or {})
+    namespace = labels.pop(NAMESPACE_LABEL, "")
+    name = labels.pop(NAME_LABEL, data["name"]) if namespace else data["name"]
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    out: dict[str, Any] = {"apiVersion": "kuma.io/v1alpha1", "kind": kind}
+    if "mesh" in data:
+        out["mesh"] = data["mesh"]
+    out["metadata"] = metadata | ({"labels": labels} if labels else {})
+    rest = {field: value for field, value in data.items() if field not in _ENVELOPE}
+    return out | ({"spec": rest} if kind in INLINED else rest)
+
+
+def timestamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def etag(revision: int) -> str:
+    return f'"{revision}"'
+
+
+def kri(stored: Stored, kind: Kind) -> str:
+    """Kuma's resource identifier. Parts that are empty keep their underscore; the last is the section."""
+    labels = stored.document.data.get("labels")
+    labels = labels if isinstance(labels, Mapping) else {}
+    key = stored.document.key
+    name = labels.get(NAME_LABEL, key.name)
+    return f"kri_{kind.short}_{key.mesh}_{labels.get(_ZONE_LABEL, '')}_{labels.get(NAMESPACE_LABEL, '')}_{name}_"

@@ -1,0 +1,159 @@
+"""The composition root: opens the store, starts the servers and the loop between them, and ends them together."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import socket
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+import uvicorn
+from prometheus_client import REGISTRY
+from starlette.applications import Starlette
+
+from cp import log
+from cp.ads.hub import Hub
+from cp.ads.loop import DrainLoop
+from cp.ads.server import Options, Server, serving
+from cp.api.collaborators import About, Collaborators, ForProxies
+from cp.api.http import create_api, create_diagnostics
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.policies import discover, kinds
+from cp.reconcile import Reconciler
+from cp.settings import VERSION, Settings, shown
+from cp.store.open import open_store
+from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
+
+_DEFAULT_MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A control plane that serves: where it is to be found."""
+
+    ads_port: int
+    http_port: int
+    diagnostics_port: int
+
+
+def run(settings: Settings, ready: Callable[[Running], None] = lambda _: None) -> None:
+    """Run a control plane until it is told to end."""
+    log.configure(settings.log_level, settings.log_format)
+    with asyncio.Runner(loop_factory=DrainLoop) as runner:
+        runner.run(_until_told(settings, ready))
+
+
+async def _until_told(settings: Settings, ready: Callable[[Running], None]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with control_plane(settings) as running:
+        ready(running)
+        await stop.wait()
+        structlog.get_logger().info("control_plane.stopping")
+
+
+@asynccontextmanager
+async def control_plane(settings: Settings) -> AsyncIterator[Running]:
+    """A control plane that is there for as long as the block lasts."""
+    policies, hub = discover(), Hub()
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(settings.store))
+        await _first_mesh(store, settings)
+        reconciler = Reconciler(store, hub, policies)
+        await stack.enter_async_context(_in_background(reconciler.run()))
+        options = Options(host=settings.bind, port=settings.ads_port)
+        ads = await stack.enter_async_context(serving(hub, options, random.random))
+        given = _collaborators(settings, store, reconciler, ads)
+        http_port = await stack.enter_async_context(_http(create_api(given), settings.http_bind, settings.http_port))
+        diagnostics = create_diagnostics(given, REGISTRY)
+        diagnostics_port = await stack.enter_async_context(_http(diagnostics, settings.bind, settings.diagnostics_port))
+        running = Running(ads.port, http_port, diagnostics_port)
+        structlog.get_logger().info(
+            "control_plane.ready",
+            store=settings.store,
+            ads=f"{settings.bind}:{running.ads_port}",
+            http=f"http://{settings.http_bind}:{running.http_port}",
+            diagnostics=f"http://{settings.bind}:{running.diagnostics_port}",
+        )
+        yield running
+
+
+async def _first_mesh(store: Store, settings: Settings) -> None:
+    """A new store gets the Mesh `default`, unless somebody else writes it or nobody wants one."""
+    if not settings.skip_mesh_creation:
+        with suppress(Conflict, ReadOnly):
+            await store.write(Put(_DEFAULT_MESH, based_on=ABSENT))
+
+
+def _collaborators(settings: Settings, store: Store, reconciler: Reconciler, ads: Server) -> Collaborators:
+    return Collaborators(
+        store=store,
+        kinds=kinds(discover()),
+        state=reconciler,
+        about=About(socket.gethostname(), VERSION, str(uuid.uuid4())),
+        for_proxies=ForProxies(
+            port=settings.xds_port or ads.port,
+            host=settings.xds_host,
+            admin_address=settings.admin_address,
+            admin_port=settings.admin_port,
+            admin_unix_socket=settings.admin_unix_socket,
+        ),
+        body_limit=settings.body_limit,
+        read_only=settings.read_only,
+        config=shown(settings),
+    )
+
+
+@asynccontextmanager
+async def _in_background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something beside the block; if it fails the block is cancelled, and it ends with the block."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(coroutine)
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers: the control plane ends as a whole."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def _http(app: Starlette, host: str, port: int) -> AsyncIterator[int]:
+    """An HTTP server for as long as the block lasts; yields the port that it got."""
+    listener = _listener(host, port)
+    config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    server = _HttpServer(config)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(sockets=[listener]))
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    listener.listen(128)
+    return listener

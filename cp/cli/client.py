@@ -1,0 +1,127 @@
+"""The control plane's HTTP API as a command line uses it: every failure is a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from cp.cli.problem import Problem
+
+NOT_FOUND: Final = 404
+CREATED: Final = 201
+_ERROR: Final = 400
+
+
+class Unreachable(Problem):
+    """Nothing answers at the control plane's address."""
+
+
+class Rejected(Problem):
+    """The control plane refuses a request, and says why."""
+
+    def __init__(self, status_code: int, message: str, hint: str = "") -> None:
+        self.status_code = status_code
+        super().__init__(message, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """What a write came to."""
+
+    is_new: bool
+    warnings: tuple[str, ...]
+
+
+class Client:
+    """A control plane's HTTP API."""
+
+    def __init__(self, address: str, timeout: float = 60.0, transport: httpx.BaseTransport | None = None) -> None:
+        self.address = address.rstrip("/")
+        if not self.address.startswith(("http://", "https://")):
+            raise Problem(f"`{address}` is no address of a control plane", "Write it as http://HOST:5681.")
+        self._http = httpx.Client(base_url=self.address, timeout=timeout, transport=transport)
+
+    def get(self, path: str, **parameters: str) -> Any:
+        return self._send("GET", path, params=parameters).json()
+
+    def find(self, path: str) -> Any | None:
+        """What is there, or nothing."""
+        try:
+            return self.get(path)
+        except Rejected as rejected:
+            if rejected.status_code == NOT_FOUND:
+                return None
+            raise
+
+    def put(self, path: str, text: str, place: str = "") -> Put:
+        """Write a resource as YAML. With the place where it stands, the control plane can name it later."""
+        headers = {"content-type": "application/yaml"} | ({"koguma-source": _ascii(place)} if place else {})
+        answer = self._send("PUT", path, content=text.encode(), headers=headers)
+        return Put(answer.status_code == CREATED, tuple(answer.json().get("warnings", ())))
+
+    def delete(self, path: str, **parameters: str) -> None:
+        self._send("DELETE", path, params=parameters)
+
+    def post(self, path: str, data: Any, **headers: str) -> str:
+        return self._send("POST", path, json=data, headers=headers).text
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        with self._reaching():
+            answer = self._http.request(method, path, **options)
+        if answer.status_code >= _ERROR:
+            raise _rejected(answer, self.address)
+        return answer
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            hint = "Start one with `koguma run`, or say where it is with --address or KOGUMA_ADDRESS."
+            raise Unreachable(f"no control plane answers at {self.address} ({_reason(error)})", hint) from None
+        except httpx.TimeoutException:
+            raise Unreachable(f"the control plane at {self.address} takes too long to answer") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            hint = "Is it the port of the HTTP API (5681)? Proxies have another one (5678)."
+            raise Unreachable(f"{self.address} does not speak HTTP with us: {error}", hint) from None
+
+
+def connect(address: str) -> Client:
+    """The control plane of a command."""
+    return Client(address)
+
+
+def _rejected(answer: httpx.Response, address: str) -> Rejected:
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, Mapping) or "status" not in body:
+        message = f"{address} answers {answer.status_code}, and not as a control plane does"
+        return Rejected(answer.status_code, message, "Check the address: the HTTP API is on port 5681.")
+    faults = [_fault(fault) for fault in body.get("invalid_parameters", ())]
+    detail = str(body.get("detail") or body.get("title"))
+    return Rejected(answer.status_code, "\n".join([detail, *(f"  {fault}" for fault in faults)]))
+
+
+def _fault(fault: Mapping[str, Any]) -> str:
+    place = f"{fault['file']}:{fault['line']}: " if fault.get("file") and fault.get("line") else ""
+    field = f"{fault['field']}: " if fault.get("field") else ""
+    hint = f"; {fault['hint']}" if fault.get("hint") else ""
+    return f"{place}{field}{fault.get('reason', '')}{hint}"
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    return text.partition("] ")[2].lower() if text.startswith("[Errno") else text or type(error).__name__
+
+
+def _ascii(place: str) -> str:
+    return place.encode("ascii", "backslashreplace").decode()

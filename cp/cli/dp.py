@@ -1,0 +1,179 @@
+"""`koguma dp run`: a proxy beside a workload."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cp.cli import envoys, joining, readiness, supervise
+from cp.cli.client import connect
+from cp.cli.files import Piece, pieces, texts
+from cp.cli.options import ADDRESS, WorkDir
+from cp.cli.problem import Problem
+from cp.cli.types import known
+from cp.cli.validate import tell
+from cp.model.duration import Duration
+from cp.model.source import DEFAULT_MESH
+
+File = Annotated[
+    str | None,
+    typer.Option(
+        "--dataplane-file",
+        "-d",
+        envvar=["KUMA_DATAPLANE_RUNTIME_RESOURCE_PATH"],
+        metavar="FILE",
+        help="The Dataplane; it is stored before Envoy starts.",
+    ),
+]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option("--dataplane-var", "-v", metavar="NAME=VALUE", help="What stands for {{ NAME }} in the file."),
+]
+ProxyName = Annotated[
+    str | None,
+    typer.Option("--name", envvar=["KUMA_DATAPLANE_NAME"], help="A stored Dataplane, in place of a file."),
+]
+ProxyMesh = Annotated[
+    str | None,
+    typer.Option("--mesh", "-m", envvar=["KUMA_DATAPLANE_MESH"], help=f"Its mesh. Default: {DEFAULT_MESH}."),
+]
+ControlPlane = Annotated[
+    str,
+    typer.Option(
+        "--cp-address",
+        envvar=["KOGUMA_ADDRESS", "KUMA_CONTROL_PLANE_URL"],
+        metavar="URL",
+        help="Where the control plane's HTTP API is.",
+    ),
+]
+EnvoyPath = Annotated[
+    str | None,
+    typer.Option("--envoy-path", "--binary-path", envvar=["KOGUMA_ENVOY"], metavar="PATH", help="Which Envoy to run."),
+]
+Concurrency = Annotated[
+    int,
+    typer.Option(envvar=["KUMA_DATAPLANE_RUNTIME_CONCURRENCY"], min=1, help="Envoy's worker threads. One is much."),
+]
+DrainTime = Annotated[
+    str,
+    typer.Option(
+        envvar=["KUMA_DATAPLANE_DRAIN_TIME"],
+        metavar="DURATION",
+        help="How long connections may go on that a change of a listener ends.",
+    ),
+]
+EnvoyLogLevel = Annotated[str, typer.Option(help="trace, debug, info, warning, error or off.")]
+RetryFor = Annotated[
+    str,
+    typer.Option(
+        "--retry-max-duration",
+        envvar=["KUMA_CONTROL_PLANE_RETRY_MAX_DURATION"],
+        metavar="DURATION",
+        help="How long to wait for the control plane.",
+    ),
+]
+
+
+def run(  # noqa: PLR0913  # an option each
+    *,
+    dataplane_file: File = None,
+    dataplane_var: Variables = None,
+    name: ProxyName = None,
+    mesh: ProxyMesh = None,
+    cp_address: ControlPlane = ADDRESS,
+    envoy_path: EnvoyPath = None,
+    concurrency: Concurrency = 1,
+    work_dir: WorkDir = None,
+    drain_time: DrainTime = "5s",
+    envoy_log_level: EnvoyLogLevel = "warning",
+    retry_max_duration: RetryFor = "5m",
+) -> None:
+    """Run Envoy as the proxy of a Dataplane, in the foreground, until it ends or is ended."""
+    envoy = envoys.find(envoy_path)
+    flags = envoys.Flags(envoy_log_level, concurrency, round(_seconds(drain_time)))
+    patience = joining.Patience(_seconds(retry_max_duration), _say)
+    piece = _dataplane(dataplane_file, dataplane_var or [], name, mesh)
+    with supervise.tidied_up(), _folder(work_dir) as folder:
+        bootstrap = _joined(cp_address, _who(piece, name, mesh, folder), piece, patience)
+        command = envoys.command(envoy, _kept(bootstrap, folder), flags)
+        raise typer.Exit(supervise.run(command, lambda: _started(envoy, bootstrap)))
+
+
+def _joined(address: str, who: joining.Joining, piece: Piece | None, patience: joining.Patience) -> str:
+    client = connect(address)
+    try:
+        if piece is not None:
+            joining.register(client, who, piece, patience)
+        return joining.bootstrap(client, who, patience)
+    finally:
+        client.close()
+
+
+def _started(envoy: Path, bootstrap: str) -> None:
+    _say(f"started {envoy}; its admin interface: {readiness.where(bootstrap)}")
+    readiness.announce(bootstrap, _say)
+
+
+def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mesh: str | None) -> Piece | None:
+    """The Dataplane in a file, or nothing where a stored one is named."""
+    if file is None:
+        if name is None:
+            raise Problem("say which proxy to run, with --dataplane-file FILE or --name NAME", status=2)
+        return None
+    if name is not None or mesh is not None:
+        raise Problem("the name and the mesh stand in the file", "Leave out --name and --mesh.", status=2)
+    found, report = pieces(texts([file], variables), known())
+    tell(report)
+    if not report.is_valid:
+        raise Problem(f"{file} is no valid Dataplane")
+    if len(found) != 1 or found[0].document.key.type != "Dataplane":
+        there = ", ".join(str(piece.document.key) for piece in found) or "nothing"
+        raise Problem(f"{file} must have one Dataplane in it, and nothing else; there is {there}")
+    return found[0]
+
+
+def _who(piece: Piece | None, name: str | None, mesh: str | None, folder: Path) -> joining.Joining:
+    if piece is not None:
+        return joining.Joining(piece.document.key.mesh, piece.document.key.name, str(folder))
+    return joining.Joining(mesh or DEFAULT_MESH, name or "", str(folder))
+
+
+@contextmanager
+def _folder(given: Path | None) -> Iterator[Path]:
+    if given is None:
+        with tempfile.TemporaryDirectory(prefix="koguma-dp-") as folder:
+            yield Path(folder)
+        return
+    try:
+        given.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Problem(f"{given} is no folder to work in: {error.strerror}") from None
+    yield given.resolve()
+
+
+def _kept(bootstrap: str, folder: Path) -> Path:
+    """In a file that only its owner reads: it may hold a token."""
+    file = folder / "bootstrap.json"
+    try:
+        file.touch(0o600)
+        file.chmod(0o600)
+        file.write_text(bootstrap, encoding="utf-8")
+    except OSError as error:
+        raise Problem(f"{file} cannot be written: {error.strerror}") from None
+    return file
+
+
+def _seconds(text: str) -> float:
+    try:
+        return Duration.parse(text).seconds
+    except ValueError as error:
+        raise Problem(str(error), status=2) from None
+
+
+def _say(text: str) -> None:
+    typer.echo(f"koguma dp: {text}", err=True)

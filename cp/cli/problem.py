@@ -1,0 +1,52 @@
+"""What went wrong, as a sentence with what to do next. No user sees a traceback."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import typer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Problem(Exception):
+    """Why a command ends without having done what it was asked, and what to do about it."""
+
+    def __init__(self, message: str, hint: str = "", status: int = 1) -> None:
+        self.message, self.hint, self.status = message, hint, status
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        return f"Error: {self.message}\n{self.hint}" if self.hint else f"Error: {self.message}"
+
+
+def told(command: Callable[P, R]) -> Callable[P, R]:
+    """A command that tells its problems, and ends with their status."""
+
+    @functools.wraps(command)
+    def telling(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except Problem as problem:
+            typer.echo(str(problem), err=True)
+            raise typer.Exit(problem.status) from None
+        except Exception as error:  # noqa: BLE001  # the outermost place there is
+            typer.echo(str(_fault(error)), err=True)
+            raise typer.Exit(1) from None
+
+    return telling
+
+
+def _fault(error: Exception) -> Problem:
+    """A fault of ours. What a report of it needs goes to a file."""
+    with tempfile.NamedTemporaryFile("w", prefix="koguma-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    message = f"this is a fault of koguma itself: {type(error).__name__}: {error}"
+    return Problem(message, f"Please report it with what stands in {file.name}.")

@@ -1,0 +1,131 @@
+"""`koguma get`, `koguma apply` and `koguma delete`: resources of a running control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import typer
+
+from cp.cli.client import Client, connect
+from cp.cli.columns import listing
+from cp.cli.files import Piece, pieces, texts
+from cp.cli.options import ADDRESS, Address, Files, Format, Mesh, Output, Variables
+from cp.cli.output import print_data
+from cp.cli.problem import Problem
+from cp.cli.types import folder_of, kind_of, known, path_of
+from cp.cli.validate import tell
+from cp.model.names import Key
+from cp.model.source import DEFAULT_MESH
+
+_SET_BY_US: Final = frozenset({"creationTime", "modificationTime", "kri"})
+
+Type = Annotated[str, typer.Argument(metavar="TYPE", help="A type: meshtimeouts, MeshTimeout or mt.")]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="One resource by its name.")]
+
+
+def get(  # noqa: PLR0913  # an option each
+    type_: Type,
+    name: Name = None,
+    *,
+    mesh: Mesh = DEFAULT_MESH,
+    output: Output = Format.TABLE,
+    size: Annotated[int | None, typer.Option(help="How many at most.", min=1, max=1000)] = None,
+    offset: Annotated[str | None, typer.Option(help="Where to go on, as the last answer said.")] = None,
+    address: Address = ADDRESS,
+) -> None:
+    """Show the resources of a type, or one of them."""
+    kind, client = kind_of(type_), connect(address)
+    if name is not None:
+        found = client.get(path_of(Key(kind.name, mesh, name), kind))
+        typer.echo(listing(kind, [found]), nl=False) if output is Format.TABLE else print_data(found, output)
+        return
+    given = {"size": str(size) if size is not None else None, "offset": offset}
+    parameters = {parameter: value for parameter, value in given.items() if value is not None}
+    answer = client.get(folder_of(kind, mesh), **parameters)
+    if output is not Format.TABLE:
+        print_data(answer, output)
+        return
+    typer.echo(listing(kind, answer["items"]), nl=False)
+    if answer["next"]:
+        further = parse_qs(urlsplit(answer["next"]).query)["offset"][0]
+        typer.echo(f"\nRerun command with --offset={further} argument to retrieve more resources")
+
+
+def apply(
+    file: Files,
+    var: Variables = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    address: Address = ADDRESS,
+) -> None:
+    """Create or update resources from files. If one of them is invalid, none is written."""
+    found = _valid(file, var or [])
+    client = connect(address)
+    for piece in sorted(found, key=lambda piece: piece.document.key.type != "Mesh"):
+        key = piece.document.key
+        outcome = _compared(client, piece) if dry_run else _applied(client, piece)
+        mesh = f'mesh="{key.mesh}" ' if key.mesh else ""
+        typer.echo(f'resource type="{key.type}" {mesh}name="{key.name}" {outcome}')
+
+
+def delete(  # noqa: PLR0913  # an option each
+    type_: Annotated[str | None, typer.Argument(metavar="TYPE", help="A type, as for get.")] = None,
+    name: Name = None,
+    *,
+    mesh: Mesh = DEFAULT_MESH,
+    file: Annotated[
+        list[str] | None, typer.Option("--file", "-f", metavar="FILE|DIR|-", help="What stands in these files.")
+    ] = None,
+    cascade: Annotated[bool, typer.Option("--cascade", help="A Mesh together with all that is in it.")] = False,
+    address: Address = ADDRESS,
+) -> None:
+    """Delete a resource, or all that stand in some files."""
+    keys = _to_delete(type_, name, mesh, file)
+    client = connect(address)
+    parameters = {"cascade": "true"} if cascade else {}
+    for key in sorted(keys, key=lambda key: key.type == "Mesh"):
+        client.delete(path_of(key, known()[key.type]), **(parameters if key.type == "Mesh" else {}))
+        typer.echo(f'deleted {key.type} "{key.name}"')
+
+
+def _to_delete(type_: str | None, name: str | None, mesh: str, file: Sequence[str] | None) -> list[Key]:
+    if file and type_ is None:
+        return [piece.document.key for piece in _valid(file, [])]
+    if file or type_ is None or name is None:
+        raise Problem("say either TYPE and NAME, or -f FILE", status=2)
+    kind = kind_of(type_)
+    return [Key(kind.name, "" if kind.is_global else mesh, name)]
+
+
+def _valid(file: Sequence[str], variables: Sequence[str]) -> list[Piece]:
+    found, report = pieces(texts(file, variables), known())
+    tell(report)
+    if not report.is_valid:
+        raise Problem("nothing was done, because of what is said above")
+    if not found:
+        raise Problem(f"there is no resource in {', '.join(file)}")
+    return found
+
+
+def _applied(client: Client, piece: Piece) -> str:
+    key = piece.document.key
+    put = client.put(path_of(key, known()[key.type]), piece.text, piece.place)
+    for warning in put.warnings:
+        typer.echo(f"Warning: {warning}", err=True)
+    return "Created" if put.is_new else "Updated"
+
+
+def _compared(client: Client, piece: Piece) -> str:
+    key = piece.document.key
+    there = client.find(path_of(key, known()[key.type]))
+    if there is None:
+        return "would be Created"
+    said = {**piece.document.data, **({"mesh": key.mesh} if key.mesh else {})}
+    return "is Unchanged" if _written(there) == said else "would be Updated"
+
+
+def _written(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What somebody wrote, without what the control plane adds."""
+    return {name: value for name, value in data.items() if name not in _SET_BY_US}

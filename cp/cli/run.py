@@ -1,0 +1,96 @@
+"""`koguma run`: the control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cp.cli.problem import Problem
+from cp.settings import BadSettings, Settings, load
+from cp.store.port import Unusable
+
+Store = Annotated[
+    str | None, typer.Option(metavar="URL", help="Where resources are kept: sqlite:///PATH, dir:PATH or memory:.")
+]
+Bind = Annotated[str | None, typer.Option(metavar="ADDRESS", help="The address on which all servers listen.")]
+AdsPort = Annotated[int | None, typer.Option(help="The port for proxies.")]
+HttpPort = Annotated[int | None, typer.Option(help="The port of the HTTP API.")]
+DiagnosticsPort = Annotated[int | None, typer.Option(help="The port of health and metrics.")]
+LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error.")]
+LogFormat = Annotated[str | None, typer.Option(help="console, json or auto.")]
+
+
+def run(  # noqa: PLR0913  # an option each
+    *,
+    store: Store = None,
+    bind: Bind = None,
+    ads_port: AdsPort = None,
+    http_port: HttpPort = None,
+    diagnostics_port: DiagnosticsPort = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+) -> None:
+    """Run the control plane, in the foreground. What no option says, the environment says."""
+    settings = _settings(
+        store=store,
+        bind=bind,
+        ads_port=ads_port,
+        http_port=http_port,
+        diagnostics_port=diagnostics_port,
+        log_level=log_level,
+        log_format=log_format,
+    )
+    _make_work_dir(settings)
+    _serve(settings)
+
+
+def _settings(**given: Any) -> Settings:
+    try:
+        return load(**given)
+    except BadSettings as error:
+        raise Problem("\n".join(error.faults), "See docs/reference/settings.md for what there is to set.") from None
+
+
+def _make_work_dir(settings: Settings) -> None:
+    """Only if something is kept there."""
+    if Path(settings.store.removeprefix("sqlite:///")).parent != settings.work_dir:
+        return
+    try:
+        settings.work_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        hint = "Name another store with --store, or another folder with KUMA_GENERAL_WORK_DIR."
+        raise Problem(f"{settings.work_dir} cannot be made: {error.strerror}", hint) from None
+
+
+def _serve(settings: Settings) -> None:
+    """Imported now: other commands need nothing of a server."""
+    from cp import app  # noqa: PLC0415
+
+    try:
+        app.run(settings)
+    except BaseExceptionGroup as group:
+        first = next(_leaves(group))
+        raise _problem(first) or first from None
+    except (OSError, ValueError, Unusable) as error:
+        raise _problem(error) or error from None
+
+
+def _problem(error: BaseException) -> Problem | None:
+    """What an operator can do something about."""
+    if isinstance(error, OSError) and "listen" in str(error):
+        hint = "Another control plane may run already. Choose other ports: see koguma run --help."
+        return Problem(str(error), hint)
+    if isinstance(error, OSError | ValueError | Unusable):
+        return Problem(str(error))
+    return None
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

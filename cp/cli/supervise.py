@@ -1,0 +1,57 @@
+"""A child process in the foreground: it gets our signals, and we end as it ends. Nothing is restarted."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def run(command: Sequence[str], started: Callable[[], None]) -> int:
+    """Run a command to its end. Answers with its status as a shell has it: 128 and more for a signal."""
+    child: subprocess.Popen[bytes] | None = None
+    waiting: list[int] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        if child is None:
+            waiting.append(number)
+        else:
+            child.send_signal(number)
+
+    with _signals(pass_on):
+        # Of a group of its own, or the terminal would send it the Ctrl-C that we pass on.
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+        for number in waiting:
+            child.send_signal(number)
+        started()
+        code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def tidied_up() -> Iterator[None]:
+    """While this lasts, SIGTERM ends us as an exception does: what was made for the time being is removed."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before: dict[signal.Signals, Any] = {number: signal.signal(number, handler) for number in PASSED_ON}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

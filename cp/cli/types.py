@@ -1,0 +1,37 @@
+"""Types of resources as they are typed on a command line."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+
+from cp.cli.problem import Problem
+from cp.model.names import Key
+from cp.policies import discover, kinds
+from cp.resources.kinds import Kind, Kinds
+
+
+@cache
+def known() -> Kinds:
+    """Every type that this version knows."""
+    return kinds(discover())
+
+
+def kind_of(text: str) -> Kind:
+    """A type by its name, its plural or its short name."""
+    found = known().find(text)
+    if found is None:
+        names = sorted(kind.plural for kind in known().values())
+        near = difflib.get_close_matches(text.lower(), names, n=1, cutoff=0.5)
+        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(names)}."
+        raise Problem(f"there is no type of resource `{text}`", hint)
+    return found
+
+
+def path_of(key: Key, kind: Kind) -> str:
+    """Where a resource is, in the HTTP API."""
+    return f"{folder_of(kind, key.mesh)}/{key.name}"
+
+
+def folder_of(kind: Kind, mesh: str) -> str:
+    return f"/{kind.plural}" if kind.is_global else f"/meshes/{mesh}/{kind.plural}"

@@ -1,0 +1,38 @@
+"""`koguma validate`: everything that is wrong with some files, without a control plane."""
+
+from __future__ import annotations
+
+import typer
+
+from cp.api.report import Report
+from cp.cli.files import pieces, texts
+from cp.cli.options import Files, Format, Output, Variables
+from cp.cli.output import print_data
+from cp.cli.types import known
+
+
+def validate(file: Files, var: Variables = None, output: Output = Format.TABLE) -> None:
+    """Check files, offline. Ends with 1 when something in them would be refused."""
+    _, report = pieces(texts(file, var or []), known())
+    if output is Format.TABLE:
+        tell(report)
+        typer.echo(_summary(report))
+    else:
+        print_data(report.as_data(), output)
+    if not report.is_valid:
+        raise typer.Exit(1)
+
+
+def tell(report: Report) -> None:
+    """Print what was found, for people, beside what a command prints for its reader."""
+    for finding in report.findings:
+        typer.echo(f"{finding.severity}: {finding}", err=True)
+
+
+def _summary(report: Report) -> str:
+    count = len(report.documents)
+    documents = f"{count} resource" if count == 1 else f"{count} resources"
+    if report.is_valid:
+        return f"{documents}, valid"
+    errors = len(report.errors)
+    return f"{documents}, {errors} error{'' if errors == 1 else 's'}"

@@ -1,0 +1,73 @@
+"""The order of policies: what makes one of them win over another.
+
+Every key is a tuple that sorts the strongest first, so that it can be printed and compared by eye. Merging goes the
+other way, from the weakest to the strongest: `sorted(…, key=…, reverse=True)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from cp.model.target import EVERYTHING, RANK, TargetRef
+from cp.resources.resource import Resource
+
+Strength: TypeAlias = tuple[int | str, ...]
+
+ORIGINS: Final = {"global": 1, "": 2, "zone": 3}
+ROLES: Final = {"system": 1, "producer": 2, "consumer": 3, "workload-owner": 4}
+
+
+def attributes(policy: Resource, target: TargetRef) -> Strength:
+    """What counts first in every order (keys 1 to 3 of section 4): target, origin."""
+    named, section = _of_dataplane(target)
+    return (-RANK.get(target.kind, 0), -named, -section, -ORIGINS.get(policy.origin, 0))
+
+
+def role(policy: Resource) -> int:
+    return -ROLES.get(policy.role, 0)
+
+
+def names(policy: Resource) -> tuple[str, str]:
+    """Of two equals the one whose name comes first in the alphabet wins.
+
+    The stored name decides between namesakes from different zones or namespaces, where section 4.1 leaves it to chance.
+    """
+    return policy.display_name, policy.name
+
+
+def precedence(policy: Resource) -> Strength:
+    """The order of whole policies (section 4.1)."""
+    return policy.derived(_precedence)
+
+
+def _precedence(policy: Resource) -> Strength:
+    target = top_of(policy)
+    return (*attributes(policy, target), -gateway_tags(target), role(policy), *names(policy))
+
+
+def gateway_tags(target: TargetRef) -> int:
+    """A target that names listeners of a gateway by more tags is the more specific one."""
+    return len(target.tags or {}) if target.kind == "MeshGateway" else 0
+
+
+def _of_dataplane(target: TargetRef) -> tuple[int, int]:
+    """Of two targets of kind Dataplane one by name beats one by labels, and one of a section beats one without."""
+    if target.kind != "Dataplane":
+        return 0, 0
+    return int(bool(target.name)), int(bool(target.section_name))
+
+
+def top_of(policy: Resource) -> TargetRef:
+    """Whom a policy is for; everybody, when it does not say."""
+    return policy.derived(_top_of)
+
+
+def _top_of(policy: Resource) -> TargetRef:
+    return target_of(policy.data.get("targetRef"))
+
+
+def target_of(data: Any) -> TargetRef:
+    """A reference from plain data that is known to be valid."""
+    return EVERYTHING if data is None else msgspec.convert(data, TargetRef)

@@ -1,0 +1,127 @@
+"""What policies look at of a dataplane. Dataplanes that look the same are matched once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from cp.resources.resource import Resource
+from cp.resources.world import World
+
+Tags: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """An inbound or an embedded listener: its tags and the names by which it can be called."""
+
+    tags: Tags
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A dataplane without its name and addresses."""
+
+    sections: tuple[Section, ...]
+    """Its inbounds, and after them its embedded listeners."""
+
+    gateway_type: str
+    """DELEGATED or BUILTIN; empty for a sidecar."""
+
+    gateway_tags: Tags
+    namespace: str
+    zone: str
+    origin: str
+
+    @property
+    def proxy_type(self) -> str:
+        return "Gateway" if self.gateway_type else "Sidecar"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """All that decides which policies select a dataplane, but for those that name it."""
+
+    profile: Profile
+    gateway: Resource | None
+    """The MeshGateway by which a builtin gateway is configured."""
+
+    labels: Tags
+    """Those labels that some policy looks at."""
+
+
+def profile(dataplane: Resource) -> Profile:
+    return dataplane.derived(_profile)
+
+
+def _profile(dataplane: Resource) -> Profile:
+    networking: Mapping[str, Any] = dataplane.data.get("networking") or {}
+    gateway = networking.get("gateway")
+    return Profile(
+        sections=tuple(_section(found) for found in sections(dataplane)),
+        gateway_type="" if gateway is None else gateway.get("type") or "DELEGATED",
+        gateway_tags=_tags((gateway or {}).get("tags")),
+        namespace=dataplane.namespace,
+        zone=dataplane.zone,
+        origin=dataplane.origin,
+    )
+
+
+def sections(dataplane: Resource) -> list[Mapping[str, Any]]:
+    """The inbounds of a dataplane and, after them, its embedded listeners; `Matched.inbounds` counts them so."""
+    networking = dataplane.data.get("networking") or {}
+    return [*(networking.get("inbound") or ()), *(networking.get("listeners") or ())]
+
+
+def listeners(gateway: Resource) -> list[Mapping[str, Any]]:
+    """The listeners of a MeshGateway; `Matched.listeners` counts them."""
+    conf = gateway.data.get("conf") or {}
+    return list(conf.get("listeners") or ())
+
+
+def listener_tags(found: Profile, gateway: Resource, listener: Mapping[str, Any]) -> dict[str, str]:
+    """The tags of one listener, over those of its gateway, over those of the dataplane (section 3)."""
+    return {**dict(found.gateway_tags), **(gateway.data.get("tags") or {}), **(listener.get("tags") or {})}
+
+
+def _section(found: Mapping[str, Any]) -> Section:
+    names = (found.get("name") or "", str(found.get("port", "")))
+    return Section(_tags(found.get("tags")), tuple(name for name in names if name))
+
+
+def _tags(tags: Mapping[str, str] | None) -> Tags:
+    return tuple(sorted((tags or {}).items()))
+
+
+def carries(tags: Mapping[str, str], selector: Mapping[str, str] | None) -> bool:
+    """Whether tags have all that a selector asks for; `*` asks for any value. Nothing asked for is always there."""
+    return all(name in tags and wanted in {tags[name], "*"} for name, wanted in (selector or {}).items())
+
+
+def gateway_of(world: World, dataplane: Resource) -> Resource | None:
+    """The one MeshGateway by which a builtin gateway is configured: the one whose selector says most (1.6, 10.4)."""
+    found = profile(dataplane)
+    if found.gateway_type != "BUILTIN":
+        return None
+    near = (gateway for gateway in world.table("MeshGateway", dataplane.mesh) if _is_near(gateway, found.zone))
+    ranked = [(rank, gateway) for gateway in near if (rank := _rank(gateway, dict(found.gateway_tags))) is not None]
+    best = max((rank for rank, _ in ranked), default=None)
+    return next((gateway for rank, gateway in ranked if rank == best), None)
+
+
+def _is_near(gateway: Resource, zone: str) -> bool:
+    """A gateway of another zone configures nobody here."""
+    return gateway.origin != "zone" or not zone or gateway.zone in {"", zone}
+
+
+def _rank(gateway: Resource, tags: Mapping[str, str]) -> tuple[int, int] | None:
+    """How much the best of the selectors that fit asks for: how many tags, how many of them exactly."""
+    selectors: Iterable[Mapping[str, str]] = [one.get("match") or {} for one in gateway.data.get("selectors") or [{}]]
+    fitting = [selector for selector in selectors if carries(tags, selector)]
+    return max((_asks(selector) for selector in fitting), default=None)
+
+
+def _asks(selector: Mapping[str, str]) -> tuple[int, int]:
+    return len(selector), sum(1 for value in selector.values() if value != "*")

@@ -1,0 +1,19 @@
+"""Confs into one, by RFC 7386, remembering who set what and who lost.
+
+A later layer wins, an explicit null takes away what came before (decision 7), and lists are replaced, except those
+whose name starts with `append` and those that are merged by key.
+"""
+
+from cp.merging.merge import NOTHING as NOTHING
+from cp.merging.merge import PLAIN as PLAIN
+from cp.merging.merge import Merged as Merged
+from cp.merging.merge import Recipe as Recipe
+from cp.merging.merge import merge as merge
+from cp.merging.merge import merge_groups as merge_groups
+from cp.merging.merge import overlay as overlay
+from cp.merging.origins import Conf as Conf
+from cp.merging.origins import Entry as Entry
+from cp.merging.origins import Field as Field
+from cp.merging.origins import Layer as Layer
+from cp.merging.origins import Origin as Origin
+from cp.merging.origins import Setting as Setting

@@ -1,0 +1,126 @@
+"""The rules of a MeshHTTPRoute as rows of a route table, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from cp.model.names import Identity, kri
+from cp.policies.mesh_http_route.schema import Filter as FilterConf
+from cp.policies.mesh_http_route.schema import Header, HeaderModifier, Match, PathRewrite, RuleConf
+from cp.resources.schema import decode
+from cp.rules import RouteRule, by_specificity
+from generators.proxy import (
+    CATCH_ALL,
+    Filter,
+    HeaderChange,
+    Mirror,
+    PathChange,
+    PathKind,
+    PathMatch,
+    Redirect,
+    Rewrite,
+    Route,
+    Split,
+    Tags,
+    ValueMatch,
+)
+from generators.proxy import Match as RouteMatch
+
+if TYPE_CHECKING:
+    from cp.policies import Backends
+
+
+def table(rules: Sequence[RouteRule], backends: Backends, catch_all: str) -> tuple[Route, ...]:
+    """One row for each match of each rule, the most specific first, and at the end a row for everything else."""
+    routes = [_route(decode(Match, match), rule, backends) for match, rule in by_specificity(rules)]
+    if all(route.match != CATCH_ALL for route in routes):
+        routes.append(Route(name=catch_all, splits=(backends.itself(),)))
+    return tuple(routes)
+
+
+def _route(match: Match, rule: RouteRule, backends: Backends) -> Route:
+    conf = decode(RuleConf, rule.default)
+    seen_from = rule.backends.identity
+    filters = tuple(_filters(conf.filters or (), seen_from, backends))
+    splits = tuple(backends.split(reference, seen_from) for reference in conf.backend_refs or ())
+    served = tuple(split for split in splits or (backends.itself(),) if split.weight > 0)
+    return Route(
+        name=kri(rule.owner),
+        owner=backends.owner(rule),
+        match=_match(match),
+        splits=served,
+        filters=filters,
+        refusal="" if _redirects(filters) else _refusal(rule.owner, served),
+    )
+
+
+def _redirects(filters: tuple[Filter, ...]) -> bool:
+    return any(isinstance(one, Redirect) for one in filters)
+
+
+def _refusal(owner: Identity, served: tuple[Split, ...]) -> str:
+    """Why nobody can answer what this route takes; empty if somebody can."""
+    if not served:
+        return f"{owner.type} {owner.name}: all weights are 0"
+    if all(split.missing for split in served):
+        reasons = ", ".join(dict.fromkeys(split.reason for split in served))
+        return f"{owner.type} {owner.name}: {reasons}"
+    return ""
+
+
+def _match(match: Match) -> RouteMatch:
+    path = CATCH_ALL.path
+    if match.path is not None and match.path.type is not None:
+        path = PathMatch(PathKind(match.path.type), match.path.value)
+    headers = tuple(ValueMatch(one.name, one.type or "Exact", one.value or "") for one in match.headers or ())
+    queries = tuple(ValueMatch(one.name, one.type or "Exact", one.value or "") for one in match.query_params or ())
+    return RouteMatch(path, match.method or "", headers, queries)
+
+
+def _filters(filters: Sequence[FilterConf], seen_from: Identity, backends: Backends) -> Iterator[Filter]:
+    for one in filters:
+        if one.type == "RequestHeaderModifier" and one.request_header_modifier is not None:
+            yield _headers("request", one.request_header_modifier)
+        elif one.type == "ResponseHeaderModifier" and one.response_header_modifier is not None:
+            yield _headers("response", one.response_header_modifier)
+        elif one.type == "RequestMirror" and one.request_mirror is not None:
+            split = backends.split(one.request_mirror.backend_ref, seen_from)
+            percentage = one.request_mirror.percentage
+            if not split.missing:
+                yield Mirror(split.cluster, 100.0 if percentage is None else float(percentage))
+        else:
+            yield from _path_filter(one)
+
+
+def _path_filter(one: FilterConf) -> Iterator[Filter]:
+    if one.type == "RequestRedirect" and (redirect := one.request_redirect) is not None:
+        yield Redirect(
+            scheme=redirect.scheme or "",
+            hostname=redirect.hostname or "",
+            port=redirect.port or 0,
+            status=redirect.status_code or 302,
+            path=_path_change(redirect.path),
+        )
+    elif one.type == "URLRewrite" and (rewrite := one.url_rewrite) is not None:
+        yield Rewrite(
+            hostname=rewrite.hostname or "",
+            path=_path_change(rewrite.path),
+            host_to_backend=rewrite.host_to_backend_hostname is True,
+        )
+
+
+def _headers(on: str, modifier: HeaderModifier) -> HeaderChange:
+    return HeaderChange(on, _pairs(modifier.set), _pairs(modifier.add), tuple(modifier.remove or ()))
+
+
+def _pairs(headers: list[Header] | None) -> Tags:
+    return tuple((header.name, header.value) for header in headers or ())
+
+
+def _path_change(path: PathRewrite | None) -> PathChange | None:
+    if path is None:
+        return None
+    if path.type == "ReplaceFullPath":
+        return PathChange(full=path.replace_full_path or "/")
+    return PathChange(prefix=path.replace_prefix_match or "/")

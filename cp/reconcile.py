@@ -1,0 +1,155 @@
+"""The one loop: what changed in the store, or who connected, becomes the next World and newer snapshots in the hub.
+
+Changes that come close together are one turn. Turns are computed in a thread, one after the other, so that streams and
+requests go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import structlog
+
+from cp.ads.hub import Hub
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.model.violation import Finding
+from cp.pipeline import Compiler
+from cp.policies import Policies, kinds
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.snapshot import Snapshot
+from cp.store.port import Batch, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long to wait for more, in seconds: until nothing comes any more, and at the most."""
+
+    quiet: float = 0.005
+    at_most: float = 0.1
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What happened since the last turn."""
+
+    batches: list[Batch] = field(default_factory=list)
+    arrived: dict[str, None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.batches or self.arrived)
+
+
+class Reconciler:
+    """Keeps the World that the store describes, and the newest snapshot of every connected proxy in the hub."""
+
+    def __init__(self, store: Store, hub: Hub, policies: Policies, pace: Pace = Pace()) -> None:
+        self._store = store
+        self._hub = hub
+        self._kinds = kinds(policies)
+        self._compiler = Compiler(policies)
+        self._pace = pace
+        self._pending = _Pending()
+        self._wake = asyncio.Event()
+        self._computing = asyncio.Lock()
+        self._connected: dict[str, None] = {}
+        self._log = structlog.get_logger()
+        self._world: World | None = None
+
+    @property
+    def world(self) -> World:
+        return self._world if self._world is not None else World.of((), self._kinds)
+
+    @property
+    def is_ready(self) -> bool:
+        return self._world is not None
+
+    @property
+    def compiler(self) -> Compiler:
+        return self._compiler
+
+    async def snapshot(self, dataplane: Resource) -> Snapshot:
+        """What a proxy is served or, while it is not connected, would be."""
+        async with self._computing:
+            return await asyncio.to_thread(self._compiler.snapshot, self.world, dataplane)
+
+    async def run(self) -> None:
+        """Follow the store and the hub until cancelled."""
+        contents = await self._store.read()
+        documents = [stored.document for stored in contents.stored]
+        self._world = await asyncio.to_thread(World.of, documents, self._kinds, contents.revision, contents.findings)
+        self._tell(self._world.findings)
+        self._log.info("world.loaded", revision=contents.revision, resources=len(documents))
+        async with asyncio.TaskGroup() as running:
+            running.create_task(self._follow_store(contents.revision))
+            running.create_task(self._follow_hub())
+            running.create_task(self._turns())
+
+    async def _follow_store(self, since: int) -> None:
+        async for batch in self._store.follow(since):
+            self._pending.batches.append(batch)
+            self._wake.set()
+
+    async def _follow_hub(self) -> None:
+        while True:
+            self._pending.arrived |= dict.fromkeys(await self._hub.arrivals())
+            self._wake.set()
+
+    async def _turns(self) -> None:
+        while True:
+            await self._wake.wait()
+            await self._until_quiet()
+            self._wake.clear()
+            pending, self._pending = self._pending, _Pending()
+            async with self._computing:
+                await self._turn(pending)
+
+    async def _until_quiet(self) -> None:
+        """Wait for changes that belong together, such as those of one file that is being applied."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._pace.at_most
+        seen = -1
+        while seen != len(self._pending.batches) and loop.time() < deadline:
+            seen = len(self._pending.batches)
+            await asyncio.sleep(self._pace.quiet)
+
+    async def _turn(self, pending: _Pending) -> None:
+        began = perf_counter()
+        before = self.world
+        self._connected = {proxy: None for proxy in (*self._connected, *pending.arrived) if self._hub.of(proxy)}
+        world, snapshots = await asyncio.to_thread(self._compute, before, pending.batches, tuple(self._connected))
+        self._world = world
+        published = [proxy for proxy, snapshot in snapshots.items() if self._hub.publish(proxy, snapshot)]
+        if pending.batches:
+            self._tell(set(world.findings) - set(before.findings))
+            elapsed = round((perf_counter() - began) * 1000, 1)
+            self._log.info("world.changed", revision=world.revision, proxies=len(published), milliseconds=elapsed)
+
+    def _compute(
+        self, world: World, batches: Iterable[Batch], proxies: tuple[str, ...]
+    ) -> tuple[World, Mapping[str, Snapshot]]:
+        for batch in batches:
+            changes: dict[Key, Document | None] = {change.key: change.after for change in batch.changes}
+            world = world.next(changes, batch.revision, batch.findings)
+        snapshots = {}
+        for proxy in proxies:
+            dataplane = dataplane_of(world, proxy)
+            if dataplane is not None:
+                snapshots[proxy] = self._compiler.snapshot(world, dataplane)
+        self._compiler.forget_unused()
+        return world, snapshots
+
+    def _tell(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            place, resource = finding.place or None, str(finding.resource) if finding.resource else None
+            self._log.warning("finding", code=finding.code, resource=resource, place=place, reason=str(finding))
+
+
+def dataplane_of(world: World, proxy: str) -> Resource | None:
+    """The Dataplane of a proxy, which calls itself `mesh.name`."""
+    mesh, _, name = proxy.partition(".")
+    return world.get(Key("Dataplane", mesh, name))

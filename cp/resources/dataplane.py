@@ -1,0 +1,409 @@
+"""Dataplane: one proxy, the workload behind it, and what that workload calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
+
+from cp.model.duration import Duration
+from cp.model.violation import Violation, at
+from cp.resources.checks import (
+    above_zero,
+    absent,
+    address,
+    is_domain,
+    is_ip,
+    must_be_set,
+    one_of,
+    port,
+    repeated,
+)
+from cp.resources.kinds import Kind, Meta
+from cp.resources.mesh import prometheus
+from cp.resources.schema import Schema, near
+from cp.resources.targets import SERVICES, tag
+
+SERVICE_TAG: Final = "kuma.io/service"
+PROTOCOL_TAG: Final = "kuma.io/protocol"
+ZONE_TAG: Final = "kuma.io/zone"
+PROTOCOLS: Final = ("tcp", "http", "http2", "grpc", "kafka", "tls", "mysql")
+
+
+class Health(Schema, frozen=True):
+    ready: bool | None = None
+
+
+class TcpProbe(Schema, frozen=True):
+    pass
+
+
+class ServiceProbe(Schema, frozen=True):
+    interval: Duration | None = None
+    timeout: Duration | None = None
+    unhealthy_threshold: int | None = None
+    healthy_threshold: int | None = None
+    tcp: TcpProbe | None = None
+
+
+class Inbound(Schema, frozen=True):
+    """One port on which the workload is reached through its proxy."""
+
+    port: int | None = None
+    address: str | None = None
+    service_port: int | None = None
+    service_address: str | None = None
+    name: str | None = None
+    protocol: str | None = None
+    tags: dict[str, str] | None = None
+    health: Health | None = None
+    service_probe: ServiceProbe | None = None
+    state: Literal["Ready", "NotReady", "Ignored"] | None = None
+
+    @property
+    def service(self) -> str:
+        return (self.tags or {}).get(SERVICE_TAG, "")
+
+    @property
+    def speaks(self) -> str:
+        """What is spoken on the port, as far as it was told."""
+        return (self.protocol or (self.tags or {}).get(PROTOCOL_TAG, "tcp")).lower()
+
+    @property
+    def section(self) -> str:
+        """What policies and MeshServices call it."""
+        return self.name or str(self.port)
+
+    @property
+    def is_ready(self) -> bool:
+        healthy = self.health is None or self.health.ready is True
+        return healthy and self.state in {None, "Ready"}
+
+
+class BackendRef(Schema, frozen=True):
+    kind: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    port: int | None = None
+    labels: dict[str, str] | None = None
+
+
+class Outbound(Schema, frozen=True):
+    """One local address at which the workload reaches a service."""
+
+    port: int | None = None
+    address: str | None = None
+    tags: dict[str, str] | None = None
+    backend_ref: BackendRef | None = None
+
+
+class Gateway(Schema, frozen=True):
+    type: Literal["DELEGATED", "BUILTIN"] | None = None
+    tags: dict[str, str] | None = None
+
+
+class ReachableBackends(Schema, frozen=True):
+    refs: list[BackendRef] | None = None
+
+
+class TransparentProxying(Schema, frozen=True):
+    redirect_port_inbound: int | None = None
+    redirect_port_outbound: int | None = None
+    redirect_port_inbound_v6: int | None = None
+    ip_family_mode: Literal["UnSpecified", "DualStack", "IPv4", "IPv6"] | None = None
+    direct_access_services: list[str] | None = None
+    reachable_services: list[str] | None = None
+    reachable_backends: ReachableBackends | None = None
+
+
+class Admin(Schema, frozen=True):
+    port: int | None = None
+
+
+class Listener(Schema, frozen=True):
+    """Where traffic enters or leaves a zone."""
+
+    type: Literal["ZoneIngress", "ZoneEgress"] | None = None
+    address: str | None = None
+    port: int | None = None
+    name: str | None = None
+    state: Literal["Ready", "NotReady"] | None = None
+
+
+class Networking(Schema, frozen=True):
+    address: str | None = None
+    advertised_address: str | None = None
+    inbound: list[Inbound] | None = None
+    outbound: list[Outbound] | None = None
+    gateway: Gateway | None = None
+    transparent_proxying: TransparentProxying | None = None
+    admin: Admin | None = None
+    listeners: list[Listener] | None = None
+
+
+class ProbeEndpoint(Schema, frozen=True):
+    inbound_port: int | None = None
+    inbound_path: str | None = None
+    path: str | None = None
+
+
+class Probes(Schema, frozen=True):
+    port: int | None = None
+    endpoints: list[ProbeEndpoint] | None = None
+
+
+class Metrics(Schema, frozen=True):
+    name: str | None = None
+    type: str | None = None
+    conf: dict[str, Any] | None = None
+
+
+class Dataplane(Schema, frozen=True):
+    networking: Networking | None = None
+    probes: Probes | None = None
+    metrics: Metrics | None = None
+
+    @property
+    def net(self) -> Networking:
+        return self.networking or Networking()
+
+    @property
+    def inbounds(self) -> tuple[Inbound, ...]:
+        return tuple(self.net.inbound or ())
+
+    @property
+    def outbounds(self) -> tuple[Outbound, ...]:
+        return tuple(self.net.outbound or ())
+
+    @property
+    def is_builtin_gateway(self) -> bool:
+        return self.net.gateway is not None and self.net.gateway.type == "BUILTIN"
+
+    @property
+    def is_delegated_gateway(self) -> bool:
+        return self.net.gateway is not None and self.net.gateway.type != "BUILTIN"
+
+    @property
+    def tag_sets(self) -> tuple[Mapping[str, str], ...]:
+        """The tags of the gateway, or those of each inbound."""
+        if self.net.gateway is not None:
+            return (self.net.gateway.tags or {},)
+        return tuple(inbound.tags or {} for inbound in self.inbounds)
+
+
+_LOOPBACK: Final = "127.0.0.1"
+_NOWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # refused, not bound
+_URL_PATH: Final = re.compile(r"(/|[a-zA-Z][a-zA-Z0-9+.-]*:).*")
+
+
+def validate(dataplane: Dataplane, _meta: Meta) -> Iterator[Violation]:
+    net = dataplane.networking
+    if net is None:
+        yield absent("networking", "must be set", "give it an `address` and an `inbound`")
+        return
+    yield from at("networking", _networking(net))
+    if dataplane.is_builtin_gateway:
+        yield from at("networking", _builtin_gateway(net))
+        if dataplane.probes is not None:
+            yield Violation("probes", "have no meaning for a builtin gateway", "remove them")
+        return
+    if dataplane.is_delegated_gateway:
+        yield from at("networking", _delegated_gateway(net))
+    else:
+        yield from at("networking.listeners", _listeners(net))
+        yield from at("metrics", _metrics(dataplane.metrics))
+    if dataplane.probes is not None:
+        yield from at("probes", _probes(dataplane.probes))
+
+
+def _builtin_gateway(net: Networking) -> Iterator[Violation]:
+    for name, given in (("inbound", net.inbound), ("outbound", net.outbound), ("listeners", net.listeners)):
+        if given:
+            yield Violation(name, "has no meaning for a builtin gateway", "its MeshGateway has the listeners")
+
+
+def _delegated_gateway(net: Networking) -> Iterator[Violation]:
+    for name, given in (("inbound", net.inbound), ("listeners", net.listeners)):
+        if given:
+            hint = "remove it, or remove `gateway`"
+            yield Violation(name, "has no meaning for a gateway, which receives its traffic by itself", hint)
+
+
+def _networking(net: Networking) -> Iterator[Violation]:
+    yield from address("address", net.address)
+    if net.address in _NOWHERE:
+        yield Violation("address", f"`{net.address}` is no address of this proxy's", "the one at which others reach it")
+    yield from _admin(net)
+    for index, inbound in enumerate(net.inbound or ()):
+        yield from at(f"inbound[{index}]", _inbound(inbound, net.address))
+    for index, outbound in enumerate(net.outbound or ()):
+        yield from at(f"outbound[{index}]", _outbound(outbound))
+    if net.gateway is not None:
+        yield from at("gateway", _gateway(net.gateway))
+    if net.transparent_proxying is not None and net.transparent_proxying.reachable_backends is not None:
+        for index, ref in enumerate(net.transparent_proxying.reachable_backends.refs or ()):
+            yield from at(f"transparentProxying.reachableBackends.refs[{index}]", _reachable(ref))
+
+
+def _admin(net: Networking) -> Iterator[Violation]:
+    if net.admin is None:
+        return
+    inbound = [place for one in net.inbound or () for place in _listens(one, net.address)]
+    outbound = [(one.address or _LOOPBACK, one.port) for one in net.outbound or ()]
+    for name, taken in (("inbound", inbound), ("outbound", outbound)):
+        if any(number == net.admin.port and host in {_LOOPBACK, *_NOWHERE} for host, number in taken):
+            yield Violation("admin.port", f"an {name} has the same port on {_LOOPBACK}", "choose another")
+
+
+def _listens(inbound: Inbound, default: str | None) -> Iterator[tuple[str | None, int | None]]:
+    """Where the proxy listens for an inbound, and where the workload does."""
+    listens_at = inbound.address or default
+    yield listens_at, inbound.port
+    yield inbound.service_address or listens_at, inbound.service_port or inbound.port
+
+
+def _inbound(inbound: Inbound, default_address: str | None) -> Iterator[Violation]:
+    yield from port("port", inbound.port or 0)
+    if inbound.service_port:
+        yield from port("servicePort", inbound.service_port)
+    yield from _ip("address", inbound.address)
+    yield from _ip("serviceAddress", inbound.service_address)
+    listens_at = {inbound.address, default_address} if inbound.service_address else ()
+    if inbound.service_address in listens_at and inbound.service_port in {None, 0, inbound.port}:
+        hint = "give the workload another `servicePort`, or leave `serviceAddress` out"
+        yield Violation("serviceAddress", "the proxy itself listens there", hint)
+    yield from _tags(inbound.tags)
+    yield from _protocol('tags["kuma.io/protocol"]', (inbound.tags or {}).get(PROTOCOL_TAG))
+    if inbound.tags and SERVICE_TAG not in inbound.tags:
+        yield Violation(f'tags["{SERVICE_TAG}"]', "must be set", _service_hint(inbound.tags))
+    yield from _protocol("protocol", inbound.protocol or None)
+    if inbound.service_probe is not None:
+        yield from at("serviceProbe", _service_probe(inbound.service_probe))
+
+
+def _ip(path: str, value: str | None) -> Iterator[Violation]:
+    if value and not is_ip(value):
+        yield Violation(path, f"`{value}` is not an IP address")
+
+
+def _tags(tags: Mapping[str, str] | None) -> Iterator[Violation]:
+    for name, value in (tags or {}).items():
+        yield from at("tags", tag(name, value))
+
+
+def _service_hint(tags: Mapping[str, str]) -> str:
+    meant = [name for name in tags if near(name, (SERVICE_TAG,))]
+    return f"is `{meant[0]}` meant to be it?" if meant else "name the service that the port belongs to"
+
+
+def _protocol(path: str, value: str | None) -> Iterator[Violation]:
+    if value is not None and value.lower() not in PROTOCOLS:
+        yield from one_of(path, value, PROTOCOLS)
+
+
+def _service_probe(probe: ServiceProbe) -> Iterator[Violation]:
+    for name, value in (("interval", probe.interval), ("timeout", probe.timeout)):
+        yield from above_zero(name, value)
+    yield from above_zero("unhealthyThreshold", probe.unhealthy_threshold)
+    yield from above_zero("healthyThreshold", probe.healthy_threshold)
+
+
+def _outbound(outbound: Outbound) -> Iterator[Violation]:
+    yield from port("port", outbound.port or 0)
+    yield from _ip("address", outbound.address)
+    if outbound.backend_ref is not None:
+        yield from at("backendRef", _backend_ref(outbound.backend_ref))
+        if outbound.tags:
+            yield Violation("backendRef", "cannot stand beside `tags`", "remove `tags`")
+        return
+    yield from _tags(outbound.tags)
+    if SERVICE_TAG not in (outbound.tags or {}):
+        yield Violation("tags", f"must have `{SERVICE_TAG}`", "or write a `backendRef`")
+
+
+def _backend_ref(ref: BackendRef) -> Iterator[Violation]:
+    yield from one_of("kind", ref.kind, SERVICES)
+    if not ref.name and not ref.labels:
+        yield absent("", "does not say which service", "give it `name` or `labels`")
+    if ref.kind != "MeshExternalService":
+        yield from port("port", ref.port or 0)
+
+
+def _gateway(gateway: Gateway) -> Iterator[Violation]:
+    yield from _tags(gateway.tags)
+    if gateway.tags and SERVICE_TAG not in gateway.tags:
+        yield Violation("tags", f"must have `{SERVICE_TAG}`", _service_hint(gateway.tags))
+    protocol = (gateway.tags or {}).get(PROTOCOL_TAG, "tcp")
+    if protocol.lower() != "tcp":
+        yield Violation(f'tags["{PROTOCOL_TAG}"]', f"must be tcp for a gateway, not `{protocol}`", "remove it")
+
+
+def _reachable(ref: BackendRef) -> Iterator[Violation]:
+    yield from one_of("kind", ref.kind, SERVICES)
+    if ref.name and not is_domain(ref.name):
+        yield Violation("name", f"`{ref.name}` is not a name", "use lower case letters, digits, `-` and `.`")
+    if not ref.name and ref.namespace:
+        yield absent("name", "must be set beside `namespace`")
+    elif not ref.name and not ref.labels:
+        yield absent("name", "must be set", "or choose services by `labels`")
+    if ref.labels and (ref.name or ref.namespace):
+        yield Violation("labels", "cannot stand beside `name` or `namespace`", "choose by the one or by the other")
+
+
+def _listeners(net: Networking) -> Iterator[Violation]:
+    listeners = net.listeners or []
+    for index, listener in enumerate(listeners):
+        yield from at(f"[{index}]", _listener(listener, net))
+    places = [(listener.address, listener.port) for listener in listeners]
+    for index in repeated(places):
+        yield Violation(f"[{index}]", f"another listener has the address {_place(*places[index])}")
+    sections = [inbound.section for inbound in net.inbound or ()]
+    names = [*sections, *(listener.name for listener in listeners)]
+    for index in repeated(names):
+        if index >= len(sections) and names[index]:
+            hint = "choose another name"
+            yield Violation(f"[{index - len(sections)}].name", f"`{names[index]}` is the name of another port", hint)
+
+
+def _listener(listener: Listener, net: Networking) -> Iterator[Violation]:
+    yield from must_be_set("type", listener.type, "ZoneIngress or ZoneEgress")
+    yield from address("address", listener.address)
+    if listener.address in _NOWHERE:
+        yield Violation("address", f"`{listener.address}` is no address of this proxy's")
+    yield from port("port", listener.port or 0)
+    if (listener.address, listener.port) in [(one.address or net.address, one.port) for one in net.inbound or ()]:
+        yield Violation("", f"an inbound has the address {_place(listener.address, listener.port)}")
+
+
+def _place(host: str | None, number: int | None) -> str:
+    return f"{host}:{number}"
+
+
+def _metrics(metrics: Metrics | None) -> Iterator[Violation]:
+    if metrics is None:
+        return
+    yield from one_of("type", metrics.type, ("prometheus",))
+    if metrics.type == "prometheus":
+        yield from prometheus(metrics.conf or {})
+
+
+def _probes(probes: Probes) -> Iterator[Violation]:
+    yield from port("port", probes.port or 0)
+    for index, endpoint in enumerate(probes.endpoints or ()):
+        yield from port(f"endpoints[{index}].inboundPort", endpoint.inbound_port or 0)
+        for name, path in (("inboundPath", endpoint.inbound_path), ("path", endpoint.path)):
+            if _URL_PATH.fullmatch(path or "") is None:
+                yield Violation(f"endpoints[{index}].{name}", f"`{path or ''}` is not a path", "begin it with a slash")
+
+
+DATAPLANE: Final = Kind(
+    "Dataplane",
+    "dp",
+    "dataplanes",
+    Dataplane,
+    validate,
+    customary=(
+        (r"^networking\.transparentProxying", "networking.transparentProxing"),
+        (r"^probes$", "networking.probes"),
+    ),
+)

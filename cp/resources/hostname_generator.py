@@ -1,0 +1,84 @@
+"""HostnameGenerator: the host names by which services can be called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cp.model.violation import Violation
+from cp.resources.checks import is_domain, must_be_set
+from cp.resources.kinds import Kind, Meta
+from cp.resources.schema import Schema, near
+from cp.resources.services import LabelSelector
+
+
+class Selector(Schema, frozen=True):
+    mesh_service: LabelSelector | None = None
+    mesh_external_service: LabelSelector | None = None
+    mesh_multi_zone_service: LabelSelector | None = None
+
+
+class Extension(Schema, frozen=True):
+    type: str = ""
+    config: Any = None
+
+
+class HostnameGenerator(Schema, frozen=True):
+    selector: Selector | None = None
+    template: str = ""
+    extension: Extension | None = None
+
+
+FIELDS: Final = (".Name", ".DisplayName", ".Namespace", ".Mesh", ".Zone")
+_ACTION: Final = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}", re.DOTALL)
+_LABEL: Final = re.compile(r"""label\s+["`]([^"`]+)["`]""")
+_EXAMPLE: Final = {field: field.removeprefix(".").lower() for field in FIELDS}
+
+
+class Template(Exception):
+    """An action in a template that means nothing here."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__(action)
+        self.action = action
+
+
+def render(template: str, fields: Mapping[str, str], labels: Mapping[str, str] | None = None) -> str:
+    """A host name from a template and what is known of a service. `labels` None: any label will do."""
+
+    def value(action: re.Match[str]) -> str:
+        if action[1] in fields:
+            return fields[action[1]]
+        label = _LABEL.fullmatch(action[1])
+        if label is None or (labels is not None and label[1] not in labels):
+            raise Template(action[1])
+        return "label" if labels is None else labels[label[1]]
+
+    return _ACTION.sub(value, template)
+
+
+def validate(generator: HostnameGenerator, _meta: Meta) -> Iterator[Violation]:
+    chosen = generator.selector.wire() if generator.selector else ()
+    if len(chosen) != 1:
+        hint = "one of `meshService`, `meshExternalService` and `meshMultiZoneService`"
+        yield Violation("spec.selector", f"chooses {len(chosen)} kinds of services, not one", hint)
+    yield from must_be_set("spec.template", generator.template, "for example `{{ .DisplayName }}.svc.mesh.local`")
+    if generator.template:
+        yield from _template(generator.template)
+    if generator.extension is not None:
+        yield from must_be_set("spec.extension.type", generator.extension.type)
+
+
+def _template(template: str) -> Iterator[Violation]:
+    try:
+        name = render(template, _EXAMPLE)
+    except Template as error:
+        hint = near(error.action, FIELDS) or f'it may have {", ".join(FIELDS)} and `label "…"`'
+        yield Violation("spec.template", f"`{error.action}` means nothing here", hint)
+        return
+    if not is_domain(name):
+        yield Violation("spec.template", f"leads to `{name}`, which is not the name of a host")
+
+
+HOSTNAME_GENERATOR: Final = Kind("HostnameGenerator", "hg", "hostnamegenerators", HostnameGenerator, validate)

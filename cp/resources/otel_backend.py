@@ -1,0 +1,62 @@
+"""MeshOpenTelemetryBackend: a collector of OpenTelemetry's, which MeshAccessLog, MeshMetric and MeshTrace refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from cp.model.violation import Violation, at
+from cp.resources.checks import address, port
+from cp.resources.complete import completed
+from cp.resources.kinds import Kind, Meta
+from cp.resources.schema import Schema
+
+
+class Endpoint(Schema, frozen=True):
+    address: str | None = None
+    port: int | None = None
+    path: str | None = None
+
+
+class Environment(Schema, frozen=True):
+    """What the environment variables of a workload's proxy may change."""
+
+    mode: Literal["Disabled", "Optional", "Required"] | None = None
+    precedence: Literal["ExplicitFirst", "EnvFirst"] | None = None
+    allow_signal_overrides: bool | None = None
+
+
+class OpenTelemetryBackend(Schema, frozen=True):
+    endpoint: Endpoint | None = None
+    protocol: Literal["grpc", "http"] | None = None
+    env: Environment | None = None
+
+
+def validate(backend: OpenTelemetryBackend, _meta: Meta) -> Iterator[Violation]:
+    if backend.endpoint is not None:
+        yield from at("spec.endpoint", _endpoint(backend.endpoint, backend.protocol or "grpc"))
+
+
+def _endpoint(endpoint: Endpoint, protocol: str) -> Iterator[Violation]:
+    if endpoint.address is not None:
+        yield from address("address", endpoint.address)
+    yield from port("port", endpoint.port)
+    path = endpoint.path or ""
+    if path and protocol == "grpc":
+        yield Violation("path", "has no meaning for grpc", "remove it, or write `protocol: http`")
+    elif path and not path.startswith("/"):
+        yield Violation("path", f"must begin with a slash, not `{path}`", f"write `/{path}`")
+    if path and protocol != "grpc" and ("?" in path or "#" in path):
+        yield Violation(
+            "path", f"`{path}` must have no query and no fragment", f"write `{path.split('?')[0].split('#')[0]}`"
+        )
+
+
+OTEL_BACKEND: Final = Kind(
+    "MeshOpenTelemetryBackend",
+    "motb",
+    "meshopentelemetrybackends",
+    OpenTelemetryBackend,
+    validate,
+    complete=completed({"env.mode": "Optional", "env.precedence": "EnvFirst"}),
+)

@@ -1,0 +1,36 @@
+"""Secret: a key, a certificate or a token, which nothing ever prints."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import Final
+
+from cp.model.violation import Violation
+from cp.resources.checks import absent
+from cp.resources.kinds import Kind, Meta
+from cp.resources.schema import Schema
+from cp.resources.sources import Redacted
+
+
+class Secret(Schema, frozen=True):
+    data: Redacted | None = None
+
+    def value(self) -> bytes:
+        """What is kept secret. Whoever asks for it sees to it that it goes where it belongs."""
+        return base64.b64decode(self.data.reveal()) if self.data is not None else b""
+
+
+def validate(secret: Secret, _meta: Meta) -> Iterator[Violation]:
+    if secret.data is None:
+        yield absent("data", "must be set", "the secret in base64")
+        return
+    try:
+        base64.b64decode(secret.data.reveal(), validate=True)
+    except (binascii.Error, ValueError):
+        yield Violation("data", "is not base64", "`base64 -w0 FILE` makes it")
+
+
+SECRET: Final = Kind("Secret", "sec", "secrets", Secret, validate)
+GLOBAL_SECRET: Final = Kind("GlobalSecret", "gsec", "globalsecrets", Secret, validate)

@@ -1,0 +1,330 @@
+"""What can be called: MeshService, MeshMultiZoneService, MeshExternalService, and the older ExternalService."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from cp.model.violation import Violation, at
+from cp.resources.checks import (
+    absent,
+    address,
+    host_and_port,
+    is_address,
+    is_domain,
+    is_ip,
+    longest_name,
+    must_be_set,
+    one_of,
+    port,
+    repeated,
+    within,
+)
+from cp.resources.complete import completed
+from cp.resources.dataplane import PROTOCOL_TAG, PROTOCOLS, SERVICE_TAG
+from cp.resources.deprecated import dns_name
+from cp.resources.kinds import Kind, Meta
+from cp.resources.schema import Schema
+from cp.resources.sources import DataSource, data_source
+from cp.resources.targets import tag
+from cp.resources.tls import TlsVersions, tls_versions
+
+_SERVED: Final = ("grpc", "http", "http2", "kafka", "tcp")
+
+
+class LabelSelector(Schema, frozen=True):
+    match_labels: dict[str, str] | None = None
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(labels.get(name) == value for name, value in (self.match_labels or {}).items())
+
+
+class Port(Schema, frozen=True):
+    """A port of a service: how it is called, and the inbound (by port or name) behind it."""
+
+    port: int = 0
+    name: str | None = None
+    target_port: int | str | None = None
+    app_protocol: str | None = None
+
+    @property
+    def section(self) -> str:
+        """What policies call it."""
+        return self.name or str(self.port)
+
+    @property
+    def target(self) -> int | str:
+        return self.target_port or self.port
+
+    @property
+    def speaks(self) -> str:
+        return (self.app_protocol or "tcp").lower()
+
+
+class DataplaneRef(Schema, frozen=True):
+    name: str | None = None
+
+
+class DataplaneSelector(Schema, frozen=True):
+    """Which proxies serve it. At most one of these; without any, none."""
+
+    dataplane_tags: dict[str, str] | None = None
+    dataplane_ref: DataplaneRef | None = None
+    dataplane_labels: LabelSelector | None = None
+
+
+class ServiceIdentity(Schema, frozen=True):
+    type: Literal["ServiceTag", "SpiffeID"] | None = None
+    value: str = ""
+
+
+class MeshService(Schema, frozen=True):
+    state: Literal["Available", "Unavailable"] | None = None
+    selector: DataplaneSelector | None = None
+    ports: list[Port] | None = None
+    identities: list[ServiceIdentity] | None = None
+
+    def section(self, name: str) -> Port | None:
+        """A port by its name or, as text, by its number."""
+        return _section(self.ports, name)
+
+
+class MeshServiceSelector(Schema, frozen=True):
+    mesh_service: LabelSelector | None = None
+
+
+class MeshMultiZoneService(Schema, frozen=True):
+    selector: MeshServiceSelector | None = None
+    ports: list[Port] | None = None
+
+    def section(self, name: str) -> Port | None:
+        """A port by its name or, as text, by its number."""
+        return _section(self.ports, name)
+
+
+def _section(ports: list[Port] | None, name: str) -> Port | None:
+    by_name = next((one for one in ports or () if one.name == name), None)
+    return by_name or next((one for one in ports or () if str(one.port) == name), None)
+
+
+class Match(Schema, frozen=True):
+    type: Literal["HostnameGenerator"] | None = None
+    port: int = 0
+    protocol: Literal["tcp", "grpc", "http", "http2"] | None = None
+
+
+class Extension(Schema, frozen=True):
+    type: str = ""
+    config: Any = None
+
+
+class Endpoint(Schema, frozen=True):
+    address: str = ""
+    port: int | None = None
+    priority: int | None = None
+
+
+class NameMatch(Schema, frozen=True):
+    type: Literal["Exact", "Prefix"] | None = None
+    value: str = ""
+
+
+class Verification(Schema, frozen=True):
+    mode: Literal["SkipSAN", "SkipCA", "Secured", "SkipAll"] | None = None
+    server_name: str | None = None
+    subject_alt_names: list[NameMatch] | None = None
+    ca_cert: DataSource | None = None
+    client_cert: DataSource | None = None
+    client_key: DataSource | None = None
+
+
+class Tls(Schema, frozen=True):
+    enabled: bool | None = None
+    version: TlsVersions | None = None
+    allow_renegotiation: bool | None = None
+    verification: Verification | None = None
+
+
+class MeshExternalService(Schema, frozen=True):
+    match: Match = Match()
+    extension: Extension | None = None
+    endpoints: list[Endpoint] | None = None
+    tls: Tls | None = None
+
+
+class LegacyTls(Schema, frozen=True):
+    enabled: bool | None = None
+    ca_cert: DataSource | None = None
+    client_cert: DataSource | None = None
+    client_key: DataSource | None = None
+    allow_renegotiation: bool | None = None
+    server_name: str | None = None
+    skip_hostname_verification: bool | None = None
+
+
+class LegacyNetworking(Schema, frozen=True):
+    address: str | None = None
+    tls: LegacyTls | None = None
+    disable_host_dns_entry: bool | None = msgspec.field(name="disableHostDNSEntry", default=None)
+
+
+class ExternalService(Schema, frozen=True):
+    networking: LegacyNetworking | None = None
+    tags: dict[str, str] | None = None
+
+
+def mesh_service(service: MeshService, meta: Meta) -> Iterator[Violation]:
+    yield from longest_name(meta.display_name, 63)
+    selector = service.selector or DataplaneSelector()
+    if len(selector.wire()) > 1:
+        names = " and ".join(f"`{name}`" for name in selector.wire())
+        yield Violation("spec.selector", f"{names} exclude each other", "keep one of them")
+    yield from at("spec", _ports(service.ports or []))
+
+
+def _ports(ports: list[Port]) -> Iterator[Violation]:
+    for index, one in enumerate(ports):
+        yield from port(f"ports[{index}].port", one.port)
+        if one.name == "":
+            yield Violation(f"ports[{index}].name", "must not be empty", "leave it out: the number is the name then")
+    for index in repeated(one.port for one in ports):
+        yield Violation(f"ports[{index}].port", f"`{ports[index].port}` stands here twice")
+    for index in repeated(one.section for one in ports):
+        if ports[index].name:
+            yield Violation(f"ports[{index}].name", f"`{ports[index].name}` stands here twice")
+
+
+def multi_zone_service(service: MeshMultiZoneService, _meta: Meta) -> Iterator[Violation]:
+    labels = service.selector.mesh_service if service.selector else None
+    if labels is None or not labels.match_labels:
+        hint = "the labels of the MeshServices that it stands for"
+        yield absent("spec.selector.meshService.matchLabels", "must be set", hint)
+    yield from must_be_set("spec.ports", service.ports)
+    yield from at("spec", _ports(service.ports or []))
+    for index, one in enumerate(service.ports or ()):
+        if one.app_protocol is not None:
+            yield from one_of(f"spec.ports[{index}].appProtocol", one.app_protocol, _SERVED)
+
+
+def mesh_external_service(service: MeshExternalService, meta: Meta) -> Iterator[Violation]:
+    yield from longest_name(meta.display_name, 63)
+    yield from port("spec.match.port", service.match.port)
+    if service.extension is not None:
+        yield from must_be_set("spec.extension.type", service.extension.type, "the name of who serves it")
+        return
+    for index, endpoint in enumerate(service.endpoints or ()):
+        yield from at(f"spec.endpoints[{index}]", _endpoint(endpoint))
+    if service.tls is not None and service.tls.version is not None:
+        yield from at("spec.tls.version", tls_versions(service.tls.version))
+    if service.tls is not None and service.tls.verification is not None:
+        yield from at("spec.tls.verification", _verification(service.tls.verification))
+
+
+def _endpoint(endpoint: Endpoint) -> Iterator[Violation]:
+    if endpoint.address.startswith("unix://"):
+        return
+    yield from address("address", endpoint.address)
+    if is_address(endpoint.address):
+        yield from port("port", endpoint.port or 0)
+    yield from within("priority", endpoint.priority, 0, 128)
+
+
+def _verification(verification: Verification) -> Iterator[Violation]:
+    if verification.server_name is not None and not is_domain(verification.server_name.lower()):
+        yield Violation("serverName", f"`{verification.server_name}` is not the name of a host")
+    for index, name in enumerate(verification.subject_alt_names or ()):
+        yield from must_be_set(f"subjectAltNames[{index}].value", name.value)
+    yield from data_source("caCert", verification.ca_cert)
+    yield from data_source("clientCert", verification.client_cert)
+    yield from data_source("clientKey", verification.client_key)
+    if (verification.client_cert is None) != (verification.client_key is None):
+        missing, there = ("clientKey", "clientCert") if verification.client_cert else ("clientCert", "clientKey")
+        yield absent(missing, f"must be set beside `{there}`")
+
+
+def external_service(service: ExternalService, _meta: Meta) -> Iterator[Violation]:
+    if service.networking is None:
+        yield absent("networking", "must be set", "give it an `address`")
+    else:
+        yield from at("networking", _legacy_networking(service.networking))
+    tags = service.tags or {}
+    for name, value in tags.items():
+        yield from at("tags", tag(name, value))
+    if SERVICE_TAG not in tags:
+        yield absent("tags", f"must have `{SERVICE_TAG}`")
+    protocol = tags.get(PROTOCOL_TAG)
+    if protocol is not None and protocol.lower() not in PROTOCOLS:
+        yield from one_of(f'tags["{PROTOCOL_TAG}"]', protocol, PROTOCOLS)
+    host = ((service.networking and service.networking.address) or "").rpartition(":")[0]
+    if host and tags.get(SERVICE_TAG) == host:
+        hint = "choose another name, so that the one cannot be taken for the other"
+        yield Violation(f'tags["{SERVICE_TAG}"]', "must not be the host of `networking.address`", hint)
+
+
+def _legacy_networking(networking: LegacyNetworking) -> Iterator[Violation]:
+    faults = list(host_and_port("address", networking.address))
+    yield from faults
+    if not faults:
+        host, _, number = (networking.address or "").rpartition(":")
+        if not is_ip(host.strip("[]")):
+            yield from address("address", host)
+        yield from port("address", int(number))
+    tls = networking.tls or LegacyTls()
+    if tls.server_name == "":
+        yield Violation("tls.serverName", "must not be empty", "leave it out")
+    yield from data_source("tls.caCert", tls.ca_cert)
+    yield from data_source("tls.clientCert", tls.client_cert)
+    yield from data_source("tls.clientKey", tls.client_key)
+
+
+def _service_warnings(service: MeshService | MeshMultiZoneService, meta: Meta) -> Iterator[Violation]:
+    yield from dns_name(meta)
+    for index, one in enumerate(service.ports or ()):
+        if one.speaks not in PROTOCOLS:
+            hint = f"one of {', '.join(_SERVED)}"
+            yield Violation(f"spec.ports[{index}].appProtocol", f"`{one.app_protocol}` is taken for tcp", hint)
+
+
+def _named_warnings(_spec: Any, meta: Meta) -> Iterator[Violation]:
+    return dns_name(meta)
+
+
+MESH_SERVICE: Final = Kind(
+    "MeshService",
+    "msvc",
+    "meshservices",
+    MeshService,
+    mesh_service,
+    _service_warnings,
+    completed({"ports[].appProtocol": "tcp", "state": "Unavailable"}),
+)
+MULTI_ZONE_SERVICE: Final = Kind(
+    "MeshMultiZoneService",
+    "mzsvc",
+    "meshmultizoneservices",
+    MeshMultiZoneService,
+    multi_zone_service,
+    _service_warnings,
+    completed({"ports[].appProtocol": "tcp"}),
+)
+MESH_EXTERNAL_SERVICE: Final = Kind(
+    "MeshExternalService",
+    "extsvc",
+    "meshexternalservices",
+    MeshExternalService,
+    mesh_external_service,
+    _named_warnings,
+    completed(
+        {
+            "match.type": "HostnameGenerator",
+            "match.protocol": "tcp",
+            "tls.enabled": False,
+            "tls.allowRenegotiation": False,
+            "tls.verification.mode": "Secured",
+            "tls.verification.subjectAltNames[].type": "Exact",
+        }
+    ),
+)
+EXTERNAL_SERVICE: Final = Kind("ExternalService", "es", "external-services", ExternalService, external_service)

@@ -1,0 +1,55 @@
+"""Where a certificate, a key or another secret comes from, and how it is kept out of every output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cp.model.violation import Violation
+from cp.resources.checks import absent
+from cp.resources.schema import Schema
+
+
+class Redacted:
+    """A text that is never printed. Whoever needs it has to ask for it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @classmethod
+    def parse(cls, text: str) -> Redacted:
+        return cls(text)
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Redacted) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return "[redacted]"
+
+
+class DataSource(Schema, frozen=True):
+    """One of: the name of a Secret, a file beside the control plane, base64, plain text."""
+
+    secret: str | None = None
+    file: str | None = None
+    inline: Redacted | None = None
+    inline_string: Redacted | None = None
+
+
+def data_source(path: str, source: DataSource | None) -> Iterator[Violation]:
+    """The faults of where something comes from, if it is given."""
+    if source is None:
+        return
+    blank = source.wire() and not (source.secret or source.file or source.inline or source.inline_string)
+    if blank or not source.wire():
+        yield absent(path, "does not say where it comes from", "give it `secret`, `file`, `inline` or `inlineString`")
+    elif len(source.wire()) > 1:
+        names = " and ".join(f"`{name}`" for name in source.wire())
+        yield Violation(path, f"cannot come from {names}", "choose one")

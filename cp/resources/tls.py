@@ -1,0 +1,32 @@
+"""The versions and ciphers of TLS that may be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal, TypeAlias
+
+from cp.model.violation import Violation
+from cp.resources.schema import Schema
+
+TlsVersion: TypeAlias = Literal["TLSAuto", "TLS10", "TLS11", "TLS12", "TLS13"]
+VERSIONS: Final = ("TLS10", "TLS11", "TLS12", "TLS13")
+CIPHERS: Final = (
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+)
+
+
+class TlsVersions(Schema, frozen=True):
+    """The oldest and the newest version that is spoken."""
+
+    min: TlsVersion | None = None
+    max: TlsVersion | None = None
+
+
+def tls_versions(versions: TlsVersions) -> Iterator[Violation]:
+    if versions.min in VERSIONS and versions.max in VERSIONS and versions.min > versions.max:
+        yield Violation("min", f"`{versions.min}` is newer than the `max` of {versions.max}", "exchange them")

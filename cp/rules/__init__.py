@@ -1,0 +1,22 @@
+"""What the policies that select a proxy come to: for each destination, route, inbound, and for the proxy itself."""
+
+from cp.rules.build import PolicyRules as PolicyRules
+from cp.rules.build import build as build
+from cp.rules.combined import Combined as Combined
+from cp.rules.destinations import effective as effective
+from cp.rules.destinations import of_service as of_service
+from cp.rules.inbound import InboundRule as InboundRule
+from cp.rules.inbound import InboundRules as InboundRules
+from cp.rules.items import Item as Item
+from cp.rules.matches import matches_hash as matches_hash
+from cp.rules.outbound import ResourceRule as ResourceRule
+from cp.rules.outbound import ToRules as ToRules
+from cp.rules.routes import RouteRule as RouteRule
+from cp.rules.routes import routes as routes
+from cp.rules.specificity import by_specificity as by_specificity
+from cp.rules.specificity import specificity as specificity
+from cp.rules.subsets import MATCHES_TAG as MATCHES_TAG
+from cp.rules.subsets import Matcher as Matcher
+from cp.rules.subsets import SubsetRule as SubsetRule
+from cp.rules.subsets import SubsetRules as SubsetRules
+from cp.rules.subsets import fits as fits

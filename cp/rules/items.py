@@ -1,0 +1,176 @@
+"""The items of policies, ready to be sorted, looked up and merged. Those of one policy are worked out once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cp.matching import target_of, top_of
+from cp.matching.order import Strength, attributes, gateway_tags, names, role
+from cp.merging import Conf, Layer, Origin, Recipe
+from cp.model.names import Identity
+from cp.model.target import RANK, REAL, TargetRef
+from cp.model.yaml import step
+from cp.resources.kinds import PolicyShape
+from cp.resources.resource import Resource
+
+SERVICE_TAG: Final = "kuma.io/service"
+_OLD_SERVICE_NAME: Final = re.compile(r"([^_]+)_([^_]+)_svc(?:_([0-9]+))?")
+
+Tags = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """One item of a policy: the same object for as long as the policy does not change."""
+
+    policy: Resource
+    index: int
+    target: TargetRef
+    layer: Layer
+    order: Strength
+    """The order of items for real resources (section 4.2), the strongest first."""
+
+    matches: tuple[Mapping[str, Any], ...] = ()
+    """Of an item of `rules`: the connections that it is for."""
+
+    @property
+    def origin(self) -> Origin:
+        return self.layer.origin
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """All items of one policy."""
+
+    to: tuple[Item, ...] = ()
+    from_: tuple[Item, ...] = ()
+    rules: tuple[Item, ...] = ()
+    """What holds on inbounds: `rules`, or where a policy has none `from`, if it means the same there."""
+
+    default: tuple[Item, ...] = ()
+    """The one conf of a policy without lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """To whom among the real resources a target refers: one by its identity, or all with these labels."""
+
+    identity: Identity
+    """Without a name where labels choose. The section is as written: a name or a number."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+
+    or_whole: bool = False
+    """Whether the whole service is meant where it has no such section."""
+
+
+def items(policy: Resource) -> Items:
+    return policy.derived(_items)
+
+
+def shape_of(policy: Resource) -> PolicyShape:
+    return policy.kind.policy or PolicyShape()
+
+
+def recipe(shape: PolicyShape) -> Recipe:
+    return Recipe(shape.merge_by_key, shape.group_by, shape.finish)
+
+
+def _items(policy: Resource) -> Items:
+    shape = shape_of(policy)
+    from_ = tuple(_of_part(policy, "from"))
+    rules = tuple(_of_part(policy, "rules"))
+    if not rules and shape.from_as_rules:
+        rules = from_
+    default = (_item(policy, policy.data, Place("default", 0, policy.kind.root)),) if shape.single else ()
+    return Items(tuple(_of_part(policy, "to")), from_, rules, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an item stands in its policy."""
+
+    part: str
+    index: int
+    path: str
+
+
+def _of_part(policy: Resource, part: str) -> Iterator[Item]:
+    for index, data in enumerate(policy.data.get(part) or ()):
+        yield _item(policy, data, Place(part, index, step(step(policy.kind.root, part), index)))
+
+
+def _item(policy: Resource, data: Conf, place: Place) -> Item:
+    target = target_of(data.get("targetRef") if place.part in {"to", "from"} else None)
+    level = _level(target) if place.part == "to" else ""
+    origin = Origin(policy.key, policy.identity, place.part, place.index, level, place.path, policy.source)
+    conf = shape_of(policy).conf_of(data)
+    layer = Layer(conf, origin, _path_of_conf(data, conf, place.path), data)
+    matches = tuple(data.get("matches") or ()) if place.part == "rules" else ()
+    return Item(policy, place.index, target, layer, _order(policy, target, place.index), matches)
+
+
+def _path_of_conf(item: Conf, conf: Conf, path: str) -> str:
+    """Where the conf stands in its item: under `default`, in its first rule, or it is the item itself."""
+    rules = item.get("rules")
+    if isinstance(rules, list) and rules and conf is rules[0]:
+        return step(step(path, "rules"), 0)
+    return step(path, "default") if "default" in item else path
+
+
+def _level(target: TargetRef) -> str:
+    if target.kind in {"MeshHTTPRoute", "MeshTCPRoute"}:
+        return "route"
+    if target.kind == "Mesh":
+        return "mesh"
+    return "section" if target.section_name else "service"
+
+
+def _order(policy: Resource, target: TargetRef, index: int) -> Strength:
+    section = int(target.kind == "MeshService" and bool(target.section_name))
+    top = top_of(policy)
+    of_target = (-RANK.get(target.kind, 0), -section)
+    return (
+        *attributes(policy, top),
+        role(policy),
+        *of_target,
+        names(policy)[0],
+        -gateway_tags(top),
+        policy.name,
+        -index,
+    )
+
+
+def reference(item: Item) -> Reference | None:
+    """Whom the target of a `to` item means among the real resources; None for targets that only know tags (6.3)."""
+    target, policy = item.target, item.policy
+    if target.kind not in REAL:
+        return None
+    section = target.section_name or ""
+    old = None if section or target.kind != "MeshService" else _OLD_SERVICE_NAME.fullmatch(target.name or "")
+    if old is not None:
+        labels = {"kuma.io/display-name": old[1], "k8s.kuma.io/namespace": old[2]}
+        return Reference(
+            Identity(target.kind, policy.mesh, "", section=old[3] or ""), tuple(labels.items()), or_whole=True
+        )
+    if target.labels:
+        return Reference(Identity(target.kind, policy.mesh, "", section=section), tuple(target.labels.items()))
+    namespace = target.namespace or policy.namespace
+    return Reference(Identity(target.kind, policy.mesh, target.name or "", policy.zone, namespace, section))
+
+
+def tags_of(item: Item) -> Tags | None:
+    """The tags by which a target chooses; None for targets that only know real resources (7.1)."""
+    match item.target.kind:
+        case "Mesh" | "MeshGateway":
+            return frozenset()
+        case "MeshSubset":
+            return frozenset((item.target.tags or {}).items())
+        case "MeshService":
+            return frozenset({(SERVICE_TAG, item.target.name or "")})
+        case "MeshServiceSubset":
+            return frozenset({(SERVICE_TAG, item.target.name or ""), *(item.target.tags or {}).items()})
+    return None

@@ -1,0 +1,73 @@
+"""The routes of a destination: the merged confs of its MeshHTTPRoutes or MeshTCPRoutes, rule by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cp.merging import Merged, Origin
+from cp.model.names import Destination, Identity
+from cp.rules.build import PolicyRules
+from cp.rules.destinations import of_service
+from cp.rules.matches import matches_hash
+
+_BACKENDS = "default.backendRefs"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRule:
+    """One rule of a route table: what requests it is for and what happens to them."""
+
+    matches: Sequence[Mapping[str, Any]]
+    """Empty for a TCP route."""
+
+    default: Mapping[str, Any]
+    origin: Origin
+    """Of the route that owns the rule: of those with these matches, the strongest (6.5)."""
+
+    backends: Origin
+    """Of the route that chose the backends: references are meant as seen from it."""
+
+    path: str
+    """Where it stands in the merged conf, for looking up who set what."""
+
+    @property
+    def owner(self) -> Identity:
+        """The route resource: policies on it hold here."""
+        return self.origin.identity
+
+    @property
+    def hash(self) -> str:
+        """The matches as one text; of a rule that nobody wrote, it is the name."""
+        return matches_hash(self.matches)
+
+
+def routes(rules: PolicyRules, destination: Destination) -> tuple[RouteRule, ...]:
+    """The rules that hold for a destination, those of the most specific policy first. None: there is no route.
+
+    Where no route names a real service, those for the service's tag are taken (6.6).
+    """
+    combined = of_service(rules, destination)
+    if combined is None and destination.is_real:
+        combined = of_service(rules, Destination(destination.service, tags=destination.tags))
+    return () if combined is None else routes_of(combined.conf)
+
+
+def routes_of(conf: Merged) -> tuple[RouteRule, ...]:
+    """The rules of one merged conf."""
+    return tuple(_http(conf)) if "rules" in conf.value else tuple(_tcp(conf))
+
+
+def _http(conf: Merged) -> Iterator[RouteRule]:
+    for entry in conf.entries("rules"):
+        backends = conf.fields.get(f"{entry.path}.{_BACKENDS}")
+        source = entry.owner if backends is None else backends.winner.origin
+        yield RouteRule(entry.key or (), entry.value.get("default") or {}, entry.owner, source, entry.path)
+
+
+def _tcp(conf: Merged) -> Iterator[RouteRule]:
+    backends = conf.fields.get(_BACKENDS)
+    if backends is not None:
+        owner = backends.winner.origin
+        yield RouteRule((), conf.value.get("default") or {}, owner, owner, "")

@@ -1,0 +1,149 @@
+"""Rules by tags: for clients (`from`), and for destinations that are only known by `kuma.io/service` (section 7).
+
+Kuma divides the space of all tags so that each client or destination falls into one part, by combining the tags of
+items that can meet. The list that comes of it is the same here, in the same order; confs are merged on demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Final
+
+from cp.rules.cliques import cliques
+from cp.rules.combined import Combined, Shelf
+from cp.rules.items import SERVICE_TAG, Item, Tags
+
+MATCHES_TAG: Final = "__rule-matches-hash__"
+"""Stands for the matches of a route among tags, for policies that name the route at their top level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """An item with the tags of those it is for."""
+
+    item: Item
+    tags: Tags
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Matcher:
+    """One tag that a rule asks for, or rules out."""
+
+    key: str
+    value: str
+    is_not: bool = False
+
+
+class SubsetRule:
+    """What holds for all whose tags fit."""
+
+    def __init__(self, matchers: tuple[Matcher, ...], items: tuple[Item, ...], shelf: Shelf) -> None:
+        self.matchers = matchers
+        self._items = items
+        self._shelf = shelf
+
+    @cached_property
+    def combined(self) -> Combined:
+        return self._shelf.combine(self._items)
+
+    def fits(self, tags: Mapping[str, str]) -> bool:
+        return fits(self.matchers, tags)
+
+
+def fits(matchers: Sequence[Matcher], tags: Mapping[str, str]) -> bool:
+    """Whether a client or destination with these tags is meant. Without any tag, it is only by a rule for all."""
+    if not tags:
+        return not matchers
+    return all((tags.get(one.key) == one.value) is not one.is_not for one in matchers)
+
+
+class SubsetRules:
+    """A list of rules of which the first that fits is taken."""
+
+    def __init__(self, tagged: Sequence[Tagged], shelf: Shelf, *, negations: bool) -> None:
+        self._tagged = tagged
+        self._shelf = shelf
+        self._negations = negations
+
+    def of(self, tags: Mapping[str, str]) -> SubsetRule | None:
+        service = tags.get(SERVICE_TAG, "")
+        places = (self._by_service.get(wanted, ()) for wanted in dict.fromkeys((service, "")))
+        first = (next((place for place in some if self.rules[place].fits(tags)), None) for some in places)
+        found = min((place for place in first if place is not None), default=None)
+        return None if found is None else self.rules[found]
+
+    @cached_property
+    def rules(self) -> tuple[SubsetRule, ...]:
+        """All rules, those that ask for the most tags first."""
+        made = (self._rule(matchers) for matchers in _subsets([one.tags for one in self._tagged], self._negations))
+        found = [rule for rule in made if rule is not None]
+        return tuple(sorted(found, key=lambda rule: -_asked(rule.matchers)))
+
+    def _rule(self, matchers: tuple[Matcher, ...]) -> SubsetRule | None:
+        wanted = frozenset((one.key, one.value) for one in matchers if not one.is_not)
+        items = tuple(one.item for one in self._candidates(wanted) if one.tags <= wanted)
+        return SubsetRule(matchers, items, self._shelf) if items else None
+
+    def _candidates(self, wanted: Tags) -> Iterable[Tagged]:
+        """The items that can be for those tags, in their order: those for the service and those for any."""
+        service = next((value for key, value in wanted if key == SERVICE_TAG), "")
+        places = self._places.get("", []) + (self._places.get(service, []) if service else [])
+        return (self._tagged[place] for place in sorted(places))
+
+    @cached_property
+    def _places(self) -> Mapping[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for place, one in enumerate(self._tagged):
+            service = next((value for key, value in one.tags if key == SERVICE_TAG), "")
+            found.setdefault(service, []).append(place)
+        return found
+
+    @cached_property
+    def _by_service(self) -> Mapping[str, list[int]]:
+        """The places of rules that ask for a service, by the service; of the others under the empty one."""
+        found: dict[str, list[int]] = {}
+        for place, rule in enumerate(self.rules):
+            asked = (one.value for one in rule.matchers if one.key == SERVICE_TAG and not one.is_not)
+            found.setdefault(next(asked, ""), []).append(place)
+        return found
+
+
+def _asked(matchers: Sequence[Matcher]) -> int:
+    return sum(1 for one in matchers if not one.is_not)
+
+
+def _subsets(tagged: Sequence[Tags], negations: bool) -> Iterator[tuple[Matcher, ...]]:  # noqa: FBT001
+    """Every subset that gets a rule, before they are sorted (7.1)."""
+    keys = {key for tags in tagged for key, _ in tags}
+    if len(keys) <= 1 and not negations:
+        yield from (_positive(tags) for tags in dict.fromkeys(tagged))
+        return
+    for clique in _ordered_cliques(tagged):
+        yield from _combinations({tag for place in clique for tag in tagged[place]})
+
+
+def _positive(tags: Tags) -> tuple[Matcher, ...]:
+    return tuple(Matcher(key, value) for key, value in sorted(tags))
+
+
+def _ordered_cliques(tagged: Sequence[Tags]) -> list[tuple[int, ...]]:
+    """Groups of items of which each can meet each other one, in Kuma's order: by their places as texts, descending."""
+    places: dict[Tags, list[int]] = {}
+    for place, tags in enumerate(tagged):
+        places.setdefault(tags, []).append(place)
+    groups = [tuple(sorted(place for tags in clique for place in places[tags])) for clique in cliques(list(places))]
+    return sorted(groups, key=lambda group: ":".join(map(str, group)), reverse=True)
+
+
+def _combinations(tags: Iterable[tuple[str, str]]) -> Iterator[tuple[Matcher, ...]]:
+    """Each tag of a group asked for or ruled out, in every combination; the first key changes fastest.
+
+    Within a group no key has two values. The combination that asks for all comes last: there the wheel turns over.
+    """
+    ordered = sorted(tags)
+    first, *rest = product((False, True), repeat=len(ordered))
+    for choice in (*rest, first):
+        yield tuple(Matcher(key, value, no) for (key, value), no in zip(ordered, reversed(choice), strict=True))

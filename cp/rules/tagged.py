@@ -1,0 +1,54 @@
+"""`to` items by tags: for destinations that are known by `kuma.io/service`, with the routes of old (7.1, 7.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cp.matching import route_of, top_of
+from cp.resources.resource import Resource
+from cp.resources.world import Table
+from cp.rules.items import SERVICE_TAG, Item, Tags, items, tags_of
+from cp.rules.matches import matches_hash
+from cp.rules.subsets import MATCHES_TAG, Tagged
+from cp.rules.targets import ROUTES
+
+
+def by_tags(found: Iterable[Item]) -> Iterator[Tagged]:
+    """Items whose targets choose by tags, with these."""
+    for item in found:
+        tags = tags_of(item)
+        if tags is not None:
+            yield Tagged(item, tags)
+
+
+def to_by_tags(routes: Table, policy: Resource) -> Iterator[Tagged]:
+    """The `to` items of one policy, for destinations by tags.
+
+    A policy that names routes in `to` is for real destinations altogether: "new ResourceRule for newly created
+    policies" (document 000), and so it is in Kuma (6.6).
+    """
+    if top_of(policy).kind == "MeshHTTPRoute":
+        yield from _of_route(routes, policy)
+    elif not any(item.target.kind in ROUTES for item in items(policy).to):
+        yield from by_tags(items(policy).to)
+
+
+def _of_route(routes: Table, policy: Resource) -> Iterator[Tagged]:
+    """A policy that names a route at its top level: its items, for the matches of that route's rules (7.3)."""
+    route = route_of(routes, policy)
+    if route is None:
+        return
+    for to in route.data.get("to") or ():
+        for rule in to.get("rules") or ():
+            tags = frozenset({*_destination(to), (MATCHES_TAG, matches_hash(rule.get("matches") or ()))})
+            yield from (Tagged(item, tags) for item in items(policy).to)
+
+
+def _destination(to: Mapping[str, Any]) -> Tags:
+    target = to.get("targetRef") or {}
+    return (
+        frozenset()
+        if target.get("kind") in {"Mesh", "MeshSubset"}
+        else frozenset({(SERVICE_TAG, target.get("name") or "")})
+    )

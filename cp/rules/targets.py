@@ -1,0 +1,31 @@
+"""The resources to whom `to` items may refer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cp.model.names import Identity
+from cp.resources.resource import Resource
+from cp.resources.world import Table, World
+
+ROUTES: Final = frozenset({"MeshHTTPRoute", "MeshTCPRoute"})
+_KINDS: Final = ("MeshService", "MeshExternalService", "MeshMultiZoneService", *sorted(ROUTES))
+_NONE: Final = Table({})
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Those of one mesh. Two are equal as long as none of the resources changed."""
+
+    tables: tuple[Table, ...] = ()
+
+    @classmethod
+    def of(cls, world: World, mesh: str) -> Targets:
+        return cls(tuple(world.table(kind, mesh) for kind in _KINDS))
+
+    def table(self, kind: str) -> Table:
+        return self.tables[_KINDS.index(kind)] if self.tables and kind in _KINDS else _NONE
+
+    def find(self, identity: Identity) -> Resource | None:
+        return self.table(identity.type).by_identity.get(identity.whole)

@@ -1,0 +1,89 @@
+"""What the backendRefs of a route lead to."""
+
+from __future__ import annotations
+
+from cp.model.names import Destination, Identity, kri
+from cp.model.target import BackendRef
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.rules import RouteRule
+from cp.view.services import cluster_name, destination_of, exists, find_port
+from generators.proxy import Split
+
+
+class Resolver:
+    """Resolves the backends of one destination's routes, and remembers which were needed."""
+
+    def __init__(self, world: World, mesh: str, destination: Destination) -> None:
+        self._world, self._mesh, self._destination = world, mesh, destination
+        self.used: dict[Destination, None] = {}
+        self.owners: dict[str, RouteRule] = {}
+
+    def itself(self) -> Split:
+        self.used[self._destination] = None
+        return Split(cluster_name(self._destination))
+
+    def owner(self, rule: RouteRule) -> str:
+        """One name for each route resource; for a tagged destination one for each of its rules (7.3)."""
+        name = kri(rule.owner) if self._destination.is_real else f"{kri(rule.owner)}#{rule.hash}"
+        self.owners[name] = rule
+        return name
+
+    def split(self, reference: BackendRef, seen_from: Identity) -> Split:
+        weight = 1 if reference.weight is None else reference.weight
+        found = self._resolve(reference, seen_from)
+        if isinstance(found, str):
+            return Split("", weight, missing=True, reason=found)
+        if weight > 0:
+            self.used[found] = None
+        return Split(cluster_name(found), weight)
+
+    def _resolve(self, reference: BackendRef, seen_from: Identity) -> Destination | str:
+        if reference.kind == "MeshServiceSubset":
+            return self._tagged(reference)
+        service = self._service(reference, seen_from)
+        if service is not None:
+            return self._port(service, reference)
+        asks_for_port = reference.port is not None or reference.section_name is not None
+        if reference.kind == "MeshService" and reference.name and not asks_for_port:
+            return self._tagged(reference)
+        return f"there is no {_said(reference)}"
+
+    def _service(self, reference: BackendRef, seen_from: Identity) -> Resource | None:
+        """The real service of that name, where the route stands or without a place of its own."""
+        table = self._world.table(reference.kind, self._mesh)
+        if reference.labels:
+            return next(iter(table.labelled(reference.labels)), None)
+        namespace = reference.namespace or seen_from.namespace
+        for zone, of_namespace in ((seen_from.zone, namespace), ("", namespace), ("", "")):
+            identity = Identity(reference.kind, self._mesh, reference.name or "", zone, of_namespace)
+            if (found := table.by_identity.get(identity)) is not None:
+                return found
+        return None
+
+    def _port(self, service: Resource, reference: BackendRef) -> Destination | str:
+        """The port that is named; without one that of the call, or the only one."""
+        named = reference.section_name or (str(reference.port) if reference.port is not None else "")
+        ports = list(service.spec.ports or ())
+        port = find_port(service, named) if named else self._usual(service, ports)
+        if port is not None:
+            return destination_of(service, port)
+        has = ", ".join(str(one.port) for one in ports) or "none"
+        if named:
+            return f"{_said(reference)} has no port {named}; it has {has}"
+        return f"{_said(reference)} has several ports ({has}), and the backendRef names none"
+
+    def _usual(self, service: Resource, ports: list[object]) -> object | None:
+        called = self._destination.identity
+        same = find_port(service, called.section) if called is not None else None
+        return same or (ports[0] if len(ports) == 1 else None)
+
+    def _tagged(self, reference: BackendRef) -> Destination | str:
+        found = Destination(reference.name or "", tags=tuple(sorted((reference.tags or {}).items())))
+        return found if exists(self._world, self._mesh, found) else f"there is no {_said(reference)}"
+
+
+def _said(reference: BackendRef) -> str:
+    """A reference as an operator would say it."""
+    tags = "".join(f" {name}={value}" for name, value in sorted((reference.tags or reference.labels or {}).items()))
+    return f"{reference.kind} {reference.name or ''}{tags}".replace("  ", " ")

@@ -1,0 +1,160 @@
+"""Whatever happens in whatever order, the client ends up with exactly the newest snapshot, and never points at nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from cp.ads.delta import DeltaSession
+from cp.ads.rollout import Rollout
+from cp.ads.session import Session
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
+from tests.ads.content import BAD, GOOD, POISON, Content, Mesh
+from tests.ads.model import Client, DeltaClient, SotwClient
+
+NAMES = ("a", "b", "c", "d")
+revisions = st.integers(0, 2)
+
+
+@st.composite
+def meshes(draw: st.DrawFn, tastes: tuple[str, ...] = (GOOD,)) -> Mesh:
+    """Clusters with endpoints each; tables that point at some of them; listeners that use all tables."""
+    taste = st.sampled_from(tastes)
+    clusters = draw(st.lists(st.sampled_from(NAMES), unique=True))
+    tables = draw(st.lists(st.sampled_from(NAMES), unique=True))
+    to = st.lists(st.sampled_from(clusters), unique=True) if clusters else st.just([])
+    return Mesh(
+        clusters=tuple(Content(name, draw(revisions), draw(taste)) for name in clusters),
+        assignments=tuple(Content(name, draw(revisions)) for name in clusters),
+        tables=tuple(Content(name, draw(revisions), draw(taste), tuple(draw(to))) for name in tables),
+        listeners=tuple(Content(name, draw(revisions), draw(taste), (name,)) for name in tables),
+    )
+
+
+class Conversation(RuleBasedStateMachine):
+    """A session, a client, and the two directions between them, which may each lag behind."""
+
+    tastes: tuple[str, ...] = (GOOD,)
+    make_session: Any
+    make_client: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client: Client = self.make_client()
+        self.newest: Snapshot | None = None
+        self.under_way: list[Any] = []
+
+    @initialize()
+    def connected(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self.session: Rollout = self.make_session()
+        self.under_way.clear()
+        self.client.connect()
+        if self.newest is not None:
+            self.under_way += self.session.publish(self.newest)
+
+    @rule(data=st.data())
+    def a_newer_snapshot(self, data: st.DataObject) -> None:
+        self.publish(data.draw(meshes(self.tastes)), data.draw(st.sets(st.sampled_from(NAMES))))
+
+    def publish(self, mesh: Mesh, shared: set[str]) -> None:
+        self.newest = mesh.snapshot(shared)
+        self.under_way += self.session.publish(self.newest)
+
+    @precondition(lambda self: self.under_way)
+    @rule()
+    def the_client_reads(self) -> None:
+        self.client.receive(self.under_way.pop(0))
+
+    @precondition(lambda self: self.client.outbox)
+    @rule()
+    def the_session_reads(self) -> None:
+        self.under_way += self.session.receive(self.client.outbox.popleft())  # type: ignore[attr-defined]
+
+    @rule()
+    def all_is_read(self) -> None:
+        while self.under_way or self.client.outbox:
+            if self.under_way:
+                self.the_client_reads()
+            else:
+                self.the_session_reads()
+        self.check()
+
+    @rule()
+    def the_stream_breaks(self) -> None:
+        self.client.suspended = self.client.suspended or self.is_blind()
+        self.begin()
+
+    def is_blind(self) -> bool:
+        """A state-of-the-world client does not say what it has, so the old cannot be kept until the new is there."""
+        return isinstance(self.client, SotwClient)
+
+    def check(self) -> None:
+        assert self.session.awaits is None, "only the deadline would help"
+        if self.newest is not None:
+            self.expect(self.newest)
+
+    def expect(self, snapshot: Snapshot) -> None:
+        for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES):
+            wanted = {packed.name: packed.version for packed in snapshot.of(type_url)}
+            assert {name: packed.version for name, packed in self.client.has[type_url].items()} == wanted
+        assert self.session.is_at(snapshot)
+        assert all(status.in_sync for status in self.session.statuses)
+        self.client.suspended = False
+
+    def teardown(self) -> None:
+        self.all_is_read()
+
+
+class Sotw(Conversation):
+    make_session = Session
+    make_client = SotwClient
+
+
+class Delta(Conversation):
+    make_session = DeltaSession
+    make_client = DeltaClient
+
+
+class Refusing(Conversation):
+    """Some resources are refused. Once none are any more, all is as it should be."""
+
+    tastes = (GOOD, GOOD, GOOD, BAD, POISON)
+
+    def check(self) -> None:
+        assert self.session.awaits is None, "only the deadline would help"
+
+    def teardown(self) -> None:
+        self.all_is_read()
+        healthy = Mesh(
+            clusters=tuple(Content(name, 7) for name in NAMES),
+            assignments=tuple(Content(name, 7) for name in NAMES),
+            tables=(Content("a", 7, to=NAMES),),
+            listeners=(Content("a", 7, to=("a",)),),
+        )
+        self.publish(healthy, set())
+        self.all_is_read()
+        self.expect(healthy.snapshot())
+
+
+class RefusingSotw(Refusing, Sotw):
+    pass
+
+
+class RefusingDelta(Refusing, Delta):
+    pass
+
+
+class TestSotw(Sotw.TestCase):
+    settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+class TestDelta(Delta.TestCase):
+    settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+class TestRefusingSotw(RefusingSotw.TestCase):
+    settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+class TestRefusingDelta(RefusingDelta.TestCase):
+    settings = settings(max_examples=300, stateful_step_count=40, deadline=None)

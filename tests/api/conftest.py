@@ -1,0 +1,109 @@
+"""The HTTP API over a store in memory, called without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from cp.api.collaborators import About, Collaborators, ForProxies
+from cp.api.http import create_api
+from cp.policies import discover, kinds
+from cp.resources.kinds import Kinds
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.snapshot import Snapshot
+from cp.store.memory import MemoryStore
+from cp.store.port import Store
+
+KINDS = kinds(discover())
+
+Unit = Callable[..., "Api"]
+
+
+@dataclass(frozen=True)
+class FixedState:
+    """A State in which nothing happens."""
+
+    world: World
+    is_ready: bool = True
+    served: Snapshot = field(default_factory=Snapshot)
+
+    async def snapshot(self, dataplane: Resource) -> Snapshot:
+        return self.served
+
+
+class Api:
+    """An HTTP API under test, and its store."""
+
+    def __init__(self, runner: asyncio.Runner, **changes: Any) -> None:
+        self._runner = runner
+        self.store: Store = MemoryStore()
+        self.kinds: Kinds = KINDS
+        given = Collaborators(
+            store=self.store,
+            kinds=KINDS,
+            state=FixedState(World.of((), KINDS)),
+            about=About("here", "1.2.3", "instance-1"),
+            for_proxies=ForProxies(5678, "", "127.0.0.1", 9901, admin_unix_socket=True),
+            body_limit=16 * 1024 * 1024,
+        )
+        self.collaborators = replace(given, **changes)
+        self.store = self.collaborators.store
+        self._app: Starlette = create_api(self.collaborators)
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        async def exchange() -> httpx.Response:
+            transport = httpx.ASGITransport(self._app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost:5681") as client:
+                return await client.request(method, path, **options)
+
+        return self._runner.run(exchange())
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+    def put(self, path: str, data: Any, **headers: str) -> httpx.Response:
+        return self.request("PUT", path, json=data, headers=named(headers))
+
+    def put_yaml(self, path: str, text: str | bytes, **headers: str) -> httpx.Response:
+        headers = {"content-type": "application/yaml"} | named(headers)
+        return self.request("PUT", path, content=text, headers=headers)
+
+    def delete(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("DELETE", path, **options)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("POST", path, **options)
+
+    def with_mesh(self, *names: str) -> Api:
+        for name in names or ("default",):
+            self.put(f"/meshes/{name}", {"type": "Mesh", "name": name}).raise_for_status()
+        return self
+
+    def world(self) -> World:
+        stored = self._runner.run(self.store.read()).stored
+        return World.of((one.document for one in stored), KINDS)
+
+
+def named(headers: dict[str, str]) -> dict[str, str]:
+    """`if_match` is the header `if-match`."""
+    return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+@pytest.fixture
+def start() -> Iterator[Unit]:
+    """Makes APIs that differ from the usual one."""
+    with asyncio.Runner() as runner:
+        yield lambda **changes: Api(runner, **changes)
+
+
+@pytest.fixture
+def api(start: Unit) -> Api:
+    """An API with a Mesh `default`."""
+    return start().with_mesh()

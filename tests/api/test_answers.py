@@ -1,0 +1,180 @@
+"""What the HTTP API says of itself, and of what is not there."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+from starlette.applications import Starlette
+
+from cp.api.http import create_diagnostics
+from cp.api.info import plural_words, words
+from cp.model.names import Key
+from cp.store.memory import MemoryStore
+from cp.store.port import ReadOnly, Stored, Unusable
+from tests.api.conftest import KINDS, Api, FixedState, Unit
+from tests.api.samples import timeout
+
+
+class FailingStore(MemoryStore):
+    """A store that raises whatever it is asked for."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    async def get(self, key: Key) -> Stored | None:
+        raise self.error
+
+
+def test_the_index_says_which_control_plane_it_is(api: Api) -> None:
+    index = api.get("/").json()
+
+    assert (index["product"], index["version"], index["hostname"]) == ("Koguma", "1.2.3", "here")
+    assert index["instanceId"] == "instance-1"
+
+
+def test_the_settings_are_shown(start: Unit) -> None:
+    assert start(config={"mode": "zone"}).get("/config").json() == {"mode": "zone"}
+
+
+def test_every_type_of_resource_is_described(api: Api) -> None:
+    described = {one["name"]: one for one in api.get("/_resources").json()["resources"]}
+
+    assert set(described) == set(KINDS)
+    assert described["MeshTimeout"]["path"] == "meshtimeouts"
+    assert described["MeshTimeout"]["policy"]["hasToTargetRef"]
+    assert described["Mesh"]["scope"] == "Global"
+
+
+def test_every_policy_is_described(api: Api) -> None:
+    policies = {one["name"]: one for one in api.get("/policies").json()["policies"]}
+
+    assert set(policies) == {kind.name for kind in KINDS.values() if kind.policy is not None}
+    assert policies["MeshRetry"]["isOutbound"]
+
+
+@pytest.mark.parametrize(
+    ("name", "singular", "plural"),
+    [
+        ("MeshHTTPRoute", "Mesh HTTP Route", "Mesh HTTP Routes"),
+        ("Mesh", "Mesh", "Meshes"),
+        ("MeshRetry", "Mesh Retry", "Mesh Retries"),
+        ("Dataplane", "Dataplane", "Dataplanes"),
+    ],
+)
+def test_types_have_names_for_people(name: str, singular: str, plural: str) -> None:
+    assert (words(name), plural_words(KINDS[name])) == (singular, plural)
+
+
+def test_whoever_asks_is_told_who_they_are(api: Api) -> None:
+    assert api.get("/who-am-i").json()["name"] == "mesh-system:admin"
+
+
+def test_a_control_plane_that_reads_its_store_is_healthy_and_not_ready(start: Unit, api: Api) -> None:
+    reading = replace(api.collaborators.state, is_ready=False)  # type: ignore[type-var]  # it is a FixedState
+
+    starting = start(state=reading)
+
+    assert (starting.get("/healthy").status_code, starting.get("/ready").status_code) == (200, 503)
+    assert api.get("/ready").status_code == 200
+
+
+def test_diagnostics_have_health_and_metrics_and_no_resources(api: Api) -> None:
+    registry = CollectorRegistry()
+    Counter("bears", "How many", registry=registry).inc()
+
+    answers = {path: ask(create_diagnostics(api.collaborators, registry), path) for path in ("/ready", "/metrics")}
+
+    assert answers["/ready"].status_code == 200
+    assert "bears_total 1.0" in answers["/metrics"].text
+    assert ask(create_diagnostics(api.collaborators, registry), "/meshes").status_code == 404
+
+
+def ask(app: Starlette, path: str) -> httpx.Response:
+    async def exchange() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+            return await client.get(path)
+
+    return asyncio.run(exchange())
+
+
+# What is not there
+
+
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("/meshtimeout", "there is no type of resource `meshtimeout`; did you mean `meshtimeouts`?"),
+        ("/meshes/default/meshtimout/x", "did you mean `meshtimeouts`?"),
+        ("/meshes/default/meshtimeouts/slow", "there is no MeshTimeout `slow`; did you mean `slow-1`?"),
+        ("/meshes/other", "there is no Mesh `other`; there is `default`"),
+        ("/meshes/other/meshtimeouts", "there is no Mesh `other`"),
+        ("/meshtimeouts/slow", "write /meshes/MESH/meshtimeouts/NAME"),
+        ("/meshes/default/meshes/default", "there is no type of resource `meshes`"),
+        ("/a/b/c/d", "there is no path /a/b/c/d"),
+    ],
+)
+def test_what_is_not_there_is_answered_with_what_is_near(api: Api, path: str, detail: str) -> None:
+    api.put("/meshes/default/meshtimeouts/slow-1", timeout("slow-1"))
+
+    answer = api.get(path)
+
+    assert answer.status_code == 404
+    assert detail in answer.json()["detail"]
+
+
+def test_a_method_that_a_path_does_not_take_is_answered_with_those_it_takes(api: Api) -> None:
+    answer = api.request("PATCH", "/meshes/default")
+
+    assert answer.status_code == 405
+    assert {"GET", "PUT", "DELETE"} <= set(answer.headers["allow"].split(", "))
+    assert answer.json()["type"] == "/std-errors"
+
+
+# What goes wrong on our side
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ReadOnly("edit the files in shop/"), 405),
+        (Unusable("the disk is full"), 503),
+        (RuntimeError("secret of ours"), 500),
+    ],
+)
+def test_what_goes_wrong_in_the_store_is_an_answer(start: Unit, error: Exception, status: int) -> None:
+    answer = start(store=FailingStore(error)).get("/meshes/default")
+
+    body: dict[str, Any] = answer.json()
+    assert (answer.status_code, body["status"]) == (status, status)
+    assert (str(error) in answer.text) == (status != 500)
+
+
+# Validation without storing
+
+
+def test_documents_are_validated_without_being_stored(api: Api) -> None:
+    good, bad = timeout("good"), timeout("bad", request_timeout="soon")
+
+    (valid, invalid) = (api.post("/validate", json=document).json() for document in (good, bad))
+
+    assert (valid["valid"], valid["documents"]) == (True, 1)
+    assert [fault["field"] for fault in invalid["violations"]] == ["spec.to[0].default.http.requestTimeout"]
+    assert api.get("/meshtimeouts").json()["total"] == 0
+
+
+def test_every_fault_of_every_document_is_reported(api: Api) -> None:
+    text = "type: Mesh\nname: a\nfoo: 1\n---\ntype: Bear\nname: b\n---\n- no document\n"
+
+    found = api.post("/validate", content=text, headers={"content-type": "application/yaml"}).json()
+
+    assert [(fault["field"], fault["line"]) for fault in found["violations"]] == [("foo", 3), ("type", 5), ("", 8)]
+
+
+def test_a_state_that_never_changes_is_enough_for_the_api(api: Api) -> None:
+    assert isinstance(api.collaborators.state, FixedState)

@@ -1,0 +1,139 @@
+"""What the HTTP API makes of bodies that nobody should send."""
+
+from __future__ import annotations
+
+import pytest
+
+from cp.model.names import Key
+from tests.api.conftest import Api, Unit
+from tests.api.samples import TIMEOUT_YAML, timeout
+
+SLOW = "/meshes/default/meshtimeouts/slow"
+
+
+def refusal(api: Api, text: str | bytes, kind: str = "application/yaml") -> str:
+    """Why a body is refused, in one line."""
+    answer = api.put_yaml(SLOW, text, content_type=kind)
+    assert answer.status_code == 400, answer.text
+    body = answer.json()
+    faults = body.get("invalid_parameters", [])
+    return "; ".join([body["detail"], *(f"{fault['field']}: {fault['reason']}" for fault in faults)])
+
+
+def test_yaml_and_json_are_stored_alike(api: Api) -> None:
+    api.put_yaml(SLOW, TIMEOUT_YAML)
+    from_yaml = api._runner.run(api.store.get(Key("MeshTimeout", "default", "slow")))
+    api.put(SLOW, timeout())
+    from_json = api._runner.run(api.store.get(Key("MeshTimeout", "default", "slow")))
+
+    assert from_yaml is not None
+    assert from_json is not None
+    assert from_yaml.document == from_json.document
+
+
+def test_invalid_yaml_is_refused_with_its_line(api: Api) -> None:
+    answer = api.put_yaml(SLOW, "type: MeshTimeout\nname: [slow\nmesh: default\n")
+
+    (fault,) = answer.json()["invalid_parameters"]
+    assert answer.status_code == 400
+    assert "not YAML" in fault["reason"]
+    assert fault["line"] == 3
+
+
+def test_invalid_json_is_refused_with_its_line_and_column(api: Api) -> None:
+    assert "line 2, column 1" in refusal(api, '{"type":\n}', "application/json")
+
+
+def test_an_unknown_kind_is_refused_with_the_one_that_was_meant(api: Api) -> None:
+    body = api.put_yaml(SLOW, TIMEOUT_YAML.replace("MeshTimeout", "MeshTimout")).json()
+
+    assert any(fault.get("hint") == "did you mean `MeshTimeout`?" for fault in body["invalid_parameters"])
+
+
+def test_a_value_of_the_wrong_type_is_refused_with_what_would_be_right(api: Api) -> None:
+    faults = refusal(api, TIMEOUT_YAML.replace("10s", "10"))
+
+    assert "spec.to[0].default.http.requestTimeout: must be a text such as `15s`" in faults
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "it has none"),
+        ("---\n---\n", "it has none"),
+        (f"{TIMEOUT_YAML}---\n{TIMEOUT_YAML.replace('slow', 'other')}", "it has 2"),
+        (f"{TIMEOUT_YAML}---\n{TIMEOUT_YAML}", "written a second time"),
+        ("- a\n- b\n", "not a resource but a bare value"),
+        ("type: MeshTimeout\nmesh: default\n", "a resource without `name`"),
+        ("name: slow\n", "a resource without `type`"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+    ],
+)
+def test_a_body_that_is_not_one_resource_is_refused(api: Api, text: str, reason: str) -> None:
+    assert reason in refusal(api, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[1]", "an object"),
+        ('{"type": "MeshTimeout"}', "name: must be set"),
+        ('{"type": "MeshTimeout", "name": 7}', "name: must be set"),
+        ('{"type": "MeshTimeout", "name": "slow", "name": "slow"}', "name: stands in one object twice"),
+        ('{"type": "MeshTimeout", "name": "slow", "x": NaN}', "NaN"),
+        ('{"type": "MeshTimeout", "name": "slow", "x": 123456789012345678901234567890}', "30 digits"),
+        ('{"type": "MeshTimeout", "name": "slow", "x": "\\ud800"}', "lone surrogate"),
+        ('{"x":' * 100_000, "nested too deeply"),
+    ],
+)
+def test_json_that_is_not_one_resource_is_refused(api: Api, text: str, reason: str) -> None:
+    assert reason in refusal(api, text, "application/json")
+
+
+def test_json_may_be_indented_with_tabs(api: Api) -> None:
+    text = '{\n\t"type": "Mesh",\n\t"name": "other"\n}'
+
+    assert api.put_yaml("/meshes/other", text, content_type="application/json").status_code == 201
+
+
+def test_a_media_type_that_is_neither_is_refused(api: Api) -> None:
+    answer = api.put_yaml(SLOW, TIMEOUT_YAML, content_type="text/html")
+
+    assert (answer.status_code, answer.json()["detail"]) == (
+        415,
+        "the body is said to be text/html; send application/json or application/yaml",
+    )
+
+
+def test_a_body_that_says_it_is_too_large_is_not_read(start: Unit) -> None:
+    answer = start(body_limit=1024).with_mesh().put_yaml(SLOW, "x" * 2000)
+
+    assert answer.status_code == 413
+    assert "larger than 1024 bytes" in answer.json()["detail"]
+
+
+def test_a_body_that_turns_out_too_large_is_not_read_to_its_end(start: Unit) -> None:
+    api = start(body_limit=1024).with_mesh()
+    sent: list[int] = []
+
+    async def chunks() -> object:
+        for number in range(100):
+            sent.append(number)
+            yield b"x" * 100
+
+    answer = api.request("PUT", SLOW, content=chunks(), headers={"content-type": "application/yaml"})
+
+    assert answer.status_code == 413
+
+
+def test_a_large_valid_body_is_stored(api: Api) -> None:
+    text = TIMEOUT_YAML + "".join(f"# {number:090}\n" for number in range(110_000))
+
+    assert len(text) > 10_000_000
+    assert api.put_yaml(SLOW, text).status_code == 201
+
+
+def test_a_large_body_of_nonsense_is_refused(api: Api) -> None:
+    text = "x: " + "[" * 5_000_000
+
+    assert "nested more than" in refusal(api, text)

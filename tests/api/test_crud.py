@@ -1,0 +1,259 @@
+"""Resources over HTTP, as Kuma has them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from cp.model.document import Document
+from cp.model.names import Key
+from tests.api.conftest import Api, Unit
+from tests.api.samples import TIMEOUT_YAML, dataplane, timeout
+
+SLOW = "/meshes/default/meshtimeouts/slow"
+
+
+def test_a_new_resource_is_answered_with_201_and_an_existing_one_with_200(api: Api) -> None:
+    created, updated = api.put(SLOW, timeout()), api.put(SLOW, timeout(request_timeout="11s"))
+
+    assert (created.status_code, created.json()) == (201, {})
+    assert (updated.status_code, updated.json()) == (200, {})
+
+
+def test_what_was_written_is_read_again_with_its_dates_and_its_kri(api: Api) -> None:
+    api.put(SLOW, timeout())
+
+    found = api.get(SLOW).json()
+
+    assert datetime.fromisoformat(found.pop("creationTime")) <= datetime.fromisoformat(found.pop("modificationTime"))
+    assert found.pop("kri") == "kri_mt_default___slow_"
+    assert found == timeout()
+
+
+def test_the_fields_of_an_old_type_stand_beside_its_name(api: Api) -> None:
+    api.put("/meshes/default/dataplanes/web-1", dataplane())
+
+    found = api.get("/meshes/default/dataplanes/web-1").json()
+
+    assert found["networking"]["address"] == "127.0.0.1"
+    assert "spec" not in found
+
+
+def test_a_deleted_resource_is_gone(api: Api) -> None:
+    api.put(SLOW, timeout())
+
+    assert (api.delete(SLOW).status_code, api.get(SLOW).status_code) == (200, 404)
+
+
+def test_nothing_that_is_not_there_can_be_deleted(api: Api) -> None:
+    answer = api.delete(SLOW)
+
+    assert (answer.status_code, answer.json()["detail"]) == (404, "there is no MeshTimeout `slow`")
+
+
+def test_a_warning_of_something_deprecated_is_in_the_answer(api: Api) -> None:
+    old = timeout()
+    old["spec"]["targetRef"] = {"kind": "MeshSubset", "tags": {"kuma.io/service": "web"}}
+
+    answer = api.put(SLOW, old)
+
+    assert answer.status_code == 201
+    assert any("MeshSubset" in warning for warning in answer.json()["warnings"])
+
+
+def test_the_body_must_say_what_the_url_says(api: Api) -> None:
+    answer = api.put("/meshes/default/meshtimeouts/other", timeout())
+
+    assert answer.status_code == 400
+    assert answer.json()["invalid_parameters"] == [
+        {
+            "field": "name",
+            "reason": "name from the URL has to be the same as in body",
+            "hint": "write `other`",
+        }
+    ]
+
+
+def test_a_resource_of_a_mesh_that_is_not_there_is_refused_with_the_one_that_was_meant(api: Api) -> None:
+    answer = api.put("/meshes/defualt/meshtimeouts/slow", timeout(mesh="defualt"))
+
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == "there is no Mesh `defualt`; did you mean `default`?"
+
+
+def test_every_violation_is_reported_with_its_field_its_reason_and_what_would_be_right(api: Api) -> None:
+    faulty = timeout(request_timeout="10")
+    faulty["spec"]["too"] = []
+
+    faults = api.put(SLOW, faulty).json()["invalid_parameters"]
+
+    assert {fault["field"]: fault.get("hint") for fault in faults} == {
+        "spec.to[0].default.http.requestTimeout": None,
+        "spec.too": "did you mean `to`?",
+    }
+
+
+def test_an_error_speaks_to_old_clients_too(api: Api) -> None:
+    body = api.put(SLOW, timeout(request_timeout="10")).json()
+
+    assert body["type"] == "/std-errors"
+    assert body["details"] == body["detail"] == "Resource is not valid"
+    assert body["causes"][0]["field"] == "spec.to[0].default.http.requestTimeout"
+
+
+def test_a_resource_is_shown_in_kubernetes_form(api: Api) -> None:
+    api.put(SLOW, timeout())
+
+    found = api.get(SLOW, params={"format": "kubernetes"}).json()
+
+    assert found == {
+        "apiVersion": "kuma.io/v1alpha1",
+        "kind": "MeshTimeout",
+        "mesh": "default",
+        "metadata": {"name": "slow"},
+        "spec": timeout()["spec"],
+    }
+
+
+def test_a_resource_in_kubernetes_form_is_stored_under_its_name_and_namespace(api: Api) -> None:
+    written = {
+        "apiVersion": "kuma.io/v1alpha1",
+        "kind": "MeshTimeout",
+        "mesh": "default",
+        "metadata": {"name": "slow", "namespace": "shop", "labels": {"team": "a"}},
+        "spec": timeout()["spec"],
+    }
+    api.put("/meshes/default/meshtimeouts/slow.shop", written).raise_for_status()
+
+    found = api.get("/meshes/default/meshtimeouts/slow.shop", params={"format": "k8s"}).json()
+
+    assert found == written
+
+
+def test_a_form_that_does_not_exist_is_refused_with_those_that_do(api: Api) -> None:
+    api.put(SLOW, timeout())
+
+    answer = api.get(SLOW, params={"format": "xml"})
+
+    assert (answer.status_code, answer.json()["detail"]) == (
+        400,
+        "format: `xml` is not one of universal, kubernetes, k8s",
+    )
+
+
+# Lost updates
+
+
+def test_a_write_based_on_an_old_revision_is_refused(api: Api) -> None:
+    first = api.put(SLOW, timeout()).headers["etag"]
+    second = api.put(SLOW, timeout(request_timeout="11s"), if_match=first)
+
+    late = api.put(SLOW, timeout(request_timeout="12s"), if_match=first)
+
+    assert (second.status_code, late.status_code) == (200, 412)
+    assert "read it again" in late.json()["detail"]
+
+
+def test_a_read_and_a_write_tell_the_same_revision(api: Api) -> None:
+    written = api.put(SLOW, timeout()).headers["etag"]
+
+    assert api.get(SLOW).headers["etag"] == written
+
+
+def test_a_write_that_changes_nothing_keeps_the_revision(api: Api) -> None:
+    first = api.put(SLOW, timeout()).headers["etag"]
+    api.put("/meshes/default/meshtimeouts/other", timeout("other"))
+
+    assert api.put(SLOW, timeout()).headers["etag"] == first
+
+
+def test_a_write_can_insist_on_creating(api: Api) -> None:
+    first, second = (api.put(SLOW, timeout(), if_none_match="*") for _ in range(2))
+
+    assert (first.status_code, second.status_code) == (201, 412)
+
+
+def test_a_write_can_insist_on_updating(api: Api) -> None:
+    refused = api.put(SLOW, timeout(), if_match="*")
+    api.put(SLOW, timeout())
+
+    assert (refused.status_code, api.put(SLOW, timeout(), if_match="*").status_code) == (412, 200)
+
+
+def test_a_delete_based_on_an_old_revision_is_refused(api: Api) -> None:
+    first = api.put(SLOW, timeout()).headers["etag"]
+    api.put(SLOW, timeout(request_timeout="11s"))
+
+    assert api.delete(SLOW, headers={"if-match": first}).status_code == 412
+
+
+def test_a_revision_that_is_none_is_refused(api: Api) -> None:
+    assert api.put(SLOW, timeout(), if_match="newest").status_code == 400
+
+
+# Where a resource was written
+
+
+def test_a_stored_resource_knows_the_file_and_line_of_each_of_its_fields(api: Api) -> None:
+    api.put_yaml(SLOW, TIMEOUT_YAML, koguma_source="shop/timeouts.yaml:41").raise_for_status()
+
+    stored = api._runner.run(api.store.get(Key("MeshTimeout", "default", "slow")))
+
+    assert stored is not None
+    source = stored.document.source
+    assert (source.file, source.line("")) == ("shop/timeouts.yaml", 42)
+    assert source.line("spec.to[0].default.http.requestTimeout") == 53
+
+
+def test_a_violation_names_the_line_in_the_file_that_was_sent(api: Api) -> None:
+    text = TIMEOUT_YAML.replace("10s", "ten seconds")
+
+    (fault,) = api.put_yaml(SLOW, text, koguma_source="timeouts.yaml:101").json()["invalid_parameters"]
+
+    assert (fault["file"], fault["line"]) == ("timeouts.yaml", 113)
+
+
+# Meshes
+
+
+def test_a_mesh_that_still_has_resources_is_not_deleted(api: Api) -> None:
+    api.put(SLOW, timeout())
+    api.put("/meshes/default/dataplanes/web-1", dataplane())
+
+    answer = api.delete("/meshes/default")
+
+    assert answer.status_code == 400
+    assert [fault["reason"] for fault in answer.json()["invalid_parameters"]] == [
+        "still has Dataplane default/web-1",
+        "still has MeshTimeout default/slow",
+    ]
+    assert "cascade=true" in answer.json()["detail"]
+
+
+def test_a_mesh_is_deleted_with_all_that_is_in_it_when_that_is_asked_for(api: Api) -> None:
+    api.put(SLOW, timeout())
+
+    assert api.delete("/meshes/default", params={"cascade": "true"}).status_code == 200
+    assert api.get("/meshtimeouts").json()["total"] == 0
+
+
+def test_what_belongs_to_a_new_mesh_is_stored_with_it_and_not_again(start: Unit) -> None:
+    def policies(document: Document) -> list[Document]:
+        key = Key("MeshTimeout", document.key.name, "slow")
+        return [Document(key, timeout(mesh=document.key.name))] if document.key.type == "Mesh" else []
+
+    api = start(companions=policies).with_mesh()
+    api.delete(SLOW)
+    api.put("/meshes/default", {"type": "Mesh", "name": "default", "routing": {"zoneEgress": True}})
+
+    assert api.get(SLOW).status_code == 404
+    assert api.with_mesh("other").get("/meshes/other/meshtimeouts/slow").status_code == 200
+
+
+# Read only
+
+
+def test_a_control_plane_that_is_read_only_refuses_writes(start: Unit) -> None:
+    api = start(read_only=True)
+
+    assert api.put("/meshes/default", {"type": "Mesh", "name": "default"}).status_code == 405
+    assert api.delete("/meshes/default").status_code == 405

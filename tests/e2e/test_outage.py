@@ -1,0 +1,87 @@
+"""Proxies do not need the control plane to go on, and when it is back it does not disturb them."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.client import Traffic, call
+from tests.support.mesh import Document, http_route, mesh_service, policy, prefix, request_timeout, route_item, rule
+from tests.support.playground import Playground, changed, playground, settled, timeouts
+from tests.support.waiting import eventually, holds
+
+pytestmark = pytest.mark.envoy
+
+OUTAGE = 10.0
+CONNECTED = "control_plane.connected_state"
+
+
+def on_route(duration: str) -> Document:
+    return policy("MeshTimeout", "on-route", route_item("route", request_timeout(duration)))
+
+
+@pytest.fixture(scope="module")
+def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
+    """A mesh whose resources survive the control plane."""
+    folder: Path = tmp_path_factory.mktemp("outage")
+    with playground(folder, f"sqlite:///{folder}/koguma.db") as mesh:
+        route = http_route("route", "backend", rule(prefix("/slow"), to={"backend": 1}))
+        mesh.control_plane.apply(mesh_service("backend"), route, on_route("2s"))
+        mesh.service("backend")
+        mesh.client("frontend", "backend")
+        mesh.ready()
+        eventually(lambda: timeouts(mesh.envoys["frontend"]).get("/slow") == "2s")
+        yield mesh
+
+
+def disconnected(mesh: Playground) -> bool:
+    return all(envoy.stat(CONNECTED) == 0 for envoy in mesh.envoys.values())
+
+
+def reconnected(mesh: Playground) -> bool:
+    return all(envoy.stat(CONNECTED) == 1 for envoy in mesh.envoys.values())
+
+
+def test_ten_seconds_without_a_control_plane_cost_no_request_and_resend_nothing(mesh: Playground) -> None:
+    before = {name: settled(envoy) for name, envoy in mesh.envoys.items()}
+    with Traffic(mesh.proxies["frontend"].outbound(), per_second=50) as traffic:
+        eventually(lambda: len(traffic.outcomes) > 20)
+        mesh.control_plane.stop()
+        began = time.monotonic()
+        eventually(lambda: disconnected(mesh))
+        holds(lambda: disconnected(mesh), during=OUTAGE - (time.monotonic() - began), every=0.2)
+        during = len(traffic.since(began))
+        mesh.control_plane.start().ready()
+        eventually(lambda: reconnected(mesh), within=15)
+        mesh.control_plane.apply(on_route("1s"))  # what would have been sent on connecting comes before this
+        eventually(lambda: timeouts(mesh.envoys["frontend"])["/slow"] == "1s", within=15)
+        after = {name: settled(envoy) for name, envoy in mesh.envoys.items()}
+
+    assert traffic.failures == []
+    assert during > OUTAGE * 50 * 0.8, "too little traffic to tell"
+    assert changed(before["backend"], after["backend"]) == {}
+    assert sum(changed(before["frontend"], after["frontend"]).values()) == 1, "more than the one edit was sent"
+
+
+def test_what_was_written_during_the_outage_of_the_proxys_connection_arrives(mesh: Playground) -> None:
+    """Killed this time, with no time to say goodbye."""
+    mesh.control_plane.apply(on_route("3s"))
+    mesh.control_plane.kill()
+    mesh.control_plane.start().ready()
+
+    eventually(lambda: timeouts(mesh.envoys["frontend"])["/slow"] == "3s", within=15)
+    assert call(mesh.proxies["frontend"].outbound()).status == 200
+
+
+def test_a_control_plane_that_hangs_costs_no_request(mesh: Playground) -> None:
+    with Traffic(mesh.proxies["frontend"].outbound(), per_second=100) as traffic:
+        mesh.control_plane.hang()
+        try:
+            eventually(lambda: len(traffic.outcomes) > 100)
+        finally:
+            mesh.control_plane.resume()
+        mesh.control_plane.apply(on_route("4s"))
+        eventually(lambda: timeouts(mesh.envoys["frontend"])["/slow"] == "4s", within=15)
+
+    assert traffic.failures == []

@@ -1,0 +1,67 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cp.store.files import FilesStore
+from cp.store.memory import MemoryStore
+from cp.store.open import open_store
+from cp.store.port import Closed, Store
+from cp.store.sqlite import SqliteStore
+from tests.store.harness import contained, key, put, run
+
+
+async def kind(url: str) -> type[Store]:
+    async with open_store(url) as store:
+        await store.read()
+    with pytest.raises(Closed):
+        await store.read()
+    return type(store)
+
+
+def test_each_scheme_opens_its_store_and_closes_it_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mesh").mkdir()
+
+    assert run(kind("memory:")) is MemoryStore
+    assert run(kind("sqlite:///here.db")) is SqliteStore
+    assert run(kind(f"sqlite:///{tmp_path}/there.db")) is SqliteStore
+    assert run(kind("dir:mesh")) is FilesStore
+    assert run(kind(f"dir:{tmp_path}/mesh")) is FilesStore
+    assert {path.name for path in tmp_path.iterdir()} == {"here.db", "there.db", "mesh"}
+
+
+def test_a_directory_is_read_as_yaml(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("type: MeshTimeout\nname: a\n")
+
+    async def scenario() -> None:
+        async with open_store(f"dir:{tmp_path}") as store:
+            assert list(contained(await store.read())) == [key("a")]
+
+    run(scenario())
+
+
+def test_a_file_is_found_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with open_store(f"sqlite:///{tmp_path}/koguma.db") as store:
+            await store.write(put("a"))
+        async with open_store(f"sqlite:///{tmp_path}/koguma.db") as store:
+            assert list(contained(await store.read())) == [key("a")]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "redis://localhost", "sqlite:", "sqlite:koguma.db", "sqlite://koguma.db", "sqlite:///", "dir:", "memory"],
+)
+def test_any_other_url_is_answered_with_what_is_possible(url: str) -> None:
+    expected = (
+        f"there is no store {url!r}: a store is sqlite:///PATH (from the root: sqlite:////PATH), dir:PATH or memory:"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        run(kind(url))

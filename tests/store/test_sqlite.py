@@ -1,0 +1,403 @@
+"""What the store in an SQLite file promises beyond the contract: it lasts, it is shared, it refuses other files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from cp.model.document import Document
+from cp.store import database
+from cp.store.port import Conflict, Outdated, Put, Unusable
+from cp.store.sqlite import SqliteStore
+from tests.store.harness import (
+    NEVER,
+    batches,
+    changes,
+    contained,
+    delete,
+    document,
+    held,
+    key,
+    next_batch,
+    put,
+    run,
+    until,
+)
+
+
+@asynccontextmanager
+async def sqlite(path: Path, **options: Any) -> AsyncIterator[SqliteStore]:
+    store = await SqliteStore.open(path, backstop=NEVER, **options)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "koguma.db"
+
+
+def writer(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.store.writer", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def output(process: subprocess.Popen[str]) -> IO[str]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+def query(path: Path, text: str) -> list[Any]:
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(text).fetchall()
+    finally:
+        connection.close()
+
+
+# --- it lasts -------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_there_when_it_is_opened_again(path: Path) -> None:
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            await store.write(put("a", 1), put("b", 1))
+            await store.write(put("a", 2))
+            before, history = await store.read(), await store.history(key("a"))
+        async with sqlite(path) as store:
+            assert await store.read() == before
+            assert await store.history(key("a")) == history
+            assert [change.revision for change in await changes(store, 0, until=2)] == [1, 1, 2]
+            assert await store.write(put("c")) == 3
+
+    run(scenario())
+
+
+def test_revisions_go_on_after_everything_was_deleted(path: Path) -> None:
+    async def scenario() -> None:
+        async with sqlite(path, kept=1) as store:
+            await store.write(put("a"))
+            await store.write(delete("a"))
+        async with sqlite(path, kept=1) as store:
+            assert (await store.read()).revision == 2
+            assert await store.write(put("a")) == 3
+
+    run(scenario())
+
+
+def test_a_killed_process_loses_nothing_that_was_answered_as_stored(path: Path) -> None:
+    """Killed in the middle of writing, several times: what it printed is there, whole, and so is the log of it."""
+    acknowledged: list[tuple[int, int]] = []
+    for wanted in (1, 7, 40):
+        with writer("write", path, "a", 1_000_000) as process:
+            lines = [output(process).readline() for _ in range(wanted)]
+            process.kill()
+            lines += output(process).readlines()
+        acknowledged += [(int(line.split()[0]), int(line.split()[1])) for line in lines if line.endswith("\n")]
+
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            contents = await store.read()
+            logged = await changes(store, 0, until=contents.revision)
+        for revision, turn in acknowledged:
+            of_revision = [change.after for change in logged if change.revision == revision]
+            assert of_revision == [document("a1", turn), document("a2", turn)]
+        assert list(contained(contents).values()) == [change.after for change in logged[-2:]]
+        # Each time, one write may have been made that there was no time to answer.
+        assert contents.revision <= len(acknowledged) + 3
+
+    assert len(acknowledged) >= 48
+    run(scenario())
+
+
+def test_a_commit_waits_for_the_disk(path: Path) -> None:
+    async def scenario() -> tuple[Any, ...]:
+        async with sqlite(path) as store:
+            return await store._writer.do(
+                lambda connection: (
+                    connection.execute("PRAGMA synchronous").fetchone()[0],
+                    connection.execute("PRAGMA journal_mode").fetchone()[0],
+                )
+            )
+
+    full = 2
+    assert run(scenario()) == (full, "wal")
+
+
+def test_a_full_disk_refuses_the_write_and_nothing_else(path: Path) -> None:
+    with writer("fill", path, 1_000_000) as process:
+        refused, stored, again = output(process).read().splitlines()
+
+    assert refused.startswith(f"refused {path}: ")
+    assert (stored, again) == ("stored True", "again True")
+
+
+def test_the_log_does_not_grow_without_bound(path: Path) -> None:
+    async def scenario() -> None:
+        async with sqlite(path, kept=10) as store:
+            for value in range(50):
+                await store.write(put("a", value), put("b", value))
+
+    run(scenario())
+    assert query(path, "SELECT count(*), min(revision), max(revision) FROM changes") == [(20, 41, 50)]
+
+
+def test_a_write_is_announced_even_if_nobody_waits_for_its_answer(path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def clock() -> datetime:  # is asked in the middle of a write
+        begun.set()
+        go_on.wait()
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    async def scenario() -> None:
+        async with sqlite(path, clock=clock) as store, asyncio.TaskGroup() as running:
+            following = running.create_task(next_batch(store, 0))
+            writing = running.create_task(store.write(put("a")))
+            await asyncio.to_thread(begun.wait)
+            writing.cancel()
+            go_on.set()
+            assert (await following).revision == 1
+
+    run(scenario())
+
+
+def test_what_json_cannot_say_is_not_stored_as_something_else(path: Path) -> None:
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            for value in (datetime(2026, 1, 1, tzinfo=UTC), {1, 2}, b"bytes"):
+                with pytest.raises(TypeError, match="a document holds plain data only"):
+                    await store.write(put("b"), Put(Document(key("a"), {"spec": value})))
+            with pytest.raises(ValueError, match="not JSON compliant"):
+                await store.write(Put(Document(key("a"), {"spec": float("nan")})))
+            assert (await store.read()).revision == 0
+            assert await store.write(put("a")) == 1
+
+    run(scenario())
+
+
+# --- it is shared ---------------------------------------------------------------------------------------------
+
+
+def test_two_stores_on_one_file_see_each_other(path: Path) -> None:
+    async def scenario() -> None:
+        async with sqlite(path) as one, sqlite(path) as other:
+            following = one.follow(0)
+            for turn in range(1, 6):
+                assert await other.write(put("a", turn)) == turn
+                assert (await anext(following)).revision == turn
+                assert (await held(one, "a")).document == document("a", turn)
+            await one.write(put("b"))
+            with pytest.raises(Conflict):
+                await other.write(put("b", 2, based_on=5))
+            assert [change.key for change in (await next_batch(other, 5)).changes] == [key("b")]
+
+    run(scenario())
+
+
+def test_a_waiting_follower_sees_the_writes_of_another_process(path: Path) -> None:
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            with writer("write", path, "a", 25) as process:
+                seen = await changes(store, 0, until=25)
+                output(process).read()
+        assert [change.revision for change in seen] == sorted([*range(1, 26), *range(1, 26)])
+
+    run(scenario())
+
+
+def test_processes_that_write_at_once_agree_on_the_order(path: Path) -> None:
+    """From the moment when none of them finds a file: they make it together."""
+    processes = [writer("write", path, name, 20) for name in "abcd"]
+
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            for turn in range(20):
+                await store.write(put("e1", turn), put("e2", turn))
+            await until(store, lambda contents: contents.revision == 100)
+            seen = await batches(store, 0, until=100)
+            revisions = [change.revision for batch in seen for change in batch.changes]
+            assert revisions == [revision for revision in range(1, 101) for _ in range(2)]
+            assert len(contained(await store.read())) == 10
+
+    run(scenario())
+    answered = [int(line.split()[0]) for process in processes for line in output(process)]
+    assert len(set(answered)) == len(answered) == 80
+    assert [process.wait() for process in processes] == [0, 0, 0, 0]
+    for process in processes:
+        output(process).close()
+
+
+def test_one_who_writes_for_too_long_is_waited_for_and_then_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "PATIENCE", 0.1)
+
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            await store.write(put("a", 1))
+            following = store.follow(1)
+            other = sqlite3.connect(path, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(Unusable, match="another process has been writing for too long"):
+                await store.write(put("a", 2))
+            assert (await held(store, "a")).document == document("a", 1)
+            await asyncio.to_thread(store._look)  # as the watch does meanwhile: it must live on
+            other.execute("COMMIT")
+            other.close()
+            await store.write(put("a", 2))
+            assert (await anext(following)).revision == 2
+            async with sqlite(path) as another:
+                await another.write(put("a", 3))
+                assert (await anext(following)).revision == 3
+
+    run(scenario())
+
+
+def test_a_file_behind_a_link_is_the_same_file(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link.db"
+    link.symlink_to(path)
+
+    async def scenario() -> None:
+        async with sqlite(link) as one, sqlite(path) as other:
+            await other.write(put("a"))
+            assert (await next_batch(one, 0)).revision == 1
+
+    run(scenario())
+
+
+def test_a_follower_of_another_files_revisions_is_told(path: Path, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            await store.write(put("a"))
+        async with sqlite(tmp_path / "copy of an older one.db") as store:
+            with pytest.raises(Outdated):
+                await next_batch(store, 1)
+
+    run(scenario())
+
+
+# --- it refuses what is not its own -----------------------------------------------------------------------------
+
+
+def refused(path: Path) -> str:
+    async def scenario() -> str:
+        with pytest.raises(Unusable) as error:
+            await SqliteStore.open(path)
+        return str(error.value)
+
+    return run(scenario())
+
+
+def made(path: Path) -> None:
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            for value in range(30):
+                await store.write(put(f"a{value}", "x" * 1000))
+
+    run(scenario())
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+
+    assert refused(path) == f"{path}: a database of another program; is this the right file?"
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_an_empty_database_of_another_program_is_refused(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA application_id = 7")
+    connection.commit()
+    connection.close()
+
+    assert "another program" in refused(path)
+
+
+def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_text("type: Mesh\nname: default\n" * 100)
+
+    assert refused(path) == f"{path}: file is not a database; is this the right file?"
+
+
+def test_an_empty_file_is_taken(path: Path) -> None:
+    path.touch()
+    made(path)
+
+    assert query(path, "SELECT count(*) FROM documents") == [(30,)]
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.9])
+def test_a_truncated_file_is_refused(path: Path, keep: float) -> None:
+    made(path)
+    os.truncate(path, int(path.stat().st_size * keep))
+
+    assert "the file is damaged: restore a copy" in refused(path)
+
+
+def test_a_damaged_page_is_noticed_when_the_file_is_opened(path: Path) -> None:
+    made(path)
+    with path.open("r+b") as file:
+        file.seek(-4096, os.SEEK_END)
+        file.write(b"\xff" * 4096)
+
+    assert "the file is damaged: restore a copy" in refused(path)
+
+
+def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
+    made(path)
+    query(path, "PRAGMA user_version = 99")
+
+    assert refused(path) == f"{path}: made by a newer version (schema 99, this one knows 1): upgrade"
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "not there" / "koguma.db"
+
+    assert refused(path) == (
+        f"{path}: unable to open database file; does its directory exist, and may this user write there?"
+    )
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    assert "unable to open database file" in refused(tmp_path)
+
+
+def test_a_new_file_can_be_read_by_its_user_alone(path: Path) -> None:
+    made(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+    path.chmod(0o640)
+    made(path)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_migration_is_done_wholly_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = database._migrations()
+    monkeypatch.setattr(database, "_migrations", lambda: [*right, "CREATE TABLE more (a TEXT);\nNONSENSE;\n"])
+    assert "NONSENSE" in refused(path)
+    assert query(path, "SELECT count(*) FROM sqlite_schema") == [(0,)]
+
+    monkeypatch.setattr(database, "_migrations", lambda: right)
+    made(path)
+    monkeypatch.setattr(database, "_migrations", lambda: [*right, "CREATE TABLE more (a TEXT);\n"])
+    made(path)
+    assert query(path, "PRAGMA user_version") == [(2,)]
+    assert query(path, "SELECT count(*) FROM more") == [(0,)]

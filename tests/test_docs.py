@@ -1,0 +1,148 @@
+"""Documentation and code check each other: what a page names is there, and what there is has its row."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from cp.cli.main import build
+from cp.policies import Policy, discover
+from cp.resources.schema import wire_names
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+
+FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
+SPAN = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+TARGET = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
+MAKE = re.compile(r"(?:^|[\s;&|])make(?: -[a-zA-Z]+)* ([a-z][a-z-]*)")
+COMMAND = re.compile(r"(?:^|[\s/|;&])koguma((?: +[^\s|;&#]+)+)", re.MULTILINE)
+OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
+PLACE = re.compile(r"(?:cp|generators|tests|docs|examples|protos|envoy-configs|bench|\.ci)/[A-Za-z0-9_./-]*")
+MODULE = re.compile(r"(?:cp|generators|tests|examples)(?:\.[A-Za-z_]+)+")
+EXAMPLE = re.compile(r"mesh_x|NAME|NNNN")
+
+
+def pages() -> list[Any]:
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
+
+
+def code(text: str) -> Iterator[str]:
+    """What is set as code on a page: whole blocks, and what stands between backticks."""
+    yield from FENCE.findall(text)
+    yield from SPAN.findall(FENCE.sub("", text))
+
+
+def spans(text: str) -> list[str]:
+    return [span for span in SPAN.findall(FENCE.sub("", text)) if not EXAMPLE.search(span)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links have them."""
+    headings = HEADING.findall(FENCE.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    links = LINK.findall(SPAN.sub("", FENCE.sub("", page.read_text())))
+    broken = []
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if "://" in link:
+            continue
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+
+    assert not broken
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_make_target_exists(page: Path) -> None:
+    there = set(TARGET.findall((ROOT / "Makefile").read_text()))
+    named = {target for piece in code(page.read_text()) for target in MAKE.findall(piece)}
+
+    assert not named - there
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_koguma_command_and_its_options_exist(page: Path) -> None:
+    wrong = []
+    for line in (line for piece in code(page.read_text()) for line in piece.splitlines()):
+        for words in COMMAND.findall(line):
+            if (fault := fault_of(words.split())) is not None:
+                wrong.append(f"koguma{words}: {fault}")
+
+    assert not wrong
+
+
+def fault_of(words: list[str]) -> str | None:
+    """What is wrong with a command as a page has it: no such command, or no such option of it."""
+    command = typer.main.get_command(build())
+    for word in words:
+        commands = getattr(command, "commands", None)
+        if commands is None or word.startswith("-"):
+            break
+        if word not in commands:
+            return f"no command {word}"
+        command = commands[word]
+    there = {option for parameter in command.params for option in parameter.opts}
+    unknown = set(OPTION.findall(" ".join(words))) - there
+    return f"no option {', '.join(sorted(unknown))}" if unknown else None
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    named = {span for span in spans(page.read_text()) if PLACE.fullmatch(span)}
+
+    assert not [name for name in sorted(named) if not (ROOT / name).exists()]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_module_that_is_named_exists(page: Path) -> None:
+    named = {found[0] for span in spans(page.read_text()) if (found := MODULE.match(span)) is not None}
+
+    assert not [name for name in sorted(named) if not resolves(name)]
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    module, attributes = name, []
+    while module:
+        try:
+            found: Any = importlib.import_module(module)
+        except ModuleNotFoundError:
+            module, _, attribute = module.rpartition(".")
+            attributes.insert(0, attribute)
+            continue
+        for attribute in attributes:
+            found = getattr(found, attribute, None)
+        return found is not None
+    return False
+
+
+def rows(policy: Policy[Any]) -> set[str]:
+    """The fields in the table at the top of a policy's module: the first column of what is set in by four spaces."""
+    table = sys.modules[type(policy).__module__].__doc__ or ""
+    first = [re.split(r" {2,}", line.strip())[0] for line in table.splitlines() if re.match(r" {4}\S", line)]
+    return {field for cell in first for field in cell.split(", ")}
+
+
+@pytest.mark.parametrize("policy", discover(), ids=lambda policy: policy.kind.name)
+def test_every_field_has_its_row_at_the_top_of_its_module(policy: Policy[Any]) -> None:
+    assert not [field for field in wire_names(policy.conf) if field not in rows(policy)]
+
+
+@pytest.mark.parametrize("policy", discover(), ids=lambda policy: policy.kind.name)
+def test_every_row_is_a_field(policy: Policy[Any]) -> None:
+    assert not rows(policy) - set(wire_names(policy.conf))
