@@ -20,6 +20,17 @@ EVENTS: Final = MappingProxyType(
         "api.failed": "A request met a fault of ours; the trace is in the log, not in the answer.",
         "api.stored": "A resource was written over the HTTP API.",
         "bootstrap.served": "A proxy was given its bootstrap configuration.",
+        "clusters.unanswered": "An Envoy answers no clusters: one of them keeps the others from getting ready.",
+        "control_plane.ready": "All servers listen; where, stands beside it.",
+        "control_plane.stopping": "A signal said that it is time to end.",
+        "finding": "Something about one stored resource that its owner should know; all else goes on.",
+        "proxy.connected": "An Envoy opened a stream.",
+        "proxy.disconnected": "That stream ended.",
+        "proxy.refused": "A stream did not say who it is, or not as Envoy does.",
+        "resources.accepted": "An Envoy took what it was sent.",
+        "resources.refused": "An Envoy refused what it was sent, and said why.",
+        "world.changed": "Resources changed, and proxies were served what follows from it.",
+        "world.loaded": "The store was read; from now on proxies are served.",
     }
 )
 """What each event means. A name that is logged and not here fails a test."""

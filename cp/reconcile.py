@@ -96,7 +96,8 @@ class Reconciler:
 
     async def _follow_hub(self) -> None:
         while True:
-            self._pending.arrived |= dict.fromkeys(await self._hub.arrivals())
+            arrived = await self._hub.arrivals()  # first, because what is pending is another object after a turn
+            self._pending.arrived |= dict.fromkeys(arrived)
             self._wake.set()
 
     async def _turns(self) -> None:

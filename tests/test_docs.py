@@ -15,6 +15,7 @@ import typer
 from cp.cli.main import build
 from cp.policies import Policy, discover
 from cp.resources.schema import wire_names
+from tests.support import journey
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
@@ -129,6 +130,16 @@ def resolves(name: str) -> bool:
             found = getattr(found, attribute, None)
         return found is not None
     return False
+
+
+def test_the_page_about_the_architecture_shows_what_is(request: pytest.FixtureRequest) -> None:
+    page, stages = journey.PAGE.read_text(), journey.stages()
+    if request.config.getoption("--update-golden"):
+        journey.PAGE.write_text(journey.with_blocks(page, stages))
+        return
+
+    shown = journey.blocks(page)
+    assert shown == stages, "if that is right: pytest tests/test_docs.py --update-golden, and read the text around it"
 
 
 def rows(policy: Policy[Any]) -> set[str]:

@@ -57,7 +57,7 @@ class Channel:
 
     __slots__ = (
         "_acked", "_acked_version", "_again", "_apart", "_base", "_begun", "_claims", "_due", "_fresh", "_in_flight",
-        "_kept", "_known", "_nack", "_refused", "_refused_version", "_sent", "asked", "claim", "full", "latest",
+        "_kept", "_known", "_last_answered", "_nack", "_refused", "_refused_version", "_sent", "asked", "claim", "full", "latest",
         "messages", "names", "resources", "size", "told", "type_url", "wildcard",
     )  # fmt: skip
 
@@ -86,6 +86,7 @@ class Channel:
         self._sent = EMPTY
         self._acked = EMPTY
         self._acked_version = ""
+        self._last_answered = ""
         self._in_flight: dict[str, Sent] = {}
 
     # --- what is asked for ---
@@ -188,9 +189,14 @@ class Channel:
         batches = [*wanted.select(self.type_url, fresh)]
         missing = fresh if sum(map(len, batches)) < len(fresh) else frozenset()
         missing = missing.difference(*(batch.names for batch in batches))
-        batches += fallback.select(self.type_url, missing) if missing else ()
+        batches += self._answers_for_now(missing, fallback) if missing else ()
         missing = missing.difference(*(batch.names for batch in batches))
         return batches, tuple(sorted(missing)) if self.type_url in ANSWERED_IF_MISSING else ()
+
+    def _answers_for_now(self, missing: frozenset[str], fallback: Snapshot) -> tuple[Batch, ...]:
+        batches = fallback.select(self.type_url, missing)
+        self._apart |= {packed.name: packed.version for batch in batches for packed in batch}
+        return batches
 
     def _news(self, updated: Batch, fresh: frozenset[str]) -> Batch:
         if not fresh and not self._apart and (self.wildcard or updated.names <= self.names):
@@ -198,10 +204,9 @@ class Channel:
         return Batch(p for p in updated if self._follows(p.name) and p.name not in fresh)
 
     def _vanished(self, removed: Iterable[str], fresh: frozenset[str]) -> None:
-        if self.type_url in LISTED:
-            for name in removed:
-                if self._follows(name) and name not in fresh:
-                    self._set_apart(name, self._base.get(self.type_url, name))
+        for name in removed:
+            if self._follows(name) and name not in fresh:
+                self._set_apart(name, self._base.get(self.type_url, name))
 
     def _follows(self, name: str) -> bool:
         return (self.wildcard or name in self.names) and name not in self._apart
@@ -215,17 +220,26 @@ class Channel:
         """Go through the names that stand apart: what can be said of them now, and need not be remembered."""
         updated: list[Packed] = []
         removed: list[str] = []
+        goes = removing and self.type_url in LISTED
         for name, has in list(self._apart.items()):
             want = wanted.get(self.type_url, name) or fallback.get(self.type_url, name)
-            if self._is_refused(want) or (want is None and self.type_url in LISTED and not removing):
+            if self._is_refused(want):
                 continue
-            del self._apart[name]
             self._refused.pop(name, None)
-            if want is None and self.type_url in LISTED and has != ABSENT:
-                removed.append(name)
-            elif want is not None and want.version != has:
-                updated.append(want)
+            if want is not None:
+                self._set_along(want, wanted)
+                updated += [want] if want.version != has else []
+            elif goes:
+                del self._apart[name]
+                removed += [name] if has != ABSENT else []
         return updated, removed
+
+    def _set_along(self, packed: Packed, wanted: Snapshot) -> None:
+        """It need not stand apart any more, if it is there for longer than the order of things takes."""
+        if wanted.get(self.type_url, packed.name) is None:
+            self._apart[packed.name] = packed.version
+        else:
+            self._apart.pop(packed.name, None)
 
     def _is_refused(self, packed: Packed | None) -> bool:
         return packed is not None and self._refused.get(packed.name) == packed.version
@@ -249,9 +263,12 @@ class Channel:
     # --- what was sent, and what the client says to it ---
 
     def nonce(self, content: str) -> str:
-        """A nonce made of the content, so that equal responses are equal bytes on every stream."""
+        """A nonce made of the content, so that equal responses are equal bytes on every stream.
+
+        It is told apart from every nonce that the client may still come up with.
+        """
         nonce, turn = content, 0
-        while nonce == self.latest or nonce in self._in_flight:
+        while nonce == self._last_answered or nonce in self._in_flight:
             turn += 1
             nonce = f"{content}.{turn}"
         return nonce
@@ -283,6 +300,7 @@ class Channel:
             sent = self._in_flight.pop(oldest)
             if oldest == nonce:
                 break
+        self._last_answered = nonce
         if error is None or (sent.version == in_force and in_force != ""):
             return self._accepted(sent)
         return self._rejected(sent, error)
@@ -346,7 +364,7 @@ class Channel:
         return not self.asked or (
             self._begun
             and self.is_confirmed()
-            and not (self._apart or self._fresh)
+            and not (self._fresh or (self._apart and self.type_url in LISTED))
             and self._base.digest(self.type_url) == snapshot.digest(self.type_url)
         )
 

@@ -23,13 +23,14 @@ _ALONE = 32 * 1024  # a batch of so many bytes goes in a response of its own, wh
 class Rollout(ABC):
     """The order of things on one stream. How a change is said is up to the kind of stream."""
 
-    __slots__ = ("_channels", "_current", "_newest", "_share", "heard")
+    __slots__ = ("_channels", "_current", "_is_told", "_newest", "_share", "heard")
 
     says_all = False  # a response for clusters or listeners holds all there are
 
     def __init__(self, share: Callable[[frozenset[str]], frozenset[str]] = frozenset) -> None:
         self._channels: dict[str, Channel] = {}
-        self._current: Snapshot | None = None  # whose clusters the client has or is being given
+        self._current = EMPTY  # whose clusters the client has or is being given
+        self._is_told = True  # its listeners and routes too
         self._newest: Snapshot | None = None
         self._share = share
         self.heard: Nack | str | None = None  # what the last request said to a response: refused, or accepted version
@@ -42,8 +43,6 @@ class Rollout(ABC):
     def publish(self, snapshot: Snapshot) -> list[Response]:
         """There is a newer snapshot."""
         self._newest = snapshot
-        if self._current is None:
-            self._current = snapshot
         return self._advance()
 
     def expire(self, nonce: str) -> list[Response]:
@@ -75,19 +74,25 @@ class Rollout(ABC):
 
     def _advance(self) -> list[Response]:
         responses: list[Response] = []
-        while self._current is not None and self._newest is not None:
+        while self._newest is not None:
+            if self._is_told and self.awaits is None:
+                self._current, self._is_told = self._newest, False
             responses += self._send(CLUSTER, self._current, removing=False)
             responses += self._send(ENDPOINTS, self._newest, self._current)
             responses += self._send(SECRET, self._newest, self._current)
             if self.awaits is not None:
                 break
-            responses += self._send(LISTENER, self._current)
-            responses += self._send(ROUTES, self._current)
-            if self._is_confirmed(LISTENER) and self._is_confirmed(ROUTES):
-                responses += self._send(CLUSTER, self._current)
+            responses += self._send_what_uses_clusters(self._current)
+            self._is_told = True
             if self._current is self._newest:
                 break
-            self._current = self._newest
+        return responses
+
+    def _send_what_uses_clusters(self, snapshot: Snapshot) -> list[Response]:
+        """Once these are in force, clusters that they no longer use can go."""
+        responses = self._send(LISTENER, snapshot) + self._send(ROUTES, snapshot)
+        if self._is_confirmed(LISTENER) and self._is_confirmed(ROUTES):
+            responses += self._send(CLUSTER, snapshot)
         return responses
 
     def _send(

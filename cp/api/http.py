@@ -121,7 +121,7 @@ class _Faults:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._app(scope, receive, send)
-        except Exception as error:  # the outermost place of a request
+        except Exception:  # the outermost place of a request
             log.exception("api.failed", method=scope.get("method"), path=scope.get("path"))
             detail = "Internal Server Error: the control plane's log tells more"
             await Refused(BROKEN, "Could not answer", detail).response()(scope, receive, send)

@@ -11,6 +11,20 @@ if TYPE_CHECKING:
     from cp.model.names import Key
 
 
+class Sort(StrEnum):
+    """Of which sort a fault is. It decides which other faults it makes pointless."""
+
+    WRONG = "wrong"
+    MISSING = "missing"
+    """No fault where something was written that was not understood."""
+
+    INCOMPLETE = "incomplete"
+    """Missing, and of no interest as long as anything else is wrong."""
+
+    UNWANTED = "unwanted"
+    """What is inside does not matter, as it should not be there at all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """One fault of one document: a path such as `spec.to[0].default`, what is wrong, and what would be right."""
@@ -21,8 +35,7 @@ class Violation:
     written_at: str | None = None
     """The path in the document, where it is not the one that programs know the field by."""
 
-    is_absence: bool = False
-    """Whether the fault is that something is not there."""
+    sort: Sort = Sort.WRONG
 
     def at(self, root: str) -> Violation:
         """The same fault, seen from a document in which what was checked stands at `root`."""

@@ -66,10 +66,10 @@ from cp.model.duration import Duration
 from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
-from cp.resources.checks import above_zero, absent, must_be_set, not_negative, one_of
+from cp.resources.checks import above_zero, absent, incomplete, must_be_set, not_negative, one_of
 from cp.resources.complete import completed
+from cp.resources.headers import HeaderMatch, header_match
 from cp.resources.kinds import Kind, Meta, PolicyShape
-from cp.resources.matches import HeaderMatch, header_match
 from cp.resources.schema import Natural, Schema, Word, near
 from cp.resources.spec import Item, PolicySpec
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, SERVICES, TCP_ROUTE, Targets
@@ -198,7 +198,7 @@ def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
 def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     if not spec.to and spec.top.kind != "Dataplane":
-        yield absent("to", "says nothing", "give it an item, for example for `kind: Mesh`")
+        yield incomplete("to", "says nothing", "give it an item, for example for `kind: Mesh`")
     for path, _, conf in spec.confs("to"):
         yield from at(path, _conf(conf or Conf()))
 

@@ -10,13 +10,14 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from cp.model.duration import Duration
-from cp.model.violation import Violation
+from cp.model.violation import Sort, Violation
 from cp.resources.schema import near
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DOMAIN: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _LONGEST_DOMAIN: Final = 253
 _LAST_PORT: Final = 65535
+_FILE_PATH: Final = re.compile(r"(/[^/\x00]*)+|[a-zA-Z]:\\.+")
 _ZERO: Final = Duration()
 
 
@@ -28,7 +29,28 @@ def must_be_set(path: str, value: object, hint: str = "") -> Iterator[Violation]
 
 def absent(path: str, message: str, hint: str = "") -> Violation:
     """Something that says nothing. It is no fault where something was written and not understood, or a null."""
-    return Violation(path, message, hint, is_absence=True)
+    return Violation(path, message, hint, sort=Sort.MISSING)
+
+
+def incomplete(path: str, message: str = "must be set", hint: str = "") -> Violation:
+    """Something that is missing, and is asked for once all that is there makes sense."""
+    return Violation(path, message, hint, sort=Sort.INCOMPLETE)
+
+
+def unwanted(path: str, message: str, hint: str = "") -> Violation:
+    """Something that has no place there, whatever it says."""
+    return Violation(path, message, hint, sort=Sort.UNWANTED)
+
+
+def file_path(path: str, value: str | None) -> Iterator[Violation]:
+    """Of a file beside the proxy."""
+    if value is not None and _FILE_PATH.fullmatch(value) is None:
+        hint = "write it from the root, for example `/var/log/access.log`"
+        yield Violation(path, f"`{value}` is not the path of a file" if value else "must be set", hint)
+
+
+def status_code(path: str, value: int | None) -> Iterator[Violation]:
+    return within(path, value, 100, 599)
 
 
 def not_both(path: str, one: str, other: str) -> Violation:

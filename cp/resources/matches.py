@@ -1,21 +1,18 @@
-"""The checks of what a rule of an inbound matches, and of headers that a request or response is matched by."""
+"""The checks of what a rule of an inbound matches."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Final
 
 from cp.model.violation import Violation, at
 from cp.resources.checks import absent, is_domain, must_be_set
-from cp.resources.schema import Schema
 from cp.resources.spec import ClientMatch, SniMatch
 
 _SPIFFE_ID: Final = re.compile(r"spiffe://[a-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 _DOTS: Final = re.compile(r"/\.{1,2}(/|$)")
 _LONGEST_SPIFFE_ID: Final = 2048
-_HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+\-.^_`|~]+")
-_LONGEST_HEADER_NAME: Final = 256
 
 
 def is_spiffe_id(text: str) -> bool:
@@ -41,26 +38,3 @@ def _sni(sni: SniMatch) -> Iterator[Violation]:
     yield from must_be_set("value", sni.value)
     if sni.value and not is_domain(sni.value):
         yield Violation("value", f"`{sni.value}` is not a server name", "use lower case letters, digits, `-` and `.`")
-
-
-class HeaderMatch(Schema, frozen=True):
-    """A header that must have, or must not have, a value."""
-
-    type: Literal["Exact", "Present", "RegularExpression", "Absent", "Prefix"] | None = None
-    name: str = ""
-    value: str | None = None
-
-
-def header_match(match: HeaderMatch) -> Iterator[Violation]:
-    """Faults of one header to match."""
-    yield from header_name("name", match.name)
-    if match.type in {"Present", "Absent"} and match.value:
-        yield Violation("value", f"has no meaning with the type {match.type}", "remove it, or write `type: Exact`")
-
-
-def header_name(path: str, name: str) -> Iterator[Violation]:
-    yield from must_be_set(path, name)
-    if name and (_HEADER_NAME.fullmatch(name) is None or len(name) > _LONGEST_HEADER_NAME):
-        lower = name.lower()
-        hint = f"write `{lower}`" if _HEADER_NAME.fullmatch(lower) else ""
-        yield Violation(path, f"`{name}` is not the name of a header: lower case letters, digits and `-`", hint)

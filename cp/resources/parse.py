@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeGuard
 
 from cp.model.document import Document
-from cp.model.violation import Finding, Severity, Violation
+from cp.model.violation import Finding, Severity, Sort, Violation
 from cp.model.yaml import step
 from cp.resources.kinds import Kind, Kinds, Meta
 from cp.resources.resource import Resource
@@ -20,6 +20,7 @@ _BESIDE_SPEC: Final = frozenset({"spec", "status"})
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MESH_NAME: Final = re.compile(r"[-a-z0-9_.]+")
 _LONGEST_NAME: Final = 253
+_OF_ABSENCE: Final = frozenset({Sort.MISSING, Sort.INCOMPLETE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def parse(document: Document, kinds: Kinds) -> Read:
     meta = _meta(document)
     if spec is not None:
         nulls = set(_nulls(document.data)) if kind.policy else set()
-        violations += _news(kind.validate(spec, meta), violations, nulls)
+        violations = list(_relevant(violations, list(kind.validate(spec, meta)), nulls))
     warnings = tuple(kind.deprecations(spec, meta)) if spec is not None else ()
     if spec is None or violations:
         return Read(document, None, tuple(_customary(kind, found) for found in violations), warnings)
@@ -94,15 +95,25 @@ def _customary(kind: Kind, found: Violation) -> Violation:
     return found if path == found.path else replace(found, path=path, written_at=found.path)
 
 
-def _news(found: Iterable[Violation], known: list[Violation], nulls: set[str]) -> list[Violation]:
-    """What a validator found, less what only follows from faults that are known."""
-    faulty = {violation.place for violation in known}
-    return [
-        violation
-        for violation in found
-        if not any(_is_within(violation.place, path) for path in faulty)
-        and not (violation.is_absence and any(_is_within(path, violation.place) for path in faulty | nulls))
-    ]
+def _relevant(known: list[Violation], found: list[Violation], nulls: set[str]) -> Iterator[Violation]:
+    """What was found against the schema and by the validator, less what only follows from something else."""
+    unwanted = {one.place for one in found if one.sort is Sort.UNWANTED}
+    faulty = {one.place for one in known}
+    written = faulty | nulls
+    later: list[Violation] = []
+    is_clean = not known
+    yield from (one for one in known if not any(_is_within(one.place, path) for path in unwanted))
+    for one in found:
+        if one.sort is not Sort.UNWANTED and any(_is_within(one.place, path) for path in faulty | unwanted):
+            continue
+        if one.sort in _OF_ABSENCE and any(_is_within(path, one.place) for path in written):
+            continue
+        if one.sort is Sort.INCOMPLETE:
+            later.append(one)
+        else:
+            is_clean = False
+            yield one
+    yield from later if is_clean else ()
 
 
 def _is_within(path: str, whole: str) -> bool:

@@ -117,7 +117,7 @@ def _when_others_are_done(execute: Callable[[], sqlite3.Cursor]) -> sqlite3.Curs
         try:
             return execute()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > deadline:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 

@@ -87,7 +87,7 @@ class FilesStore:
     def _look(self) -> Sight:
         edit = self._folder.read()
         tell(self._loop, self._take, edit)
-        return edit.sight
+        return Sight(edit.places, again=edit.in_doubt)
 
     def _take(self, edit: Edit) -> None:
         before = self._contents.revision

@@ -20,7 +20,6 @@ from cp.model.violation import Finding, Severity
 from cp.store.port import Delete, Put
 from cp.store.settling import Settling
 from cp.store.tree import Seen, Signature, reason, survey
-from cp.store.watch import Sight
 
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes that a file may have."""
@@ -44,11 +43,13 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What has changed since the last reading, all that is wrong now, and what to watch for the next."""
+    """What has changed since the last reading, all that is wrong now, and which directories tell of the next change."""
 
     writes: tuple[Put | Delete, ...]
     findings: tuple[Finding, ...]
-    sight: Sight
+    places: frozenset[str]
+    in_doubt: bool
+    """Something has not settled yet and was left as it was: read again soon."""
 
 
 class Folder:
@@ -68,8 +69,8 @@ class Folder:
         self._files = dict(sorted((_unseen(self._files, unreadable) | present).items()))
         before, self._documents = self._documents, _in_force(self._files.values(), self._documents)
         findings = (*map(_not_seen, sorted(unreadable.items())), *_findings(self._files.values()))
-        sight = Sight(frozenset(tree.places), self._settling.in_doubt)
-        return Edit(_writes(before, self._documents), findings, sight)
+        writes = _writes(before, self._documents)
+        return Edit(writes, findings, frozenset(tree.places), self._settling.in_doubt)
 
     def _file(self, path: Path, now: Signature) -> File:
         before = self._files.get(path, File())

@@ -15,7 +15,16 @@ from examples.demo.plan import Plan
 from examples.demo.story import Result, Row
 from examples.demo.tries import Try
 
-console: Final = Console(highlight=False)
+IN_A_LOG: Final = 120
+"""Columns where there is no terminal to ask."""
+
+
+def _console() -> Console:
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=IN_A_LOG)
+
+
+console: Final = _console()
 
 
 @contextmanager
@@ -54,9 +63,10 @@ class Board:
         self._live.update(self._table(), refresh=True)
 
     def _table(self) -> Table:
-        table = Table(title="Eight requests, and what each gets", title_justify="left")
-        for title in ("proxy", "request", "should get", "got", "", "decided by"):
-            table.add_column(title)
+        table = Table(title=f"{len(self._rows)} requests, and what each gets", title_justify="left", title_style="bold")
+        for title in ("proxy", "request", "should get", "got", ""):
+            table.add_column(title, no_wrap=True)
+        table.add_column("decided by", overflow="fold")
         for row in self._rows:
             table.add_row(*_cells(row, self._results.get(row)), end_section=row is self._rows[len(self._rows) // 2 - 1])
         return table
@@ -67,14 +77,16 @@ class Board:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+        if not console.is_terminal:
+            console.line()
 
 
 def _cells(row: Row, result: Result | None) -> Iterable[str]:
-    wanted = f"{row.status} after {row.seconds:.1f} s"
-    rule = f"{row.rule} ({row.limit:g} s)"
+    wanted = f"{row.status} in {row.seconds:.1f} s"
+    rule = f"{row.rule}: {row.limit:g} s"
     if result is None:
         return row.proxy, f"GET {row.request}", wanted, "[dim]…[/]", "", rule
-    got = f"{result.status or result.said} after {result.seconds:.2f} s"
+    got = f"{result.status or result.said} in {result.seconds:.2f} s"
     mark = "[green]✓[/]" if result.held else "[red]✗[/]"
     decided = rule if result.rule in {"", row.rule} else f"[red]{result.rule}[/], not {rule}"
     return row.proxy, f"GET {row.request}", wanted, got, mark, decided

@@ -188,9 +188,7 @@ class SotwClient(Client):
 
     def follow(self, type_url: str) -> None:
         """A cluster that warms up again makes it ask again, though for the same names."""
-        if self.wanted[type_url] != self.names.get(type_url, frozenset()) or (
-            type_url == ENDPOINTS and self.warming
-        ):
+        if self.wanted[type_url] != self.names.get(type_url, frozenset()) or (type_url == ENDPOINTS and self.warming):
             self.ask(type_url)
 
     def gone(self, response: Response) -> Iterable[str]:

@@ -150,11 +150,11 @@ class RefusingDelta(Refusing, Delta):
     pass
 
 
-class TestSotw(Sotw.TestCase):
-    settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
-class TestDelta(Delta.TestCase):
-    settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
-class TestRefusingSotw(RefusingSotw.TestCase):
-    settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
-class TestRefusingDelta(RefusingDelta.TestCase):
-    settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+LONG = settings(max_examples=300, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
+
+TestSotw = Sotw.TestCase
+TestDelta = Delta.TestCase
+TestRefusingSotw = RefusingSotw.TestCase
+TestRefusingDelta = RefusingDelta.TestCase
+for case in (TestSotw, TestDelta, TestRefusingSotw, TestRefusingDelta):
+    case.settings = LONG

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -76,9 +75,7 @@ def test_whoever_asks_is_told_who_they_are(api: Api) -> None:
 
 
 def test_a_control_plane_that_reads_its_store_is_healthy_and_not_ready(start: Unit, api: Api) -> None:
-    reading = replace(api.collaborators.state, is_ready=False)  # type: ignore[type-var]  # it is a FixedState
-
-    starting = start(state=reading)
+    starting = start(state=FixedState(api.world(), is_ready=False))
 
     assert (starting.get("/healthy").status_code, starting.get("/ready").status_code) == (200, 503)
     assert api.get("/ready").status_code == 200
@@ -174,7 +171,3 @@ def test_every_fault_of_every_document_is_reported(api: Api) -> None:
     found = api.post("/validate", content=text, headers={"content-type": "application/yaml"}).json()
 
     assert [(fault["field"], fault["line"]) for fault in found["violations"]] == [("foo", 3), ("type", 5), ("", 8)]
-
-
-def test_a_state_that_never_changes_is_enough_for_the_api(api: Api) -> None:
-    assert isinstance(api.collaborators.state, FixedState)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import pytest
@@ -189,6 +190,17 @@ def test_what_json_cannot_say_is_not_stored_as_something_else(path: Path) -> Non
     run(scenario())
 
 
+def test_any_mapping_is_plain_data(path: Path) -> None:
+    nested = MappingProxyType({"to": [MappingProxyType({"a": 1})]})
+
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            await store.write(Put(Document(key("a"), MappingProxyType({"spec": nested}))))
+            assert (await held(store, "a")).document.data == {"spec": {"to": [{"a": 1}]}}
+
+    run(scenario())
+
+
 # --- it is shared ---------------------------------------------------------------------------------------------
 
 
@@ -261,6 +273,46 @@ def test_one_who_writes_for_too_long_is_waited_for_and_then_named(path: Path, mo
             async with sqlite(path) as another:
                 await another.write(put("a", 3))
                 assert (await anext(following)).revision == 3
+
+    run(scenario())
+
+
+def locked(name: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("database is locked")
+    error.sqlite_errorname = name
+    return error
+
+
+def test_others_who_make_the_file_at_the_same_moment_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite does not: about one in seventy fails, of six processes that open a new file at once."""
+    connection = sqlite3.connect(":memory:")
+    answers: list[Any] = [locked("SQLITE_BUSY"), locked("SQLITE_BUSY_RECOVERY"), connection.execute("SELECT 1")]
+
+    def execute() -> sqlite3.Cursor:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, sqlite3.Cursor)
+        return answer
+
+    assert database._when_others_are_done(execute).fetchone() == (1,)
+    for patience, error in ((30.0, "SQLITE_READONLY"), (0.0, "SQLITE_BUSY")):
+        monkeypatch.setattr(database, "PATIENCE", patience)
+        answers = [locked(error)]
+        with pytest.raises(sqlite3.OperationalError):
+            database._when_others_are_done(execute)
+    connection.close()
+
+
+def test_a_store_that_is_destroyed_tells_its_followers(path: Path) -> None:
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            await store.write(put("a"))
+            following = store.follow(0)
+            await anext(following)
+            query(path, "DROP TABLE changes")
+            with pytest.raises(Unusable, match="no such table"):
+                await anext(following)
 
     run(scenario())
 
@@ -378,6 +430,13 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_directory_is_no_file(tmp_path: Path) -> None:
     assert "unable to open database file" in refused(tmp_path)
+
+
+def test_a_file_system_without_shared_memory_is_refused(path: Path) -> None:
+    connection = sqlite3.connect(":memory:")  # the one place without it that every machine has
+    with pytest.raises(Unusable, match="put the file on a local disk"):
+        database._keep_a_log_of_writes(connection, path)
+    connection.close()
 
 
 def test_a_new_file_can_be_read_by_its_user_alone(path: Path) -> None:

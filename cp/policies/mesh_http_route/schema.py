@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from cp.model.target import BackendRef, TargetRef
-from cp.resources.matches import HeaderMatch
+from cp.resources.headers import Header as Header
+from cp.resources.headers import HeaderMatch
 from cp.resources.schema import Number, Port, Schema
 from cp.resources.spec import PolicySpec
 
@@ -28,11 +29,6 @@ class Match(Schema, frozen=True):
     method: Literal["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"] | None = None
     headers: list[HeaderMatch] | None = None
     query_params: list[QueryMatch] | None = None
-
-
-class Header(Schema, frozen=True):
-    name: str = ""
-    value: str = ""
 
 
 class HeaderModifier(Schema, frozen=True):

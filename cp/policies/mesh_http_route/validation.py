@@ -21,9 +21,9 @@ from cp.policies.mesh_http_route.schema import (
     UrlRewrite,
 )
 from cp.resources.backends import MIRRORS, backend_refs
-from cp.resources.checks import absent, hostname, must_be_set, percentage, regex, repeated
+from cp.resources.checks import absent, hostname, incomplete, must_be_set, percentage, regex, repeated
+from cp.resources.headers import header_match, header_name
 from cp.resources.kinds import Meta
-from cp.resources.matches import header_match, header_name
 from cp.resources.targets import GATEWAY, SERVICES, Targets, target
 
 TARGETS: Final = Targets(top_system=(GATEWAY,), to=SERVICES, to_gateway=("Mesh",))
@@ -47,14 +47,13 @@ def _to(to: To, *, is_gateway: bool) -> Iterator[Violation]:
     if to.hostnames and not is_gateway:
         yield Violation("hostnames", "have a meaning for gateways alone", "remove them: the targetRef is the host")
     for index, rule in enumerate(to.rules or ()):
-        found = [*_rule(rule, is_gateway=is_gateway)]
-        if not rule.matches and not found:
-            hint = "write `matches: [{path: {type: PathPrefix, value: /}}]` for all requests"
-            found.append(absent("matches", "must be set", hint))
-        yield from at(f"rules[{index}]", found)
+        yield from at(f"rules[{index}]", _rule(rule, is_gateway=is_gateway))
 
 
 def _rule(rule: Rule, *, is_gateway: bool) -> Iterator[Violation]:
+    if not rule.matches:
+        hint = "write `matches: [{path: {type: PathPrefix, value: /}}]` for all requests"
+        yield incomplete("matches", hint=hint)
     for index, match in enumerate(rule.matches or ()):
         yield from at(f"matches[{index}]", _match(match))
     filters = (rule.default.filters if rule.default else None) or []
@@ -72,13 +71,12 @@ def _match(match: Match) -> Iterator[Violation]:
         yield from at("path", _path(match.path))
     for index, header in enumerate(match.headers or ()):
         yield from at(f"headers[{index}]", header_match(header))
-        if header.type == "RegularExpression":
-            yield from regex(f"headers[{index}].value", header.value)
     yield from at("queryParams", _queries(match.query_params or []))
 
 
 def _path(path: PathMatch) -> Iterator[Violation]:
-    yield from must_be_set("type", path.type, "Exact, PathPrefix or RegularExpression")
+    if path.type is None:
+        yield incomplete("type", hint="Exact, PathPrefix or RegularExpression")
     if path.type == "RegularExpression":
         yield from must_be_set("value", path.value)
         yield from regex("value", path.value)
@@ -92,8 +90,10 @@ def _path(path: PathMatch) -> Iterator[Violation]:
 
 def _queries(queries: list[QueryMatch]) -> Iterator[Violation]:
     for index, query in enumerate(queries):
-        yield from must_be_set(f"[{index}].type", query.type, "Exact or RegularExpression")
-        yield from must_be_set(f"[{index}].name", query.name)
+        if query.type is None:
+            yield incomplete(f"[{index}].type", hint="Exact or RegularExpression")
+        if not query.name:
+            yield incomplete(f"[{index}].name")
         if query.type == "RegularExpression":
             yield from regex(f"[{index}].value", query.value)
     for index in repeated(query.name for query in queries):
@@ -150,11 +150,12 @@ def _rewrite(rewrite: UrlRewrite, *, is_gateway: bool) -> Iterator[Violation]:
 
 
 def _path_rewrite(path: PathRewrite) -> Iterator[Violation]:
-    yield from must_be_set("type", path.type, "ReplaceFullPath or ReplacePrefixMatch")
+    if path.type is None:
+        yield incomplete("type", hint="ReplaceFullPath or ReplacePrefixMatch")
     if path.type == "ReplaceFullPath" and path.replace_full_path is None:
-        yield absent("replaceFullPath", "must be set for the type ReplaceFullPath")
+        yield incomplete("replaceFullPath", "must be set for the type ReplaceFullPath")
     if path.type == "ReplacePrefixMatch" and path.replace_prefix_match is None:
-        yield absent("replacePrefixMatch", "must be set for the type ReplacePrefixMatch")
+        yield incomplete("replacePrefixMatch", "must be set for the type ReplacePrefixMatch")
 
 
 def _prefix_rewrites(each: Filter, matches: list[Match]) -> Iterator[Violation]:

@@ -1,0 +1,58 @@
+"""Headers of requests and responses: what they are matched by, and what is done to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from cp.model.violation import Violation
+from cp.resources.checks import must_be_set, regex
+from cp.resources.schema import Schema
+
+_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+\-.^_`|~]+")
+_LONGEST_NAME: Final = 256
+
+
+class HeaderMatch(Schema, frozen=True):
+    """A header that must have, or must not have, a value."""
+
+    type: Literal["Exact", "Present", "RegularExpression", "Absent", "Prefix"] | None = None
+    name: str = ""
+    value: str | None = None
+
+
+class Header(Schema, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class HeaderChanges(Schema, frozen=True):
+    """Headers that are overwritten, and headers that are added to what there is."""
+
+    set: list[Header] | None = None
+    add: list[Header] | None = None
+
+
+def header_match(match: HeaderMatch) -> Iterator[Violation]:
+    """The faults of one header to match."""
+    yield from header_name("name", match.name)
+    if match.type in {"Present", "Absent"} and match.value:
+        yield Violation("value", f"has no meaning with the type {match.type}", "remove it, or write `type: Exact`")
+    if match.type == "RegularExpression":
+        yield from regex("value", match.value)
+
+
+def header_changes(changes: HeaderChanges) -> Iterator[Violation]:
+    """The faults of headers to set and to add."""
+    for name, headers in (("set", changes.set), ("add", changes.add)):
+        for index, header in enumerate(headers or ()):
+            yield from header_name(f"{name}[{index}].name", header.name)
+
+
+def header_name(path: str, name: str) -> Iterator[Violation]:
+    yield from must_be_set(path, name)
+    if name and (_NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME):
+        lower = name.lower()
+        hint = f"write `{lower}`" if _NAME.fullmatch(lower) else ""
+        yield Violation(path, f"`{name}` is not the name of a header: lower case letters, digits and `-`", hint)

@@ -1,0 +1,171 @@
+"""A proxy asks for its bootstrap configuration."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.api.conftest import Api, Unit
+from tests.api.samples import dataplane
+
+WEB = {"mesh": "default", "name": "web-1"}
+
+
+@pytest.fixture
+def with_web(api: Api) -> Api:
+    api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
+    return api
+
+
+def asked(api: Api, host: str = "localhost:5681", **wanted: Any) -> dict[str, Any]:
+    answer = api.post("/bootstrap", json={**WEB, **wanted}, headers={"host": host})
+    found: dict[str, Any] = json.loads(answer.raise_for_status().text)
+    return found
+
+
+def refused(api: Api, **wanted: Any) -> httpx.Response:
+    return api.post("/bootstrap", json={**WEB, **wanted})
+
+
+def control_plane(bootstrap: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    (cluster,) = bootstrap["staticResources"]["clusters"]
+    (locality,) = cluster["loadAssignment"]["endpoints"]
+    return cluster["type"], locality["lbEndpoints"][0]["endpoint"]["address"]["socketAddress"]
+
+
+def test_a_proxy_is_called_by_its_mesh_and_name_and_counts_as_its_service(with_web: Api) -> None:
+    node = asked(with_web)["node"]
+
+    assert (node["id"], node["cluster"]) == ("default.web-1", "web")
+
+
+def test_a_proxy_without_a_service_counts_as_its_workload(api: Api) -> None:
+    untagged = dataplane() | {"labels": {"kuma.io/workload": "shop"}}
+    del untagged["networking"]["inbound"]
+    untagged["networking"]["gateway"] = {"tags": {"kuma.io/service": "edge"}}
+    api.put("/meshes/default/dataplanes/web-1", untagged).raise_for_status()
+
+    assert asked(api)["node"]["cluster"] == "edge"
+
+
+def test_the_control_plane_is_where_the_proxy_asked(with_web: Api) -> None:
+    by_name = control_plane(asked(with_web, host="mesh.example.com:5681"))
+    by_address = control_plane(asked(with_web, host="10.1.2.3:5681"))
+
+    assert by_name == ("STRICT_DNS", {"address": "mesh.example.com", "portValue": 5678})
+    assert by_address == ("STATIC", {"address": "10.1.2.3", "portValue": 5678})
+
+
+def test_localhost_is_the_address_on_which_the_control_plane_listens(with_web: Api) -> None:
+    assert control_plane(asked(with_web)) == ("STATIC", {"address": "127.0.0.1", "portValue": 5678})
+
+
+def test_the_settings_can_say_where_the_control_plane_is(start: Unit, api: Api) -> None:
+    ours = api.collaborators.for_proxies
+    other = start(for_proxies=type(ours)(443, "cp.internal", "127.0.0.1", 9901, admin_unix_socket=True)).with_mesh()
+    other.put("/meshes/default/dataplanes/web-1", dataplane())
+
+    assert control_plane(asked(other)) == ("STRICT_DNS", {"address": "cp.internal", "portValue": 443})
+
+
+def test_the_admin_interface_is_a_socket_in_the_work_folder(with_web: Api) -> None:
+    admin = asked(with_web, workdir="/run/koguma/")["admin"]["address"]
+
+    assert admin == {"pipe": {"path": "/run/koguma/envoy-admin.sock"}}
+
+
+def test_the_admin_interface_is_a_port_without_a_work_folder(with_web: Api) -> None:
+    assert asked(with_web)["admin"]["address"]["socketAddress"]["portValue"] == 9901
+
+
+def test_a_dataplane_keeps_the_admin_port_that_it_asks_for(api: Api) -> None:
+    api.put("/meshes/default/dataplanes/web-1", dataplane(admin={"port": 9000})).raise_for_status()
+
+    assert asked(api, workdir="/run")["admin"]["address"]["socketAddress"] == {
+        "address": "127.0.0.1",
+        "portValue": 9000,
+    }
+
+
+def test_a_work_folder_with_too_long_a_name_for_a_socket_is_refused(with_web: Api) -> None:
+    answer = refused(with_web, workdir="/run/" + "x" * 100)
+
+    assert answer.status_code == 422
+    assert "shorter work folder" in answer.json()["detail"]
+
+
+def test_the_proxy_tells_envoy_what_it_knows_of_itself(with_web: Api) -> None:
+    metadata = asked(with_web, workdir="/run", dynamicMetadata={"team": "a"})["node"]["metadata"]
+
+    assert metadata["dataplane.admin.socketPath"] == "/run/envoy-admin.sock"
+    assert metadata["dataplane.proxyType"] == "dataplane"
+    assert metadata["dynamicMetadata"] == {"team": "a"}
+
+
+def test_the_token_goes_to_the_control_plane_with_every_stream(with_web: Api) -> None:
+    (service,) = asked(with_web, dataplaneToken="abc")["dynamicResources"]["adsConfig"]["grpcServices"]
+
+    assert service["initialMetadata"] == [{"key": "authorization", "value": "abc"}]
+
+
+@pytest.mark.parametrize(("features", "api_type"), [([], "GRPC"), (["feature-delta-grpc"], "DELTA_GRPC")])
+def test_a_proxy_that_asks_for_the_incremental_protocol_gets_it(
+    with_web: Api, features: list[str], api_type: str
+) -> None:
+    assert asked(with_web, features=features)["dynamicResources"]["adsConfig"]["apiType"] == api_type
+
+
+def test_a_client_of_kuma_gets_the_configuration_in_an_envelope(with_web: Api) -> None:
+    answer = with_web.post("/bootstrap", json=WEB, headers={"accept": "application/json"}).json()
+
+    assert yaml.safe_load(base64.b64decode(answer["bootstrap"]))["node"]["id"] == "default.web-1"
+    assert answer["kumaSidecarConfiguration"]["networking"]["address"] == "127.0.0.1"
+
+
+def test_a_dataplane_that_the_proxy_brings_along_need_not_be_stored(api: Api) -> None:
+    text = yaml.safe_dump(dataplane(service="brought"))
+
+    assert asked(api, dataplaneResource=text)["node"]["cluster"] == "brought"
+
+
+def test_a_dataplane_that_is_brought_along_must_be_the_proxys_own(api: Api) -> None:
+    answer = refused(api, dataplaneResource=yaml.safe_dump(dataplane("other")))
+
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        "dataplaneResource must be one document: Dataplane default/web-1",
+    )
+
+
+def test_a_dataplane_that_is_brought_along_must_be_valid(api: Api) -> None:
+    answer = refused(api, dataplaneResource=yaml.safe_dump(dataplane(adress="127.0.0.1")))
+
+    assert answer.status_code == 422
+    assert [fault["field"] for fault in answer.json()["invalid_parameters"]] == ["networking.adress"]
+
+
+def test_a_proxy_that_nobody_stored_is_told_how_to_store_it(api: Api) -> None:
+    answer = refused(api)
+
+    assert answer.status_code == 404
+    assert "koguma dp run --dataplane-file" in answer.json()["detail"]
+
+
+def test_a_proxy_with_a_misspelt_name_is_told_the_one_that_was_meant(with_web: Api) -> None:
+    assert "did you mean `web-1`?" in refused(with_web, name="wbe-1").json()["detail"]
+
+
+@pytest.mark.parametrize("body", ["", "[]", '{"mesh": "default"}', '{"mesh": 1, "name": "web-1"}'])
+def test_a_body_that_is_no_bootstrap_request_is_refused(api: Api, body: str) -> None:
+    answer = api.post("/bootstrap", content=body)
+
+    assert (answer.status_code, answer.json()["detail"].partition(":")[0]) == (400, "not a bootstrap request")
+
+
+def test_other_sorts_of_proxies_are_refused(with_web: Api) -> None:
+    assert "ingress" in refused(with_web, proxyType="ingress").json()["detail"]

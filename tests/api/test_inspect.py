@@ -1,0 +1,62 @@
+"""What one proxy is served, for people to read."""
+
+from __future__ import annotations
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
+from google.protobuf.any_pb2 import Any as AnyMessage
+
+from cp.api.envoy_json import as_data, short_names
+from cp.snapshot import CLUSTER, SECRET, Packed, Part, Snapshot
+from tests.api.conftest import Api, FixedState, Unit
+from tests.api.samples import dataplane
+
+CONFIG = "/meshes/default/dataplanes/web-1/_config"
+
+
+def of_clusters(*names: str) -> Snapshot:
+    messages = [Cluster(name=name) for name in names]
+    return Snapshot(Part(Packed.of(CLUSTER, one.name, one.SerializeToString()) for one in messages))
+
+
+def serving(start: Unit, api: Api, snapshot: Snapshot) -> Api:
+    """An API of a control plane that serves this to everybody."""
+    api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
+    return start(store=api.store, state=FixedState(api.world(), served=snapshot))
+
+
+def test_the_configuration_of_a_proxy_is_shown_by_type_and_name(start: Unit, api: Api) -> None:
+    answer = serving(start, api, of_clusters("b", "a")).get(CONFIG).json()
+
+    assert answer["xds"][CLUSTER] == {"a": {"name": "a"}, "b": {"name": "b"}}
+
+
+def test_a_proxy_that_is_not_there_is_answered_with_the_one_that_was_meant(start: Unit, api: Api) -> None:
+    serving_api = serving(start, api, of_clusters())
+
+    assert "did you mean `web-1`" in serving_api.get("/meshes/default/dataplanes/web-2/_config").json()["detail"]
+    assert "did you mean `default`" in serving_api.get("/meshes/defalt/dataplanes/web-1/_config").json()["detail"]
+
+
+def test_a_private_key_is_never_shown() -> None:
+    secret = Secret(name="identity")
+    secret.tls_certificate.private_key.inline_string = "PRIVATE"
+    secret.tls_certificate.certificate_chain.inline_string = "PUBLIC"
+    snapshot = Snapshot(Part([Packed.of(SECRET, secret.name, secret.SerializeToString())]))
+
+    shown = as_data(snapshot)[SECRET]["identity"]["tlsCertificate"]
+
+    assert shown == {"certificateChain": {"inlineString": "PUBLIC"}, "privateKey": "[redacted]"}
+
+
+def test_an_extension_that_nothing_of_ours_uses_is_shown_too() -> None:
+    type_url = "type.googleapis.com/envoy.extensions.filters.http.gcp_authn.v3.GcpAuthnFilterConfig"
+    cluster = Cluster(name="a")
+    cluster.typed_extension_protocol_options["x"].CopyFrom(AnyMessage(type_url=type_url))
+    snapshot = Snapshot(Part([Packed.of(CLUSTER, "a", cluster.SerializeToString())]))
+
+    assert as_data(snapshot)[CLUSTER]["a"]["typedExtensionProtocolOptions"] == {"x": {"@type": type_url}}
+
+
+def test_types_of_which_there_is_nothing_are_left_out_of_the_short_form() -> None:
+    assert short_names(as_data(of_clusters("a"))) == {"clusters": {"a": {"name": "a"}}}

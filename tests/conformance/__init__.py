@@ -1,0 +1,1 @@
+"""Answers the conformance cases, one line of JSON each: `python -m tests.conformance`."""

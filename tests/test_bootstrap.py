@@ -1,0 +1,79 @@
+"""The bootstrap configuration of an Envoy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cp.bootstrap import Address, Proxy, bootstrap
+from tests.support.envoy import envoy_binary
+
+CONTROL_PLANE = Address("127.0.0.1", 5678)
+
+
+def proxy(name: str = "web-1", **changes: Any) -> Proxy:
+    given: dict[str, Any] = {"mesh": "default", "service": "web", "admin": Address("127.0.0.1", 9901)}
+    return Proxy(name=name, **(given | changes))
+
+
+@pytest.mark.envoy
+@pytest.mark.parametrize("name", ["web-1", "n", "y", "1e3", "null"])
+def test_envoy_accepts_it_whatever_the_proxy_is_called(tmp_path: Path, name: str) -> None:
+    config = tmp_path / "bootstrap.json"
+    given = proxy(name, service=name, zone=name, token=name, metadata={name: [1, None, True, {"x": name}]})
+    config.write_text(json.dumps(bootstrap(given, CONTROL_PLANE)))
+
+    validated = subprocess.run(
+        [envoy_binary(), "--mode", "validate", "-l", "warning", "-c", config],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert validated.returncode == 0, validated.stderr
+    assert "deprecated" not in validated.stderr.lower()
+
+
+def test_a_proxy_without_its_first_configuration_waits_for_it() -> None:
+    resources = bootstrap(proxy(), CONTROL_PLANE)["dynamicResources"]
+
+    assert {resources[source]["initialFetchTimeout"] for source in ("cdsConfig", "ldsConfig")} == {"0s"}
+
+
+def test_a_proxy_says_who_it_is_once_a_stream() -> None:
+    assert bootstrap(proxy(), CONTROL_PLANE)["dynamicResources"]["adsConfig"]["setNodeOnFirstMessageOnly"]
+
+
+def test_a_control_plane_that_hangs_is_noticed() -> None:
+    (cluster,) = bootstrap(proxy(), CONTROL_PLANE)["staticResources"]["clusters"]
+    (options,) = cluster["typedExtensionProtocolOptions"].values()
+
+    assert options["explicitHttpConfig"]["http2ProtocolOptions"]["connectionKeepalive"] == {
+        "interval": "30s",
+        "timeout": "5s",
+    }
+
+
+def test_a_control_plane_may_listen_on_a_socket() -> None:
+    (cluster,) = bootstrap(proxy(), Address(socket="/run/ads.sock"))["staticResources"]["clusters"]
+    endpoint = cluster["loadAssignment"]["endpoints"][0]["lbEndpoints"][0]["endpoint"]
+
+    assert (cluster["type"], endpoint["address"]) == ("STATIC", {"pipe": {"path": "/run/ads.sock"}})
+
+
+def test_a_socket_whose_path_the_kernel_would_refuse_is_refused() -> None:
+    with pytest.raises(ValueError, match="at most 107 characters"):
+        Address(socket="/" + "x" * 107)
+
+
+def test_what_nobody_knows_is_left_out() -> None:
+    assert set(bootstrap(proxy(), CONTROL_PLANE)["node"]) == {"id", "cluster"}
+
+
+def test_importing_it_warns_of_nothing() -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", "import cp.bootstrap"], check=True)

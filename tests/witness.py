@@ -1,0 +1,62 @@
+"""A real Envoy as a witness: it must take every golden snapshot as it is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+
+from cp.bootstrap import Address as Place
+from cp.bootstrap import Proxy, bootstrap
+from cp.snapshot import ROUTES, Packed, Snapshot
+from generators.envoy.names import REFUSED
+from tests.ads.serving import Serving
+from tests.support.envoy import Envoy
+from tests.support.loopback import new_address
+from tests.support.waiting import eventually
+
+_PROXY: Final = "golden.witness"
+_DEADLINE: Final = 15.0
+
+
+class Witness:
+    """One long-lived Envoy on a real ADS server, shown one snapshot after the other."""
+
+    def __init__(self, serving: Serving, envoy: Envoy) -> None:
+        self._serving = serving
+        self._envoy = envoy
+
+    @classmethod
+    @contextmanager
+    def called(cls, folder: Path) -> Iterator[Self]:
+        ads, admin = new_address(), new_address()
+        proxy = Proxy("golden", "witness", "witness", Place(admin.host, admin.port))
+        config = bootstrap(proxy, Place(ads.host, ads.port))
+        with Serving(ads) as serving, Envoy(config, folder) as envoy:
+            yield cls(serving, envoy)
+
+    def refusal(self, snapshot: Snapshot) -> str:
+        """What Envoy has against a snapshot; nothing if it took all of it."""
+        resources = [_strict(packed) for part in snapshot.parts for packed in part]
+        shown = self._serving.publish(_PROXY, *resources)
+
+        def settled() -> bool:
+            session = self._serving.seat(_PROXY).session
+            refused = any(status.refused is not None for status in session.statuses)
+            return refused or session.is_at(shown)
+
+        eventually(settled, _DEADLINE)
+        refused = [status.refused for status in self._serving.seat(_PROXY).session.statuses]
+        return "\n".join(one.text for one in refused if one is not None)
+
+
+def _strict(packed: Packed) -> Packed:
+    """A copy with which Envoy refuses routes to clusters that are not there, unless one is meant not to be there."""
+    if packed.type_url != ROUTES or REFUSED.encode() in packed.body:
+        return packed
+    message = RouteConfiguration.FromString(packed.body)
+    message.validate_clusters.value = True
+    return Packed.of(ROUTES, packed.name, message.SerializeToString(deterministic=True))
