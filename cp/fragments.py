@@ -6,9 +6,10 @@ effective conf of each policy. So a key can't be forgotten, and whoever has equa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -31,7 +32,19 @@ ClientConfs: TypeAlias = tuple[tuple[str, tuple[tuple[bytes, bytes], ...]], ...]
 """The confs of each policy that tells the clients of an inbound apart: its kind, and who gets which conf, in order."""
 
 Site: TypeAlias = Backend | Endpoints | Outbound | Inbound
-Fragment: TypeAlias = tuple[Packed, ...]
+
+
+class Fragment:
+    """The finished resources of one task. Equal only to itself: who has the same task has the same fragment."""
+
+    __slots__ = ("__weakref__", "resources")
+
+    def __init__(self, resources: Iterable[Packed]) -> None:
+        self.resources = tuple(resources)
+
+    def __iter__(self) -> Iterator[Packed]:
+        return iter(self.resources)
+
 
 _TYPE_URLS = {
     "Cluster": CLUSTER,
@@ -58,11 +71,11 @@ class Task:
 
 
 class Fragments:
-    """Every fragment that is in use, by its arguments."""
+    """Every fragment that somebody has, by its arguments; when nobody has it any more it is forgotten."""
 
     def __init__(self, policies: Policies) -> None:
         self._policies = policies
-        self._kept: dict[Task, Fragment] = {}
+        self._kept: WeakValueDictionary[Task, Fragment] = WeakValueDictionary()
         self.built = 0
         self.reused = 0
 
@@ -79,15 +92,11 @@ class Fragments:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep_only(self, tasks: set[Task]) -> None:
-        """Forget what nobody needs any more."""
-        self._kept = {task: fragment for task, fragment in self._kept.items() if task in tasks}
-
 
 def build(task: Task, policies: Policies) -> Fragment:
     """Draft, let each policy write, serialise."""
     finished = (one for draft in _drafts(task, policies) for one in draft)
-    return tuple(_packed(name, message) for name, message in finished)
+    return Fragment(_packed(name, message) for name, message in finished)
 
 
 def _packed(name: str, message: Any) -> Packed:

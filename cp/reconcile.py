@@ -141,7 +141,6 @@ class Reconciler:
             dataplane = dataplane_of(world, proxy)
             if dataplane is not None:
                 snapshots[proxy] = self._compiler.snapshot(world, dataplane)
-        self._compiler.forget_unused()
         return world, snapshots
 
     def _tell(self, findings: Iterable[Finding]) -> None:

@@ -155,6 +155,19 @@ class Part:
             known[type_url] = Difference(updated, tuple(name for name in old if name not in new))
         return known[type_url]
 
+    def updated(self, resources: Iterable[Packed]) -> Part:
+        """These resources in place of those of the same names; whole types that stay as they are are shared."""
+        changed: dict[str, dict[str, Packed]] = {}
+        for packed in resources:
+            if self.of(packed.type_url)[packed.name] != packed:
+                changed.setdefault(packed.type_url, {})[packed.name] = packed
+        if not changed:
+            return self
+        part = Part()
+        part._types = {url: {**of_type, **changed.get(url, {})} for url, of_type in self._types.items()}
+        part._whole = {url: batch for url, batch in self._whole.items() if url not in changed}
+        return part
+
     def __len__(self) -> int:
         return sum(map(len, self._types.values()))
 

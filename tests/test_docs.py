@@ -13,7 +13,9 @@ import pytest
 import typer
 
 from cp.cli.main import build
-from cp.policies import Policy, discover
+from cp.model.source import read_documents
+from cp.policies import Policy, discover, kinds
+from cp.resources.parse import parse
 from cp.resources.schema import wire_names
 from tests.support import journey
 
@@ -21,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 
 FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
+ROW = re.compile(r"^ {0,4}(\S+(?:, \S+)*)(?: {2,}.*)?$", re.MULTILINE)
+YAML = re.compile(r"^```yaml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
@@ -132,21 +136,38 @@ def resolves(name: str) -> bool:
     return False
 
 
-def test_the_page_about_the_architecture_shows_what_is(request: pytest.FixtureRequest) -> None:
-    page, stages = journey.PAGE.read_text(), journey.stages()
+@pytest.mark.parametrize("page", journey.PAGES, ids=lambda page: page.name)
+def test_what_a_page_shows_of_each_stage_is_what_is(page: Path, request: pytest.FixtureRequest) -> None:
+    text, stages = page.read_text(), journey.stages()
     if request.config.getoption("--update-golden"):
-        journey.PAGE.write_text(journey.with_blocks(page, stages))
+        page.write_text(journey.with_blocks(text, stages))
         return
 
-    shown = journey.blocks(page)
-    assert shown == stages, "if that is right: pytest tests/test_docs.py --update-golden, and read the text around it"
+    shown = journey.blocks(text)
+    really = {name: stages.get(name, "there is no such stage") for name in shown}
+    assert shown == really, "if that is right: pytest tests/test_docs.py --update-golden, and read the text around it"
+
+
+def test_every_stage_is_shown() -> None:
+    shown = {name for page in journey.PAGES for name in journey.blocks(page.read_text())}
+
+    assert shown == set(journey.stages())
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_resource_on_a_page_is_valid(page: Path) -> None:
+    known = kinds(discover())
+    blocks = YAML.findall(page.read_text())
+    documents = [document for block in blocks for document in read_documents(block, page.name).documents]
+    findings = [finding for document in documents for finding in parse(document, known).findings()]
+
+    assert not [str(finding) for finding in findings if finding.severity == "error"]
 
 
 def rows(policy: Policy[Any]) -> set[str]:
-    """The fields in the table at the top of a policy's module: the first column of what is set in by four spaces."""
+    """The fields in the table at the top of a policy's module: what stands in its first column."""
     table = sys.modules[type(policy).__module__].__doc__ or ""
-    first = [re.split(r" {2,}", line.strip())[0] for line in table.splitlines() if re.match(r" {4}\S", line)]
-    return {field for cell in first for field in cell.split(", ")}
+    return {field for cell in ROW.findall(table) for field in cell.split(", ")}
 
 
 @pytest.mark.parametrize("policy", discover(), ids=lambda policy: policy.kind.name)

@@ -57,11 +57,11 @@ class Channel:
 
     __slots__ = (
         "_acked", "_acked_version", "_again", "_apart", "_base", "_begun", "_claims", "_due", "_fresh", "_in_flight",
-        "_kept", "_known", "_last_answered", "_nack", "_refused", "_refused_version", "_sent", "asked", "claim", "full", "latest",
+        "_kept", "_known", "_last_answered", "_nack", "_refused", "_refused_version", "_sent", "_trusting", "asked", "claim", "full", "latest",
         "messages", "names", "resources", "size", "told", "type_url", "wildcard",
     )  # fmt: skip
 
-    def __init__(self, type_url: str, *, full: bool) -> None:
+    def __init__(self, type_url: str, *, full: bool, trusting: bool) -> None:
         self.type_url = type_url
         self.full = full  # every response holds all there is
         self.asked = False
@@ -76,6 +76,7 @@ class Channel:
         self._again: list[frozenset[str]] = []
         self._due = False
         self._begun = False
+        self._trusting = trusting
         self._known = False  # what the client has is known, name by name
         self._base = EMPTY
         self._apart: dict[str, str] = {}  # name -> the version that the client has instead of that in `base`
@@ -119,6 +120,10 @@ class Channel:
         """The client needs these once more, though they did not change and it may say that it has them."""
         self._again.append(names)
 
+    def doubt(self) -> None:
+        """The client may since have dropped what it had when it got the version that it names."""
+        self._trusting = False
+
     def not_again(self) -> None:
         self._again.clear()
 
@@ -146,7 +151,7 @@ class Channel:
     def _begin(self, wanted: Snapshot) -> None:
         """Take what the client says it has from before as the point to start from."""
         claim, self.claim = self.claim, ""
-        weighs = claim != "" and not (self._begun and self.full)
+        weighs = claim != "" and self._trusting and not (self._begun and self.full)
         current = weighs and claim in (self.version(wanted), wanted.version(self.type_url))
         if current:
             self._fresh = frozenset()
@@ -355,6 +360,10 @@ class Channel:
     def wait_no_longer(self) -> None:
         for sent in self._in_flight.values():
             sent.gates = False
+
+    @property
+    def has_leaving(self) -> bool:
+        return self._begun and any(name not in self._refused for name in self._apart)
 
     def is_confirmed(self) -> bool:
         """All that was told is in force: nothing is under way, and nothing was refused."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from cp.ads.channel import LISTED, Changes, Channel
 from cp.ads.messages import WILDCARD, DeltaRequest, Response
 from cp.ads.rollout import Rollout, portions
-from cp.snapshot import TYPES, Snapshot, digest_of, version_of
+from cp.snapshot import CLUSTER, TYPES, Snapshot, digest_of, version_of
 
 
 class DeltaSession(Rollout):
@@ -32,6 +32,7 @@ class DeltaSession(Rollout):
         if everything and channel.type_url in LISTED:
             channel.ask_for_all()
         channel.hold(request.held)
+        self._returned = self._returned or (channel.type_url == CLUSTER and len(request.held) > 0)
         self._ask(channel, more=request.subscribe - {WILDCARD}, less=request.unsubscribe)
 
     def _responses(

@@ -15,24 +15,31 @@ from collections.abc import Callable, Iterator
 
 from cp.ads.channel import LISTED, Changes, Channel
 from cp.ads.messages import Nack, Response, Status
-from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, LISTENER, ROUTES, SECRET, Batch, Snapshot
+from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, LISTENER, ROUTES, SECRET, Batch, Part, Snapshot
 
+ITS_USERS = "listeners and routes"
 _ALONE = 32 * 1024  # a batch of so many bytes goes in a response of its own, which other streams then share
 
 
 class Rollout(ABC):
     """The order of things on one stream. How a change is said is up to the kind of stream."""
 
-    __slots__ = ("_channels", "_current", "_is_told", "_newest", "_share", "heard")
+    __slots__ = ("_channels", "_current", "_is_told", "_leaving", "_newest", "_returned", "_share", "_trusting", "heard")
 
     says_all = False  # a response for clusters or listeners holds all there are
 
-    def __init__(self, share: Callable[[frozenset[str]], frozenset[str]] = frozenset) -> None:
+    def __init__(
+        self, share: Callable[[frozenset[str]], frozenset[str]] = frozenset, *, trusting: bool = True
+    ) -> None:
+        """`share` finds an equal set that other streams hold; `trusting` is whether a version says what a client has."""
         self._channels: dict[str, Channel] = {}
         self._current = EMPTY  # whose clusters the client has or is being given
         self._is_told = True  # its listeners and routes too
+        self._leaving = Part()  # the endpoints of clusters that are on their way out
         self._newest: Snapshot | None = None
         self._share = share
+        self._trusting = trusting
+        self._returned = False  # it brought clusters along
         self.heard: Nack | str | None = None  # what the last request said to a response: refused, or accepted version
 
     @abstractmethod
@@ -46,16 +53,18 @@ class Rollout(ABC):
         return self._advance()
 
     def expire(self, nonce: str) -> list[Response]:
-        """The answer to this response is not coming in time: go on without it."""
+        """What was awaited is not coming in time: go on without it."""
         if nonce == self.awaits:
+            self._returned = self._returned and nonce != ITS_USERS
             self._channel(CLUSTER).wait_no_longer()
         return self._advance()
 
     @property
     def awaits(self) -> str | None:
-        """The nonce of the response whose answer everything else waits for."""
-        clusters = self._channels.get(CLUSTER)
-        return None if clusters is None else clusters.waits_for()
+        """What others wait for, but not for ever: the nonce of a response, or `ITS_USERS`."""
+        if self._gate is not None or self._knows_users or not self._channel(CLUSTER).has_leaving:
+            return self._gate
+        return ITS_USERS
 
     @property
     def statuses(self) -> tuple[Status, ...]:
@@ -65,22 +74,29 @@ class Rollout(ABC):
         """The client has confirmed all of it."""
         return self._newest is not None and all(channel.is_at(snapshot) for channel in self._channels.values())
 
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is under way or refused: the version that the client would name tells what it has."""
+        return all(channel.is_confirmed() for channel in self._channels.values())
+
     # --- the order ---
 
     def _channel(self, type_url: str) -> Channel:
         if type_url not in self._channels:
-            self._channels[type_url] = Channel(type_url, full=self.says_all and type_url in LISTED)
+            self._channels[type_url] = Channel(
+                type_url, full=self.says_all and type_url in LISTED, trusting=self._trusting
+            )
         return self._channels[type_url]
 
     def _advance(self) -> list[Response]:
         responses: list[Response] = []
         while self._newest is not None:
-            if self._is_told and self.awaits is None:
-                self._current, self._is_told = self._newest, False
+            if self._is_told and self._gate is None:
+                self._adopt(self._newest)
             responses += self._send(CLUSTER, self._current, removing=False)
-            responses += self._send(ENDPOINTS, self._newest, self._current)
-            responses += self._send(SECRET, self._newest, self._current)
-            if self.awaits is not None:
+            responses += self._send(ENDPOINTS, self._newest, self._behind)
+            responses += self._send(SECRET, self._newest, self._behind)
+            if self._gate is not None:
                 break
             responses += self._send_what_uses_clusters(self._current)
             self._is_told = True
@@ -91,9 +107,33 @@ class Rollout(ABC):
     def _send_what_uses_clusters(self, snapshot: Snapshot) -> list[Response]:
         """Once these are in force, clusters that they no longer use can go."""
         responses = self._send(LISTENER, snapshot) + self._send(ROUTES, snapshot)
-        if self._is_confirmed(LISTENER) and self._is_confirmed(ROUTES):
+        if self._knows_users and self._is_confirmed(LISTENER) and self._is_confirmed(ROUTES):
             responses += self._send(CLUSTER, snapshot)
+            self._leaving = Part()
         return responses
+
+    @property
+    def _gate(self) -> str | None:
+        clusters = self._channels.get(CLUSTER)
+        return None if clusters is None else clusters.waits_for()
+
+    @property
+    def _knows_users(self) -> bool:
+        """A client that comes back has listeners and routes. Until it says which, they may use any cluster it has."""
+        return not self._returned or all(self._channel(type_url).asked for type_url in (LISTENER, ROUTES))
+
+    def _adopt(self, snapshot: Snapshot) -> None:
+        gone = snapshot.since(self._current, CLUSTER).removed
+        last = (self._current.get(ENDPOINTS, name) for name in gone)
+        still = [packed for packed in (*self._leaving.of(ENDPOINTS).values(), *last) if packed is not None]
+        self._leaving = Part(packed for packed in still if snapshot.get(ENDPOINTS, packed.name) is None)
+        self._current, self._is_told = snapshot, False
+
+    @property
+    def _behind(self) -> Snapshot:
+        """What the newest snapshot has no more, and clusters may still need that are not gone yet."""
+        current = () if self._current is self._newest else self._current.parts
+        return Snapshot(*current, self._leaving) if current or len(self._leaving) > 0 else EMPTY
 
     def _send(
         self, type_url: str, snapshot: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True
@@ -101,10 +141,12 @@ class Rollout(ABC):
         channel = self._channels.get(type_url)
         if channel is None or not channel.asked:
             return []
-        changes = channel.changes(snapshot, EMPTY if fallback is snapshot else fallback, removing=removing)
+        changes = channel.changes(snapshot, fallback, removing=removing)
         responses = list(self._responses(channel, changes, snapshot)) if changes else []
         if type_url == CLUSTER and responses:
             self._warm(changes)
+        if type_url == LISTENER and responses:
+            self._channel(ROUTES).doubt()
         return responses
 
     def _warm(self, changes: Changes) -> None:

@@ -93,9 +93,14 @@ class Client:
             raise Unreachable(f"{self.address} does not speak HTTP with us: {error}", hint) from None
 
 
-def connect(address: str) -> Client:
+@contextmanager
+def connect(address: str) -> Iterator[Client]:
     """The control plane of a command."""
-    return Client(address)
+    client = Client(address)
+    try:
+        yield client
+    finally:
+        client.close()
 
 
 def _rejected(answer: httpx.Response, address: str) -> Rejected:

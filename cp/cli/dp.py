@@ -105,13 +105,10 @@ def run(  # noqa: PLR0913  # an option each
 
 
 def _joined(address: str, who: joining.Joining, piece: Piece | None, patience: joining.Patience) -> str:
-    client = connect(address)
-    try:
+    with connect(address) as client:
         if piece is not None:
             joining.register(client, who, piece, patience)
         return joining.bootstrap(client, who, patience)
-    finally:
-        client.close()
 
 
 def _started(envoy: Path, bootstrap: str) -> None:

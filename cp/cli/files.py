@@ -14,7 +14,7 @@ from cp.cli.problem import Problem
 from cp.model.document import Document
 from cp.model.source import Reading, read_documents
 from cp.resources.kinds import Kinds
-from cp.store.tree import reason, survey
+from cp.store.tree import SUFFIXES
 
 STANDARD_INPUT: Final = "-"
 LARGEST: Final = 64 * 1024 * 1024
@@ -76,13 +76,19 @@ def _texts(name: str) -> Iterator[Text]:
     if not path.is_dir():
         yield _text(path)
         return
-    tree = survey(path)
-    for file, why in tree.unreadable.items():
-        raise Problem(f"{file} cannot be read: {why}")
-    if not tree.files:
+    files = sorted(_below(path))
+    if not files:
         raise Problem(f"in {name} there is no file with .yaml, .yml or .json at the end of its name")
-    for file in sorted(tree.files):
+    for file in files:
         yield _text(file)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """As a `dir:` store has them: in folders of folders too, and nothing that is hidden."""
+    for path in folder.rglob("*"):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not hidden and path.suffix.lower() in SUFFIXES and path.is_file():
+            yield path
 
 
 def _text(path: Path) -> Text:
@@ -92,7 +98,7 @@ def _text(path: Path) -> Text:
     except UnicodeDecodeError:
         raise Problem(f"{path} is not UTF-8 text", "Save it as UTF-8.") from None
     except OSError as error:
-        raise Problem(f"{path} cannot be read: {reason(error)}") from None
+        raise Problem(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
     if len(text) > LARGEST:
         raise Problem(f"{path} is larger than {LARGEST >> 20} MiB", "Divide it into several files.")
     return Text(str(path), text)

@@ -18,6 +18,7 @@ from cp.cli.types import folder_of, kind_of, known, path_of
 from cp.cli.validate import tell
 from cp.model.names import Key
 from cp.model.source import DEFAULT_MESH
+from cp.resources.kinds import Kind
 
 _SET_BY_US: Final = frozenset({"creationTime", "modificationTime", "kri"})
 
@@ -36,21 +37,18 @@ def get(  # noqa: PLR0913  # an option each
     address: Address = ADDRESS,
 ) -> None:
     """Show the resources of a type, or one of them."""
-    kind, client = kind_of(type_), connect(address)
-    if name is not None:
-        found = client.get(path_of(Key(kind.name, mesh, name), kind))
-        typer.echo(listing(kind, [found]), nl=False) if output is Format.TABLE else print_data(found, output)
-        return
-    given = {"size": str(size) if size is not None else None, "offset": offset}
-    parameters = {parameter: value for parameter, value in given.items() if value is not None}
-    answer = client.get(folder_of(kind, mesh), **parameters)
+    kind = kind_of(type_)
+    with connect(address) as client:
+        if name is not None:
+            found = client.get(path_of(Key(kind.name, mesh, name), kind))
+        else:
+            given = {"size": str(size) if size is not None else None, "offset": offset}
+            parameters = {parameter: value for parameter, value in given.items() if value is not None}
+            found = client.get(folder_of(kind, mesh), **parameters)
     if output is not Format.TABLE:
-        print_data(answer, output)
-        return
-    typer.echo(listing(kind, answer["items"]), nl=False)
-    if answer["next"]:
-        further = parse_qs(urlsplit(answer["next"]).query)["offset"][0]
-        typer.echo(f"\nRerun command with --offset={further} argument to retrieve more resources")
+        print_data(found, output)
+    else:
+        _print_table(kind, found if name is None else {"items": [found], "next": None})
 
 
 def apply(
@@ -62,12 +60,12 @@ def apply(
 ) -> None:
     """Create or update resources from files. If one of them is invalid, none is written."""
     found = _valid(file, var or [])
-    client = connect(address)
-    for piece in sorted(found, key=lambda piece: piece.document.key.type != "Mesh"):
-        key = piece.document.key
-        outcome = _compared(client, piece) if dry_run else _applied(client, piece)
-        mesh = f'mesh="{key.mesh}" ' if key.mesh else ""
-        typer.echo(f'resource type="{key.type}" {mesh}name="{key.name}" {outcome}')
+    with connect(address) as client:
+        for piece in sorted(found, key=lambda piece: piece.document.key.type != "Mesh"):
+            key = piece.document.key
+            outcome = _compared(client, piece) if dry_run else _applied(client, piece)
+            mesh = f'mesh="{key.mesh}" ' if key.mesh else ""
+            typer.echo(f'resource type="{key.type}" {mesh}name="{key.name}" {outcome}')
 
 
 def delete(  # noqa: PLR0913  # an option each
@@ -83,11 +81,18 @@ def delete(  # noqa: PLR0913  # an option each
 ) -> None:
     """Delete a resource, or all that stand in some files."""
     keys = _to_delete(type_, name, mesh, file)
-    client = connect(address)
-    parameters = {"cascade": "true"} if cascade else {}
-    for key in sorted(keys, key=lambda key: key.type == "Mesh"):
-        client.delete(path_of(key, known()[key.type]), **(parameters if key.type == "Mesh" else {}))
-        typer.echo(f'deleted {key.type} "{key.name}"')
+    with connect(address) as client:
+        for key in sorted(keys, key=lambda key: key.type == "Mesh"):
+            parameters = {"cascade": "true"} if cascade and key.type == "Mesh" else {}
+            client.delete(path_of(key, known()[key.type]), **parameters)
+            typer.echo(f'deleted {key.type} "{key.name}"')
+
+
+def _print_table(kind: Kind, page: Mapping[str, Any]) -> None:
+    typer.echo(listing(kind, page["items"]), nl=False)
+    if page["next"]:
+        further = parse_qs(urlsplit(page["next"]).query)["offset"][0]
+        typer.echo(f"\nRerun command with --offset={further} argument to retrieve more resources")
 
 
 def _to_delete(type_: str | None, name: str | None, mesh: str, file: Sequence[str] | None) -> list[Key]:

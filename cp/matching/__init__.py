@@ -1,5 +1,6 @@
 """Which policies select a dataplane, and which of its inbounds or gateway listeners."""
 
+from cp.matching.matcher import ByKind as ByKind
 from cp.matching.matcher import match as match
 from cp.matching.matcher import matcher as matcher
 from cp.matching.order import precedence as precedence

@@ -16,7 +16,8 @@ from cp.matching.selection import Matched, by_name, is_shadow, select
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 
-ByKind: TypeAlias = Mapping[str, tuple[Matched, ...]]
+_Found: TypeAlias = tuple[Matched, ...]
+ByKind: TypeAlias = Mapping[str, _Found]
 
 _Class: TypeAlias = tuple[Signature, tuple[Matched, ...], bool]
 """What tells classes of dataplanes apart: the signature, the policies that name the dataplane, and shadows or not."""
@@ -83,6 +84,7 @@ class Matcher:
         self._classes: dict[_Class, ByKind] = {}
         self._before: Mapping[_Class, ByKind] = {}
         self._interned: dict[Signature, Signature] = {}
+        self._came_from: dict[int, tuple[_Found, _Found]] = {}
         self.asked = 0
         """How often a policy had to be asked about a signature."""
 
@@ -96,6 +98,11 @@ class Matcher:
             found, before = self._matched(dataplane.mesh, key), self._before.get(key)
             self._classes[key] = before if before is not None and before == found else found
         return self._classes[key]
+
+    def before(self, found: _Found) -> _Found:
+        """What the same proxies matched in the World before, of the same kind; the very same if nothing changed."""
+        now, earlier = self._came_from.get(id(found), (None, found))
+        return earlier if now is found else found
 
     def signature(self, dataplane: Resource) -> Signature:
         """All that policies look at of a dataplane. Equal ones are the same object."""
@@ -176,7 +183,11 @@ class Matcher:
             new = self._ask(changed, signature)
             still = [one for one in found if one.policy in kept]
             same = not new and len(still) == len(found)
-            now.found[signature] = found if same else _ordered((*still, *new))
+            now.found[signature] = found if same else self._instead_of(found, _ordered((*still, *new)))
+        return now
+
+    def _instead_of(self, before: _Found, now: _Found) -> _Found:
+        self._came_from[id(now)] = (now, before)
         return now
 
 

@@ -82,7 +82,16 @@ class PolicySpec(Schema, frozen=True):
 
     def rules_alone(self) -> Iterator[Violation]:
         """Rules are the new way of saying it, and do not mix with the old one."""
-        others = [f"`{level}`" for level in ("to", "from") if self.items(level)]
+        return self.rules_without("to", "from")
+
+    def rules_without(self, *levels: str) -> Iterator[Violation]:
+        others = [f"`{level}`" for level in levels if self.items(level)]
         if others and self.items("rules"):
             hint = "write what is in `from` as `rules`, and what is in `to` as a policy of its own"
             yield Violation("", f"`rules` cannot stand beside {' and '.join(others)}", hint)
+
+    def no_matches(self) -> Iterator[Violation]:
+        """Where a rule holds for all connections alike."""
+        for index, rule in enumerate(self.items("rules")):
+            if rule.matches:
+                yield Violation(f"rules[{index}].matches", "cannot be told apart by this policy", "remove them")

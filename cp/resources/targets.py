@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cp.model.target import TargetRef
-from cp.model.violation import Violation, at
-from cp.resources.checks import absent, must_be_set, one_of
+from cp.model.violation import Sort, Violation, at
+from cp.resources.checks import absent, must_be_set, one_of, unwanted
 from cp.resources.kinds import Meta
 from cp.resources.schema import Schema, near
 from cp.resources.spec import PolicySpec
@@ -116,7 +116,29 @@ class Targets:
         carried = self.http_route if kind == HTTP_ROUTE else self.tcp_route
         for path in beyond(conf, carried):
             hint = f"write it in an item for the service; a {kind} can have {', '.join(f'`{one}`' for one in carried)}"
-            yield Violation(path, f"cannot be different for each {kind}", hint, written_at=path)
+            yield Violation(path, f"cannot be different for each {kind}", hint, path, Sort.UNWANTED)
+
+
+def includes_gateways(top: TargetRef) -> bool:
+    """Whether a policy is for gateways, be it beside others."""
+    of_both = top.kind in {"Mesh", "MeshSubset"} and (not top.proxy_types or "Gateway" in top.proxy_types)
+    return of_both or top.kind in {GATEWAY, HTTP_ROUTE}
+
+
+def only_without_gateways(spec: PolicySpec, *levels: str) -> Iterator[Violation]:
+    """What concerns inbounds, which gateways do not have, in a policy that is for gateways too."""
+    for level in levels:
+        if spec.items(level):
+            hint = "write `proxyTypes: [Sidecar]` in `targetRef`"
+            yield unwanted(level, "has no meaning for gateways, and this policy is for gateways too", hint)
+
+
+def only_with_gateways(spec: PolicySpec, *levels: str) -> Iterator[Violation]:
+    """What gateways alone can do, in a policy that is for none."""
+    for level in levels:
+        if spec.items(level):
+            hint = "what is called does it, not the caller: write `rules` in a policy for those proxies"
+            yield unwanted(level, "has a meaning for gateways alone, and this policy is for none", hint)
 
 
 def beyond(conf: Schema, carried: tuple[str, ...]) -> Iterator[str]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from cp.matching import Matched
+from cp.matching import Matched, matcher
 from cp.merging import Merged
+from cp.model.names import Destination, Identity
 from cp.resources.kinds import Kind, PolicyShape
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
+from cp.rules.changes import changed_targets, changes
 from cp.rules.combined import Combined, Shelf
 from cp.rules.inbound import InboundRules
 from cp.rules.items import Item, items
-from cp.rules.outbound import Index, ToRules
+from cp.rules.naming import Naming, is_outdated, naming
+from cp.rules.outbound import ToRules
 from cp.rules.subsets import SubsetRules
 from cp.rules.tagged import by_tags, to_by_tags
 from cp.rules.targets import Targets
@@ -24,20 +28,25 @@ _Policies: TypeAlias = tuple[Resource, ...]
 _Quick: TypeAlias = tuple[str, int]
 
 
+Call: TypeAlias = tuple[Destination, Identity | None, str]
+"""A destination, a route to it, and the hash of the route's matches."""
+
 _Made: TypeAlias = "tuple[tuple[Matched, ...], PolicyRules]"
 
 
 class PolicyRules:
     """What the matched policies of one kind come to. Proxies with the same matched policies share one."""
 
-    def __init__(self, known: Known, matched: tuple[Matched, ...], kind: Kind, targets: Targets) -> None:
+    def __init__(self, known: Known, matched: tuple[Matched, ...], kind: Kind, scene: Scene) -> None:
         self.kind = kind
         self.matched = matched
-        self.targets = targets
+        self.scene = scene
         self._known = known
         self._from: dict[int | None, SubsetRules] = {}
         self._inbound: dict[int | None, InboundRules] = {}
         self._laid: dict[tuple[Merged, ...], Merged] = {}
+        self.calls: dict[Call, Merged] = {}
+        """What was found out to hold for destinations and routes to them."""
 
     @property
     def shape(self) -> PolicyShape:
@@ -46,12 +55,12 @@ class PolicyRules:
     @cached_property
     def to(self) -> ToRules:
         """For real destinations and routes."""
-        return ToRules(self.targets, self._known.index(self._policies()))
+        return ToRules(self.scene.targets, self.scene.naming, self._policies(), self._known.shelf)
 
     @cached_property
     def to_subsets(self) -> SubsetRules:
         """For destinations that are known by `kuma.io/service`."""
-        return self._known.to_subsets(self._policies(), self.targets.table("MeshHTTPRoute"))
+        return self._known.to_subsets(self._policies(), self.scene.targets.table("MeshHTTPRoute"))
 
     def from_(self, inbound: int | None = None) -> SubsetRules:
         """By the tags of clients, for one inbound; for None by all policies."""
@@ -74,7 +83,7 @@ class PolicyRules:
     def at_listeners(self, listeners: Collection[int]) -> PolicyRules:
         """The rules by those policies alone that selected one of these listeners of a builtin gateway."""
         chosen = tuple(one for one in self.matched if not set(listeners).isdisjoint(one.listeners))
-        return self._known.rules(chosen, self.kind, self.targets)
+        return self._known.rules(chosen, self.kind, self.scene)
 
     def combine(self, found: tuple[Item, ...]) -> Combined:
         """What some items come to together."""
@@ -86,8 +95,30 @@ class PolicyRules:
             self._laid[levels] = self._known.shelf.lay(levels)
         return self._laid[levels]
 
+    def take_over(self, before: PolicyRules, changed: frozenset[Identity]) -> None:
+        """Keep what was found out in an earlier World, for whoever no change concerns."""
+        here, there = set(self._policies()), set(before._policies())
+        if changed and any(is_outdated(policy) for policy in here):
+            return
+        found = changes(here ^ there, before.scene.targets, self.scene.targets, changed)
+        self.to.take_over(before.to, found)
+        self.calls = {call: said for call, said in before.calls.items() if not found.concern_call(call[0], call[1])}
+
     def _policies(self, inbound: int | None = None) -> _Policies:
         return tuple(one.policy for one in self.matched if inbound is None or inbound in one.inbounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What there is around the matched policies: the items of all policies of the kind, and their targets."""
+
+    naming: Naming
+    targets: Targets
+
+    @classmethod
+    def of(cls, world: World, kind: Kind, mesh: str) -> Scene:
+        refers = kind.policy is not None and kind.policy.to
+        return cls(world.table(kind.name, mesh).derived(naming), Targets.of(world, mesh) if refers else Targets())
 
 
 class Known:
@@ -96,25 +127,18 @@ class Known:
     def __init__(self) -> None:
         self.shelf = Shelf()
         self._rules: WeakValueDictionary[tuple[str, tuple[Matched, ...], Targets], PolicyRules] = WeakValueDictionary()
-        self._indexes: WeakValueDictionary[_Policies, Index] = WeakValueDictionary()
         self._to_subsets: WeakValueDictionary[tuple[_Policies, Table | None], SubsetRules] = WeakValueDictionary()
         self._from: WeakValueDictionary[_Policies, SubsetRules] = WeakValueDictionary()
 
-    def rules(self, matched: tuple[Matched, ...], kind: Kind, targets: Targets) -> PolicyRules:
-        key = (kind.name, matched, targets)
+    def rules(self, matched: tuple[Matched, ...], kind: Kind, scene: Scene) -> PolicyRules:
+        key = (kind.name, matched, scene.targets)
         found = self._rules.get(key)
         if found is None:
-            found = self._rules[key] = PolicyRules(self, matched, kind, targets)
-        return found
-
-    def index(self, policies: _Policies) -> Index:
-        found = self._indexes.get(policies)
-        if found is None:
-            found = self._indexes[policies] = Index(policies, self.shelf)
+            found = self._rules[key] = PolicyRules(self, matched, kind, scene)
         return found
 
     def to_subsets(self, policies: _Policies, routes: Table) -> SubsetRules:
-        key = (policies, routes if self.index(policies).outdated else None)
+        key = (policies, routes if any(is_outdated(policy) for policy in policies) else None)
         found = self._to_subsets.get(key)
         if found is None:
             tagged = [one for policy in policies for one in to_by_tags(routes, policy)]
@@ -132,12 +156,14 @@ class Known:
 class Bench:
     """The rules of one World. What nothing touched since the World before is the same object as there."""
 
-    def __init__(self, world: World, known: Known, before: Mapping[_Quick, _Made]) -> None:
+    def __init__(self, world: World, before: Bench | None) -> None:
         self._world = world
-        self._before = before
-        self.known = known
+        self._before: dict[_Quick, _Made] = {} if before is None else before.made
+        self.known = Known() if before is None else before.known
         self.made: dict[_Quick, _Made] = {}
         """By the identity of the matched policies: equal ones are nearly always the same, and dear to compare."""
+
+        self._changed: dict[tuple[Targets, Targets], frozenset[Identity]] = {}
 
     def build(self, matched: tuple[Matched, ...], kind: Kind) -> PolicyRules:
         quick = (kind.name, id(matched))
@@ -147,17 +173,30 @@ class Bench:
         return found[1]
 
     def _build(self, matched: tuple[Matched, ...], kind: Kind) -> PolicyRules:
-        refers = kind.policy is not None and kind.policy.to and bool(matched)
-        targets = Targets.of(self._world, matched[0].policy.mesh) if refers else Targets()
-        before, rules = self._before.get((kind.name, id(matched)), (None, None))
-        if rules is not None and before is matched and rules.targets == targets:
-            return rules
-        return self.known.rules(matched, kind, targets)
+        scene = Scene.of(self._world, kind, matched[0].policy.mesh if matched else "")
+        before = self._made_before(matched, kind)
+        if before is not None and before.matched is matched and before.scene.targets == scene.targets:
+            return before
+        found = self.known.rules(matched, kind, scene)
+        if before is not None and before is not found and found.shape.to:
+            found.take_over(before, self._changes(before.scene.targets, scene.targets))
+        return found
+
+    def _made_before(self, matched: tuple[Matched, ...], kind: Kind) -> PolicyRules | None:
+        """The rules that the same proxies had in the World before."""
+        earlier = self._world.derived(matcher).before(matched)
+        found, rules = self._before.get((kind.name, id(earlier)), (None, None))
+        return rules if found is earlier else None
+
+    def _changes(self, before: Targets, now: Targets) -> frozenset[Identity]:
+        if (before, now) not in self._changed:
+            self._changed[before, now] = changed_targets(before, now)
+        return self._changed[before, now]
 
 
 def bench(world: World, previous: Bench | None) -> Bench:
     """The bench of a World; use it as `world.derived(bench)`."""
-    return Bench(world, Known(), {}) if previous is None else Bench(world, previous.known, previous.made)
+    return Bench(world, previous)
 
 
 def build(world: World, matched: tuple[Matched, ...], kind: Kind) -> PolicyRules:

@@ -16,6 +16,14 @@ def effective(rules: PolicyRules, destination: Destination, route: Identity | No
     `matches` is the hash of the route's matches: by it, policies are found that name the route at their top level and
     are for destinations by tags.
     """
+    call = (destination, route, matches)
+    found = rules.calls.get(call)
+    if found is None:
+        found = rules.calls[call] = _effective(rules, destination, route, matches)
+    return found
+
+
+def _effective(rules: PolicyRules, destination: Destination, route: Identity | None, matches: str) -> Merged:
     levels = [
         _conf(of_service(rules, destination, matches)),
         *(_of_route(rules, destination, route) if route is not None else ()),

@@ -85,7 +85,8 @@ def _items(policy: Resource) -> Items:
     rules = tuple(_of_part(policy, "rules"))
     if not rules and shape.from_as_rules:
         rules = from_
-    default = (_item(policy, policy.data, Place("default", 0, policy.kind.root)),) if shape.single else ()
+    single = shape.single and "default" in policy.data
+    default = (_item(policy, policy.data, Place("default", 0, policy.kind.root)),) if single else ()
     return Items(tuple(_of_part(policy, "to")), from_, rules, default)
 
 

@@ -84,6 +84,16 @@ def reading(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
+def impatient(connection: sqlite3.Connection) -> Iterator[None]:
+    """Be told at once if somebody else is writing, rather than wait."""
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {round(PATIENCE * 1000)}")
+
+
+@contextmanager
 def _ending(connection: sqlite3.Connection) -> Iterator[None]:
     try:
         yield

@@ -27,6 +27,9 @@ LARGEST: Final = 16 * 1024 * 1024
 Parse: TypeAlias = Callable[[str, str], Reading]
 """The text of a file and its name, to the documents in it."""
 
+Claims: TypeAlias = dict[Key, list[Document]]
+"""The documents that were written under each name; one, if all is well."""
+
 _KEPT: Final = "until this is mended, what was last good stays in force"
 
 
@@ -56,23 +59,31 @@ class Folder:
     """Reads the files that have changed since it last did, once they have stayed as they are for a while."""
 
     def __init__(self, root: Path, parse: Parse, lasting: float) -> None:
-        self._root, self._parse = root, parse
-        self._settling = Settling[Path, Seen](lasting)
-        self._files: dict[Path, File] = {}
+        self._root, self._parse = str(root), parse
+        self._settling = Settling[str, Seen](lasting)
+        self._files: dict[str, File] = {}
+        self._unreadable: dict[str, str] = {}
         self._documents: dict[Key, Document] = {}
+        self._findings: tuple[Finding, ...] = ()
 
     def read(self) -> Edit:
         tree = survey(self._root)
-        believed = self._settling.believe(tree.seen)
+        writes = self._take(self._settling.believe(tree.seen))
+        return Edit(writes, self._findings, frozenset(tree.places), self._settling.in_doubt)
+
+    def _take(self, believed: Mapping[str, Seen]) -> tuple[Put | Delete, ...]:
         unreadable = {path: seen for path, seen in believed.items() if isinstance(seen, str)}
         present = {path: self._file(path, seen) for path, seen in believed.items() if isinstance(seen, Signature)}
-        self._files = dict(sorted((_unseen(self._files, unreadable) | present).items()))
-        before, self._documents = self._documents, _in_force(self._files.values(), self._documents)
-        findings = (*map(_not_seen, sorted(unreadable.items())), *_findings(self._files.values()))
-        writes = _writes(before, self._documents)
-        return Edit(writes, findings, frozenset(tree.places), self._settling.in_doubt)
+        files = dict(sorted((_unseen(self._files, unreadable) | present).items()))
+        if (files, unreadable) == (self._files, self._unreadable):
+            return ()
+        claims = _claims(files.values())
+        before, self._documents = self._documents, _in_force(claims, self._documents)
+        self._files, self._unreadable = files, unreadable
+        self._findings = tuple(_findings(unreadable, files.values(), claims))
+        return _writes(before, self._documents)
 
-    def _file(self, path: Path, now: Signature) -> File:
+    def _file(self, path: str, now: Signature) -> File:
         before = self._files.get(path, File())
         if before.signature == now:
             return before
@@ -83,7 +94,7 @@ class Folder:
         except _Changing:
             return before  # it will be seen that it changed, and it is read again
 
-    def _reading(self, path: Path, now: Signature) -> Reading:
+    def _reading(self, path: str, now: Signature) -> Reading:
         text = _text(path, now)
         try:
             return self._parse(text, _shown(path))
@@ -94,7 +105,7 @@ class Folder:
 class _Unreadable(Exception):
     """Nothing of a file can be read."""
 
-    def __init__(self, code: str, path: Path, message: str, *, hint: str = "", line: int = 0) -> None:
+    def __init__(self, code: str, path: str, message: str, *, hint: str = "", line: int = 0) -> None:
         self.finding = _finding(code, path, message, hint=hint, line=line)
         super().__init__(message)
 
@@ -103,7 +114,7 @@ class _Changing(Exception):
     """A file was written or replaced between being looked at and being read."""
 
 
-def _text(path: Path, now: Signature) -> str:
+def _text(path: str, now: Signature) -> str:
     if not stat.S_ISREG(now.mode):
         raise _Unreadable("unreadable-file", path, "is no ordinary file")
     data = _bytes(path, now)
@@ -116,9 +127,9 @@ def _text(path: Path, now: Signature) -> str:
         raise _Unreadable("not-utf-8", path, "is not UTF-8", hint="save it as UTF-8", line=line) from error
 
 
-def _bytes(path: Path, now: Signature) -> bytes:
+def _bytes(path: str, now: Signature) -> bytes:
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             data = file.read(LARGEST + 1)
             if Signature.of(os.fstat(file.fileno())) != now:
                 raise _Changing
@@ -143,40 +154,38 @@ def _updated(before: File, now: Signature, reading: Reading) -> File:
     return File(now, tuple(documents.values()), findings, before.was_whole or not reading.broken)
 
 
-def _unseen(files: Mapping[Path, File], unreadable: Collection[Path]) -> dict[Path, File]:
+def _unseen(files: Mapping[str, File], unreadable: Collection[str]) -> dict[str, File]:
     """Files that may still be there, where we could not look."""
-    if not unreadable:
-        return {}
-    return {path: file for path, file in files.items() if any(map(path.is_relative_to, unreadable))}
+    return {
+        path: file
+        for path, file in files.items()
+        if any(path == blind or path.startswith(f"{blind}/") for blind in unreadable)
+    }
 
 
-def _findings(files: Collection[File]) -> Iterator[Finding]:
-    for file in files:
-        yield from file.findings
-    for claims in _claims(files).values():
-        if len(claims) > 1:
-            yield _dispute(claims)
-
-
-def _not_seen(unreadable: tuple[Path, str]) -> Finding:
-    path, why = unreadable
-    return _finding("unreadable-file", path, f"cannot be read: {why}", hint=_KEPT)
-
-
-def _claims(files: Iterable[File]) -> dict[Key, list[Document]]:
-    claims: dict[Key, list[Document]] = {}
+def _claims(files: Iterable[File]) -> Claims:
+    claims: Claims = {}
     for file in files:
         for document in file.documents:
             claims.setdefault(document.key, []).append(document)
     return claims
 
 
-def _in_force(files: Iterable[File], before: Mapping[Key, Document]) -> dict[Key, Document]:
+def _in_force(claims: Claims, before: Mapping[Key, Document]) -> dict[Key, Document]:
     """One document for each name. Where several claim it the one before stays; at the start, the first by path."""
     return {
-        key: documents[0] if len(documents) == 1 else before.get(key, documents[0])
-        for key, documents in _claims(files).items()
+        key: documents[0] if len(documents) == 1 else before.get(key, documents[0]) for key, documents in claims.items()
     }
+
+
+def _findings(unreadable: Mapping[str, str], files: Iterable[File], claims: Claims) -> Iterator[Finding]:
+    for path, why in sorted(unreadable.items()):
+        yield _finding("unreadable-file", path, f"cannot be read: {why}", hint=_KEPT)
+    for file in files:
+        yield from file.findings
+    for documents in claims.values():
+        if len(documents) > 1:
+            yield _dispute(documents)
 
 
 def _writes(before: Mapping[Key, Document], after: Mapping[Key, Document]) -> tuple[Put | Delete, ...]:
@@ -198,7 +207,7 @@ def _dispute(claims: list[Document]) -> Finding:
     )
 
 
-def _finding(code: str, path: Path, message: str, *, hint: str = "", line: int = 0) -> Finding:
+def _finding(code: str, path: str, message: str, *, hint: str = "", line: int = 0) -> Finding:
     return Finding(code, Severity.ERROR, None, message, hint=hint, file=_shown(path), line=line)
 
 
@@ -210,6 +219,6 @@ def _by_key(documents: Iterable[Document]) -> dict[Key, Document]:
     return {document.key: document for document in documents}
 
 
-def _shown(path: Path) -> str:
+def _shown(path: str) -> str:
     """A name that can be written down, even if it is not UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
@@ -17,7 +17,7 @@ from typing import Final
 from cp.model.names import Key
 from cp.store import outcome, rows
 from cp.store.clock import Clock, utc
-from cp.store.database import Busy, errors_of, prepare, reading, writing
+from cp.store.database import Busy, errors_of, impatient, prepare, reading, writing
 from cp.store.feed import News, follow, tell
 from cp.store.lane import Lane
 from cp.store.port import KEPT, Batch, Change, Closed, Contents, Delete, Outdated, Put, Stored
@@ -35,7 +35,7 @@ class SqliteStore:
         self._sight = Sight(frozenset({str(path.parent)}))
         self._writer, self._reader = Lane(path, "koguma-write"), Lane(path, "koguma-read")
         self._news = News()
-        self._noticed = 0
+        self._noticed = (0, 0)
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._watch = Watch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
@@ -95,12 +95,17 @@ class SqliteStore:
 
     def _look(self) -> Sight:
         """Notice what others wrote: the watch calls this when the directory of the file changed."""
-        with suppress(Busy):  # when they are done the watch calls again
-            newest = self._writer.begin(_settled_revision).result()
-            if newest != self._noticed:
-                self._noticed = newest
-                tell(self._loop, self._news.publish)
+        self._notice(self._reader.begin(rows.bounds).result())
+        try:
+            self._notice(self._writer.begin(_settled_bounds).result())
+        except Busy:
+            return replace(self._sight, again=True)
         return self._sight
+
+    def _notice(self, bounds: tuple[int, int]) -> None:
+        if bounds != self._noticed:
+            self._noticed = bounds
+            tell(self._loop, self._news.publish)
 
     def _failed(self, failure: Exception) -> None:
         tell(self._loop, self._news.fail, failure)
@@ -127,8 +132,8 @@ def _batch(connection: Connection, since: int) -> Batch | None:
         return None if since == newest else Batch(newest, rows.changes_after(connection, since))
 
 
-def _settled_revision(connection: Connection) -> int:
+def _settled_bounds(connection: Connection) -> tuple[int, int]:
     # The kernel tells of a commit when its last page is written, but it can be read only some milliseconds later, once
-    # the disk has it, and of that nobody tells. Until then its writer holds the lock that is waited for here.
-    with writing(connection):
-        return rows.bounds(connection)[1]
+    # the disk has it, and of that nobody tells. Until then its writer holds the lock, which we would not get.
+    with impatient(connection), writing(connection):
+        return rows.bounds(connection)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
 class Signature(NamedTuple):
@@ -32,27 +32,27 @@ Seen: TypeAlias = Signature | str
 
 @dataclass(slots=True)
 class Tree:
-    """What was seen, and the directories that tell if it changes."""
+    """What was seen, by path, and the directories that tell if it changes."""
 
-    seen: dict[Path, Seen] = field(default_factory=dict)
+    seen: dict[str, Seen] = field(default_factory=dict)
     places: set[str] = field(default_factory=set)
 
 
-def survey(root: Path) -> Tree:
+def survey(root: str) -> Tree:
     """Look through a directory and all below it. What is hidden is passed over, links are followed.
 
     A ConfigMap in Kubernetes is a directory of links into a hidden one, which is itself reached through a link. To
     change it that link is swapped, and all that changes is where the visible ones lead.
     """
     tree = Tree()
-    if root.is_symlink():
-        tree.places.add(_nearest(root.absolute().parent))
-    waiting, seen = [root], set[str]()
+    if Path(root).is_symlink():
+        tree.places.add(_nearest(Path(root).absolute().parent))
+    waiting, passed = [root], set[str]()
     while waiting:
         directory = waiting.pop()
         real = os.path.realpath(directory)
-        if real not in seen:  # links may lead in circles
-            seen.add(real)
+        if real not in passed:  # links may lead in circles
+            passed.add(real)
             waiting += reversed(_directory(directory, tree))
     return tree
 
@@ -61,34 +61,35 @@ def reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def _directory(path: Path, tree: Tree) -> list[Path]:
+def _directory(path: str, tree: Tree) -> list[str]:
     """Enter what stands in one directory into the tree; answers with the directories below it."""
-    tree.places.add(_nearest(path))
+    tree.places.add(_nearest(Path(path)))
     try:
-        visible = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+        with os.scandir(path) as entries:
+            visible = [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
         tree.seen[path] = reason(error)
         return []
-    return [entry for entry in visible if _is_directory(entry, tree)]
+    return sorted(entry.path for entry in visible if _is_directory(entry, tree))
 
 
-def _is_directory(path: Path, tree: Tree) -> bool:
+def _is_directory(entry: os.DirEntry[str], tree: Tree) -> bool:
     """Enter one thing into the tree, unless it is a directory."""
-    link = path.is_symlink()
+    link = entry.is_symlink()
     if link:
-        tree.places.add(_nearest(Path(os.path.realpath(path)).parent))
+        tree.places.add(_nearest(Path(os.path.realpath(entry.path)).parent))
     try:
-        status = path.stat()
+        status = entry.stat()
     except FileNotFoundError:
         if link:  # otherwise it was there a moment ago, and is now removed
-            tree.seen[path] = "the link leads nowhere"
+            tree.seen[entry.path] = "the link leads nowhere"
         return False
     except OSError as error:
-        tree.seen[path] = reason(error)
+        tree.seen[entry.path] = reason(error)
         return False
     directory = stat.S_ISDIR(status.st_mode)
-    if not directory and path.suffix.lower() in SUFFIXES:
-        tree.seen[path] = Signature.of(status)
+    if not directory and entry.name.lower().endswith(SUFFIXES):
+        tree.seen[entry.path] = Signature.of(status)
     return directory
 
 

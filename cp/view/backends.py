@@ -7,8 +7,12 @@ from cp.model.target import BackendRef
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import RouteRule
+from cp.view.dataplanes import SERVICE_TAG
 from cp.view.services import cluster_name, destination_of, exists, find_port
 from generators.proxy import Split
+
+ANY = "*"
+"""In place of a name, for a reference by labels."""
 
 
 class Resolver:
@@ -18,6 +22,7 @@ class Resolver:
         self._world, self._mesh, self._destination = world, mesh, destination
         self.used: dict[Destination, None] = {}
         self.owners: dict[str, RouteRule] = {}
+        self.asked: set[tuple[str, str]] = set()
 
     def itself(self) -> Split:
         self.used[self._destination] = None
@@ -39,6 +44,7 @@ class Resolver:
         return Split(cluster_name(found), weight)
 
     def _resolve(self, reference: BackendRef, seen_from: Identity) -> Destination | str:
+        self.asked |= {(reference.kind, reference.name or ANY), (SERVICE_TAG, reference.name or ANY)}
         if reference.kind == "MeshServiceSubset":
             return self._tagged(reference)
         service = self._service(reference, seen_from)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from cp.model.names import Destination, Identity
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.parse import finding
 from cp.resources.resource import Resource
-from cp.resources.world import World
+from cp.resources.world import Table, World
 from cp.view.dataplanes import SERVICE_TAG, Port, ports_of
 from cp.view.services import destination_of, find_port
 from generators.proxy import Inbound, Protocol
 
 _LOOPBACK = "127.0.0.1"
+
+SERVICES: Final = ("MeshService", "MeshExternalService", "MeshMultiZoneService")
+
+_Written: TypeAlias = tuple[bytes, str, str, str]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -28,9 +34,49 @@ class Listening:
 
 
 def outbounds(world: World, dataplane: Resource) -> tuple[Listening, ...]:
-    """Where a dataplane's workload can send to. What cannot be resolved is left out; see `unresolved`."""
-    found = (_listening(world, dataplane, outbound) for outbound in _written(dataplane))
-    return tuple(dict.fromkeys(one for one in found if isinstance(one, Listening)))
+    """Where a dataplane's workload can send to. What cannot be resolved is left out; see `unresolved`.
+
+    Dataplanes whose outbounds come to the same get the same tuple, in this World and the next.
+    """
+    return world.derived(_outbounds).of(dataplane)
+
+
+class _Outbounds:
+    """The outbounds of every dataplane, worked out once for all that have written the same."""
+
+    def __init__(self, world: World, previous: _Outbounds | None) -> None:
+        self._world = world
+        self.known: dict[_Written, tuple[Listening, ...]] = {}
+        self.services: dict[str, list[Table]] = {}
+        self._same: dict[tuple[Listening, ...], tuple[Listening, ...]] = {}
+        if previous is not None:
+            self._same = {found: found for found in previous.known.values()}
+            kept = {mesh for mesh, tables in previous.services.items() if tables == self._services_of(mesh)}
+            self.known = {written: found for written, found in previous.known.items() if written[1] in kept}
+
+    def of(self, dataplane: Resource) -> tuple[Listening, ...]:
+        key = dataplane.derived(_written_key)
+        if key not in self.known:
+            self._services_of(dataplane.mesh)
+            listed = (_listening(self._world, dataplane, outbound) for outbound in _written(dataplane))
+            found = tuple(dict.fromkeys(one for one in listed if isinstance(one, Listening)))
+            self.known[key] = self._same.setdefault(found, found)
+        return self.known[key]
+
+    def _services_of(self, mesh: str) -> list[Table]:
+        """All on which the outbounds of a mesh depend; tables are equal only to themselves."""
+        tables = self.services[mesh] = [self._world.table(kind, mesh) for kind in SERVICES]
+        return tables
+
+
+def _outbounds(world: World, previous: _Outbounds | None) -> _Outbounds:
+    return _Outbounds(world, previous)
+
+
+def _written_key(dataplane: Resource) -> _Written:
+    """All on which a dataplane's outbounds depend, beside the services."""
+    written = (dataplane.data.get("networking") or {}).get("outbound") or ()
+    return msgspec.json.encode(written), dataplane.mesh, dataplane.zone, dataplane.namespace
 
 
 def unresolved(world: World, dataplane: Resource) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from cp.ads.delta import DeltaSession
-from cp.ads.rollout import Rollout
+from cp.ads.rollout import ITS_USERS, Rollout
 from cp.ads.session import Session
 from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
 from tests.ads.content import BAD, GOOD, POISON, Content, Mesh
@@ -49,10 +49,10 @@ class Conversation(RuleBasedStateMachine):
 
     @initialize()
     def connected(self) -> None:
-        self.begin()
+        self.begin(trusting=True)
 
-    def begin(self) -> None:
-        self.session: Rollout = self.make_session()
+    def begin(self, *, trusting: bool) -> None:
+        self.session: Rollout = self.make_session(trusting=trusting)
         self.under_way.clear()
         self.client.connect()
         if self.newest is not None:
@@ -83,12 +83,14 @@ class Conversation(RuleBasedStateMachine):
                 self.the_client_reads()
             else:
                 self.the_session_reads()
+            if not self.under_way and not self.client.outbox and self.session.awaits == ITS_USERS:
+                self.under_way += self.session.expire(ITS_USERS)  # it may have no routes to ask for
         self.check()
 
     @rule()
     def the_stream_breaks(self) -> None:
         self.client.suspended = self.client.suspended or self.is_blind()
-        self.begin()
+        self.begin(trusting=self.session.is_settled)
 
     def is_blind(self) -> bool:
         """A state-of-the-world client does not say what it has, so the old cannot be kept until the new is there."""

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+from cp import policies
 from cp.inspect import inspect_policies, inspect_rules
 from cp.merging import Layer, Origin, Recipe, merge_groups
 from cp.model.names import Identity, Key
 from cp.model.source import read_documents
 from cp.model.yaml import parse_all
-from cp.policies import discover
-from cp.resources.core import CORE
 from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -39,7 +38,7 @@ def respond(line: str) -> dict[str, Any] | None:
 @cache
 def kinds() -> Kinds:
     """Every kind there is."""
-    return Kinds(*CORE, *(policy.kind for policy in discover()))
+    return policies.kinds(policies.discover())
 
 
 def world_of(text: str) -> World:

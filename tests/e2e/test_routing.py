@@ -59,17 +59,18 @@ def test_other_requests_go_to_all_of_the_service(mesh: Playground, backend: Addr
         assert set(shares(backend, "/v20", 20)) == {V1, V2}
 
 
-def test_a_request_goes_where_the_first_route_that_matches_it_leads(mesh: Playground, backend: Address) -> None:
-    header = {"headers": [{"type": "Exact", "name": "x-version", "value": "two"}]}
-    present = {"headers": [{"type": "Present", "name": "x-any"}]}
-    query = {"queryParams": [{"type": "Exact", "name": "version", "value": "two"}]}
+def test_a_request_goes_where_the_most_specific_match_leads(mesh: Playground, backend: Address) -> None:
+    header = {**prefix("/"), "headers": [{"type": "Exact", "name": "x-version", "value": "two"}]}
+    present = {**prefix("/"), "headers": [{"type": "Present", "name": "x-any"}]}
+    query = {**prefix("/"), "queryParams": [{"type": "Exact", "name": "version", "value": "two"}]}
+    post = {**prefix("/"), "method": "POST"}
     route = http_route(
         "matches",
         "backend",
-        rule(header, present, query, {"method": "POST"}, to={V2: 1}),
-        rule({"path": {"type": "Exact", "value": "/exactly"}}, to={V2: 1}),
-        rule({"path": {"type": "RegularExpression", "value": "/r[0-9]+"}}, to={V2: 1}),
         rule(prefix("/"), to={V1: 1}),
+        rule(header, present, query, post, to={V2: 1}),
+        rule({"path": {"type": "Exact", "value": "/exactly"}}, to={V2: 1}),
+        rule(prefix("/deep"), to={V2: 1}),
     )
     with mesh.having(route):
         eventually(lambda: call(backend, "/exactly").service == V2)
@@ -81,8 +82,18 @@ def test_a_request_goes_where_the_first_route_that_matches_it_leads(mesh: Playgr
         assert call(backend, "/?version=one").service == V1
         assert call(backend, method="POST").service == V2
         assert call(backend, "/exactly/not").service == V1
-        assert call(backend, "/r123").service == V2
-        assert call(backend, "/r123x").service == V1
+        assert call(backend, "/deep/down").service == V2
+        assert call(backend, "/deeper").service == V1
+
+
+def test_a_regular_expression_has_to_match_the_whole_path(mesh: Playground, backend: Address) -> None:
+    route = http_route(
+        "regex", "backend", rule({"path": {"type": "RegularExpression", "value": "/r[0-9]+"}}, to={V2: 1})
+    )
+    with mesh.having(route):
+        eventually(lambda: shares(backend, "/r123", 10) == {V2: 10})
+
+        assert set(shares(backend, "/r123x", 20)) == {V1, V2}
 
 
 def test_all_conditions_of_one_match_have_to_hold(mesh: Playground, backend: Address) -> None:

@@ -265,7 +265,7 @@ def test_one_who_writes_for_too_long_is_waited_for_and_then_named(path: Path, mo
             with pytest.raises(Unusable, match="another process has been writing for too long"):
                 await store.write(put("a", 2))
             assert (await held(store, "a")).document == document("a", 1)
-            await asyncio.to_thread(store._look)  # as the watch does meanwhile: it must live on
+            assert (await asyncio.to_thread(store._look)).again  # as the watch does meanwhile, and will again
             other.execute("COMMIT")
             other.close()
             await store.write(put("a", 2))
@@ -313,6 +313,9 @@ def test_a_store_that_is_destroyed_tells_its_followers(path: Path) -> None:
             query(path, "DROP TABLE changes")
             with pytest.raises(Unusable, match="no such table"):
                 await anext(following)
+            while store._news.failure is None:  # the follower may have seen it before the watch did
+                await store._news.after(store._news.edition)
+            assert "no such table" in str(store._news.failure)
 
     run(scenario())
 

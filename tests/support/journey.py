@@ -1,4 +1,4 @@
-"""One MeshTimeout on its way from a file to Envoy: what it is at each stage, as docs/concepts/architecture.md shows it."""
+"""One MeshTimeout on its way from a file to Envoy: what it is at each stage, as the documentation shows it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import read_documents
 from cp.pipeline import Compiler, Entry
-from cp.policies import discover, kinds
+from cp.policies import Policies, discover, kinds
 from cp.resources.world import World
 from cp.rules import build
 from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SHORT, Packed, Snapshot
 from tests.golden import dump
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGE: Final = ROOT / "docs/concepts/architecture.md"
+PAGES: Final = (ROOT / "README.md", ROOT / "docs/concepts/architecture.md")
 RESOURCES: Final = ROOT / "examples/demo/resources"
 POLICY: Final = Key("MeshTimeout", "default", "timeout-on-backend-route")
 PROXY: Final = Key("Dataplane", "default", "frontend-1")
@@ -70,6 +70,8 @@ class _Journey:
         yield "route", dump(_route(self.compiler.fragments.get(entry.task)))
         yield "snapshot", _snapshot(self._snapshot(self.world))
         yield from self._served()
+        yield "policies", _policies(self.policies)
+        yield "faults", "\n".join(map(str, World.of(_faulty(), kinds(self.policies)).findings))
 
     def _matched(self) -> str:
         found = match(self.world, self.world.get(PROXY))["MeshTimeout"]  # type: ignore[arg-type]
@@ -131,10 +133,26 @@ def _documents() -> Iterator[Document]:
         yield from read_documents(file.read_text(), file.name).documents
 
 
+def _policies(policies: Policies) -> str:
+    """Which policies do something: those that fill in a hook."""
+    hooks = {"shape", "cluster", "endpoints", "listener", "route", "clients"}
+    acting = [policy.kind.name for policy in policies if hooks & vars(type(policy)).keys()]
+    others = [policy.kind.name for policy in policies if policy.kind.name not in acting]
+    lines = [("in effect:", acting), ("read and checked, without effect yet:", others)]
+    return "\n".join(f"{said}\n  {', '.join(sorted(names))}" for said, names in lines if names)
+
+
+def _faulty() -> tuple[Document, ...]:
+    """The timeouts with three mistakes in them."""
+    text = (RESOURCES / "timeouts.yaml").read_text().replace("requestTimeout: 1s", "requestTimeout: 1")
+    mistakes = "streamIdletimeout: 1h\n        connectionTimeout: 1s"
+    return read_documents(text.replace("streamIdleTimeout: 1h", mistakes), "timeouts.yaml").documents
+
+
 def _written(document: Document) -> str:
     lines = (RESOURCES / document.source.file).read_text().splitlines()
-    first = document.source.line("type")
-    return "\n".join(f"{number:2}  {lines[number - 1]}" for number in range(first, max(document.source.lines.values()) + 1))
+    first, last = document.source.line("type"), max(document.source.lines.values())
+    return "\n".join(f"{number:2}  {lines[number - 1]}" for number in range(first, last + 1))
 
 
 def _document(document: Document) -> str:
@@ -187,7 +205,8 @@ def _snapshot(snapshot: Snapshot) -> str:
     lines = []
     for whose, part in zip(("of the class", "its own"), snapshot.parts, strict=True):
         lines += [f"{whose}:", *(f"  {SHORT[packed.type_url]:10} {packed.name}" for packed in part)]
-    versions = [f"  {SHORT[type_url]:10} {snapshot.version(type_url)}" for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES)]
+    types = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
+    versions = [f"  {SHORT[type_url]:10} {snapshot.version(type_url)}" for type_url in types]
     return "\n".join([*lines, "versions:", *versions])
 
 

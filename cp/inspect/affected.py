@@ -1,0 +1,99 @@
+"""One policy seen from its proxies: whom it selects, and what of it survives on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cp.inspect.standing import Place, standing
+from cp.matching import ByKind, Matched, match
+from cp.merging import Field, Setting
+from cp.model.names import Key
+from cp.resources.resource import Resource
+from cp.resources.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One value that a policy sets at one place of a proxy, and the one that took it away, if any did."""
+
+    place: Place
+    path: str
+    setting: Setting
+    overridden_by: Setting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """One proxy that a policy selects."""
+
+    dataplane: Key
+    matched: Matched
+    effects: tuple[Effect, ...]
+
+    @property
+    def survives(self) -> tuple[Effect, ...]:
+        """What is in force."""
+        return tuple(one for one in self.effects if one.overridden_by is None)
+
+    @property
+    def lost(self) -> tuple[Effect, ...]:
+        """What somebody else overrides, or took away."""
+        return tuple(one for one in self.effects if one.overridden_by is not None)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {
+            "type": self.dataplane.type,
+            "mesh": self.dataplane.mesh,
+            "name": self.dataplane.name,
+            "survives": [_data(one) for one in self.survives],
+            "overridden": [_data(one) for one in self.lost],
+        }
+
+
+def affected(world: World, policy: Resource) -> Iterator[Affected]:
+    """Every proxy that a policy selects, with what of it survives there."""
+    for dataplane in world.table("Dataplane", policy.mesh):
+        found = _matched(match(world, dataplane), policy)
+        if found is not None:
+            yield Affected(dataplane.key, found, tuple(_effects(world, dataplane, policy)))
+
+
+def _matched(by_kind: ByKind, policy: Resource) -> Matched | None:
+    return next((one for one in by_kind.get(policy.type, ()) if one.policy is policy), None)
+
+
+def _effects(world: World, dataplane: Resource, policy: Resource) -> Iterator[Effect]:
+    for place, merged in standing(world, dataplane, policy.kind):
+        for field in (*merged.fields.values(), *merged.removed.values()):
+            yield from _of_field(place, field, policy.key)
+
+
+def _of_field(place: Place, field: Field, policy: Key) -> Iterator[Effect]:
+    """What a policy says of a field: the strongest of it alone, for its others lose to that."""
+    stronger: Setting | None = None
+    for setting in (field.winner, *field.losers):
+        if setting.origin.policy == policy:
+            yield Effect(place, field.path, setting, stronger)
+            return
+        stronger = stronger or setting
+
+
+def _data(effect: Effect) -> dict[str, Any]:
+    by = effect.overridden_by
+    return {
+        "where": str(effect.place),
+        "field": effect.path,
+        "value": effect.setting.value,
+        "file": effect.setting.origin.file,
+        "line": effect.setting.line,
+        **({} if by is None else {"by": _setting(by)}),
+    }
+
+
+def _setting(by: Setting) -> dict[str, Any]:
+    key = by.origin.policy
+    place = {"level": by.origin.level, "file": by.origin.file, "line": by.line}
+    return {"type": key.type, "mesh": key.mesh, "name": key.name, "value": by.value, **place}

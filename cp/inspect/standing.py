@@ -1,0 +1,88 @@
+"""Every place of a proxy at which a kind of policy has a say, with what holds there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cp.matching import match
+from cp.matching.profile import sections
+from cp.merging import NOTHING, Merged
+from cp.model.names import Destination, Identity
+from cp.resources.kinds import Kind
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.rules import Matcher, PolicyRules, build, effective, routes
+from cp.view.proxies import outbounds
+
+_ROUTES = ("MeshHTTPRoute", "MeshTCPRoute")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place: a destination, a route to it, an inbound (with some of its clients), or the whole proxy."""
+
+    destination: Destination | None = None
+    route: Identity | None = None
+    inbound: int | None = None
+    clients: str = ""
+
+    def __str__(self) -> str:
+        if self.destination is not None:
+            to = f"to {_called(self.destination)}"
+            return to if self.route is None else f"{to} by {self.route.type} {self.route.name}"
+        if self.inbound is not None:
+            return f"on inbound {self.inbound}" + (f" from {self.clients}" if self.clients else "")
+        return "on the proxy"
+
+
+def standing(world: World, dataplane: Resource, kind: Kind) -> Iterator[tuple[Place, Merged]]:
+    """What a kind of policy says at each place of a proxy; places about which it says nothing are left out."""
+    matched = match(world, dataplane)
+    if kind.name not in matched:
+        return
+    rules = build(world, matched[kind.name], kind)
+    tables = [build(world, matched[one], world.kinds[one]) for one in _ROUTES if one in matched]
+    found = (*_outbound(world, dataplane, rules, tables), *_inbound(dataplane, rules), *_whole(rules))
+    yield from ((place, merged) for place, merged in found if merged is not NOTHING)
+
+
+def _outbound(
+    world: World, dataplane: Resource, rules: PolicyRules, tables: list[PolicyRules]
+) -> Iterator[tuple[Place, Merged]]:
+    if not rules.shape.to:
+        return
+    for destination in dict.fromkeys(one.destination for one in outbounds(world, dataplane)):
+        yield Place(destination), effective(rules, destination)
+        ways = {(rule.owner, rule.hash) for table in tables for rule in routes(table, destination)}
+        for owner, matches in sorted(ways):
+            yield Place(destination, owner), effective(rules, destination, owner, matches)
+
+
+def _inbound(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[Place, Merged]]:
+    for index, section in enumerate(sections(dataplane)):
+        port = section.get("port")
+        if not rules.shape.from_as_rules:
+            for rule in rules.from_(index).rules:
+                yield Place(inbound=port, clients=_clients(rule.matchers)), rule.combined.conf
+        found = rules.inbound(index)
+        if found.for_all is not None:
+            yield Place(inbound=port), found.for_all.conf
+        for some in found.for_some:
+            yield Place(inbound=port, clients=str(dict(some.match or {}))), some.combined.conf
+
+
+def _whole(rules: PolicyRules) -> Iterator[tuple[Place, Merged]]:
+    if rules.proxy is not None:
+        yield Place(), rules.proxy.conf
+
+
+def _clients(matchers: tuple[Matcher, ...]) -> str:
+    return ", ".join(f"{one.key}{'≠' if one.is_not else '='}{one.value}" for one in matchers) or "all"
+
+
+def _called(destination: Destination) -> str:
+    if destination.identity is None:
+        return destination.service
+    port = f":{destination.identity.section}" if destination.identity.section else ""
+    return f"{destination.identity.type} {destination.identity.name}{port}"

@@ -1,0 +1,236 @@
+"""MeshAccessLog: what a proxy writes down of requests and connections, and where.
+
+    backends                                   HttpConnectionManager.access_log, TcpProxy.access_log
+    backends[].type                            which of these:
+    backends[].file                            envoy.access_loggers.file
+    backends[].file.path                       FileAccessLog.path
+    backends[].file.format                     FileAccessLog.log_format
+    backends[].file.format.type                of the two that follow, which
+    backends[].file.format.plain               SubstitutionFormatString.text_format_source
+    backends[].file.format.json                SubstitutionFormatString.json_format
+    backends[].file.format.json[].key
+    backends[].file.format.json[].value
+    backends[].file.format.omitEmptyValues     SubstitutionFormatString.omit_empty_values
+    backends[].tcp                             a stream of its own, through the proxy's log sink
+    backends[].tcp.address                     its address
+    backends[].tcp.format                      as of a file:
+    backends[].tcp.format.type
+    backends[].tcp.format.plain
+    backends[].tcp.format.json
+    backends[].tcp.format.json[].key
+    backends[].tcp.format.json[].value
+    backends[].tcp.format.omitEmptyValues
+    backends[].openTelemetry                   envoy.access_loggers.open_telemetry
+    backends[].openTelemetry.endpoint          OpenTelemetryAccessLogConfig.common_config.grpc_service
+    backends[].openTelemetry.backendRef        the same, from a MeshOpenTelemetryBackend
+    backends[].openTelemetry.backendRef.kind
+    backends[].openTelemetry.backendRef.name
+    backends[].openTelemetry.backendRef.labels
+    backends[].openTelemetry.body              OpenTelemetryAccessLogConfig.body
+    backends[].openTelemetry.attributes        OpenTelemetryAccessLogConfig.attributes
+    backends[].openTelemetry.attributes[].key
+    backends[].openTelemetry.attributes[].value
+
+Formats may have Envoy's operators, and %KUMA_MESH% and the like. Of a route: the same with a filter by its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, Literal
+
+import msgspec
+
+from cp.model.violation import Violation, at
+from cp.policies import Policy
+from cp.resources import deprecated
+from cp.resources.checks import absent, file_path, must_be_set
+from cp.resources.complete import completed
+from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.matches import client_match
+from cp.resources.schema import Schema
+from cp.resources.spec import Item, PolicySpec, Rule
+from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, Targets
+from cp.resources.telemetry import BackendResourceRef, collector, endpoint_deprecated, is_place
+
+
+class JsonField(Schema, frozen=True):
+    key: str = ""
+    value: str = ""
+
+
+class Format(Schema, frozen=True):
+    type: Literal["Plain", "Json"] | None = None
+    plain: str | None = None
+    json: list[JsonField] | None = None
+    omit_empty_values: bool | None = None
+
+
+class FileBackend(Schema, frozen=True):
+    path: str = ""
+    format: Format | None = None
+
+
+class TcpBackend(Schema, frozen=True):
+    address: str = ""
+    format: Format | None = None
+
+
+class Attribute(Schema, frozen=True):
+    key: str = ""
+    value: str = ""
+
+
+class OtelBackend(Schema, frozen=True):
+    endpoint: str | None = None
+    backend_ref: BackendResourceRef | None = None
+    body: Any = None
+    attributes: list[Attribute] | None = None
+
+
+class Backend(Schema, frozen=True):
+    type: Literal["File", "Tcp", "OpenTelemetry"] | None = None
+    file: FileBackend | None = None
+    tcp: TcpBackend | None = None
+    open_telemetry: OtelBackend | None = None
+
+
+class Conf(Schema, frozen=True):
+    backends: list[Backend] | None = None
+
+
+class Spec(PolicySpec, frozen=True):
+    to: list[Item[Conf]] | None = None
+    from_: list[Item[Conf]] | None = msgspec.field(name="from", default=None)
+    rules: list[Rule[Conf]] | None = None
+
+
+TARGETS: Final = Targets(
+    top=(*PROXIES, GATEWAY),
+    to=("Mesh", *SERVICES, HTTP_ROUTE, TCP_ROUTE),
+    to_gateway=("Mesh",),
+    from_=("Mesh",),
+    http_route=("backends",),
+    tcp_route=("backends",),
+)
+
+_BACKENDS: Final = tuple(f"{level}[].default.backends[]" for level in ("to", "from", "rules"))
+SCHEMA_DEFAULTS: Final = {
+    f"{backend}.{field}.format.omitEmptyValues": False for backend in _BACKENDS for field in ("file", "tcp")
+}
+
+_ATTRIBUTE: Final = re.compile(r"[a-z]([a-z0-9]|[._][a-z0-9])*")
+
+
+def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+    return at("spec", _violations(spec, meta))
+
+
+def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+    yield from TARGETS.violations(spec, meta)
+    yield from spec.needs_one_of("to", "rules", "from")
+    yield from spec.rules_alone()
+    for path, _, conf in spec.confs():
+        yield from at(path, _conf(conf or Conf()))
+    for index, rule in enumerate(spec.rules or ()):
+        for position, match in enumerate(rule.matches or ()):
+            yield from at(f"rules[{index}].matches[{position}]", client_match(match))
+
+
+def _conf(conf: Conf) -> Iterator[Violation]:
+    if conf.backends is None:
+        yield absent("backends", "must be set", "`[]` logs nothing")
+    for index, backend in enumerate(conf.backends or ()):
+        yield from at(f"backends[{index}]", _backend(backend))
+
+
+def _backend(backend: Backend) -> Iterator[Violation]:
+    yield from must_be_set("type", backend.type, "File, Tcp or OpenTelemetry")
+    if backend.type == "File":
+        yield from at("file", _file(backend.file))
+    elif backend.type == "Tcp":
+        yield from at("tcp", _tcp(backend.tcp))
+    elif backend.type == "OpenTelemetry":
+        yield from at("openTelemetry", _otel(backend.open_telemetry))
+
+
+def _file(file: FileBackend | None) -> Iterator[Violation]:
+    if file is None:
+        yield absent("", "must be set for the type File", "give it a `path`")
+        return
+    yield from file_path("path", file.path)
+    if file.format is not None:
+        yield from at("format", _format(file.format))
+
+
+def _tcp(tcp: TcpBackend | None) -> Iterator[Violation]:
+    if tcp is None:
+        yield absent("", "must be set for the type Tcp", "give it an `address`")
+        return
+    if not is_place(tcp.address):
+        hint = "write for example `logs.internal:5000`"
+        yield Violation("address", f"`{tcp.address}` is not a host with a port" if tcp.address else "must be set", hint)
+    if tcp.format is not None:
+        yield from at("format", _format(tcp.format))
+
+
+def _otel(otel: OtelBackend | None) -> Iterator[Violation]:
+    if otel is None:
+        yield absent("", "must be set for the type OpenTelemetry", "give it a `backendRef`")
+        return
+    yield from collector(otel.endpoint, otel.backend_ref)
+    for index, attribute in enumerate(otel.attributes or ()):
+        yield from at(f"attributes[{index}].key", _attribute(attribute.key))
+
+
+def _attribute(key: str) -> Iterator[Violation]:
+    if "%" in key:
+        yield Violation("", f"`{key}` must stand as it is: operators are for values", "write a name such as `mesh`")
+    elif key.startswith("otel."):
+        yield Violation("", f"`{key}`: names that begin with `otel.` are taken", "choose another name")
+    elif _ATTRIBUTE.fullmatch(key) is None:
+        hint = "begin with a letter, use lower case letters, digits and single `.` or `_` between them"
+        yield Violation("", f"`{key}` is not the name of an attribute", hint)
+
+
+def _format(format_: Format) -> Iterator[Violation]:
+    yield from must_be_set("type", format_.type, "Plain or Json")
+    if format_.type == "Plain":
+        yield from must_be_set("plain", format_.plain, 'for example `"%START_TIME% %RESPONSE_CODE%"`')
+    if format_.type == "Json":
+        yield from must_be_set("json", format_.json, "a list of `key` and `value`")
+        for index, field in enumerate(format_.json or ()):
+            yield from must_be_set(f"json[{index}].key", field.key)
+            yield from must_be_set(f"json[{index}].value", field.value)
+
+
+def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+    yield from deprecated.top_kind(spec)
+    yield from deprecated.from_list(spec)
+    for path, _, conf in spec.confs():
+        for index, backend in enumerate((conf.backends if conf else None) or ()):
+            if (otel := backend.open_telemetry) is not None:
+                where = f"spec.{path}.backends[{index}].openTelemetry"
+                yield from endpoint_deprecated(where, otel.endpoint, otel.backend_ref)
+
+
+class MeshAccessLog(Policy[Conf]):
+    kind = Kind(
+        name="MeshAccessLog",
+        short="mal",
+        plural="meshaccesslogs",
+        schema=Spec,
+        validate=validate,
+        deprecations=deprecations,
+        complete=completed(SCHEMA_DEFAULTS),
+        policy=PolicyShape(to=True, from_=True, rules=True, from_as_rules=True),
+    )
+    order = 600
+    conf = Conf
+    targets = TARGETS
+    route_fields = TARGETS.http_route
+    tcp_route_fields = TARGETS.tcp_route
+
+
+POLICY = MeshAccessLog()

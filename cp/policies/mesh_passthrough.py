@@ -1,0 +1,137 @@
+"""MeshPassthrough: what a proxy lets through to places that are no services of the mesh.
+
+    passthroughMode             of a transparent proxy's passthrough listener
+    appendMatch                 FilterChain, of all policies together; in the mode Matched
+    appendMatch[].type          of the value:
+    appendMatch[].value         FilterChainMatch.server_names, prefix_ranges; VirtualHost.domains
+    appendMatch[].port          FilterChainMatch.destination_port
+    appendMatch[].protocol      TcpProxy or HttpConnectionManager; FilterChainMatch.transport_protocol
+
+Without a policy the Mesh's `networking.outbound.passthrough` decides.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from cp.model.violation import Violation, at
+from cp.policies import Policy
+from cp.resources import deprecated
+from cp.resources.checks import absent, is_address, is_ip, must_be_set, port, repeated
+from cp.resources.complete import completed
+from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.schema import Schema
+from cp.resources.spec import PolicySpec
+from cp.resources.targets import Targets
+
+
+class Match(Schema, frozen=True):
+    type: Literal["Domain", "IP", "CIDR"] | None = None
+    value: str = ""
+    port: int | None = None
+    protocol: Literal["tcp", "tls", "grpc", "http", "http2", "mysql"] | None = None
+
+
+class Conf(Schema, frozen=True):
+    passthrough_mode: Literal["All", "Matched", "None"] | None = None
+    append_match: list[Match] | None = None
+
+
+class Spec(PolicySpec, frozen=True):
+    default: Conf | None = None
+
+
+TARGETS: Final = Targets(top=("Mesh", "Dataplane", "MeshSubset"))
+
+_READ_AS_HTTP: Final = ("grpc", "http", "http2")
+_WITHOUT_NAMES: Final = frozenset({"tcp", "mysql"})
+_PART_OF_A_LABEL: Final = re.compile(r"\*[^.]+.*")
+
+
+def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+    yield from at("spec", TARGETS.violations(spec, meta))
+    matches = (spec.default.append_match if spec.default else None) or []
+    for index, match in enumerate(matches):
+        yield from at(f"spec.default.appendMatch[{index}]", _match(match))
+    yield from at("spec.default.appendMatch", _conflicts(matches))
+
+
+def _match(match: Match) -> Iterator[Violation]:
+    protocol = match.protocol or "tcp"
+    yield from must_be_set("type", match.type, "Domain, IP or CIDR")
+    yield from port("port", match.port)
+    if protocol == "mysql" and match.port is None:
+        yield absent("port", "must be set for mysql", "for example `3306`")
+    if match.type == "CIDR" and not _is_network(match.value):
+        yield Violation("value", f"`{match.value}` is not a CIDR", "write for example `10.0.0.0/8`")
+    if match.type == "IP" and not is_ip(match.value):
+        yield Violation("value", f"`{match.value}` is not an IP address", "write `type: Domain` for a name")
+    if match.type == "Domain":
+        yield from _domain(match, protocol)
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return "/" in text
+
+
+def _domain(match: Match, protocol: str) -> Iterator[Violation]:
+    if protocol in _WITHOUT_NAMES:
+        hint = "write `type: IP`, or a protocol that tells the name: tls, http, http2 or grpc"
+        yield Violation("protocol", f"{protocol} does not tell for which domain it is", hint)
+    bare = match.value.removeprefix("*.")
+    if _PART_OF_A_LABEL.fullmatch(match.value):
+        yield Violation(
+            "value", f"in `{match.value}` the `*` stands for a part of a label", "it can stand for a whole one"
+        )
+    elif not bare.startswith("*") and (is_ip(bare) or not is_address(bare)):
+        yield Violation("value", f"`{match.value}` is not a domain", "write `type: IP` for an address")
+    if match.port is None and match.value.startswith("*") and protocol in _READ_AS_HTTP:
+        yield absent("port", f"must be set for a domain with `*` and {protocol}")
+
+
+def _conflicts(matches: list[Match]) -> Iterator[Violation]:
+    """Matches of one port share a listener, which speaks one protocol."""
+    spoken: dict[int, str] = {}
+    for index, match in enumerate(matches):
+        protocol = match.protocol or "tcp"
+        if match.port is None:
+            continue
+        if protocol in _READ_AS_HTTP and spoken.get(match.port, protocol) != protocol:
+            hint = "write the same protocol in both, or use another port"
+            yield Violation(f"[{index}].port", f"{spoken[match.port]} is spoken on the port {match.port} already", hint)
+        else:
+            spoken[match.port] = protocol
+    known = [(match.port, match.protocol or "tcp", match.value) for match in matches]
+    for index in repeated(known):
+        if matches[index].port is not None:
+            yield Violation(f"[{index}].value", f"`{matches[index].value}` stands here twice", "remove one of them")
+
+
+def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+    return deprecated.top_kind(spec)
+
+
+class MeshPassthrough(Policy[Conf]):
+    kind = Kind(
+        name="MeshPassthrough",
+        short="mp",
+        plural="meshpassthroughs",
+        schema=Spec,
+        validate=validate,
+        deprecations=deprecations,
+        complete=completed({"default.appendMatch[].protocol": "tcp"}),
+        policy=PolicyShape(single=True),
+    )
+    order = 500
+    conf = Conf
+    targets = TARGETS
+
+
+POLICY = MeshPassthrough()

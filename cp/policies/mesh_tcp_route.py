@@ -1,0 +1,103 @@
+"""MeshTCPRoute: where connections to a service go.
+
+    default                             the one rule
+    default.backendRefs                 TcpProxy.cluster; if several, TcpProxy.weighted_clusters
+    default.backendRefs[].kind          the cluster, with what follows
+    default.backendRefs[].name
+    default.backendRefs[].namespace
+    default.backendRefs[].labels
+    default.backendRefs[].port
+    default.backendRefs[].sectionName
+    default.backendRefs[].tags          its endpoints, those with the tags
+    default.backendRefs[].weight        ClusterWeight.weight
+    default.backendRefs[].mesh          refused
+    default.backendRefs[].proxyTypes    refused
+
+HTTP is carried so as well, where no MeshHTTPRoute is for the same service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cp.model.target import BackendRef, TargetRef
+from cp.model.violation import Violation, at
+from cp.policies import Policy
+from cp.resources import deprecated
+from cp.resources.backends import backend_refs
+from cp.resources.checks import absent
+from cp.resources.complete import completed
+from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.schema import Schema
+from cp.resources.spec import PolicySpec
+from cp.resources.targets import GATEWAY, SERVICES, Targets
+
+
+class RuleConf(Schema, frozen=True):
+    backend_refs: list[BackendRef] | None = None
+
+
+class Rule(Schema, frozen=True):
+    default: RuleConf | None = None
+
+
+class To(Schema, frozen=True):
+    target_ref: TargetRef = TargetRef()
+    rules: list[Rule] | None = None
+
+
+class Spec(PolicySpec, frozen=True):
+    to: list[To] | None = None
+
+
+TARGETS: Final = Targets(top_system=(GATEWAY,), to=SERVICES, to_gateway=("Mesh",))
+
+
+def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+    yield from at("spec", TARGETS.violations(spec, meta))
+    for index, to in enumerate(spec.to or ()):
+        yield from at(f"spec.to[{index}]", _to(to))
+
+
+def _to(to: To) -> Iterator[Violation]:
+    rules = to.rules or []
+    if len(rules) > 1:
+        hint = "nothing tells connections apart; split them by the `weight` of backendRefs"
+        yield Violation("rules", f"are {len(rules)}, and one is what there can be", hint)
+    for index, rule in enumerate(rules):
+        backends = (rule.default.backend_refs if rule.default else None) or []
+        if not backends:
+            yield absent(
+                f"rules[{index}].default.backendRefs", "must be set", "name the services that connections go to"
+            )
+        yield from at(f"rules[{index}].default.backendRefs", backend_refs(backends))
+
+
+def conf_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The one rule; without it, connections go where they are sent."""
+    rules: list[Mapping[str, Any]] = item.get("rules") or []
+    return rules[0] if rules else {"default": {"backendRefs": [{**item["targetRef"], "weight": 1}]}}
+
+
+def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+    return deprecated.top_kind(spec)
+
+
+class MeshTCPRoute(Policy[Rule]):
+    kind = Kind(
+        name="MeshTCPRoute",
+        short="mtcpr",
+        plural="meshtcproutes",
+        schema=Spec,
+        validate=validate,
+        deprecations=deprecations,
+        complete=completed({"to[].rules[].default.backendRefs[].weight": 1}),
+        policy=PolicyShape(to=True, conf_of=conf_of),
+    )
+    order = 200
+    conf = Rule
+    targets = TARGETS
+
+
+POLICY = MeshTCPRoute()

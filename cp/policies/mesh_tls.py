@@ -1,0 +1,93 @@
+"""MeshTLS: how an inbound takes mTLS.
+
+    mode              Strict: one FilterChain, with TLS; Permissive: one without as well
+    tlsVersion        TlsParameters
+    tlsVersion.min    TlsParameters.tls_minimum_protocol_version
+    tlsVersion.max    TlsParameters.tls_maximum_protocol_version
+    tlsCiphers        TlsParameters.cipher_suites
+
+Versions and ciphers are for all of a mesh, because clients and services have to agree. Without a policy the mode is that
+of the Mesh's certificate authority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from cp.model.violation import Violation, at
+from cp.policies import Policy
+from cp.resources import deprecated
+from cp.resources.checks import unwanted
+from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.schema import Schema, near
+from cp.resources.spec import Item, PolicySpec, Rule
+from cp.resources.targets import Targets
+from cp.resources.tls import CIPHERS, TlsVersions, tls_versions
+
+
+class Conf(Schema, frozen=True):
+    mode: Literal["Strict", "Permissive"] | None = None
+    tls_version: TlsVersions | None = None
+    tls_ciphers: list[str] | None = None
+
+
+class Spec(PolicySpec, frozen=True):
+    from_: list[Item[Conf]] | None = msgspec.field(name="from", default=None)
+    rules: list[Rule[Conf]] | None = None
+
+
+TARGETS: Final = Targets(top=("Mesh", "Dataplane", "MeshSubset"), from_=("Mesh",))
+
+
+def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+    return at("spec", _violations(spec, meta))
+
+
+def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+    yield from TARGETS.violations(spec, meta)
+    yield from spec.rules_without("from")
+    yield from spec.no_matches()
+    for path, _, conf in spec.confs():
+        yield from at(path, _conf(conf or Conf(), spec.top.kind))
+
+
+def _conf(conf: Conf, top: str) -> Iterator[Violation]:
+    if top != "Mesh":
+        hint = "write it in a policy for the kind Mesh"
+        for name, given in (("tlsVersion", conf.tls_version is not None), ("tlsCiphers", bool(conf.tls_ciphers))):
+            if given:
+                yield unwanted(name, "must be the same in all of the mesh", hint)
+        return
+    unknown = [cipher for cipher in conf.tls_ciphers or () if cipher not in CIPHERS]
+    if unknown:
+        names = ", ".join(f"`{cipher}`" for cipher in unknown)
+        hint = near(unknown[0], CIPHERS) or f"known are {', '.join(CIPHERS)}"
+        yield Violation("tlsCiphers", f"{names} cannot be used", hint)
+    if conf.tls_version is not None:
+        yield from at("tlsVersion", tls_versions(conf.tls_version))
+
+
+def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+    yield from deprecated.top_kind(spec)
+    yield from deprecated.from_list(spec)
+
+
+class MeshTLS(Policy[Conf]):
+    kind = Kind(
+        name="MeshTLS",
+        short="mtls",
+        plural="meshtlses",
+        schema=Spec,
+        validate=validate,
+        deprecations=deprecations,
+        policy=PolicyShape(from_=True, rules=True, from_as_rules=True),
+    )
+    order = 300
+    conf = Conf
+    targets = TARGETS
+
+
+POLICY = MeshTLS()

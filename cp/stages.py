@@ -1,0 +1,274 @@
+"""The stages in order, for one outbound, one backend, one inbound at a time: pure functions of a World.
+
+Each answers with the effective confs, which keep their origins, beside the fragment that is built from them: inspection
+and serving look at the same computation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from cp.fragments import Confs, Fragment, Fragments, RouteConfs, Task
+from cp.matching import match
+from cp.merging import NOTHING, Layer, Merged, Origin, merge
+from cp.model.names import Destination, Identity, Key
+from cp.policies import Policies, Policy
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.rules import Matcher, PolicyRules, RouteRule, build, effective, routes
+from cp.touched import ANY, Name
+from cp.view.backends import Resolver
+from cp.view.dataplanes import SERVICE_TAG
+from cp.view.proxies import Listening
+from cp.view.services import backend_of, cluster_name, endpoints_of, protocol_of
+from generators.proxy import Inbound, Outbound, Route
+
+Effective: TypeAlias = Mapping[str, Merged]
+"""The effective conf of each policy that says something, by its kind."""
+
+Rules: TypeAlias = Mapping[str, PolicyRules]
+"""What the policies that select a proxy come to, by their kind."""
+
+_Hooks: TypeAlias = tuple[str, ...]
+
+_OF_CLUSTER: Final = ("cluster",)
+_OF_ENDPOINTS: Final = ("endpoints",)
+_OF_LISTENER: Final = ("listener", "route")
+_OF_INBOUND: Final = ("cluster", "listener", "route")
+
+BUILT_IN: Final = "built-in"
+"""The `part` of the origin of a default."""
+
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One outbound of a class: what it is, what holds for it, and what is built from that."""
+
+    listening: Listening
+    outbound: Outbound
+    effective: Effective
+    of_routes: Mapping[str, Effective]
+    """What holds for the routes of each route resource, by the name of their owner."""
+
+    owners: Mapping[str, RouteRule]
+    """The rules of route resources that it has rows from, by the same names."""
+
+    task: Task
+    fragment: Fragment
+    uses: tuple[Destination, ...]
+    """The destinations to which its routes lead."""
+
+    names: frozenset[Name]
+    """Everything that it depends on: its destination, its routes, and what those refer to, be it there or not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Upstream:
+    """One backend of a class: its cluster and its endpoints."""
+
+    destination: Destination
+    effective: Effective
+    tasks: tuple[Task, Task]
+    fragments: tuple[Fragment, Fragment]
+
+    @property
+    def names(self) -> frozenset[Name]:
+        return names_of(self.destination)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reached:
+    """One inbound of a proxy, and what holds for it."""
+
+    inbound: Inbound
+    effective: Effective
+    task: Task
+    fragment: Fragment
+
+
+def rules_of(world: World, dataplane: Resource) -> Rules:
+    """The rules of a proxy. Proxies for which they come to the same get the same mapping."""
+    matched = match(world, dataplane)
+    return world.derived(_rules).of(world, matched)
+
+
+class _KnownRules:
+    """The rules of each set of matched policies, once for a World."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, Rules]] = {}
+
+    def of(self, world: World, matched: Mapping[str, Any]) -> Rules:
+        known = self._known.get(id(matched))
+        if known is None:
+            rules = {kind: build(world, found, world.kinds[kind]) for kind, found in matched.items()}
+            known = self._known[id(matched)] = (matched, rules)  # kept, so that no other gets its id
+        return known[1]
+
+
+def _rules(_: World, __: _KnownRules | None) -> _KnownRules:
+    return _KnownRules()
+
+
+class Stages:
+    """What the stages need beside the World: the policies, their defaults, and the fragments that there are."""
+
+    def __init__(self, policies: Policies) -> None:
+        self.fragments = Fragments(policies)
+        self._route_policies = [policy for policy in policies if policy.is_route]
+        self._outbound_defaults = {p.kind.name: _default(p, p.outbound_default) for p in policies if p.outbound_default}
+        self._inbound_defaults = {p.kind.name: _default(p, p.inbound_default) for p in policies if p.inbound_default}
+        self._writers: dict[_Hooks, frozenset[str]] = {
+            hooks: frozenset(policy.kind.name for policy in policies if _writes(policy, hooks))
+            for hooks in (_OF_CLUSTER, _OF_ENDPOINTS, _OF_LISTENER, _OF_INBOUND)
+        }
+
+    def entry(self, world: World, mesh: str, rules: Rules, listening: Listening) -> Entry:
+        destination = listening.destination
+        resolver = Resolver(world, mesh, destination)
+        outbound = self._outbound(world, mesh, rules, listening, resolver)
+        found = self._of_destination(rules, destination)
+        of_routes = {
+            name: self._of_destination(rules, destination, rule.owner, rule.hash)
+            for name, rule in resolver.owners.items()
+        }
+        # What holds for a TCP route holds for the listener as a whole: it has one route.
+        whole = found if outbound.protocol.is_http else of_routes.get(outbound.routes[0].owner, found)
+        task = Task(outbound, self._confs(whole, _OF_LISTENER), self._route_confs(whole, of_routes))
+        return Entry(
+            listening=listening,
+            outbound=outbound,
+            effective=found,
+            of_routes=of_routes,
+            owners=resolver.owners,
+            task=task,
+            fragment=self.fragments.get(task),
+            uses=tuple(resolver.used),
+            names=frozenset({*names_of(destination), *_owners(resolver), *resolver.asked}),
+        )
+
+    def upstream(self, world: World, mesh: str, rules: Rules, destination: Destination) -> Upstream:
+        found = self._of_destination(rules, destination)
+        cluster = Task(backend_of(world, mesh, destination), self._confs(found, _OF_CLUSTER))
+        endpoints = Task(endpoints_of(world, mesh, destination), self._confs(found, _OF_ENDPOINTS))
+        fragments = (self.fragments.get(cluster), self.fragments.get(endpoints))
+        return Upstream(destination, found, (cluster, endpoints), fragments)
+
+    def reached(self, rules: Rules, index: int, inbound: Inbound) -> Reached:
+        found = dict(self._inbound_defaults)
+        for of_kind in rules.values():
+            _lay(found, of_kind, _of_proxy(of_kind) if of_kind.shape.single else _of_all_clients(of_kind, index))
+        clients = tuple(
+            (kind, some) for kind, of_kind in sorted(rules.items()) if (some := _of_clients(of_kind, index))
+        )
+        task = Task(inbound, self._confs(found, _OF_INBOUND), clients=clients)
+        return Reached(inbound, found, task, self.fragments.get(task))
+
+    def _outbound(self, world: World, mesh: str, rules: Rules, listening: Listening, resolver: Resolver) -> Outbound:
+        """The destination with its routes: those that policies give it, or one to itself."""
+        destination = listening.destination
+        name, protocol = cluster_name(destination), protocol_of(world, mesh, destination)
+        outbound = Outbound(name, destination.service, listening.address, listening.port, protocol)
+        for policy in self._route_policies:
+            of_kind = rules.get(policy.kind.name)
+            found = routes(of_kind, destination) if of_kind is not None else ()
+            if found:
+                outbound = policy.shape(found, outbound, resolver)
+        if outbound.routes:
+            return outbound
+        return replace(outbound, routes=(Route(name=name, splits=(resolver.itself(),)),))
+
+    def _of_destination(
+        self, rules: Rules, destination: Destination, route: Identity | None = None, matches: str = ""
+    ) -> Effective:
+        """What holds for a destination, or for a route to it, over the defaults of each policy."""
+        found = dict(self._outbound_defaults)
+        for of_kind in rules.values():
+            said = effective(of_kind, destination, route, matches) if of_kind.shape.to else _of_proxy(of_kind)
+            _lay(found, of_kind, said)
+        return found
+
+    def _confs(self, found: Effective, hooks: _Hooks) -> Confs:
+        """The confs of those policies that have something to write there."""
+        writers = self._writers[hooks]
+        return tuple((kind, conf.canonical) for kind, conf in sorted(found.items()) if kind in writers)
+
+    def _route_confs(self, whole: Effective, of_routes: Mapping[str, Effective]) -> RouteConfs:
+        """Those of the routes' confs that differ from what holds for the whole."""
+        if not of_routes:
+            return ()
+        of_whole = self._confs(whole, _OF_LISTENER)
+        differing = (
+            (name, tuple(one for one in self._confs(found, _OF_LISTENER) if one not in of_whole))
+            for name, found in sorted(of_routes.items())
+        )
+        return tuple((name, confs) for name, confs in differing if confs)
+
+
+@lru_cache(maxsize=100_000)
+def names_of(destination: Destination) -> frozenset[Name]:
+    """By what names policies and changes know a destination."""
+    by_tag = (SERVICE_TAG, destination.service)
+    identity = destination.identity
+    if identity is None:
+        return frozenset({by_tag})
+    depends = {("MeshService", ANY)} if identity.type == "MeshMultiZoneService" else set()
+    return frozenset({by_tag, (identity.type, identity.name), *depends})
+
+
+def _owners(resolver: Resolver) -> set[Name]:
+    return {(rule.owner.type, rule.owner.name) for rule in resolver.owners.values()}
+
+
+def _writes(policy: Policy[Any], hooks: _Hooks) -> bool:
+    return any(getattr(type(policy), hook) is not getattr(Policy, hook) for hook in hooks)
+
+
+def _default(policy: Policy[Any], conf: Mapping[str, Any]) -> Merged:
+    """A policy's own default as the most general conf of all, with an origin of its own."""
+    kind = policy.kind.name
+    origin = Origin(Key(kind, "", "default"), Identity(kind, "", "default"), BUILT_IN)
+    return merge((Layer(dict(conf), origin),))
+
+
+def _lay(found: dict[str, Merged], of_kind: PolicyRules, said: Merged) -> None:
+    if said is not NOTHING:
+        kind = of_kind.kind.name
+        found[kind] = of_kind.lay((found[kind], said)) if kind in found else said
+
+
+def _of_proxy(of_kind: PolicyRules) -> Merged:
+    return NOTHING if of_kind.proxy is None else of_kind.proxy.conf
+
+
+def _of_all_clients(of_kind: PolicyRules, index: int) -> Merged:
+    found = of_kind.inbound(index).for_all
+    return NOTHING if found is None else found.conf
+
+
+def _of_clients(of_kind: PolicyRules, index: int) -> tuple[tuple[bytes, bytes], ...]:
+    """Who gets which conf on an inbound, where that is not the same for everybody."""
+    return tuple((_encode(who), conf.canonical) for who, conf in _clients(of_kind, index))
+
+
+def _clients(of_kind: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, Any], Merged]]:
+    if of_kind.shape.from_ and not of_kind.shape.from_as_rules:
+        for subset in of_kind.from_(index).rules:
+            yield _tags(subset.matchers), subset.combined.conf
+    inbound_rules = of_kind.inbound(index)
+    if some := inbound_rules.for_some:
+        yield from ((rule.match or {}, rule.combined.conf) for rule in some)
+        yield from (({}, one.conf) for one in (inbound_rules.for_all,) if one is not None)
+
+
+def _tags(matchers: Iterable[Matcher]) -> Mapping[str, Any]:
+    wanted = {one.key: one.value for one in matchers if not one.is_not}
+    unwanted = [[one.key, one.value] for one in matchers if one.is_not]
+    return {"tags": wanted, "not": unwanted}

@@ -1,0 +1,94 @@
+"""Writes the generated sections of docs/reference: `make docs`. What stands around them is written by hand.
+
+A section stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from cp.cli.main import build
+from cp.settings import rows
+
+REFERENCE: Final = Path(__file__).resolve().parent / "reference"
+
+_SECTION: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def settings() -> Iterator[str]:
+    """A table of every setting."""
+    yield "| Variable | Default | What it is |"
+    yield "|---|---|---|"
+    for variable, default, text in rows():
+        yield f"| `{variable}` | {f'`{default}`' if default else ''} | {text} |"
+
+
+def commands() -> Iterator[str]:
+    """Every command with its arguments and options."""
+    yield from _command(typer.main.get_command(build()), ("koguma",))
+
+
+SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {"settings": settings, "commands": commands}
+
+
+def written(page: str) -> str:
+    """A page with its generated sections as they should be."""
+
+    def section(found: re.Match[str]) -> str:
+        lines = "".join(f"{line}\n" for line in SECTIONS[found[2]]())
+        return f"{found[1]}\n{lines}\n{found[3]}"
+
+    return _SECTION.sub(section, page)
+
+
+def pages() -> list[Path]:
+    return sorted(REFERENCE.glob("*.md"))
+
+
+def _command(command: Any, words: tuple[str, ...]) -> Iterator[str]:
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _command(inner, (*words, name))
+    if hasattr(command, "commands"):
+        return
+    yield f"### `{' '.join(words)}`"
+    yield ""
+    yield command.help or ""
+    yield ""
+    if command.params:
+        yield "| | Environment | Default | |"
+        yield "|---|---|---|---|"
+        yield from map(_parameter, command.params)
+        yield ""
+
+
+def _parameter(parameter: Any) -> str:
+    """One row. A default that is nothing is not shown, and neither is what every command has."""
+    names = [*parameter.opts, *parameter.secondary_opts] if parameter.opts[0].startswith("-") else [parameter.metavar]
+    variables = parameter.envvar or []
+    shown = ", ".join(f"`{name}`" for name in names)
+    environment = ", ".join(f"`{name}`" for name in ([variables] if isinstance(variables, str) else variables))
+    return f"| {shown} | {environment} | {_default(parameter.default)} | {parameter.help or ''} |"
+
+
+def _default(value: Any) -> str:
+    if value is None or value is False or value == () or callable(value):
+        return ""
+    return f"`{getattr(value, 'value', value)}`"
+
+
+def main() -> None:
+    for page in pages():
+        before = page.read_text()
+        after = written(before)
+        if after != before:
+            page.write_text(after)
+            print(f"wrote {page}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The command line as a whole."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import typer
+
+from cp.cli import output
+from cp.cli.problem import told
+from cp.settings import VERSION
+from tests.cli.conftest import Koguma
+
+
+def test_the_version_is_told(offline: Koguma) -> None:
+    assert offline("version").out == offline("--version").out == f"koguma {version('koguma')}\n"
+
+
+def test_without_a_command_there_is_help(offline: Koguma) -> None:
+    ended = offline()
+
+    assert "Run the control plane" in ended.out + ended.err
+
+
+def test_a_command_that_does_not_exist_is_a_mistake_of_usage(offline: Koguma) -> None:
+    ended = offline("aply")
+
+    assert ended.status == 2
+    assert "apply" in ended.err
+
+
+def test_a_fault_of_ours_is_told_without_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    @told
+    def command() -> None:
+        raise KeyError("oh")
+
+    with pytest.raises(typer.Exit):
+        command()
+
+    err = capsys.readouterr().err
+    assert "a fault of koguma itself: KeyError" in err
+    assert "Traceback" not in err
+    file = Path(err.split("what stands in ")[1].strip().removesuffix("."))
+    assert "Traceback" in file.read_text()
+    file.unlink()
+
+
+def test_it_runs_as_a_module_and_warns_of_nothing() -> None:
+    command = [sys.executable, "-W", "error", "-m", "cp", "version"]
+
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == f"koguma {VERSION}\n"
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "cp", "run", "--store", "memory:", "--http-port", port]
+        ended = subprocess.run(
+            [*command, "--ads-port", "0", "--diagnostics-port", "0"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+
+    assert ended.returncode == 1
+    assert f"Error: cannot listen on 127.0.0.1:{port}" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told_"),
+    [
+        (["--store", "postgres://x"], "there is no store 'postgres://x'"),
+        (["--http-port", "70000"], "KUMA_API_SERVER_HTTP_PORT=70000"),
+        (["--log-level", "loud"], "KOGUMA_LOG_LEVEL=loud"),
+        (["--store", "sqlite:////proc/koguma.db"], "/proc/koguma.db"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_told(offline: Koguma, arguments: list[str], told_: str) -> None:
+    ended = offline("run", "--ads-port", "0", "--diagnostics-port", "0", *arguments)
+
+    assert ended.status == 1
+    assert told_ in ended.err
+
+
+# What is printed
+
+
+def test_columns_are_three_spaces_apart() -> None:
+    assert output.table(("NAME", "AGE"), [("a", "1s"), ("backend", "")]) == ("NAME      AGE\na         1s\nbackend\n")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-5, "0s"), (0, "0s"), (59, "59s"), (60, "1m"), (7200, "2h"), (86400 * 3, "3d"), (86400 * 800, "2y")],
+)
+def test_an_age_is_in_its_largest_unit(seconds: int, text: str) -> None:
+    assert output.age("1970-01-12T13:46:40.000Z", 1_000_000 + seconds) == text
+
+
+@pytest.mark.parametrize("value", ["y", "n", "on", "yes", "1e3", "null", "0x1", "15s", "a: b"])
+def test_a_text_in_yaml_stays_a_text_for_envoy_too(value: str) -> None:
+    assert output.as_yaml({"x": value}).strip() in {f"x: {value}", f"x: '{value}'", f'x: "{value}"'}
+    assert value not in {"y", "n"} or '"' in output.as_yaml(value)
+
+
+def test_nothing_in_yaml_is_an_alias() -> None:
+    shared = ["a"]
+
+    assert "*" not in output.as_yaml({"x": shared, "y": shared})
