@@ -163,6 +163,12 @@ def variable(name: str) -> str:
     return str(Settings.model_fields[name].validation_alias)
 
 
+def described(name: str) -> str:
+    """What a setting is, for those who give it on a command line."""
+    text = (Settings.model_fields[name].description or "").replace("`", "")
+    return f"{text} [{variable(name)}]"
+
+
 def rows() -> Iterator[tuple[str, str, str]]:
     """Every setting for its documentation: the variable, the default, what it is."""
     for field in Settings.model_fields.values():

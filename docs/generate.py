@@ -18,6 +18,8 @@ from cp.settings import rows
 REFERENCE: Final = Path(__file__).resolve().parent / "reference"
 
 _SECTION: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_SETTING: Final = re.compile(r"(.*?)(?: \[([A-Z_]+)\])?", re.DOTALL)
+"""What an option is, and the variable of the setting that it gives."""
 
 
 def settings() -> Iterator[str]:
@@ -69,10 +71,10 @@ def _command(command: Any, words: tuple[str, ...]) -> Iterator[str]:
 def _parameter(parameter: Any) -> str:
     """One row. A default that is nothing is not shown, and neither is what every command has."""
     names = [*parameter.opts, *parameter.secondary_opts] if parameter.opts[0].startswith("-") else [parameter.metavar]
-    variables = parameter.envvar or []
-    shown = ", ".join(f"`{name}`" for name in names)
-    environment = ", ".join(f"`{name}`" for name in ([variables] if isinstance(variables, str) else variables))
-    return f"| {shown} | {environment} | {_default(parameter.default)} | {parameter.help or ''} |"
+    text, setting = _SETTING.fullmatch(parameter.help or "").groups()  # type: ignore[union-attr]  # it fits any text
+    given = [setting] if setting else parameter.envvar or []
+    shown, environment = (", ".join(f"`{name}`" for name in found) for found in (names, given))
+    return f"| {shown} | {environment} | {_default(parameter.default)} | {text} |"
 
 
 def _default(value: Any) -> str:

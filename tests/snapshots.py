@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from google.protobuf import json_format
-from google.protobuf.any_pb2 import Any as AnyMessage
-
+from cp.api.envoy_json import decoded
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import read_documents
@@ -78,7 +75,7 @@ def changed(question: Question, snapshot: Snapshot, before: Snapshot) -> dict[st
     for type_url in TYPES:
         old = {packed.name: packed.version for packed in before.of(type_url)}
         new = {packed.name: packed for packed in snapshot.of(type_url)}
-        differing = {name: decoded(p) for name, p in sorted(new.items()) if old.get(name) != p.version}
+        differing = {name: _decoded(p) for name, p in sorted(new.items()) if old.get(name) != p.version}
         gone = dict.fromkeys(sorted(old.keys() - new.keys()), "gone")
         if SHORT[type_url] in question.types and (differing or gone):
             found[SHORT[type_url]] = {**differing, **gone}
@@ -86,10 +83,9 @@ def changed(question: Question, snapshot: Snapshot, before: Snapshot) -> dict[st
 
 
 def _named(snapshot: Snapshot, type_url: str) -> Mapping[str, Any]:
-    return {packed.name: decoded(packed) for packed in sorted(snapshot.of(type_url), key=lambda one: one.name)}
+    return {packed.name: _decoded(packed) for packed in sorted(snapshot.of(type_url), key=lambda one: one.name)}
 
 
-def decoded(packed: Packed) -> Any:
-    message = AnyMessage(type_url=packed.type_url, value=packed.body)
-    found = json.loads(json_format.MessageToJson(message))
-    return {name: value for name, value in found.items() if name not in {"@type", "name", "clusterName"}}
+def _decoded(packed: Packed) -> Any:
+    """Without the name, under which it is shown."""
+    return {name: value for name, value in decoded(packed).items() if name not in {"name", "clusterName"}}

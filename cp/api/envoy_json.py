@@ -23,6 +23,9 @@ _MODULES: Final = MappingProxyType(
         SECRET: "envoy.extensions.transport_sockets.tls.v3.secret_pb2",
     }
 )
+_MAPS: Final = frozenset(
+    {"filterMetadata", "jsonFormat", "typedExtensionProtocolOptions", "typedFilterMetadata", "typedPerFilterConfig"}
+)
 _REDACTED: Final = "[redacted]"
 _SECRET_FIELDS: Final = frozenset({"privateKey", "privateKeyProvider", "password", "sessionTicketKeys"})
 
@@ -46,12 +49,22 @@ def decoded(packed: Packed) -> dict[str, Any]:
     except TypeError:  # an Any of a type that nothing has imported so far
         _import_every_message()
         data = json_format.MessageToDict(message)
-    return _redacted(data) if packed.type_url == SECRET else data
+    return _in_order(_redacted(data) if packed.type_url == SECRET else data)
 
 
 def _of_type(snapshot: Snapshot, type_url: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for packed in sorted(snapshot.of(type_url), key=lambda packed: packed.name):
         yield packed.name, decoded(packed)
+
+
+def _in_order(data: Any, *, in_map: bool = False) -> Any:
+    """Fields stay in the order of Envoy's API; the entries of maps, which have none, are sorted by their names."""
+    if isinstance(data, list):
+        return [_in_order(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    entries = sorted(data.items()) if in_map else data.items()
+    return {name: _in_order(value, in_map=in_map or name in _MAPS) for name, value in entries}
 
 
 def _redacted(data: Any) -> Any:

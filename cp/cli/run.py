@@ -9,18 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from cp.cli.problem import Problem
-from cp.settings import BadSettings, Settings, load
+from cp.settings import BadSettings, Settings, described, load
 from cp.store.port import Unusable
 
-Store = Annotated[
-    str | None, typer.Option(metavar="URL", help="Where resources are kept: sqlite:///PATH, dir:PATH or memory:.")
-]
-Bind = Annotated[str | None, typer.Option(metavar="ADDRESS", help="The address on which all servers listen.")]
-AdsPort = Annotated[int | None, typer.Option(help="The port for proxies.")]
-HttpPort = Annotated[int | None, typer.Option(help="The port of the HTTP API.")]
-DiagnosticsPort = Annotated[int | None, typer.Option(help="The port of health and metrics.")]
-LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error.")]
-LogFormat = Annotated[str | None, typer.Option(help="console, json or auto.")]
+Store = Annotated[str | None, typer.Option(metavar="URL", help=described("store"))]
+Bind = Annotated[str | None, typer.Option(metavar="ADDRESS", help=described("bind"))]
+AdsPort = Annotated[int | None, typer.Option(help=described("ads_port"))]
+HttpPort = Annotated[int | None, typer.Option(help=described("http_port"))]
+DiagnosticsPort = Annotated[int | None, typer.Option(help=described("diagnostics_port"))]
+LogLevel = Annotated[str | None, typer.Option(help=described("log_level"))]
+LogFormat = Annotated[str | None, typer.Option(help=described("log_format"))]
 
 
 def run(  # noqa: PLR0913  # an option each

@@ -95,8 +95,7 @@ class Matcher:
         signature = self.signature(dataplane)
         key = (signature, tuple(self._named(dataplane, signature)), shadow)
         if key not in self._classes:
-            found, before = self._matched(dataplane.mesh, key), self._before.get(key)
-            self._classes[key] = before if before is not None and before == found else found
+            self._classes[key] = self._like_before(self._matched(dataplane.mesh, key), self._before.get(key, {}))
         return self._classes[key]
 
     def before(self, found: _Found) -> _Found:
@@ -185,6 +184,16 @@ class Matcher:
             same = not new and len(still) == len(found)
             now.found[signature] = found if same else self._instead_of(found, _ordered((*still, *new)))
         return now
+
+    def _like_before(self, found: ByKind, before: ByKind) -> ByKind:
+        """The same mapping as before if nothing changed in it; else with what did not change as it was."""
+        if found == before:
+            return before
+        known = {kind: before.get(kind, ()) for kind in found}
+        return {
+            kind: known[kind] if one == known[kind] else self._instead_of(known[kind], one)
+            for kind, one in found.items()
+        }
 
     def _instead_of(self, before: _Found, now: _Found) -> _Found:
         self._came_from[id(now)] = (now, before)

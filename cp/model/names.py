@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,12 +33,12 @@ class Identity:
     section: str = ""
 
     def of_section(self, section: str) -> Identity:
-        return replace(self, section=section)
+        return Identity(self.type, self.mesh, self.name, self.zone, self.namespace, section)
 
     @property
     def whole(self) -> Identity:
         """The resource that this is a section of."""
-        return replace(self, section="") if self.section else self
+        return self.of_section("") if self.section else self
 
 
 @dataclass(frozen=True, slots=True, order=True)

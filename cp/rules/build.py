@@ -10,11 +10,12 @@ from weakref import WeakValueDictionary
 
 from cp.matching import Matched, matcher
 from cp.merging import Merged
-from cp.model.names import Destination, Identity
+from cp.model.names import Identity
 from cp.resources.kinds import Kind, PolicyShape
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
-from cp.rules.changes import changed_targets, changes
+from cp.rules.calls import Calls
+from cp.rules.changes import Changes, changed_targets, changes
 from cp.rules.combined import Combined, Shelf
 from cp.rules.inbound import InboundRules
 from cp.rules.items import Item, items
@@ -27,9 +28,6 @@ from cp.rules.targets import Targets
 _Policies: TypeAlias = tuple[Resource, ...]
 _Quick: TypeAlias = tuple[str, int]
 
-
-Call: TypeAlias = tuple[Destination, Identity | None, str]
-"""A destination, a route to it, and the hash of the route's matches."""
 
 _Made: TypeAlias = "tuple[tuple[Matched, ...], PolicyRules]"
 
@@ -45,8 +43,11 @@ class PolicyRules:
         self._from: dict[int | None, SubsetRules] = {}
         self._inbound: dict[int | None, InboundRules] = {}
         self._laid: dict[tuple[Merged, ...], Merged] = {}
-        self.calls: dict[Call, Merged] = {}
+        self.calls = Calls()
         """What was found out to hold for destinations and routes to them."""
+
+        self.changes = Changes(everybody=True)
+        """Since the World before: for whom it is not sure that the same still holds."""
 
     @property
     def shape(self) -> PolicyShape:
@@ -100,9 +101,8 @@ class PolicyRules:
         here, there = set(self._policies()), set(before._policies())
         if changed and any(is_outdated(policy) for policy in here):
             return
-        found = changes(here ^ there, before.scene.targets, self.scene.targets, changed)
-        self.to.take_over(before.to, found)
-        self.calls = {call: said for call, said in before.calls.items() if not found.concern_call(call[0], call[1])}
+        self.changes = changes(here ^ there, before.scene.targets, self.scene.targets, changed)
+        self.calls = before.calls.after(self.changes)
 
     def _policies(self, inbound: int | None = None) -> _Policies:
         return tuple(one.policy for one in self.matched if inbound is None or inbound in one.inbounds)
@@ -159,7 +159,7 @@ class Bench:
     def __init__(self, world: World, before: Bench | None) -> None:
         self._world = world
         self._before: dict[_Quick, _Made] = {} if before is None else before.made
-        self.known = Known() if before is None else before.known
+        self.known: Known = Known() if before is None else before.known
         self.made: dict[_Quick, _Made] = {}
         """By the identity of the matched policies: equal ones are nearly always the same, and dear to compare."""
 

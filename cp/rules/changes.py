@@ -24,14 +24,16 @@ class Changes:
     tags: bool = False
     """Whether destinations by tags may see one."""
 
-    def concern(self, identity: Identity) -> bool:
-        return self.everybody or identity.whole in self.identities
-
-    def concern_call(self, destination: Destination, route: Identity | None) -> bool:
+    def concern(self, destination: Destination, route: Identity | None = None) -> bool:
         """Whether what holds for a destination, or for a route to it, may be another."""
         if self.everybody or (route is not None and route in self.identities):
             return True
         return self.tags if destination.identity is None else destination.identity.whole in self.identities
+
+    @property
+    def names(self) -> Iterator[tuple[str, str]]:
+        """Kind and name of whoever is concerned."""
+        return ((identity.type, identity.name) for identity in self.identities)
 
 
 def changes(policies: Iterable[Resource], before: Targets, now: Targets, changed: frozenset[Identity]) -> Changes:
@@ -46,8 +48,8 @@ def changes(policies: Iterable[Resource], before: Targets, now: Targets, changed
 
 def _named(item: Item, targets: Iterable[Targets]) -> Iterator[Identity]:
     to = reference(item)
-    for some in targets if to is not None else ():
-        yield from (resource.identity for resource in resolve(some, to))
+    if to is not None:
+        yield from (resource.identity for some in targets for resource in resolve(some, to))
 
 
 def changed_targets(before: Targets, now: Targets) -> frozenset[Identity]:

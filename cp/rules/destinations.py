@@ -19,7 +19,8 @@ def effective(rules: PolicyRules, destination: Destination, route: Identity | No
     call = (destination, route, matches)
     found = rules.calls.get(call)
     if found is None:
-        found = rules.calls[call] = _effective(rules, destination, route, matches)
+        found = _effective(rules, destination, route, matches)
+        rules.calls.put(call, found)
     return found
 
 

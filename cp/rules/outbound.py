@@ -9,7 +9,6 @@ from functools import cached_property
 from cp.matching import route_of
 from cp.model.names import Identity
 from cp.resources.resource import Resource
-from cp.rules.changes import Changes
 from cp.rules.combined import Combined, Shelf
 from cp.rules.items import Item, items
 from cp.rules.naming import Naming, is_outdated
@@ -33,16 +32,22 @@ class ToRules:
         self._policies = frozenset(policies)
         self._outdated = [policy for policy in policies if is_outdated(policy)]
         self._shelf = shelf
-        self._rules: dict[Identity, ResourceRule | None] = {}
 
     def rule(self, identity: Identity) -> ResourceRule | None:
         """What holds for a service or a section of it: its own rule, else that of the whole, else that of the mesh.
 
         A rule contains the more general items too (decision 1), so the first that there is says it all.
         """
-        if identity not in self._rules:
-            self._rules[identity] = self._rule(identity)
-        return self._rules[identity]
+        of_mesh = None if identity.type in ROUTES else self.mesh
+        resource = self._targets.find(identity)
+        if resource is None:
+            return of_mesh
+        own = [(item, section) for item, section in self._naming.own(resource) if item.policy in self._policies]
+        section = identity.section
+        if section and any(of == section for _, of in own):
+            return self._combined(identity, [item for item, of in own if of in {"", section}])
+        whole = [item for item, of in own if not of]
+        return self._combined(identity.whole, whole) if whole else of_mesh
 
     def route(self, identity: Identity) -> ResourceRule | None:
         """What holds for a route: only the items for that very route (decision 1)."""
@@ -72,25 +77,9 @@ class ToRules:
             if rule is not None and rule.identity == identity:
                 yield rule
 
-    def take_over(self, before: ToRules, changes: Changes) -> None:
-        """Keep the rules of an earlier World for whoever no change concerns."""
-        self._rules = {one: rule for one, rule in before._rules.items() if not changes.concern(one)}
-
     @cached_property
     def _of_mesh(self) -> tuple[Item, ...]:
         return tuple(item for item in self._naming.of_mesh if item.policy in self._policies)
-
-    def _rule(self, identity: Identity) -> ResourceRule | None:
-        of_mesh = None if identity.type in ROUTES else self.mesh
-        resource = self._targets.find(identity)
-        if resource is None:
-            return of_mesh
-        own = [(item, section) for item, section in self._naming.own(resource) if item.policy in self._policies]
-        section = identity.section
-        if section and any(of == section for _, of in own):
-            return self._combined(identity, [item for item, of in own if of in {"", section}])
-        whole = [item for item, of in own if not of]
-        return self._combined(identity.whole, whole) if whole else of_mesh
 
     def _combined(self, identity: Identity, own: list[Item]) -> ResourceRule:
         mesh = () if identity.type in ROUTES else self._of_mesh

@@ -11,6 +11,7 @@ from cp.resources.world import Table, World
 
 ROUTES: Final = frozenset({"MeshHTTPRoute", "MeshTCPRoute"})
 _KINDS: Final = ("MeshService", "MeshExternalService", "MeshMultiZoneService", *sorted(ROUTES))
+_PLACES: Final = {kind: place for place, kind in enumerate(_KINDS)}
 _NONE: Final = Table({})
 
 
@@ -25,7 +26,8 @@ class Targets:
         return cls(tuple(world.table(kind, mesh) for kind in _KINDS))
 
     def table(self, kind: str) -> Table:
-        return self.tables[_KINDS.index(kind)] if self.tables and kind in _KINDS else _NONE
+        place = _PLACES.get(kind)
+        return self.tables[place] if place is not None and self.tables else _NONE
 
     def find(self, identity: Identity) -> Resource | None:
         return self.table(identity.type).by_identity.get(identity.whole)

@@ -32,7 +32,8 @@ class Client:
         self.asked_listeners = False
         self.excused: set[str] = set()  # clusters that it refused: tables may point at them in vain
         self.suspended = False  # the order of things cannot be kept just now
-        self.needed: set[tuple[str, str]] = set()  # what may be sent although it is there
+        self.needed: set[tuple[str, str]] = set()  # what may be sent again, having come with what was refused
+        self.asked_again: set[tuple[str, str]] = set()  # and what may, as the answer to a question crossed a push
 
     # --- what is asked for ---
 
@@ -113,6 +114,7 @@ class Client:
                     self.unneeded(packed)
                 self.has[ENDPOINTS][packed.name] = packed
                 self.warming.discard(packed.name)
+        self.warming -= set(response.removed)  # a cluster is ready if it hears that there are none
 
     def take_listeners(self, response: Response) -> None:
         for packed in response.resources:
@@ -134,8 +136,16 @@ class Client:
                 self.has[ROUTES][packed.name] = packed
 
     def unneeded(self, packed: Packed) -> None:
-        if (packed.type_url, packed.name) not in self.needed and not self.suspended:
+        key = packed.type_url, packed.name
+        if key in self.asked_again:
+            self.asked_again.remove(key)
+        elif key not in self.needed and not self.suspended:
             raise Broken(f"{packed.name} was sent again")
+
+    def rest(self) -> None:
+        """Nothing is under way in either direction: what is sent again from here on is sent without need."""
+        self.asked_again.clear()
+        self.suspended = False
 
     def settle(self) -> None:
         """Listeners are asked for once all clusters are there, and not before."""
@@ -165,7 +175,8 @@ class SotwClient(Client):
         self.withheld: tuple[Response, str | None] | None = None
 
     def ask(self, type_url: str, *, error: str | None = None) -> None:
-        self.names[type_url] = self.wanted.get(type_url, frozenset())
+        known, self.names[type_url] = self.names.get(type_url, frozenset()), self.wanted.get(type_url, frozenset())
+        self.asked_again |= {(type_url, name) for name in self.names[type_url] - known}
         version, nonce = self.versions.get(type_url, ""), self.nonces.get(type_url, "")
         self.outbox.append(Request(type_url, self.names[type_url], nonce, version, error))
 
@@ -220,6 +231,7 @@ class DeltaClient(Client):
         elif names != self.subscribed[type_url]:
             known = self.subscribed[type_url]
             self.outbox.append(DeltaRequest(type_url, subscribe=names - known, unsubscribe=known - names))
+            self.asked_again |= {(type_url, name) for name in names - known}
         self.subscribed[type_url] = names
 
     def reply(self, response: Response, error: str | None) -> None:

@@ -98,6 +98,7 @@ class Conversation(RuleBasedStateMachine):
 
     def check(self) -> None:
         assert self.session.awaits is None, "only the deadline would help"
+        self.client.rest()
         if self.newest is not None:
             self.expect(self.newest)
 
@@ -107,7 +108,6 @@ class Conversation(RuleBasedStateMachine):
             assert {name: packed.version for name, packed in self.client.has[type_url].items()} == wanted
         assert self.session.is_at(snapshot)
         assert all(status.in_sync for status in self.session.statuses)
-        self.client.suspended = False
 
     def teardown(self) -> None:
         self.all_is_read()

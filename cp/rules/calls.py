@@ -1,0 +1,49 @@
+"""What was found out to hold for destinations and for routes to them, kept over changes that do not concern them."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from cp.merging import Merged
+from cp.model.names import Destination, Identity
+from cp.rules.changes import Changes
+
+Call: TypeAlias = tuple[Destination, Identity | None, str]
+"""A destination, a route to it, and the hash of the route's matches."""
+
+_Name: TypeAlias = tuple[str, str]
+_TAGS: _Name = ("", "")
+
+
+class Calls:
+    """Confs by call. Beside it stands which calls go by which name, so that a change need not look at all of them."""
+
+    def __init__(self) -> None:
+        self._confs: dict[Call, Merged] = {}
+        self._named: dict[_Name, set[Call]] = {}
+
+    def get(self, call: Call) -> Merged | None:
+        return self._confs.get(call)
+
+    def put(self, call: Call, conf: Merged) -> None:
+        self._confs[call] = conf
+        for name in _names(call):
+            self._named.setdefault(name, set()).add(call)
+
+    def after(self, changes: Changes) -> Calls:
+        """The same without those that changes concern."""
+        left = Calls()
+        if changes.everybody:
+            return left
+        left._confs, left._named = dict(self._confs), dict(self._named)
+        for name in (*changes.names, *((_TAGS,) if changes.tags else ())):
+            for call in left._named.pop(name, ()):
+                left._confs.pop(call, None)
+        return left
+
+
+def _names(call: Call) -> tuple[_Name, ...]:
+    destination, route, _ = call
+    identity = destination.identity
+    service = _TAGS if identity is None else (identity.type, identity.name)
+    return (service,) if route is None else (service, (route.type, route.name))
