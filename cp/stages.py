@@ -21,8 +21,8 @@ from cp.policies import Policies, Policy
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import Matcher, PolicyRules, RouteRule, build, effective, routes
-from cp.touched import ANY, Name
-from cp.view.backends import Resolver
+from cp.touched import Name
+from cp.view.backends import ANY, Resolver
 from cp.view.dataplanes import SERVICE_TAG
 from cp.view.proxies import Listening
 from cp.view.services import backend_of, cluster_name, endpoints_of, protocol_of

@@ -6,6 +6,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *so
 FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 ROW = re.compile(r"^ {0,4}(\S+(?:, \S+)*)(?: {2,}.*)?$", re.MULTILINE)
 YAML = re.compile(r"^```yaml\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
@@ -82,18 +84,20 @@ def test_every_make_target_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", pages())
 def test_every_koguma_command_and_its_options_exist(page: Path) -> None:
-    wrong = []
-    for line in (line for piece in code(page.read_text()) for line in piece.splitlines()):
-        for words in COMMAND.findall(line):
-            if (fault := fault_of(words.split())) is not None:
-                wrong.append(f"koguma{words}: {fault}")
+    lines = [line for piece in code(page.read_text()) for line in piece.splitlines()]
+    faults = {words: fault_of(words.split()) for line in lines for words in COMMAND.findall(line)}
 
-    assert not wrong
+    assert not {words: fault for words, fault in faults.items() if fault is not None}
+
+
+@cache
+def command_line() -> Any:
+    return typer.main.get_command(build())
 
 
 def fault_of(words: list[str]) -> str | None:
     """What is wrong with a command as a page has it: no such command, or no such option of it."""
-    command = typer.main.get_command(build())
+    command: Any = command_line()
     for word in words:
         commands = getattr(command, "commands", None)
         if commands is None or word.startswith("-"):
@@ -122,7 +126,7 @@ def test_every_module_that_is_named_exists(page: Path) -> None:
 
 def resolves(name: str) -> bool:
     """Whether a dotted name is a module, or something in one."""
-    module, attributes = name, []
+    module, attributes = name, list[str]()
     while module:
         try:
             found: Any = importlib.import_module(module)
@@ -134,6 +138,15 @@ def resolves(name: str) -> bool:
             found = getattr(found, attribute, None)
         return found is not None
     return False
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_piece_of_python_stands_in_the_code(page: Path) -> None:
+    sources = "\n".join(path.read_text() for folder in ("cp", "generators") for path in (ROOT / folder).rglob("*.py"))
+    flat = re.sub(r"^ +", "", sources, flags=re.MULTILINE)
+    pieces = [re.sub(r"^ +", "", piece, flags=re.MULTILINE) for piece in PYTHON.findall(page.read_text())]
+
+    assert not [piece for piece in pieces if piece not in flat]
 
 
 @pytest.mark.parametrize("page", journey.PAGES, ids=lambda page: page.name)
@@ -164,6 +177,11 @@ def test_every_resource_on_a_page_is_valid(page: Path) -> None:
     assert not [str(finding) for finding in findings if finding.severity == "error"]
 
 
+def fields(policy: Policy[Any]) -> tuple[str, ...]:
+    schema: Any = policy.conf
+    return wire_names(schema)
+
+
 def rows(policy: Policy[Any]) -> set[str]:
     """The fields in the table at the top of a policy's module: what stands in its first column."""
     table = sys.modules[type(policy).__module__].__doc__ or ""
@@ -172,9 +190,9 @@ def rows(policy: Policy[Any]) -> set[str]:
 
 @pytest.mark.parametrize("policy", discover(), ids=lambda policy: policy.kind.name)
 def test_every_field_has_its_row_at_the_top_of_its_module(policy: Policy[Any]) -> None:
-    assert not [field for field in wire_names(policy.conf) if field not in rows(policy)]
+    assert not [field for field in fields(policy) if field not in rows(policy)]
 
 
 @pytest.mark.parametrize("policy", discover(), ids=lambda policy: policy.kind.name)
 def test_every_row_is_a_field(policy: Policy[Any]) -> None:
-    assert not rows(policy) - set(wire_names(policy.conf))
+    assert not rows(policy) - set(fields(policy))

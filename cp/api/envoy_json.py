@@ -49,7 +49,8 @@ def decoded(packed: Packed) -> dict[str, Any]:
     except TypeError:  # an Any of a type that nothing has imported so far
         _import_every_message()
         data = json_format.MessageToDict(message)
-    return _in_order(_redacted(data) if packed.type_url == SECRET else data)
+    shown: dict[str, Any] = _in_order(_redacted(data) if packed.type_url == SECRET else data)
+    return shown
 
 
 def _of_type(snapshot: Snapshot, type_url: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -58,6 +58,9 @@ def _own(collaborators: Collaborators) -> Iterator[Route]:
     yield Route("/bootstrap", Bootstrap(collaborators).__call__, methods=["POST"])
     yield Route("/validate", Validate(collaborators).__call__, methods=["POST"])
     yield Route(f"{_ONE}/_config", inspect.config)
+    yield Route(f"{_ONE}/_rules", inspect.rules)
+    yield Route(f"{_ONE}/_policies", inspect.policies)
+    yield Route("/meshes/{mesh}/{plural}/{name}/_resources/dataplanes", inspect.dataplanes)
 
 
 def _health(info: Info) -> Iterator[Route]:

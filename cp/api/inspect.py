@@ -1,4 +1,4 @@
-"""One proxy as the control plane sees it: the configuration that it is served."""
+"""What the control plane makes of one proxy, or of one policy, for those who ask."""
 
 from __future__ import annotations
 
@@ -11,28 +11,64 @@ from starlette.responses import JSONResponse, Response
 from cp.api.collaborators import Collaborators
 from cp.api.envoy_json import as_data
 from cp.api.near import not_found
+from cp.inspect import affected, inspect_policies, inspect_rules
+from cp.resources.kinds import Kind
 from cp.resources.resource import Resource
+from cp.resources.world import World
 
 _DATAPLANE: Final = "Dataplane"
 
 
 class Inspect:
-    """The handlers that look at one proxy."""
+    """The handlers that look at one proxy, or at one policy. What takes long is done beside the event loop."""
 
     def __init__(self, collaborators: Collaborators) -> None:
         self._api = collaborators
 
     async def config(self, request: Request) -> Response:
         """Every Envoy resource by its type and name, as `_config` of Kuma."""
-        snapshot = await self._api.state.snapshot(self._dataplane(request))
+        snapshot = await self._api.state.snapshot(self._dataplane(self._world, request))
         return JSONResponse({"xds": await asyncio.to_thread(as_data, snapshot)})
 
-    def _dataplane(self, request: Request) -> Resource:
-        world, mesh, name = self._api.state.world, request.path_params["mesh"], request.path_params["name"]
+    async def rules(self, request: Request) -> Response:
+        """What the policies come to that select a proxy, as `_rules` of Kuma."""
+        world, shadow = self._world, request.query_params.get("shadow") == "true"
+        dataplane = self._dataplane(world, request)
+        return JSONResponse(await asyncio.to_thread(inspect_rules, world, dataplane, shadow=shadow))
+
+    async def policies(self, request: Request) -> Response:
+        """The policies that select a proxy."""
+        world = self._world
+        dataplane = self._dataplane(world, request)
+        return JSONResponse(await asyncio.to_thread(inspect_policies, world, dataplane))
+
+    async def dataplanes(self, request: Request) -> Response:
+        """The proxies that a policy selects, and what of it survives on each."""
+        world = self._world
+        policy = self._resource(world, request, self._policy_kind(request))
+        found = await asyncio.to_thread(lambda: [one.data for one in affected(world, policy)])
+        return JSONResponse({"total": len(found), "items": found, "next": None})
+
+    @property
+    def _world(self) -> World:
+        return self._api.state.world
+
+    def _dataplane(self, world: World, request: Request) -> Resource:
+        return self._resource(world, request, self._api.kinds[_DATAPLANE])
+
+    def _policy_kind(self, request: Request) -> Kind:
+        kinds = {kind.plural: kind for kind in self._api.kinds.values() if kind.policy is not None}
+        plural = request.path_params["plural"]
+        if plural not in kinds:
+            raise not_found("type of policy", plural, kinds)
+        return kinds[plural]
+
+    def _resource(self, world: World, request: Request, kind: Kind) -> Resource:
+        mesh, name = request.path_params["mesh"], request.path_params["name"]
         if world.mesh(mesh) is None:
             raise not_found("Mesh", mesh, (found.name for found in world.table("Mesh")))
-        dataplanes = world.table(_DATAPLANE, mesh)
-        found = dataplanes.get(name)
+        table = world.table(kind.name, mesh)
+        found = table.get(name)
         if found is None:
-            raise not_found(_DATAPLANE, name, (known.name for known in dataplanes))
+            raise not_found(kind.name, name, (known.name for known in table))
         return found

@@ -59,7 +59,7 @@ def examine(readings: Iterable[Reading], kinds: Kinds) -> Report:
 def as_data(finding: Finding) -> dict[str, Any]:
     """A finding as it is printed for machines."""
     return {
-        "field": finding.path,
+        "field": finding.field,
         "message": finding.message,
         "hint": finding.hint,
         "file": finding.file,

@@ -62,7 +62,8 @@ def _cut(file: Text, reading: Reading) -> Iterator[Piece]:
     """A document's text goes from its first line to where the next document begins."""
     lines = file.text.splitlines(keepends=True)
     starts = [document.source.line("") for document in reading.documents]
-    for document, start, end in zip(reading.documents, starts, [*starts[1:], len(lines) + 1], strict=True):
+    ends = [*starts, len(lines) + 1][1:]
+    for document, start, end in zip(reading.documents, starts, ends, strict=True):
         yield Piece(document, "".join(lines[start - 1 : end - 1]))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cp.cli import dp, render, resources, run, validate
+from cp.cli import dp, inspect, render, resources, run, validate
 from cp.cli.problem import told
 from cp.settings import VERSION
 
@@ -37,6 +37,7 @@ def build() -> typer.Typer:
     app.add_typer(proxies, name="dp")
     app.command("validate")(told(validate.validate))
     app.command("render")(told(render.render))
+    app.command("inspect")(told(inspect.inspect))
     app.command("apply")(told(resources.apply))
     app.command("get")(told(resources.get))
     app.command("delete")(told(resources.delete))

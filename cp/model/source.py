@@ -6,11 +6,14 @@ Both forms say the same; only the metadata differs. What is kept is the Universa
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cp.model.document import Document, Source
 from cp.model.names import Key
+from cp.model.roles import role
 from cp.model.violation import Finding, Severity
 from cp.model.yaml import NotYaml, Parsed, parse_all
 
@@ -25,6 +28,7 @@ DEFAULT_MESH: Final = "default"
 MESH_LABEL: Final = "kuma.io/mesh"
 NAME_LABEL: Final = "kuma.io/display-name"
 NAMESPACE_LABEL: Final = "k8s.kuma.io/namespace"
+ROLE_LABEL: Final = "kuma.io/policy-role"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +66,39 @@ def universal(data: dict[str, Any]) -> dict[str, Any]:
     """A resource in Universal form, from either form."""
     if "apiVersion" not in data or "kind" not in data:
         return data
-    meta = data.get("metadata") if isinstance(data.get("metadata"), dict) else {}
-    assert isinstance(meta, dict)  # noqa: S101  # narrows the type
+    meta = _mapping(data.get("metadata"))
     kind, name, namespace = data["kind"], meta.get("name", ""), meta.get("namespace", "")
-    labels = dict(meta.get("labels") or {})
+    labels = dict(_mapping(meta.get("labels")))
     mesh = data.get("mesh") or labels.get(MESH_LABEL) or DEFAULT_MESH
     out: dict[str, Any] = {"type": kind}
     if kind not in GLOBAL:
         out["mesh"] = mesh
     out["name"] = f"{name}.{namespace}" if namespace else name
+    spec = data.get("spec")
     if namespace:
         labels |= {NAME_LABEL: name, NAMESPACE_LABEL: namespace}
+        with suppress(ValueError):  # who asks for the fault asks `misplaced`
+            labels |= {ROLE_LABEL: found} if (found := role(spec, namespace)) else {}
     if labels:
         out["labels"] = labels
-    spec = data.get("spec")
     if kind in INLINED and isinstance(spec, dict):
         return out | spec
     return out if spec is None else out | {"spec": spec}
+
+
+def misplaced(data: Mapping[str, Any]) -> str:
+    """Why a policy cannot stand in its namespace; empty if it can."""
+    namespace = _mapping(data.get("metadata")).get("namespace", "")
+    try:
+        if namespace:
+            role(data.get("spec"), namespace)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def key_of(data: dict[str, Any]) -> Key:
@@ -94,12 +114,15 @@ def _document(parsed: Parsed, file: str, offset: int) -> Document | Finding:
         hint = "begin it with `type:`, `mesh:` and `name:`"
         return _finding("no-document", "not a resource but a bare value", file, parsed.line + offset, hint)
     kubernetes = "apiVersion" in data
+    kind_field = "kind" if kubernetes else "type"
+    if not isinstance(data.get(kind_field), str) or not data[kind_field]:
+        return _without(kind_field, parsed, file, offset)
     said = universal(data)
-    for field, kubernetes_field in (("type", "kind"), ("name", "metadata.name")):
-        if not isinstance(said.get(field), str) or not said[field]:
-            want = kubernetes_field if kubernetes else field
-            line = parsed.lines.get(want, parsed.line) + offset
-            return _finding("no-document", f"a resource without `{want}`", file, line, f"add `{want}: …`")
+    if not isinstance(said.get("name"), str) or not said["name"]:
+        return _without("metadata.name" if kubernetes else "name", parsed, file, offset)
+    if kubernetes and (fault := misplaced(data)):
+        line = parsed.lines.get("spec", parsed.line) + offset
+        return replace(_finding("invalid", fault, file, line), resource=key_of(said), path="spec")
     lines = (
         {_universal_path(path, said["type"]): line for path, line in parsed.lines.items()}
         if kubernetes
@@ -108,6 +131,12 @@ def _document(parsed: Parsed, file: str, offset: int) -> Document | Finding:
     if offset:
         lines = {path: line + offset for path, line in lines.items()}
     return Document(key_of(said), said, Source(file, lines))
+
+
+def _without(field: str, parsed: Parsed, file: str, offset: int) -> Finding:
+    line = parsed.lines.get(field, parsed.line) + offset
+    found = _finding("no-document", f"a resource without `{field}`", file, line, f"add `{field}: …`")
+    return replace(found, path=field)
 
 
 def _universal_path(path: str, kind: str) -> str:

@@ -84,6 +84,13 @@ class Finding:
     hint: str = ""
     file: str = ""
     line: int = 0
+    known_as: str = ""
+    """The path that programs know the field by, where it is not the one in the document."""
+
+    @property
+    def field(self) -> str:
+        """The field as programs know it."""
+        return self.known_as or self.path
 
     @property
     def place(self) -> str:

@@ -18,9 +18,11 @@ HTTP is carried so as well, where no MeshHTTPRoute is for the same service.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
+from cp.model.names import kri
 from cp.model.target import BackendRef, TargetRef
 from cp.model.violation import Violation, at
 from cp.policies import Policy
@@ -29,9 +31,15 @@ from cp.resources.backends import backend_refs
 from cp.resources.checks import absent
 from cp.resources.complete import completed
 from cp.resources.kinds import Kind, Meta, PolicyShape
-from cp.resources.schema import Schema
+from cp.resources.schema import Schema, decode
 from cp.resources.spec import PolicySpec
 from cp.resources.targets import GATEWAY, SERVICES, Targets
+from generators.proxy import Protocol, Route
+
+if TYPE_CHECKING:
+    from cp.policies import Backends
+    from cp.rules import RouteRule
+    from generators.proxy import Outbound
 
 
 class RuleConf(Schema, frozen=True):
@@ -98,6 +106,18 @@ class MeshTCPRoute(Policy[Rule]):
     order = 200
     conf = Rule
     targets = TARGETS
+    is_route = True
+
+    def shape(self, rules: Sequence[RouteRule], outbound: Outbound, backends: Backends) -> Outbound:
+        """Of several types of routes for one destination the most specific counts: HTTP before TCP (document 004)."""
+        if outbound.routes:
+            return outbound
+        rule = rules[0]
+        references = decode(RuleConf, rule.default).backend_refs or ()
+        splits = (backends.split(reference, rule.backends.identity) for reference in references)
+        served = tuple(split for split in splits if split.weight > 0)
+        route = Route(name=kri(rule.owner), owner=backends.owner(rule), splits=served)
+        return replace(outbound, protocol=Protocol.TCP, routes=(route,))
 
 
 POLICY = MeshTCPRoute()

@@ -6,8 +6,8 @@
     tlsVersion.max    TlsParameters.tls_maximum_protocol_version
     tlsCiphers        TlsParameters.cipher_suites
 
-Versions and ciphers are for all of a mesh, because clients and services have to agree. Without a policy the mode is that
-of the Mesh's certificate authority.
+Versions and ciphers are for all of a mesh, because clients and services have to agree. Without a policy the mode is
+that of the Mesh's certificate authority.
 """
 
 from __future__ import annotations

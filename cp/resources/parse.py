@@ -54,6 +54,7 @@ def finding(document: Document, code: str, severity: Severity, violation: Violat
         hint=violation.hint,
         file=source.file,
         line=source.line(violation.place),
+        known_as=violation.path,
     )
 
 

@@ -9,14 +9,14 @@ from typing import Any, TypeVar, cast
 
 from cp.model.document import Document, Source
 from cp.model.names import Identity, Key
-from cp.model.source import NAME_LABEL, NAMESPACE_LABEL
+from cp.model.source import NAME_LABEL, NAMESPACE_LABEL, ROLE_LABEL
 from cp.resources.kinds import Kind
 
 T = TypeVar("T")
 
 ZONE_LABEL = "kuma.io/zone"
 ORIGIN_LABEL = "kuma.io/origin"
-ROLE_LABEL = "kuma.io/policy-role"
+
 EFFECT_LABEL = "kuma.io/effect"
 
 

@@ -103,6 +103,8 @@ class PolicyRules:
             return
         self.changes = changes(here ^ there, before.scene.targets, self.scene.targets, changed)
         self.calls = before.calls.after(self.changes)
+        if not self.changes.everybody:
+            self.to.take_over(before.to)
 
     def _policies(self, inbound: int | None = None) -> _Policies:
         return tuple(one.policy for one in self.matched if inbound is None or inbound in one.inbounds)

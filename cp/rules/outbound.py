@@ -32,6 +32,8 @@ class ToRules:
         self._policies = frozenset(policies)
         self._outdated = [policy for policy in policies if is_outdated(policy)]
         self._shelf = shelf
+        self._combined: dict[tuple[Item, ...], Combined] = {}
+        """What items of one resource come to, together with those of the mesh."""
 
     def rule(self, identity: Identity) -> ResourceRule | None:
         """What holds for a service or a section of it: its own rule, else that of the whole, else that of the mesh.
@@ -45,9 +47,9 @@ class ToRules:
         own = [(item, section) for item, section in self._naming.own(resource) if item.policy in self._policies]
         section = identity.section
         if section and any(of == section for _, of in own):
-            return self._combined(identity, [item for item, of in own if of in {"", section}])
-        whole = [item for item, of in own if not of]
-        return self._combined(identity.whole, whole) if whole else of_mesh
+            return self._rule(identity, tuple(item for item, of in own if of in {"", section}))
+        whole = tuple(item for item, of in own if not of)
+        return self._rule(identity.whole, whole) if whole else of_mesh
 
     def route(self, identity: Identity) -> ResourceRule | None:
         """What holds for a route: only the items for that very route (decision 1)."""
@@ -81,10 +83,18 @@ class ToRules:
     def _of_mesh(self) -> tuple[Item, ...]:
         return tuple(item for item in self._naming.of_mesh if item.policy in self._policies)
 
-    def _combined(self, identity: Identity, own: list[Item]) -> ResourceRule:
-        mesh = () if identity.type in ROUTES else self._of_mesh
-        ordered = sorted({*mesh, *own}, key=self._naming.places.__getitem__)
-        return ResourceRule(identity, self._shelf.combine(tuple(ordered)))
+    def take_over(self, before: ToRules) -> None:
+        """Keep what was combined for an earlier World, where the items for the mesh are the same."""
+        for own, combined in before._combined.items():
+            if all(item.policy in self._policies for item in own):
+                self._combined[own] = combined
+
+    def _rule(self, identity: Identity, own: tuple[Item, ...]) -> ResourceRule:
+        if own not in self._combined:
+            mesh = () if identity.type in ROUTES else self._of_mesh
+            ordered = sorted((*mesh, *own), key=self._naming.places.__getitem__)
+            self._combined[own] = self._shelf.combine(tuple(ordered))
+        return ResourceRule(identity, self._combined[own])
 
 
 def _is(resource: Resource | None, identity: Identity) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cp.store.database import connect, errors_of
+from cp.store.port import Unusable
 
 T = TypeVar("T")
 
@@ -20,6 +21,7 @@ class Lane:
     def __init__(self, path: Path, name: str) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     def begin(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
@@ -36,8 +38,19 @@ class Lane:
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with errors_of(self._path):
             if self._connection is None:  # here, because a connection belongs to the thread that made it
+                self._file = self._there()
                 self._connection = connect(self._path)
+            # SQLite would go on, in a file that has no name any longer: what it stored there would be lost.
+            if self._there() != self._file:
+                raise Unusable(f"{self._path}: removed or replaced while in use; restart with the file that should be")
             return work(self._connection)
+
+    def _there(self) -> tuple[int, int] | None:
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -44,16 +44,14 @@ class Backend(Answering):
 
     version: ClassVar[str] = ""
     failed: ClassVar[Counter[str]] = Counter()
-    hits: ClassVar[Counter[str]] = Counter()
 
     def do_GET(self) -> None:
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
         time.sleep(float(query.get("delay", ["0"])[0]))
         mark = query.get("id", [path])[0]
-        self.hits[mark] += 1
         fails = self.failed[mark] < int(query.get("fail", ["0"])[0])
         self.failed[mark] += fails
-        seen = {"service": "backend", "version": self.version, "path": path, "hits": self.hits[mark]}
+        seen = {"service": "backend", "version": self.version, "path": path}
         self.answer(503 if fails else 200, json.dumps(seen).encode() + b"\n")
 
 

@@ -29,8 +29,8 @@ def tries(plan: Plan, control_plane: int) -> tuple[Try, ...]:
             "Retry what fails on that route alone: 200 there in spite of two failures, 503 elsewhere",
             (
                 f"{_koguma(plan)} apply -f {_here(HERE / 'try/retries.yaml')}",
-                f"curl -sS -w '%{{http_code}}\\n' '{frontend}/slow-endpoint?fail=2&id=there'",
-                f"curl -sS -w '%{{http_code}}\\n' '{frontend}/?fail=2&id=elsewhere'",
+                f"{status} '{frontend}/slow-endpoint?fail=2&id=there'",
+                f"{status} '{frontend}/?fail=2&id=elsewhere'",
             ),
         ),
         Try(

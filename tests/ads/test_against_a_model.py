@@ -78,14 +78,20 @@ class Conversation(RuleBasedStateMachine):
 
     @rule()
     def all_is_read(self) -> None:
-        while self.under_way or self.client.outbox:
-            if self.under_way:
-                self.the_client_reads()
-            else:
-                self.the_session_reads()
-            if not self.under_way and not self.client.outbox and self.session.awaits == ITS_USERS:
-                self.under_way += self.session.expire(ITS_USERS)  # it may have no routes to ask for
+        while self.step():
+            pass
         self.check()
+
+    def step(self) -> bool:
+        if self.under_way:
+            self.the_client_reads()
+        elif self.client.outbox:
+            self.the_session_reads()
+        elif self.session.awaits == ITS_USERS:  # it may have no routes to ask for
+            self.under_way += self.session.expire(ITS_USERS)
+        else:
+            return False
+        return True
 
     @rule()
     def the_stream_breaks(self) -> None:

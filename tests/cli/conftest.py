@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,6 +55,16 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
+def own_logging() -> Iterator[None]:
+    """For a command that sets up logging, which is done for a whole process."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers, root.level = handlers, level
+    structlog.reset_defaults()
+
+
+@pytest.fixture
 def offline() -> Koguma:
     """A command line whose control plane does not answer."""
     return Koguma("http://127.0.0.1:9")
@@ -76,6 +87,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("control-plane")
     settings = load(store="memory:", work_dir=folder, ads_port=0, http_port=0, diagnostics_port=0)
     with (folder / "log").open("w") as out:
+        structlog.reset_defaults()
         structlog.configure(logger_factory=structlog.WriteLoggerFactory(out))
         thread = _Thread(settings)
         yield thread.ready()

@@ -73,6 +73,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.usefixtures("own_logging")
 @pytest.mark.parametrize(
     ("arguments", "told_"),
     [

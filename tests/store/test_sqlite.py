@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -316,6 +317,43 @@ def test_a_store_that_is_destroyed_tells_its_followers(path: Path) -> None:
             while store._news.failure is None:  # the follower may have seen it before the watch did
                 await store._news.after(store._news.edition)
             assert "no such table" in str(store._news.failure)
+
+    run(scenario())
+
+
+def test_one_who_goes_on_writing_hides_nothing_that_is_written_already(path: Path) -> None:
+    async def scenario() -> None:
+        async with sqlite(path) as store, sqlite(path) as other:
+            following = store.follow(0)
+            for turn in range(1, 4):
+                await other.write(put("a", turn))
+                third = sqlite3.connect(path, isolation_level=None)
+                third.execute("BEGIN IMMEDIATE")
+                assert (await anext(following)).revision == turn
+                third.execute("ROLLBACK")
+                third.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_that_is_removed_while_in_use_is_not_written_to_any_longer(path: Path, replaced: bool) -> None:
+    def take_away() -> None:
+        if replaced:
+            shutil.copy(path, path.with_name("copy"))
+            path.with_name("copy").rename(path)
+        else:
+            path.unlink()
+
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            await store.write(put("a"))
+            following = store.follow(1)
+            take_away()
+            with pytest.raises(Unusable, match="removed or replaced while in use"):
+                await store.write(put("b"))
+            with pytest.raises(Unusable, match="removed or replaced while in use"):
+                await anext(following)
 
     run(scenario())
 

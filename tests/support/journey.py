@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +16,12 @@ from cp.merging import Field, Merged
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import read_documents
-from cp.pipeline import Compiler, Entry
+from cp.pipeline import Compiler
 from cp.policies import Policies, discover, kinds
 from cp.resources.world import World
 from cp.rules import build
 from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SHORT, Packed, Snapshot
+from cp.stages import Entry
 from tests.golden import dump
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -66,8 +67,8 @@ class _Journey:
         (of_route,) = entry.of_routes.values()
         yield "effective", _fields(of_route["MeshTimeout"])
         yield "task", _task(entry)
-        yield "fragment", "\n".join(map(_packed, self.compiler.fragments.get(entry.task)))
-        yield "route", dump(_route(self.compiler.fragments.get(entry.task)))
+        yield "fragment", "\n".join(map(_packed, entry.fragment))
+        yield "route", dump(_route(entry.fragment))
         yield "snapshot", _snapshot(self._snapshot(self.world))
         yield from self._served()
         yield "policies", _policies(self.policies)
@@ -196,7 +197,7 @@ def _packed(packed: Packed) -> str:
     return f"{packed.type_url.rpartition('.')[2]} {packed.name}: {len(packed.body)} bytes, version {packed.version}"
 
 
-def _route(fragment: tuple[Packed, ...]) -> Any:
+def _route(fragment: Iterable[Packed]) -> Any:
     (table,) = (packed for packed in fragment if packed.type_url == ROUTES)
     return decoded(table)["virtualHosts"][0]["routes"]
 

@@ -1,0 +1,87 @@
+"""Rules, policies and what survives of a policy, as tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cp.cli.output import table
+
+Data = Mapping[str, Any]
+
+
+def rules(answer: Data) -> str:
+    """What `_rules` answers: a line for each rule, with what it comes to and where that comes from."""
+    rows = [(of["type"], *row) for of in answer["rules"] for row in _of_kind(of)]
+    return table(("TYPE", "FOR", "CONF", "ORIGIN"), rows)
+
+
+def policies(answer: Data) -> str:
+    """What `_policies` answers."""
+    rows = ((one["type"], one["mesh"], one["name"], _parts(one)) for one in answer["policies"])
+    return table(("TYPE", "MESH", "NAME", "INBOUNDS"), rows)
+
+
+def dataplanes(items: Iterable[Data]) -> str:
+    """The proxies of a policy: each value of it, and whether it is in force there."""
+    rows = [row for item in items for row in _effects(item)]
+    return table(("DATAPLANE", "WHERE", "FIELD", "VALUE", "STATUS"), rows)
+
+
+def _of_kind(of: Data) -> Iterator[tuple[str, str, str]]:
+    if "proxyRule" in of:
+        yield "the proxy", _conf(of["proxyRule"]["conf"]), _origins(of["proxyRule"]["origin"])
+    for rule in of["toResourceRules"]:
+        meta, section = rule["resourceMeta"], rule["resourceSectionName"]
+        where = f"to {meta['type']} {meta['name']}{f':{section}' if section else ''}"
+        yield where, _confs(rule["conf"]), _origins(rule["origin"])
+    for rule in of["toRules"]:
+        yield f"to {_matchers(rule['matchers'])}", _conf(rule["conf"]), _origins(rule["origin"])
+    for inbound in of["fromRules"]:
+        for rule in inbound["rules"]:
+            where = f"from {_matchers(rule['matchers'])} at port {inbound['inbound']['port']}"
+            yield where, _conf(rule["conf"]), _origins(rule["origin"])
+    for inbound in of["inboundRules"]:
+        for rule in inbound["rules"]:
+            where = f"{_conf(rule['match'])} at" if "match" in rule else "at"
+            yield f"{where} port {inbound['inbound']['port']}", _confs(rule["conf"]), _origins(rule["origin"])
+
+
+def _effects(item: Data) -> Iterator[tuple[str, str, str, str, str]]:
+    name = item["name"]
+    for effect in item["survives"]:
+        yield name, effect["where"], effect["field"], _conf(effect["value"]), "in force"
+    for effect in item["overridden"]:
+        by = effect["by"]
+        place = f" ({by['file']}:{by['line']})" if by["file"] else ""
+        status = f"overridden by {by['type']} {by['name']}{place}: {_conf(by['value'])}"
+        yield name, effect["where"], effect["field"], _conf(effect["value"]), status
+    if not item["survives"] and not item["overridden"]:
+        yield name, "", "", "", "selected, and says nothing here"
+
+
+def _parts(one: Data) -> str:
+    return ", ".join(str(part) for part in (*one.get("inbounds", ()), *one.get("listeners", ())))
+
+
+def _matchers(matchers: Iterable[Data]) -> str:
+    return ", ".join(f"{one['key']}{'!' if one['not'] else ''}={one['value']}" for one in matchers) or "all"
+
+
+def _confs(confs: Iterable[Any]) -> str:
+    return " ".join(map(_conf, confs))
+
+
+def _conf(conf: Any) -> str:
+    """A text as it was written, anything else as JSON: in one line."""
+    return conf if isinstance(conf, str) else json.dumps(conf, ensure_ascii=False, separators=(",", ":"))
+
+
+def _origins(origins: Iterable[Data]) -> str:
+    return ", ".join(_origin(origin) for origin in origins)
+
+
+def _origin(origin: Data) -> str:
+    meta = origin.get("resourceMeta", origin)
+    return f"{meta['name']}[{origin['ruleIndex']}]" if "ruleIndex" in origin else str(meta["name"])

@@ -1,0 +1,72 @@
+"""What may be written in a MeshProxyPatch."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from cp.resources.schema import Schema
+from cp.resources.spec import PolicySpec
+
+M = TypeVar("M")
+
+
+class JsonPatch(Schema, frozen=True):
+    """One operation of RFC 6902."""
+
+    op: str = ""
+    path: str | None = None
+    value: Any = msgspec.UNSET
+    from_: str | None = msgspec.field(name="from", default=None)
+
+
+class ClusterMatch(Schema, frozen=True):
+    origin: str | None = None
+    name: str | None = None
+
+
+class ListenerMatch(Schema, frozen=True):
+    origin: str | None = None
+    name: str | None = None
+    tags: dict[str, str] | None = None
+
+
+class FilterMatch(Schema, frozen=True):
+    origin: str | None = None
+    name: str | None = None
+    listener_name: str | None = None
+    listener_tags: dict[str, str] | None = None
+
+
+class VirtualHostMatch(Schema, frozen=True):
+    origin: str | None = None
+    name: str | None = None
+    route_configuration_name: str | None = None
+
+
+class Change(Schema, Generic[M], frozen=True):
+    """What is done to the things that match."""
+
+    operation: str = ""
+    match: M | None = None
+    value: str | None = None
+    json_patches: list[JsonPatch] | None = None
+
+
+class Modification(Schema, frozen=True):
+    """One of these."""
+
+    cluster: Change[ClusterMatch] | None = None
+    listener: Change[ListenerMatch] | None = None
+    network_filter: Change[FilterMatch] | None = None
+    http_filter: Change[FilterMatch] | None = None
+    virtual_host: Change[VirtualHostMatch] | None = None
+
+
+class Conf(Schema, frozen=True):
+    append_modifications: list[Modification] | None = None
+
+
+class Spec(PolicySpec, frozen=True):
+    default: Conf | None = None
