@@ -7,23 +7,34 @@ Proxies that match the same policies and have the same outbounds form a class. W
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from cp.fragments import Fragment, Fragments
-from cp.matching import Matched, match
+from cp.matching import match
+from cp.matching.matcher import ByKind
 from cp.model.names import Destination, Key
 from cp.policies import Policies
+from cp.resources.caller import Caller
+from cp.resources.kinds import PolicyShape
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.snapshot import Packed, Part, Snapshot
 from cp.stages import Effective as Effective
 from cp.stages import Entry, Reached, Rules, Stages, Upstream, rules_of
-from cp.touched import EVERYTHING, Touched, by_policies, by_world
+from cp.touched import Touched, by_policies, by_world
 from cp.view.proxies import Listening, inbounds, outbounds
 
-_Matched: TypeAlias = Mapping[str, tuple[Matched, ...]]
-_ClassKey: TypeAlias = tuple[int, int]
+_ClassKey: TypeAlias = tuple[int, int, Caller]
+
+
+class Reach:
+    """The policies that decide over the outbounds of a class of proxies. Equal only to itself."""
+
+    __slots__ = ("policies",)
+
+    def __init__(self, policies: Mapping[str, tuple[Resource, ...]]) -> None:
+        self.policies = policies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,18 +42,12 @@ class Bundle:
     """What all proxies of a class have in common, in one World."""
 
     world: World
-    matched: _Matched
+    reach: Reach
+    caller: Caller
     listenings: tuple[Listening, ...]
     entries: Mapping[Listening, Entry]
     upstreams: Mapping[Destination, Upstream]
     part: Part
-
-    @property
-    def fragments(self) -> Iterator[Fragment]:
-        for entry in self.entries.values():
-            yield entry.fragment
-        for upstream in self.upstreams.values():
-            yield from upstream.fragments
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +55,7 @@ class Proxy:
     """Everything about one proxy."""
 
     dataplane: Resource
+    matched: ByKind
     bundle: Bundle
     inbounds: tuple[Reached, ...]
     part: Part
@@ -64,9 +70,13 @@ class Compiler:
 
     def __init__(self, policies: Policies) -> None:
         self._stages = Stages(policies)
+        self._of_outbounds = frozenset(
+            p.kind.name for p in policies if p.kind.policy and _is_of_outbounds(p.kind.policy)
+        )
         self._world: World | None = None
         self._bundles: dict[_ClassKey, Bundle] = {}
-        self._touched: dict[tuple[int, str], Touched] = {}
+        self._reaches: dict[int, tuple[ByKind, Reach]] = {}
+        self._same_reach: dict[tuple[tuple[str, tuple[Resource, ...]], ...], Reach] = {}
         self._proxies: dict[Key, Proxy] = {}
 
     @property
@@ -81,52 +91,64 @@ class Compiler:
         return self.proxy(world, dataplane).snapshot
 
     def proxy(self, world: World, dataplane: Resource) -> Proxy:
-        if world is not self._world:
-            self._world, self._bundles, self._touched = world, {}, {}
+        self._enter(world)
         before = self._proxies.get(dataplane.key)
         matched, listenings = match(world, dataplane), outbounds(world, dataplane)
-        bundle = self._bundles.get((id(matched), id(listenings)))
+        reach, caller = self._reach(matched), self._stages.caller(world, dataplane)
+        key = (id(reach), id(listenings), caller)
+        bundle = self._bundles.get(key)
         if bundle is None:
-            bundle = self._bundle(world, dataplane, matched, listenings, before.bundle if before else None)
-            self._bundles[id(matched), id(listenings)] = bundle
+            work = _Work(self._stages, world, dataplane.mesh, rules_of(world, dataplane), reach, caller)
+            bundle = self._bundles[key] = _bundle(work, listenings, before.bundle if before else None)
         if before is None or before.bundle is not bundle or before.dataplane is not dataplane:
-            self._proxies[dataplane.key] = self._proxy(world, dataplane, bundle, before)
+            self._proxies[dataplane.key] = self._proxy(world, dataplane, matched, bundle, before)
         return self._proxies[dataplane.key]
 
     def keep_only(self, dataplanes: Iterable[Key]) -> None:
         """Forget all proxies but these, and with them what only they needed."""
         self._proxies = {key: self._proxies[key] for key in dataplanes if key in self._proxies}
 
-    def _proxy(self, world: World, dataplane: Resource, bundle: Bundle, before: Proxy | None) -> Proxy:
+    def _enter(self, world: World) -> None:
+        if world is not self._world:
+            self._world, self._bundles = world, {}
+            self._same_reach = {tuple(reach.policies.items()): reach for _, reach in self._reaches.values()}
+            self._reaches = {}
+
+    def _reach(self, matched: ByKind) -> Reach:
+        """The policies of a proxy as far as its outbounds go. Proxies, and Worlds, with the same share one object."""
+        known = self._reaches.get(id(matched))
+        if known is None:
+            policies = {
+                kind: tuple(one.policy for one in found)
+                for kind, found in matched.items()
+                if kind in self._of_outbounds
+            }
+            reach = self._same_reach.setdefault(tuple(policies.items()), Reach(policies))
+            known = self._reaches[id(matched)] = (matched, reach)
+        return known[1]
+
+    def _proxy(self, world: World, dataplane: Resource, matched: ByKind, bundle: Bundle, before: Proxy | None) -> Proxy:
         """A proxy's own inbounds are worked out again only if the proxy itself or its policies are others."""
-        if before and before.dataplane is dataplane and before.bundle.matched is bundle.matched:
-            return Proxy(dataplane, bundle, before.inbounds, before.part)
+        if before and before.dataplane is dataplane and before.matched is matched:
+            return Proxy(dataplane, matched, bundle, before.inbounds, before.part)
         rules = rules_of(world, dataplane)
         reached = tuple(self._stages.reached(rules, index, inbound) for index, inbound in inbounds(dataplane))
-        return Proxy(dataplane, bundle, reached, Part(_resources(one.fragment for one in reached)))
+        part = Part(_resources(one.fragment for one in reached))
+        return Proxy(dataplane, matched, bundle, reached, part)
 
-    def _bundle(
-        self,
-        world: World,
-        dataplane: Resource,
-        matched: _Matched,
-        listenings: tuple[Listening, ...],
-        before: Bundle | None,
-    ) -> Bundle:
-        """The bundle of a class: what the change does not reach is taken from the one that the proxy had before."""
-        work = _Work(self._stages, world, dataplane.mesh, rules_of(world, dataplane))
-        if before is not None and before.listenings is listenings:
-            touched = self._since(before.world, world, dataplane.mesh) | by_policies(before.matched, matched)
-            if not touched.everything:
-                return work.some(matched, before, touched)
-        return work.all(matched, listenings)
 
-    def _since(self, old: World, new: World, mesh: str) -> Touched:
-        """What changed from one World to the other, policies aside."""
-        key = (id(old), mesh)
-        if key not in self._touched:
-            self._touched[key] = by_world(old, new, mesh)
-        return self._touched[key]
+def _bundle(work: _Work, listenings: tuple[Listening, ...], before: Bundle | None) -> Bundle:
+    """The bundle of a class: what a change does not reach is taken from the one that the proxy had before."""
+    if before is not None and before.listenings is listenings and before.caller == work.caller:
+        touched = by_world(before.world, work.world, work.mesh)
+        touched |= by_policies(before.reach.policies, work.reach.policies)
+        if not touched.everything:
+            return work.some(before, touched)
+    return work.all(listenings)
+
+
+def _is_of_outbounds(shape: PolicyShape) -> bool:
+    return shape.to or shape.single
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,46 +159,76 @@ class _Work:
     world: World
     mesh: str
     rules: Rules
+    reach: Reach
+    caller: Caller
 
-    def all(self, matched: _Matched, listenings: tuple[Listening, ...]) -> Bundle:
-        entries = {one: self.stages.entry(self.world, self.mesh, self.rules, one) for one in listenings}
-        upstreams = self._upstreams(entries, {}, EVERYTHING)
-        bundle = Bundle(self.world, matched, listenings, entries, upstreams, Part())
-        return replace(bundle, part=Part(_resources(bundle.fragments)))
+    def all(self, listenings: tuple[Listening, ...]) -> Bundle:
+        entries = {one: self._entry(one) for one in listenings}
+        needed = dict.fromkeys(used for entry in entries.values() for used in entry.uses)
+        upstreams = {one: self._upstream(one) for one in needed}
+        return self._made(listenings, entries, upstreams, Part(_all_resources(entries, upstreams)))
 
-    def some(self, matched: _Matched, before: Bundle, touched: Touched) -> Bundle:
-        entries = {
-            listening: self.stages.entry(self.world, self.mesh, self.rules, listening)
-            if touched.concerns(entry.names)
-            else entry
-            for listening, entry in before.entries.items()
-        }
-        upstreams = self._upstreams(entries, before.upstreams, touched)
-        bundle = Bundle(self.world, matched, before.listenings, entries, upstreams, before.part)
-        return replace(bundle, part=_part(before, bundle))
+    def some(self, before: Bundle, touched: Touched) -> Bundle:
+        """Most entries are those of before; of these not even the hashes are worked out again."""
+        again = {one: self._entry(one) for one, entry in before.entries.items() if touched.concerns(entry.names)}
+        entries = {**before.entries, **again}
+        upstreams = self._upstreams(before, again, touched)
+        changed = [(before.entries[one].fragment, entry.fragment) for one, entry in again.items()]
+        for one, upstream in upstreams.items():
+            if (old := before.upstreams.get(one)) is not upstream:
+                changed += zip(old.fragments if old else (_NO_FRAGMENT,) * 2, upstream.fragments, strict=True)
+        changed += [(one, _NO_FRAGMENT) for gone in _gone(before, upstreams) for one in gone.fragments]
+        part = _updated(before.part, changed) or Part(_all_resources(entries, upstreams))
+        return self._made(before.listenings, entries, upstreams, part)
+
+    def _made(
+        self,
+        listenings: tuple[Listening, ...],
+        entries: Mapping[Listening, Entry],
+        upstreams: Mapping[Destination, Upstream],
+        part: Part,
+    ) -> Bundle:
+        return Bundle(self.world, self.reach, self.caller, listenings, entries, upstreams, part)
+
+    def _entry(self, listening: Listening) -> Entry:
+        return self.stages.entry(self.world, self.mesh, self.rules, listening)
+
+    def _upstream(self, destination: Destination) -> Upstream:
+        return self.stages.upstream(self.world, self.mesh, self.rules, destination, self.caller)
 
     def _upstreams(
-        self, entries: Mapping[Listening, Entry], before: Mapping[Destination, Upstream], touched: Touched
+        self, before: Bundle, again: Mapping[Listening, Entry], touched: Touched
     ) -> Mapping[Destination, Upstream]:
-        needed = dict.fromkeys(used for entry in entries.values() for used in entry.uses)
-        found = {}
-        for destination in needed:
-            upstream = before.get(destination)
-            if upstream is None or touched.concerns(upstream.names):
-                upstream = self.stages.upstream(self.world, self.mesh, self.rules, destination)
-            found[destination] = upstream
-        return found
+        """Those of before but for the touched ones; sought anew only where a route leads elsewhere now."""
+        kept: Mapping[Destination, Upstream] = before.upstreams
+        if any(entry.uses != before.entries[one].uses for one, entry in again.items()):
+            entries = {**before.entries, **again}
+            needed = dict.fromkeys(used for entry in entries.values() for used in entry.uses)
+            kept = {one: before.upstreams.get(one) or self._upstream(one) for one in needed}
+        stale = [one for one, upstream in kept.items() if touched.concerns(upstream.names)]
+        return {**kept, **{one: self._upstream(one) for one in stale}}
 
 
-def _part(before: Bundle, after: Bundle) -> Part:
-    """The part of a bundle; one whose resources are all the same is the same object, and shares what did not change."""
-    old, new = dict.fromkeys(before.fragments), dict.fromkeys(after.fragments)
-    came = {(one.type_url, one.name): one for one in _resources(f for f in new if f not in old)}
-    gone = {(one.type_url, one.name) for one in _resources(f for f in old if f not in new)}
-    if came.keys() == gone:
-        return before.part.updated(came.values())
-    return Part(_resources(new))
+def _gone(before: Bundle, upstreams: Mapping[Destination, Upstream]) -> Iterator[Upstream]:
+    if before.upstreams.keys() != upstreams.keys():
+        yield from (old for one, old in before.upstreams.items() if one not in upstreams)
+
+
+def _updated(part: Part, changed: Iterable[tuple[Fragment, Fragment]]) -> Part | None:
+    """The part with new contents for the same names; None where a name came or went."""
+    differing = [(old, new) for old, new in changed if old is not new]
+    came = {(one.type_url, one.name): one for one in _resources(new for _, new in differing)}
+    gone = {(one.type_url, one.name) for one in _resources(old for old, _ in differing)}
+    return part.updated(came.values()) if came.keys() == gone else None
+
+
+def _all_resources(entries: Mapping[Listening, Entry], upstreams: Mapping[Destination, Upstream]) -> Iterator[Packed]:
+    yield from _resources(entry.fragment for entry in entries.values())
+    yield from _resources(one for upstream in upstreams.values() for one in upstream.fragments)
 
 
 def _resources(fragments: Iterable[Fragment]) -> Iterator[Packed]:
     return (packed for fragment in fragments for packed in fragment)
+
+
+_NO_FRAGMENT: Final = Fragment(())

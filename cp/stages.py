@@ -18,7 +18,9 @@ from cp.matching import match
 from cp.merging import NOTHING, Layer, Merged, Origin, merge
 from cp.model.names import Destination, Identity, Key
 from cp.policies import Policies, Policy
+from cp.resources.caller import Caller, caller_of
 from cp.resources.resource import Resource
+from cp.resources.schema import decode
 from cp.resources.world import World
 from cp.rules import Matcher, PolicyRules, RouteRule, build, effective, routes
 from cp.touched import Name
@@ -26,7 +28,7 @@ from cp.view.backends import ANY, Resolver
 from cp.view.dataplanes import SERVICE_TAG
 from cp.view.proxies import Listening
 from cp.view.services import backend_of, cluster_name, endpoints_of, protocol_of
-from generators.proxy import Inbound, Outbound, Route
+from generators.proxy import Endpoints, Inbound, Outbound, Route
 
 Effective: TypeAlias = Mapping[str, Merged]
 """The effective conf of each policy that says something, by its kind."""
@@ -77,10 +79,8 @@ class Upstream:
     effective: Effective
     tasks: tuple[Task, Task]
     fragments: tuple[Fragment, Fragment]
-
-    @property
-    def names(self) -> frozenset[Name]:
-        return names_of(self.destination)
+    names: frozenset[Name]
+    """Everything that it depends on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +123,7 @@ class Stages:
     def __init__(self, policies: Policies) -> None:
         self.fragments = Fragments(policies)
         self._route_policies = [policy for policy in policies if policy.is_route]
+        self._arrangers = [policy for policy in policies if _writes(policy, ("arrange",))]
         self._outbound_defaults = {p.kind.name: _default(p, p.outbound_default) for p in policies if p.outbound_default}
         self._inbound_defaults = {p.kind.name: _default(p, p.inbound_default) for p in policies if p.inbound_default}
         self._writers: dict[_Hooks, frozenset[str]] = {
@@ -154,12 +155,19 @@ class Stages:
             names=frozenset({*names_of(destination), *_owners(resolver), *resolver.asked}),
         )
 
-    def upstream(self, world: World, mesh: str, rules: Rules, destination: Destination) -> Upstream:
+    def caller(self, world: World, dataplane: Resource) -> Caller:
+        """A proxy as policies see it that arrange endpoints for it."""
+        tables = ((policy, world.table(policy.kind.name, dataplane.mesh)) for policy in self._arrangers)
+        looked_at = (table.derived(policy.looks_at) for policy, table in tables)
+        return caller_of(dataplane, frozenset[str]().union(*looked_at))
+
+    def upstream(self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller) -> Upstream:
         found = self._of_destination(rules, destination)
         cluster = Task(backend_of(world, mesh, destination), self._confs(found, _OF_CLUSTER))
-        endpoints = Task(endpoints_of(world, mesh, destination), self._confs(found, _OF_ENDPOINTS))
+        arranged = self._arranged(endpoints_of(world, mesh, destination), found, caller)
+        endpoints = Task(arranged, self._confs(found, _OF_ENDPOINTS))
         fragments = (self.fragments.get(cluster), self.fragments.get(endpoints))
-        return Upstream(destination, found, (cluster, endpoints), fragments)
+        return Upstream(destination, found, (cluster, endpoints), fragments, names_of(destination))
 
     def reached(self, rules: Rules, index: int, inbound: Inbound) -> Reached:
         found = dict(self._inbound_defaults)
@@ -184,6 +192,13 @@ class Stages:
         if outbound.routes:
             return outbound
         return replace(outbound, routes=(Route(name=name, splits=(resolver.itself(),)),))
+
+    def _arranged(self, endpoints: Endpoints, found: Effective, caller: Caller) -> Endpoints:
+        for policy in self._arrangers:
+            said = found.get(policy.kind.name)
+            conf = None if said is None else decode(policy.conf, said.value)
+            endpoints = policy.arrange(conf, endpoints, caller)
+        return endpoints
 
     def _of_destination(
         self, rules: Rules, destination: Destination, route: Identity | None = None, matches: str = ""

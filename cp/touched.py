@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from cp.matching import Matched, target_of, top_of
+from cp.matching import target_of, top_of
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.view.backends import ANY
@@ -57,17 +57,14 @@ def by_world(old: World, new: World, mesh: str) -> Touched:
     return Touched(frozenset(names))
 
 
-def by_policies(old: Mapping[str, tuple[Matched, ...]], new: Mapping[str, tuple[Matched, ...]]) -> Touched:
+def by_policies(old: Mapping[str, tuple[Resource, ...]], new: Mapping[str, tuple[Resource, ...]]) -> Touched:
     """What the policies concern that select a proxy now and did not before, or the other way round."""
     touched = NOTHING
     for kind in old.keys() | new.keys():
         before, after = old.get(kind, ()), new.get(kind, ())
-        if before is after:
-            continue
-        kept = set(before) & set(after)
-        for matched in (*before, *after):
-            if matched not in kept:
-                touched |= _of_policy(matched.policy)
+        if before != after:
+            for policy in set(before) ^ set(after):
+                touched |= _of_policy(policy)
     return touched
 
 

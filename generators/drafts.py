@@ -49,6 +49,11 @@ class ClusterDraft:
         return isinstance(self.site, Inbound)
 
     @property
+    def is_external(self) -> bool:
+        """Whether its addresses are outside of the mesh; nobody arranges those by zone."""
+        return isinstance(self.site, Backend) and bool(self.site.external)
+
+    @property
     def protocol(self) -> Protocol:
         return self.site.protocol
 

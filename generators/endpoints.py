@@ -1,30 +1,48 @@
-"""The endpoints of a backend, by zone."""
+"""The endpoints of a backend, by locality."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from envoy.config.core.v3.health_check_pb2 import HealthStatus
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from generators.drafts import EndpointsDraft
 from generators.envoy.edit import set_address
-from generators.proxy import Endpoint, Endpoints
+from generators.proxy import Endpoint, Endpoints, Locality
+
+if TYPE_CHECKING:
+    from envoy.config.endpoint.v3.endpoint_components_pb2 import LocalityLbEndpoints
 
 _LB_METADATA = "envoy.lb"
 
 
 def assignment(site: Endpoints) -> EndpointsDraft:
-    """One locality for each zone, in the order of their names. No endpoints is an answer too: it takes them away."""
+    """Locality by locality, the first to be asked first. No endpoints is an answer too: it takes them away."""
     message = ClusterLoadAssignment(cluster_name=site.cluster)
-    zones: dict[str, list[Endpoint]] = {}
-    for endpoint in sorted(site.endpoints, key=lambda one: (one.zone, one.address, one.port)):
-        zones.setdefault(endpoint.zone, []).append(endpoint)
-    for zone, endpoints in zones.items():
-        locality = message.endpoints.add()
-        if zone:
-            locality.locality.zone = zone
+    groups: dict[Locality, list[Endpoint]] = {}
+    for endpoint in sorted(site.endpoints, key=_place):
+        groups.setdefault(endpoint.locality, []).append(endpoint)
+    for locality, endpoints in groups.items():
+        group = message.endpoints.add(priority=locality.priority)
+        _write_locality(group, locality)
         for endpoint in endpoints:
-            add_endpoint(locality.lb_endpoints, endpoint)
+            add_endpoint(group.lb_endpoints, endpoint)
     return EndpointsDraft(site, message)
+
+
+def _place(endpoint: Endpoint) -> tuple[int, str, str, str, int]:
+    locality = endpoint.locality
+    return locality.priority, locality.zone, locality.sub_zone, endpoint.address, endpoint.port
+
+
+def _write_locality(group: LocalityLbEndpoints, locality: Locality) -> None:
+    if locality.zone:
+        group.locality.zone = locality.zone
+    if locality.sub_zone:
+        group.locality.sub_zone = locality.sub_zone
+    if locality.weight is not None:
+        group.load_balancing_weight.value = locality.weight
 
 
 def add_endpoint(lb_endpoints: object, endpoint: Endpoint) -> None:

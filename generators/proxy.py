@@ -28,6 +28,19 @@ class Protocol(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Locality:
+    """Where endpoints are, and when it is their turn."""
+
+    zone: str = ""
+    sub_zone: str = ""
+    priority: int = 0
+    """They get requests as far as those of a lower number are not well."""
+
+    weight: int | None = None
+    """How much they get beside others of their priority, where that is told by locality."""
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """One address that serves a backend."""
 
@@ -35,7 +48,7 @@ class Endpoint:
     port: int
     healthy: bool = True
     weight: int = 1
-    zone: str = ""
+    locality: Locality = Locality()
     tags: Tags = ()
 
 

@@ -150,27 +150,33 @@ class Channel:
 
     def _begin(self, wanted: Snapshot) -> None:
         """Take what the client says it has from before as the point to start from."""
+        if self._begun and self.full:
+            self.claim = ""
         claim, self.claim = self.claim, ""
-        weighs = claim != "" and self._trusting and not (self._begun and self.full)
-        current = weighs and claim in (self.version(wanted), wanted.version(self.type_url))
+        current = claim != "" and self._trusting and claim in (self.version(wanted), wanted.version(self.type_url))
         if current:
             self._fresh = frozenset()
         if not self._begun:
             self._begun, self._known = True, current or claim == ""
-            if current:
-                self._sent = self._acked = wanted
-                self.told = self._acked_version = claim
             if current or self._claims:
-                self._due = False
-            if current or self._claims or not self.wildcard:
+                self._start_at(wanted, claim or wanted.version(self.type_url))
+            elif not self.wildcard:
                 self._base = wanted
-            if self.wildcard and self._claims:
-                self._apart = {n: ABSENT for n in wanted.names(self.type_url) if n not in self._claims}
         self._believe(wanted)
+
+    def _start_at(self, wanted: Snapshot, version: str) -> None:
+        """The client has this, but for what it claims otherwise."""
+        self._base = self._sent = self._acked = wanted
+        self.told = self._acked_version = version
+        self._due = False
+        if self.wildcard and self._claims:
+            self._apart = {n: ABSENT for n in wanted.names(self.type_url) if n not in self._claims}
 
     def _believe(self, wanted: Snapshot) -> None:
         """Compare what the client says it has with what it should have."""
         claims, self._claims = self._claims, {}
+        if self.type_url == ENDPOINTS and not self._trusting:
+            return  # a cluster that was warming up needs them again
         for name, version in claims.items():
             current = wanted.get(self.type_url, name)
             if (current is None or current.version != version) and (self.wildcard or name in self.names):
@@ -360,6 +366,10 @@ class Channel:
     def wait_no_longer(self) -> None:
         for sent in self._in_flight.values():
             sent.gates = False
+
+    @property
+    def has_accepted(self) -> bool:
+        return self._acked_version != ""
 
     @property
     def has_leaving(self) -> bool:

@@ -76,8 +76,9 @@ class Rollout(ABC):
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is under way or refused: the version that the client would name tells what it has."""
-        return all(channel.is_confirmed() for channel in self._channels.values())
+        """Nothing is under way or refused: the versions that the client would name tell what it has."""
+        knows = self._trusting or all(self._channel(type_url).has_accepted for type_url in LISTED)
+        return knows and all(channel.is_confirmed() for channel in self._channels.values())
 
     # --- the order ---
 

@@ -27,11 +27,14 @@ class Session(Rollout):
             self._hear(channel, request.nonce, request.error, request.version)
         else:
             channel.claim = request.version
-        if request.nonce in ("", channel.latest) or channel.latest == "":
-            self._subscribe(channel, request.names)
+        self._subscribe(channel, request.names)
         return self._advance()
 
     def _subscribe(self, channel: Channel, names: frozenset[str]) -> None:
+        """A request with an old nonce answers nothing, but its names count: they are what the client wants by now.
+
+        A name that was dropped and asked for again while a response was under way would otherwise go unnoticed.
+        """
         everything = WILDCARD in names or (not names and (channel.wildcard or not channel.asked))
         channel.asked = True
         if everything and channel.type_url in LISTED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from starlette.requests import Request
 
 from cp.api.errors import TOO_LARGE, UNSUPPORTED, Refused, bad_request, invalid
 from cp.model.document import Document, Source
-from cp.model.source import Reading, key_of, read_documents, universal
+from cp.model.source import Reading, key_of, misplaced, read_documents, universal
 
 SOURCE_HEADER: Final = "koguma-source"
 """`file:line`: where the body begins in a file, so that what is stored can be traced to it."""
@@ -81,11 +82,18 @@ def _from_json(text: str, place: Place) -> Reading:
     data = _decoded(text)
     if not isinstance(data, dict):
         raise bad_request("", "the body must be a resource: an object", title=_TITLE)
+    kubernetes = "apiVersion" in data
+    _must_be_text(data, "kind" if kubernetes else "type")
     said = universal(data)
-    for field in ("type", "name"):
-        if not isinstance(said.get(field), str) or not said[field]:
-            raise bad_request(field, "must be set", title=_TITLE)
+    _must_be_text(said, "name", "metadata.name" if kubernetes else "name")
+    if kubernetes and (fault := misplaced(data)):
+        raise bad_request("spec", fault, title=_TITLE)
     return Reading((Document(key_of(said), said, Source(place.file, {"": place.line} if place.file else {})),))
+
+
+def _must_be_text(data: Mapping[str, Any], field: str, shown: str = "") -> None:
+    if not isinstance(data.get(field), str) or not data[field]:
+        raise bad_request(shown or field, "must be set", title=_TITLE)
 
 
 def _decoded(text: str) -> Any:

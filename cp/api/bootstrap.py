@@ -29,6 +29,7 @@ _ZONE: Final = "kuma.io/zone"
 _DELTA: Final = "feature-delta-grpc"
 _LOOPBACK: Final = "127.0.0.1"
 _SOCKET: Final = "envoy-admin.sock"
+_LARGEST_PORT: Final = 65535
 
 log = structlog.get_logger()
 
@@ -111,7 +112,7 @@ def _bootstrap(wanted: Wanted, document: Document, ours: ForProxies, host: str) 
         mesh=wanted.mesh,
         name=wanted.name,
         service=_service(document.data) or wanted.name,
-        zone=_labels(document.data).get(_ZONE, ""),
+        zone=str(_labels(document.data).get(_ZONE, "")),
         admin=admin,
         token=wanted.dataplane_token,
         delta=_DELTA in wanted.features,
@@ -139,7 +140,7 @@ def _metadata(wanted: Wanted, admin: Address) -> dict[str, Any]:
 def _admin(wanted: Wanted, data: Mapping[str, Any], ours: ForProxies) -> Address:
     """A port where the Dataplane asks for one; else a socket, which no other proxy of the machine wants too."""
     port = _mapping(_networking(data).get("admin")).get("port")
-    if port:
+    if isinstance(port, int) and 0 < port <= _LARGEST_PORT:
         return Address(ours.admin_address, port)
     if ours.admin_unix_socket and wanted.workdir:
         return Address(socket=f"{wanted.workdir.rstrip('/')}/{_SOCKET}")
@@ -149,9 +150,9 @@ def _admin(wanted: Wanted, data: Mapping[str, Any], ours: ForProxies) -> Address
 def _service(data: Mapping[str, Any]) -> str:
     """The service that a proxy counts as in Envoy's logs and statistics."""
     networking = _networking(data)
-    inbounds = networking.get("inbound") or []
-    for tagged in (*inbounds, _mapping(networking.get("gateway"))):
-        if name := _mapping(tagged.get("tags")).get(_SERVICE):
+    inbounds = networking.get("inbound")
+    for tagged in (*(inbounds if isinstance(inbounds, list) else ()), networking.get("gateway")):
+        if name := _mapping(_mapping(tagged).get("tags")).get(_SERVICE):
             return str(name)
     labels = _labels(data)
     return str(labels.get(_WORKLOAD) or labels.get(_SERVICE) or "")

@@ -45,7 +45,7 @@ def universal(stored: Stored, kind: Kind) -> dict[str, Any]:
 def kubernetes(data: Mapping[str, Any]) -> dict[str, Any]:
     """The Kubernetes form of a document in Universal form: the same, with its metadata elsewhere."""
     kind = str(data["type"])
-    labels = dict(data.get("labels") or {})
+    labels = dict(_labels(data))
     namespace = labels.pop(NAMESPACE_LABEL, "")
     name = labels.pop(NAME_LABEL, data["name"]) if namespace else data["name"]
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
@@ -67,8 +67,12 @@ def etag(revision: int) -> str:
 
 def kri(stored: Stored, kind: Kind) -> str:
     """Kuma's resource identifier. Parts that are empty keep their underscore; the last is the section."""
-    labels = stored.document.data.get("labels")
-    labels = labels if isinstance(labels, Mapping) else {}
-    key = stored.document.key
+    labels, key = _labels(stored.document.data), stored.document.key
     name = labels.get(NAME_LABEL, key.name)
     return f"kri_{kind.short}_{key.mesh}_{labels.get(_ZONE_LABEL, '')}_{labels.get(NAMESPACE_LABEL, '')}_{name}_"
+
+
+def _labels(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A folder of files may hold what is no valid resource: that is shown too."""
+    labels = data.get("labels")
+    return labels if isinstance(labels, Mapping) else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,11 +66,6 @@ def as_data(finding: Finding) -> dict[str, Any]:
         "line": finding.line,
         "resource": str(finding.resource) if finding.resource is not None else "",
     }
-
-
-def lines(finding: Finding) -> Iterator[str]:
-    """A finding as it is printed for people."""
-    yield f"{finding.severity}: {finding}"
 
 
 def _place(finding: Finding) -> tuple[str, int]:

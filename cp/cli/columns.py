@@ -27,28 +27,36 @@ def _columns(kind: Kind) -> Iterator[Column]:
 
 def _tags(item: Mapping[str, Any]) -> str:
     """The tags of all inbounds, or of the gateway, together."""
-    networking = item.get("networking") or {}
+    networking = _mapping(item.get("networking"))
+    inbounds = networking.get("inbound")
     values: dict[str, list[str]] = {}
-    for place in (*(networking.get("inbound") or ()), networking.get("gateway") or {}):
-        for name, value in (place.get("tags") or {}).items():
+    for place in (*(inbounds if isinstance(inbounds, list) else ()), networking.get("gateway")):
+        for name, value in _mapping(_mapping(place).get("tags")).items():
             values.setdefault(name, [])
-            values[name] += [value] if value not in values[name] else []
+            values[name] += [str(value)] if str(value) not in values[name] else []
     return " ".join(f"{name}={','.join(found)}" for name, found in sorted(values.items()))
 
 
 def _address(item: Mapping[str, Any]) -> str:
-    return str((item.get("networking") or {}).get("address", ""))
+    return str(_mapping(item.get("networking")).get("address", ""))
 
 
 def _mtls(item: Mapping[str, Any]) -> str:
-    mtls = item.get("mtls") or {}
+    mtls = _mapping(item.get("mtls"))
     enabled = mtls.get("enabledBackend", "")
-    types = {backend.get("name"): backend.get("type", "") for backend in mtls.get("backends") or ()}
-    return f"{types.get(enabled, '')}/{enabled}" if enabled else "off"
+    backends = mtls.get("backends")
+    known = map(_mapping, backends if isinstance(backends, list) else ())
+    types = [backend.get("type", "") for backend in known if backend.get("name") == enabled]
+    return f"{''.join(types[:1])}/{enabled}" if enabled else "off"
 
 
 def _routing(field: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda item: "on" if (item.get("routing") or {}).get(field) else "off"
+    return lambda item: "on" if _mapping(item.get("routing")).get(field) else "off"
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """A folder of files may hold what is no valid resource: that is listed too."""
+    return value if isinstance(value, Mapping) else {}
 
 
 _SPECIAL: Final[Mapping[str, Sequence[Column]]] = {

@@ -101,7 +101,10 @@ def run(  # noqa: PLR0913  # an option each
     with supervise.tidied_up(), _folder(work_dir) as folder:
         bootstrap = _joined(cp_address, _who(piece, name, mesh, folder), piece, patience)
         command = envoys.command(envoy, _kept(bootstrap, folder), flags)
-        raise typer.Exit(supervise.run(command, lambda: _started(envoy, bootstrap)))
+        _say(f"starting {envoy}; its admin interface: {readiness.where(bootstrap)}")
+        with readiness.announced(bootstrap, _say):
+            status = supervise.run(command)
+    raise typer.Exit(status)
 
 
 def _joined(address: str, who: joining.Joining, piece: Piece | None, patience: joining.Patience) -> str:
@@ -109,11 +112,6 @@ def _joined(address: str, who: joining.Joining, piece: Piece | None, patience: j
         if piece is not None:
             joining.register(client, who, piece, patience)
         return joining.bootstrap(client, who, patience)
-
-
-def _started(envoy: Path, bootstrap: str) -> None:
-    _say(f"started {envoy}; its admin interface: {readiness.where(bootstrap)}")
-    readiness.announce(bootstrap, _say)
 
 
 def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mesh: str | None) -> Piece | None:
@@ -125,7 +123,7 @@ def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mes
     if name is not None or mesh is not None:
         raise Problem("the name and the mesh stand in the file", "Leave out --name and --mesh.", status=2)
     found, report = pieces(texts([file], variables), known())
-    tell(report)
+    tell(report.findings)
     if not report.is_valid:
         raise Problem(f"{file} is no valid Dataplane")
     if len(found) != 1 or found[0].document.key.type != "Dataplane":

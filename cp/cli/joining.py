@@ -46,7 +46,7 @@ class Joining:
 def register(client: Client, joining: Joining, piece: Piece, patience: Patience) -> None:
     """Store the Dataplane as the file has it. What is stored already is stored no second time."""
     put = persistently(lambda: client.put(joining.path, piece.text, piece.place), patience)
-    patience.say(f"{'registered' if put.is_new else 'updated'} Dataplane {joining.mesh}/{joining.name}")
+    patience.say(f"{'registered' if put.is_new else 'stored'} Dataplane {joining.mesh}/{joining.name}")
     for warning in put.warnings:
         patience.say(f"Warning: {warning}")
 

@@ -52,7 +52,7 @@ def render(  # noqa: PLR0913  # an option each
 def world_of(files: Sequence[str], variables: Sequence[str]) -> World:
     """The World of some files. As in a new control plane, there is a Mesh `default` if they have no Mesh."""
     pieces_, report = pieces(texts(files, variables), known())
-    tell(report)
+    tell(report.errors)
     documents = {piece.document.key: piece.document for piece in pieces_}
     if not any(key.type == "Mesh" for key in documents):
         key = Key("Mesh", "", DEFAULT_MESH)

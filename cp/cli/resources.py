@@ -106,7 +106,7 @@ def _to_delete(type_: str | None, name: str | None, mesh: str, file: Sequence[st
 
 def _valid(file: Sequence[str], variables: Sequence[str]) -> list[Piece]:
     found, report = pieces(texts(file, variables), known())
-    tell(report)
+    tell(report.findings)
     if not report.is_valid:
         raise Problem("nothing was done, because of what is said above")
     if not found:

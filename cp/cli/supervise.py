@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
+from cp.cli.problem import Problem
+
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def run(command: Sequence[str], started: Callable[[], None]) -> int:
+def run(command: Sequence[str]) -> int:
     """Run a command to its end. Answers with its status as a shell has it: 128 and more for a signal."""
     child: subprocess.Popen[bytes] | None = None
     waiting: list[int] = []
@@ -24,13 +26,19 @@ def run(command: Sequence[str], started: Callable[[], None]) -> int:
             child.send_signal(number)
 
     with _signals(pass_on):
-        # Of a group of its own, or the terminal would send it the Ctrl-C that we pass on.
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+        child = _started(command)
         for number in waiting:
             child.send_signal(number)
-        started()
         code = child.wait()
     return code if code >= 0 else 128 - code
+
+
+def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """In a group of its own, or the terminal would send it the Ctrl-C that we pass on."""
+    try:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+    except OSError as error:
+        raise Problem(f"{command[0]} cannot be started: {error.strerror or error}") from None
 
 
 @contextmanager

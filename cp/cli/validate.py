@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import typer
 
 from cp.api.report import Report
@@ -9,13 +11,14 @@ from cp.cli.files import pieces, texts
 from cp.cli.options import Files, Format, Output, Variables
 from cp.cli.output import print_data
 from cp.cli.types import known
+from cp.model.violation import Finding
 
 
 def validate(file: Files, var: Variables = None, output: Output = Format.TABLE) -> None:
     """Check files, offline. Ends with 1 when something in them would be refused."""
     _, report = pieces(texts(file, var or []), known())
     if output is Format.TABLE:
-        tell(report)
+        tell(report.findings)
         typer.echo(_summary(report))
     else:
         print_data(report.as_data(), output)
@@ -23,9 +26,9 @@ def validate(file: Files, var: Variables = None, output: Output = Format.TABLE) 
         raise typer.Exit(1)
 
 
-def tell(report: Report) -> None:
+def tell(findings: Iterable[Finding]) -> None:
     """Print what was found, for people, beside what a command prints for its reader."""
-    for finding in report.findings:
+    for finding in findings:
         typer.echo(f"{finding.severity}: {finding}", err=True)
 
 

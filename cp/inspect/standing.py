@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cp.matching import match
-from cp.matching.profile import sections
+from cp.matching.profile import gateway_of, listeners, sections
 from cp.merging import NOTHING, Merged
 from cp.model.names import Destination, Identity
 from cp.resources.kinds import Kind
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules import Matcher, PolicyRules, build, effective, routes
+from cp.rules import Matcher, PolicyRules, at_gateway, build, effective, gateway_routes, routes
 from cp.view.proxies import outbounds
 
 _ROUTES = ("MeshHTTPRoute", "MeshTCPRoute")
@@ -20,17 +20,25 @@ _ROUTES = ("MeshHTTPRoute", "MeshTCPRoute")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One place: a destination, a route to it, an inbound (with some of its clients), or the whole proxy."""
+    """One place: a destination, a route to it, an inbound (with some of its clients), or the whole proxy.
+
+    On a builtin gateway, routes are on its listeners.
+    """
 
     destination: Destination | None = None
+    listener: int | None = None
+    """The port of a gateway's listener."""
+
     route: Identity | None = None
     inbound: int | None = None
     clients: str = ""
 
     def __str__(self) -> str:
+        route = "" if self.route is None else f" by {self.route.type} {self.route.name}"
         if self.destination is not None:
-            to = f"to {_called(self.destination)}"
-            return to if self.route is None else f"{to} by {self.route.type} {self.route.name}"
+            return f"to {_called(self.destination)}{route}"
+        if self.listener is not None:
+            return f"on listener {self.listener}{route}"
         if self.inbound is not None:
             return f"on inbound {self.inbound}" + (f" from {self.clients}" if self.clients else "")
         return "on the proxy"
@@ -43,20 +51,29 @@ def standing(world: World, dataplane: Resource, kind: Kind) -> Iterator[tuple[Pl
         return
     rules = build(world, matched[kind.name], kind)
     tables = [build(world, matched[one], world.kinds[one]) for one in _ROUTES if one in matched]
-    found = (*_outbound(world, dataplane, rules, tables), *_inbound(dataplane, rules), *_whole(rules))
+    gateway = gateway_of(world, dataplane)
+    calls = _outbound(world, dataplane, rules, tables) if gateway is None else _on_gateway(gateway, rules, tables)
+    found = (*(calls if rules.shape.to else ()), *_inbound(dataplane, rules), *_whole(rules))
     yield from ((place, merged) for place, merged in found if merged is not NOTHING)
 
 
 def _outbound(
     world: World, dataplane: Resource, rules: PolicyRules, tables: list[PolicyRules]
 ) -> Iterator[tuple[Place, Merged]]:
-    if not rules.shape.to:
-        return
     for destination in dict.fromkeys(one.destination for one in outbounds(world, dataplane)):
         yield Place(destination), effective(rules, destination)
         ways = {(rule.owner, rule.hash) for table in tables for rule in routes(table, destination)}
         for owner, matches in sorted(ways):
-            yield Place(destination, owner), effective(rules, destination, owner, matches)
+            yield Place(destination, route=owner), effective(rules, destination, owner, matches)
+
+
+def _on_gateway(gateway: Resource, rules: PolicyRules, tables: list[PolicyRules]) -> Iterator[tuple[Place, Merged]]:
+    for index, listener in enumerate(listeners(gateway)):
+        port, there = listener.get("port"), rules.at_listeners([index])
+        yield Place(listener=port), at_gateway(there)
+        found = (one for table in tables for _, one in gateway_routes(table.at_listeners([index])))
+        for owner, matches in sorted({(rule.owner, rule.hash) for rule in found}):
+            yield Place(listener=port, route=owner), at_gateway(there, owner, matches)
 
 
 def _inbound(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[Place, Merged]]:

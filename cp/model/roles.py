@@ -1,4 +1,4 @@
-"""Whose policy it is, where namespaces tell: its producer's, a consumer's, or the owner's of the workload (section 11)."""
+"""Whose policy it is, where namespaces tell: a producer's, a consumer's, or that of a workload's owner (section 11)."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def universal(data: dict[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {"type": kind}
     if kind not in GLOBAL:
         out["mesh"] = mesh
-    out["name"] = f"{name}.{namespace}" if namespace else name
+    out["name"] = f"{name}.{namespace}" if name and namespace else name
     spec = data.get("spec")
     if namespace:
         labels |= {NAME_LABEL: name, NAMESPACE_LABEL: namespace}

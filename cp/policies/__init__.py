@@ -19,10 +19,12 @@ from cp.resources.kinds import Kind, Kinds
 if TYPE_CHECKING:
     from cp.model.names import Identity
     from cp.model.target import BackendRef
+    from cp.resources.caller import Caller
     from cp.resources.targets import Targets
+    from cp.resources.world import Table
     from cp.rules import RouteRule
     from generators.drafts import ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft
-    from generators.proxy import Outbound, Split
+    from generators.proxy import Endpoints, Outbound, Split
 
 Conf = TypeVar("Conf")
 
@@ -83,6 +85,16 @@ class Policy(Generic[Conf]):
         """Decide what exists before anything is built: the rows of a route table. Called where there are rules."""
         del rules, backends
         return outbound
+
+    def arrange(self, conf: Conf | None, endpoints: Endpoints, caller: Caller) -> Endpoints:
+        """Decide where the endpoints of a destination are for a caller. Without a conf too: that is no order either."""
+        del conf, caller
+        return endpoints
+
+    def looks_at(self, table: Table) -> frozenset[str]:
+        """The tags of a caller on which it depends how these policies arrange endpoints for it."""
+        del table
+        return frozenset()
 
     def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
         """Write what concerns one upstream cluster. `draft.is_local` tells a workload's own from a destination's."""

@@ -33,7 +33,7 @@ outlierDetection.detectors.failurePercentage.threshold             failure_perce
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -46,6 +46,15 @@ from cp.resources.kinds import Kind, Meta, PolicyShape
 from cp.resources.schema import Natural, Number, Schema
 from cp.resources.spec import Item, PolicySpec, Rule
 from cp.resources.targets import GATEWAY, PROXIES, SERVICES, Targets
+from generators.envoy.edit import set_duration, set_number
+
+if TYPE_CHECKING:
+    from envoy.config.cluster.v3.circuit_breaker_pb2 import CircuitBreakers
+    from envoy.config.cluster.v3.cluster_pb2 import Cluster
+    from envoy.config.cluster.v3.outlier_detection_pb2 import OutlierDetection as OutlierMessage
+    from google.protobuf.wrappers_pb2 import UInt32Value
+
+    from generators.drafts import ClusterDraft
 
 
 class ConnectionLimits(Schema, frozen=True):
@@ -102,6 +111,11 @@ class Spec(PolicySpec, frozen=True):
 
 
 TARGETS: Final = Targets(top=(*PROXIES, GATEWAY), to=("Mesh", *SERVICES), from_=("Mesh",))
+
+_NEVER: Final = 0
+_ALWAYS: Final = 100
+_THOUSAND: Final = 1000
+_LARGEST: Final = 2**32 - 1
 
 
 def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
@@ -190,6 +204,78 @@ class MeshCircuitBreaker(Policy[Conf]):
     order = 1300
     conf = Conf
     targets = TARGETS
+
+    def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
+        if conf.connection_limits is not None:
+            _write_limits(draft.cluster.circuit_breakers.thresholds.add(), conf.connection_limits)
+        if conf.outlier_detection is not None and conf.outlier_detection.disabled is not True:
+            _write_outlier_detection(draft.cluster, conf.outlier_detection)
+
+
+def _write_limits(message: CircuitBreakers.Thresholds, limits: ConnectionLimits) -> None:
+    message.track_remaining = True
+    set_number(message.max_connections, limits.max_connections)
+    set_number(message.max_connection_pools, limits.max_connection_pools)
+    set_number(message.max_pending_requests, limits.max_pending_requests)
+    set_number(message.max_retries, limits.max_retries)
+    set_number(message.max_requests, limits.max_requests)
+
+
+def _write_outlier_detection(cluster: Cluster, detection: OutlierDetection) -> None:
+    message = cluster.outlier_detection
+    set_duration(message.interval, detection.interval)
+    set_duration(message.base_ejection_time, detection.base_ejection_time)
+    set_number(message.max_ejection_percent, detection.max_ejection_percent)
+    message.split_external_local_origin_errors = detection.split_external_and_local_errors is True
+    if detection.healthy_panic_threshold is not None:
+        cluster.common_lb_config.healthy_panic_threshold.value = float(detection.healthy_panic_threshold)
+    detectors = detection.detectors or Detectors()
+    _write_counters(message, detectors)
+    _write_success_rate(message, detectors.success_rate)
+    _write_failure_percentage(message, detectors.failure_percentage)
+
+
+def _write_counters(message: OutlierMessage, detectors: Detectors) -> None:
+    for counter, count, enforcing in (
+        (detectors.total_failures, message.consecutive_5xx, message.enforcing_consecutive_5xx),
+        (
+            detectors.gateway_failures,
+            message.consecutive_gateway_failure,
+            message.enforcing_consecutive_gateway_failure,
+        ),
+        (
+            detectors.local_origin_failures,
+            message.consecutive_local_origin_failure,
+            message.enforcing_consecutive_local_origin_failure,
+        ),
+    ):
+        _enforce(counter, enforcing)
+        set_number(count, (counter or Consecutive()).consecutive)
+
+
+def _write_success_rate(message: OutlierMessage, rate: SuccessRate | None) -> None:
+    _enforce(rate, message.enforcing_success_rate, message.enforcing_local_origin_success_rate)
+    if rate is None:
+        return
+    set_number(message.success_rate_minimum_hosts, rate.minimum_hosts)
+    set_number(message.success_rate_request_volume, rate.request_volume)
+    factor = None if rate.standard_deviation_factor is None else number(rate.standard_deviation_factor)
+    if factor is not None:
+        message.success_rate_stdev_factor.value = min(round(factor * _THOUSAND), _LARGEST)
+
+
+def _write_failure_percentage(message: OutlierMessage, percentage: FailurePercentage | None) -> None:
+    _enforce(percentage, message.enforcing_failure_percentage, message.enforcing_failure_percentage_local_origin)
+    if percentage is not None:
+        set_number(message.failure_percentage_minimum_hosts, percentage.minimum_hosts)
+        set_number(message.failure_percentage_request_volume, percentage.request_volume)
+        set_number(message.failure_percentage_threshold, percentage.threshold)
+
+
+def _enforce(detector: object | None, *shares: UInt32Value) -> None:
+    """A detector that is not asked for would eject nevertheless if Envoy were not told otherwise."""
+    for share in shares:
+        set_number(share, _NEVER if detector is None else _ALWAYS)
 
 
 POLICY = MeshCircuitBreaker()

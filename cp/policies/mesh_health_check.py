@@ -8,11 +8,12 @@ initialJitter                     HealthCheck.initial_jitter
 intervalJitter                    HealthCheck.interval_jitter
 intervalJitterPercent             HealthCheck.interval_jitter_percent
 noTrafficInterval                 HealthCheck.no_traffic_interval
-eventLogPath                      HealthCheck.event_log_path
+eventLogPath                      HealthCheck.event_logger, to a file
 alwaysLogHealthCheckFailures      HealthCheck.always_log_health_check_failures
 reuseConnection                   HealthCheck.reuse_connection
 healthyPanicThreshold             Cluster.common_lb_config.healthy_panic_threshold
-failTrafficOnPanic                Cluster.common_lb_config.zone_aware_lb_config.fail_traffic_on_panic
+failTrafficOnPanic                Cluster.common_lb_config.zone_aware_lb_config.fail_traffic_on_panic;
+                                  with localities by weight, which exclude it: healthy_panic_threshold 0
 http                              HealthCheck.http_health_check, of http and http2
 http.disabled                     falls back to tcp
 http.path                         HttpHealthCheck.path; / if left out
@@ -28,16 +29,22 @@ grpc                              HealthCheck.grpc_health_check, of grpc
 grpc.disabled                     falls back to tcp
 grpc.serviceName                  GrpcHealthCheck.service_name
 grpc.authority                    GrpcHealthCheck.authority
-tcp                               HealthCheck.tcp_health_check
+tcp                               HealthCheck.tcp_health_check, of all else, and of http and grpc without their own
 tcp.disabled                      no check
 tcp.send                          TcpHealthCheck.send
 tcp.receive                       TcpHealthCheck.receive
+
+A service has one check: that of its protocol or, failing that, that of TCP. Texts are sent and expected as they are
+written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from envoy.extensions.health_check.event_sinks.file.v3.file_pb2 import HealthCheckEventFileSink
+from envoy.type.v3.http_pb2 import CodecClientType
 
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
@@ -46,9 +53,17 @@ from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, file_path, incomplete, percentage, status_code, within
 from cp.resources.headers import HeaderChanges, header_changes
 from cp.resources.kinds import Kind, Meta, PolicyShape
-from cp.resources.schema import Number, Schema
+from cp.resources.schema import Natural, Number, Schema
 from cp.resources.spec import Item, PolicySpec
 from cp.resources.targets import GATEWAY, PROXIES, SERVICES, Targets
+from generators.envoy.edit import add_header, pack, set_duration
+from generators.proxy import Protocol
+
+if TYPE_CHECKING:
+    from envoy.config.cluster.v3.cluster_pb2 import Cluster
+    from envoy.config.core.v3.health_check_pb2 import HealthCheck
+
+    from generators.drafts import ClusterDraft
 
 
 class Tcp(Schema, frozen=True):
@@ -73,8 +88,8 @@ class Grpc(Schema, frozen=True):
 class Conf(Schema, frozen=True):
     interval: Duration | None = None
     timeout: Duration | None = None
-    unhealthy_threshold: int | None = None
-    healthy_threshold: int | None = None
+    unhealthy_threshold: Natural | None = None
+    healthy_threshold: Natural | None = None
     initial_jitter: Duration | None = None
     interval_jitter: Duration | None = None
     interval_jitter_percent: int | None = None
@@ -94,6 +109,13 @@ class Spec(PolicySpec, frozen=True):
 
 
 TARGETS: Final = Targets(top=(*PROXIES, GATEWAY), to=("Mesh", *SERVICES))
+
+_INTERVAL: Final = Duration.parse("1m")
+_TIMEOUT: Final = Duration.parse("15s")
+_UNHEALTHY_THRESHOLD: Final = 5
+_HEALTHY_THRESHOLD: Final = 1
+_PATH: Final = "/"
+_FILE_SINK: Final = "envoy.health_check.event_sinks.file"
 
 
 def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
@@ -155,6 +177,84 @@ class MeshHealthCheck(Policy[Conf]):
     order = 1200
     conf = Conf
     targets = TARGETS
+
+    def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
+        if conf.healthy_panic_threshold is not None:
+            draft.cluster.common_lb_config.healthy_panic_threshold.value = float(conf.healthy_panic_threshold)
+        if conf.fail_traffic_on_panic is True:
+            _fail_on_panic(draft.cluster.common_lb_config)
+        checker = _checker(conf, draft.protocol)
+        if checker is not None:
+            message = draft.cluster.health_checks.add()
+            _write_times(message, conf)
+            _write_events(message, conf)
+            _write_checker(message, checker, draft.protocol)
+
+
+def _checker(conf: Conf, protocol: Protocol) -> Http | Grpc | Tcp | None:
+    """The check that says most about a service of a protocol. TCP is spoken by all of them."""
+    own = conf.grpc if protocol is Protocol.GRPC else conf.http if protocol.is_http else None
+    return next((one for one in (own, conf.tcp) if one is not None and one.disabled is not True), None)
+
+
+def _fail_on_panic(message: Cluster.CommonLbConfig) -> None:
+    """Better no answer than one from an endpoint that is not well."""
+    if message.HasField("locality_weighted_lb_config"):
+        message.healthy_panic_threshold.value = 0
+    else:
+        message.zone_aware_lb_config.fail_traffic_on_panic = True
+
+
+def _write_times(message: HealthCheck, conf: Conf) -> None:
+    set_duration(message.interval, conf.interval or _INTERVAL)
+    set_duration(message.timeout, conf.timeout or _TIMEOUT)
+    set_duration(message.initial_jitter, conf.initial_jitter)
+    set_duration(message.interval_jitter, conf.interval_jitter)
+    set_duration(message.no_traffic_interval, conf.no_traffic_interval)
+    message.interval_jitter_percent = conf.interval_jitter_percent or 0
+    message.unhealthy_threshold.value = conf.unhealthy_threshold or _UNHEALTHY_THRESHOLD
+    message.healthy_threshold.value = conf.healthy_threshold or _HEALTHY_THRESHOLD
+    if conf.reuse_connection is not None:
+        message.reuse_connection.value = conf.reuse_connection
+
+
+def _write_events(message: HealthCheck, conf: Conf) -> None:
+    message.always_log_health_check_failures = conf.always_log_health_check_failures is True
+    if conf.event_log_path is not None:
+        sink = message.event_logger.add(name=_FILE_SINK)
+        sink.typed_config.CopyFrom(pack(HealthCheckEventFileSink(event_log_path=conf.event_log_path)))
+
+
+def _write_checker(message: HealthCheck, checker: Http | Grpc | Tcp, protocol: Protocol) -> None:
+    if isinstance(checker, Http):
+        _write_http(message.http_health_check, checker, protocol)
+    elif isinstance(checker, Grpc):
+        message.grpc_health_check.service_name = checker.service_name or ""
+        message.grpc_health_check.authority = checker.authority or ""
+        message.grpc_health_check.SetInParent()
+    else:
+        _write_tcp(message.tcp_health_check, checker)
+
+
+def _write_http(message: HealthCheck.HttpHealthCheck, http: Http, protocol: Protocol) -> None:
+    message.path = http.path or _PATH
+    message.codec_client_type = CodecClientType.HTTP2 if protocol is Protocol.HTTP2 else CodecClientType.HTTP1
+    for status in http.expected_statuses or ():
+        message.expected_statuses.add(start=status, end=status + 1)
+    headers = http.request_headers_to_add or HeaderChanges()
+    for header in headers.set or ():
+        add_header(message.request_headers_to_add, header.name, header.value)
+    for header in headers.add or ():
+        add_header(message.request_headers_to_add, header.name, header.value, append=True)
+
+
+def _write_tcp(message: HealthCheck.TcpHealthCheck, tcp: Tcp) -> None:
+    """Without texts it is enough that a connection comes about."""
+    message.SetInParent()
+    if tcp.send:
+        message.send.text = tcp.send.encode().hex()
+    for text in filter(None, tcp.receive or ()):
+        message.receive.add(text=text.encode().hex())
 
 
 POLICY = MeshHealthCheck()

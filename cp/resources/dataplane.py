@@ -8,17 +8,7 @@ from typing import Any, Final, Literal
 
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
-from cp.resources.checks import (
-    above_zero,
-    absent,
-    address,
-    is_domain,
-    is_ip,
-    must_be_set,
-    one_of,
-    port,
-    repeated,
-)
+from cp.resources.checks import above_zero, absent, address, is_domain, is_ip, must_be_set, one_of, port, repeated
 from cp.resources.kinds import Kind, Meta
 from cp.resources.mesh import prometheus
 from cp.resources.schema import Schema, near

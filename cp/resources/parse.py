@@ -68,8 +68,8 @@ def parse(document: Document, kinds: Kinds) -> Read:
     violations = [*_envelope(document.data, kind), *faults]
     meta = _meta(document)
     if spec is not None:
-        nulls = set(_nulls(document.data)) if kind.policy else set()
-        violations = list(_relevant(violations, list(kind.validate(spec, meta)), nulls))
+        written = {*_nulls(document.data, kind), *_misplaced(document.data, kind)}
+        violations = list(_relevant(violations, list(kind.validate(spec, meta)), written))
     warnings = tuple(kind.deprecations(spec, meta)) if spec is not None else ()
     if spec is None or violations:
         return Read(document, None, tuple(_customary(kind, found) for found in violations), warnings)
@@ -96,11 +96,11 @@ def _customary(kind: Kind, found: Violation) -> Violation:
     return found if path == found.path else replace(found, path=path, written_at=found.path)
 
 
-def _relevant(known: list[Violation], found: list[Violation], nulls: set[str]) -> Iterator[Violation]:
+def _relevant(known: list[Violation], found: list[Violation], written: set[str]) -> Iterator[Violation]:
     """What was found against the schema and by the validator, less what only follows from something else."""
     unwanted = {one.place for one in found if one.sort is Sort.UNWANTED}
     faulty = {one.place for one in known}
-    written = faulty | nulls
+    written = written | faulty
     later: list[Violation] = []
     is_clean = not known
     yield from (one for one in known if not any(_is_within(one.place, path) for path in unwanted))
@@ -121,9 +121,9 @@ def _is_within(path: str, whole: str) -> bool:
     return not whole or path == whole or (path.startswith(whole) and path[len(whole)] in ".[")
 
 
-def _nulls(data: Mapping[str, Any]) -> Iterator[str]:
+def _nulls(data: Mapping[str, Any], kind: Kind) -> Iterator[str]:
     """The paths of nulls in confs. To take away what a more general policy says is to say something."""
-    spec = data.get("spec")
+    spec = data.get("spec") if kind.policy is not None else None
     for name, given in spec.items() if isinstance(spec, Mapping) else ():
         items = enumerate(given) if name != "default" and isinstance(given, list) else ()
         for index, item in items:
@@ -131,6 +131,12 @@ def _nulls(data: Mapping[str, Any]) -> Iterator[str]:
                 yield from _nulls_of(item["default"], f"spec.{name}[{index}].default")
         if name == "default":
             yield from _nulls_of(given, "spec.default")
+
+
+def _misplaced(data: Mapping[str, Any], kind: Kind) -> Iterator[str]:
+    """Where fields would stand that were written beside `spec`."""
+    if not kind.is_inlined:
+        yield from (step("spec", str(name)) for name in data.keys() - _ENVELOPE - _BESIDE_SPEC)
 
 
 def _nulls_of(value: Any, path: str) -> Iterator[str]:

@@ -151,7 +151,7 @@ class _Walk:
         if isinstance(kind, msgspec.inspect.LiteralType):
             if any(data == value and type(data) is type(value) for value in kind.values):
                 return data
-            hint = near(str(data), map(str, kind.values))
+            hint = near(data, map(str, kind.values)) if isinstance(data, str) else ""
             return self._fault(path, f"`{data}` is not one of {', '.join(map(str, kind.values))}", hint)
         if _fits(kind, data):
             return data if _is_within(kind, data) else self._fault(path, f"must be {_bounds(kind)}, not `{data}`")

@@ -85,10 +85,11 @@ class PolicySpec(Schema, frozen=True):
         return self.rules_without("to", "from")
 
     def rules_without(self, *levels: str) -> Iterator[Violation]:
-        others = [f"`{level}`" for level in levels if self.items(level)]
+        others = [level for level in levels if self.items(level)]
         if others and self.items("rules"):
-            hint = "write what is in `from` as `rules`, and what is in `to` as a policy of its own"
-            yield Violation("", f"`rules` cannot stand beside {' and '.join(others)}", hint)
+            names = " and ".join(f"`{level}`" for level in others)
+            hint = "write `to` in a policy of its own" if others == ["to"] else "write what is in `from` as `rules`"
+            yield Violation("", f"`rules` cannot stand beside {names}", hint)
 
     def no_matches(self) -> Iterator[Violation]:
         """Where a rule holds for all connections alike."""

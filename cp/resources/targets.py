@@ -188,10 +188,10 @@ def _wrong_kind(kind: str, kinds: tuple[str, ...]) -> Violation:
     choices = ", ".join(kinds) or "nothing at all"
     if not kind:
         return absent("kind", "must be set", f"one of {choices}")
-    if meant := near(kind, kinds):
-        return Violation("kind", f"there is no kind `{kind}`", meant)
     if kind in _FIELDS:
         return Violation("kind", f"the kind {kind} cannot stand here", f"one of {choices} can")
+    if meant := near(kind, kinds):
+        return Violation("kind", f"there is no kind `{kind}`", meant)
     return Violation("kind", f"there is no kind `{kind}`", f"one of {choices} can stand here")
 
 

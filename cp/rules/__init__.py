@@ -2,7 +2,9 @@
 
 from cp.rules.build import PolicyRules as PolicyRules
 from cp.rules.build import build as build
+from cp.rules.changes import Changes as Changes
 from cp.rules.combined import Combined as Combined
+from cp.rules.destinations import at_gateway as at_gateway
 from cp.rules.destinations import effective as effective
 from cp.rules.destinations import of_service as of_service
 from cp.rules.inbound import InboundRule as InboundRule
@@ -12,6 +14,7 @@ from cp.rules.matches import matches_hash as matches_hash
 from cp.rules.outbound import ResourceRule as ResourceRule
 from cp.rules.outbound import ToRules as ToRules
 from cp.rules.routes import RouteRule as RouteRule
+from cp.rules.routes import gateway_routes as gateway_routes
 from cp.rules.routes import routes as routes
 from cp.rules.specificity import by_specificity as by_specificity
 from cp.rules.specificity import specificity as specificity

@@ -25,12 +25,25 @@ def effective(rules: PolicyRules, destination: Destination, route: Identity | No
 
 
 def _effective(rules: PolicyRules, destination: Destination, route: Identity | None, matches: str) -> Merged:
-    levels = [
-        _conf(of_service(rules, destination, matches)),
-        *(_of_route(rules, destination, route) if route is not None else ()),
-    ]
+    service = _conf(of_service(rules, destination, matches))
+    return _laid(rules, (service, *(_of_route(rules, destination, route) if route is not None else ())))
+
+
+def _laid(rules: PolicyRules, levels: tuple[Merged, ...]) -> Merged:
     said = tuple(level for level in levels if level is not NOTHING)
     return said[0] if len(said) == 1 else rules.lay(said)
+
+
+def at_gateway(rules: PolicyRules, route: Identity | None = None, matches: str = "") -> Merged:
+    """What holds for a listener of a builtin gateway or, field by field over it, for a route on it.
+
+    A gateway's listener is no destination: what is said to the whole mesh holds for it. The rules are those of the
+    listener alone (`PolicyRules.at_listeners`).
+    """
+    whole = rules.to_subsets.of({MATCHES_TAG: matches} if matches else {})
+    of_route = None if route is None else rules.to.route(route)
+    levels = (_conf(None if whole is None else whole.combined), _conf(None if of_route is None else of_route.combined))
+    return _laid(rules, levels)
 
 
 def of_service(rules: PolicyRules, destination: Destination, matches: str = "") -> Combined | None:

@@ -74,7 +74,7 @@ class ToRules:
         """The rules of all resources and sections that some item names, and of the mesh."""
         if self.mesh is not None:
             yield self.mesh
-        for identity in sorted(set(self._naming.named_by(self._policies, self._targets))):
+        for identity in sorted(set(self._naming.named_by(self._policies, self._targets)), key=_services_first):
             rule = self.rule(identity)
             if rule is not None and rule.identity == identity:
                 yield rule
@@ -95,6 +95,10 @@ class ToRules:
             ordered = sorted((*mesh, *own), key=self._naming.places.__getitem__)
             self._combined[own] = self._shelf.combine(tuple(ordered))
         return ResourceRule(identity, self._combined[own])
+
+
+def _services_first(identity: Identity) -> tuple[bool, Identity]:
+    return identity.type in ROUTES, identity
 
 
 def _is(resource: Resource | None, identity: Identity) -> bool:

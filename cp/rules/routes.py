@@ -54,6 +54,14 @@ def routes(rules: PolicyRules, destination: Destination) -> tuple[RouteRule, ...
     return () if combined is None else routes_of(combined.conf)
 
 
+def gateway_routes(rules: PolicyRules) -> tuple[tuple[str, RouteRule], ...]:
+    """The rules that hold on a listener of a builtin gateway, each with the hostname it is for; empty for any."""
+    found = rules.to_subsets.of({})
+    confs = () if found is None else found.combined.confs
+    hosts = ((next(iter(conf.value.get("hostnames") or ()), ""), conf) for conf in confs)
+    return tuple((host, rule) for host, conf in hosts for rule in routes_of(conf))
+
+
 def routes_of(conf: Merged) -> tuple[RouteRule, ...]:
     """The rules of one merged conf."""
     return tuple(_http(conf)) if "rules" in conf.value else tuple(_tcp(conf))

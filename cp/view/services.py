@@ -10,7 +10,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.view.dataplanes import SERVICE_TAG, Port, ports
 from generators.envoy.names import subset_cluster
-from generators.proxy import Backend, Endpoint, Endpoints, Protocol
+from generators.proxy import Backend, Endpoint, Endpoints, Locality, Protocol
 
 _CARRIED = {  # what else a service that speaks the first can be said to speak
     "grpc": ("grpc", "http2", "tcp"),
@@ -128,7 +128,7 @@ def _endpoint(port: Port) -> Endpoint:
     return Endpoint(
         address=port.address,
         port=port.inbound.port,
-        zone=port.zone,
+        locality=Locality(port.zone),
         tags=tuple(sorted(port.tags.items())),
     )
 

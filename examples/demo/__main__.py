@@ -31,6 +31,7 @@ from examples.demo.plan import (
     Sidecar,
     make_plan,
     read,
+    sign,
 )
 from examples.demo.story import rows, send_all
 from examples.demo.tries import tries
@@ -166,10 +167,10 @@ def main() -> int:
 
 
 def _run(folder: Path, *, stays: bool) -> bool:
-    plan = make_plan()
-    screen.moved(plan.moved)
-    os.environ.update(environment(plan, folder))
-    with Children(folder) as children:
+    with sign() as alone, Children(folder) as children:
+        plan = make_plan(alone=alone)
+        screen.moved(plan.moved)
+        os.environ.update(environment(plan, folder))
         demo = Demo(plan, children)
         demo.start()
         held = demo.show()

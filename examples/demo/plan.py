@@ -1,7 +1,9 @@
 """What the demo runs, and where: its resources, with other ports in them where the usual ones are taken."""
 
+import os
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +16,11 @@ HOST: Final = "127.0.0.1"
 ADS_PORT: Final = 5678
 DIAGNOSTICS_PORT: Final = 5680
 API_PORT: Final = 5681
+SIGN_PORT: Final = 18000
+"""Held, and used for nothing else, by the demo that has the usual ports."""
+
+FIRST_FREE: Final = 20000
+LAST_FREE: Final = 32000
 
 Document = dict[str, Any]
 
@@ -81,13 +88,14 @@ class Plan:
         return next(sidecar for sidecar in self.sidecars if sidecar.name == name)
 
 
-def make_plan() -> Plan:
-    """The usual ports where they are free, others where they are not."""
+def make_plan(*, alone: bool = True) -> Plan:
+    """The usual ports where they are free and no other demo runs, others where they are not."""
     files = sorted((RESOURCES / "dataplanes").glob("*.yaml"))
     dataplanes = [document for file in files for document in read(file)]
     wanted = [ADS_PORT, DIAGNOSTICS_PORT, API_PORT]
     wanted += [port for dataplane in dataplanes for port in _ports(dataplane["networking"])]
-    moved = {port: _free_port() for port in wanted if not _is_free(port)}
+    taken = [port for port in wanted if not (alone and _is_free(port))]
+    moved = dict(zip(taken, _free_ports(), strict=False))
     return Plan(tuple(Sidecar(_with_ports(dataplane, moved)) for dataplane in dataplanes), moved)
 
 
@@ -130,8 +138,19 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _free_ports() -> Iterator[int]:
+    """Ports that nobody has, below those that the kernel gives to outgoing connections."""
+    begin = FIRST_FREE + os.getpid() * 37 % (LAST_FREE - FIRST_FREE)
+    return (port for port in (*range(begin, LAST_FREE), *range(FIRST_FREE, begin)) if _is_free(port))
+
+
+@contextmanager
+def sign() -> Iterator[bool]:
+    """Whether no other demo is running, which might be about to take the usual ports."""
+    with socket.socket() as held:
+        try:
+            held.bind((HOST, SIGN_PORT))
+        except OSError:
+            yield False
+        else:
+            yield True

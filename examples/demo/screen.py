@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Self
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -63,7 +64,7 @@ class Board:
         self._live.update(self._table(), refresh=True)
 
     def _table(self) -> Table:
-        table = Table(title=f"{len(self._rows)} requests, and what each gets", title_justify="left", title_style="bold")
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
         for title in ("proxy", "request", "should get", "got", ""):
             table.add_column(title, no_wrap=True)
         table.add_column("decided by", overflow="fold")
@@ -72,23 +73,23 @@ class Board:
         return table
 
     def __enter__(self) -> Self:
+        console.line()
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
-        if not console.is_terminal:
-            console.line()
+        console.line(1 if console.is_terminal else 2)
 
 
 def _cells(row: Row, result: Result | None) -> Iterable[str]:
     wanted = f"{row.status} in {row.seconds:.1f} s"
-    rule = f"{row.rule}: {row.limit:g} s"
+    rule = f"{row.rule} ({row.limit:g} s)"
     if result is None:
         return row.proxy, f"GET {row.request}", wanted, "[dim]…[/]", "", rule
-    got = f"{result.status or result.said} in {result.seconds:.2f} s"
+    got = f"{result.status or result.error} in {result.seconds:.2f} s"
     mark = "[green]✓[/]" if result.held else "[red]✗[/]"
-    decided = rule if result.rule in {"", row.rule} else f"[red]{result.rule}[/], not {rule}"
+    decided = rule if result.rule == row.rule else f"[red]{result.rule}[/], not {rule}"
     return row.proxy, f"GET {row.request}", wanted, got, mark, decided
 
 

@@ -9,10 +9,11 @@ from typing import Any, Final
 import httpx
 
 from cp.model.duration import Duration
+from examples.demo.decided import SLOW, decisions
 from examples.demo.plan import Plan, policies
 
 TOLERANCE: Final = 0.1
-AT_ONCE, SLOW = "/", "/slow-endpoint"
+AT_ONCE: Final = "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +43,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one request got, and what the control plane says has decided."""
+    """What one request got, and the policy that decided it as the control plane says."""
 
     row: Row
     status: int
     seconds: float
-    said: str = ""
-    rule: str = ""
+    rule: str
+    error: str = ""
 
     @property
     def held(self) -> bool:
         in_time = abs(self.seconds - self.row.seconds) <= TOLERANCE
-        return in_time and self.status == self.row.status and self.rule in {"", self.row.rule}
+        return in_time and self.status == self.row.status and self.rule == self.row.rule
 
 
 def rows() -> tuple[Row, ...]:
@@ -69,21 +70,22 @@ def rows() -> tuple[Row, ...]:
 
 
 def send_all(plan: Plan, wanted: Iterable[Row], done: Callable[[Result], None]) -> list[Result]:
-    """Send them side by side, and tell of each answer as it comes."""
+    """Send them side by side, and tell of each answer as it comes, with the policy that the control plane names."""
     with httpx.Client(timeout=30, trust_env=False) as client, ThreadPoolExecutor(max_workers=32) as pool:
-        sent = [pool.submit(_send, client, plan, row) for row in wanted]
+        decided = decisions(plan, client)
+        sent = [pool.submit(_send, client, plan, row, decided[row.proxy, row.path].policy) for row in wanted]
         for future in as_completed(sent):
             done(future.result())
     return [future.result() for future in sent]
 
 
-def _send(client: httpx.Client, plan: Plan, row: Row) -> Result:
+def _send(client: httpx.Client, plan: Plan, row: Row, rule: str) -> Result:
     begun = time.monotonic()
     try:
         answer = client.get(plan.sidecar(row.proxy).url + row.request)
     except httpx.HTTPError as error:
-        return Result(row, 0, time.monotonic() - begun, f"{type(error).__name__}: {error}")
-    return Result(row, answer.status_code, time.monotonic() - begun, answer.text.strip())
+        return Result(row, 0, time.monotonic() - begun, rule, f"{type(error).__name__}: {error}")
+    return Result(row, answer.status_code, time.monotonic() - begun, rule)
 
 
 def _limits() -> dict[str, float]:

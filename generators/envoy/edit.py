@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from envoy.config.core.v3.config_source_pb2 import ConfigSource
     from google.protobuf.duration_pb2 import Duration as DurationMessage
     from google.protobuf.message import Message
+    from google.protobuf.wrappers_pb2 import UInt32Value, UInt64Value
 
 _NANOSECONDS = 1_000_000_000
 _FIRST_FETCH_SECONDS = 15
@@ -28,6 +29,13 @@ def set_duration(field: DurationMessage, duration: Nanoseconds | None) -> None:
     """None leaves Envoy's own default in place; zero is written, and means what Envoy says zero means."""
     if duration is not None:
         field.seconds, field.nanos = divmod(duration.nanoseconds, _NANOSECONDS)
+        field.SetInParent()
+
+
+def set_number(field: UInt32Value | UInt64Value, number: int | None) -> None:
+    """None leaves Envoy's own default in place; zero is written."""
+    if number is not None:
+        field.value = number
         field.SetInParent()
 
 

@@ -80,7 +80,8 @@ class Client:
                 kind, self.take_tables
             )(response)
         if error:
-            self.needed |= {(kind, packed.name) for packed in response.resources}
+            kinds = {kind, ENDPOINTS} if kind == CLUSTER else {kind}
+            self.needed |= {(kind, packed.name) for packed in response.resources for kind in kinds}
         self.reply(response, error)
         self.settle()
         self.check()

@@ -95,8 +95,11 @@ class Conversation(RuleBasedStateMachine):
 
     @rule()
     def the_stream_breaks(self) -> None:
+        trusting = self.session.is_settled
         self.client.suspended = self.client.suspended or self.is_blind()
-        self.begin(trusting=self.session.is_settled)
+        if not trusting:  # it may be waiting for endpoints that it has
+            self.client.asked_again |= {(ENDPOINTS, name) for name in NAMES}
+        self.begin(trusting=trusting)
 
     def is_blind(self) -> bool:
         """A state-of-the-world client does not say what it has, so the old cannot be kept until the new is there."""

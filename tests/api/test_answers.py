@@ -107,7 +107,7 @@ def ask(app: Starlette, path: str) -> httpx.Response:
     ("path", "detail"),
     [
         ("/meshtimeout", "there is no type of resource `meshtimeout`; did you mean `meshtimeouts`?"),
-        ("/meshes/default/meshtimout/x", "did you mean `meshtimeouts`?"),
+        ("/meshes/default/meshtimeoutz/x", "did you mean `meshtimeouts`?"),
         ("/meshes/default/meshtimeouts/slow", "there is no MeshTimeout `slow`; did you mean `slow-1`?"),
         ("/meshes/other", "there is no Mesh `other`; there is `default`"),
         ("/meshes/other/meshtimeouts", "there is no Mesh `other`"),

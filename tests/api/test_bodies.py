@@ -45,7 +45,7 @@ def test_invalid_json_is_refused_with_its_line_and_column(api: Api) -> None:
 
 
 def test_an_unknown_kind_is_refused_with_the_one_that_was_meant(api: Api) -> None:
-    body = api.put_yaml(SLOW, TIMEOUT_YAML.replace("MeshTimeout", "MeshTimout")).json()
+    body = api.put_yaml(SLOW, TIMEOUT_YAML.replace("MeshTimeout", "MeshTimeouts")).json()
 
     assert any(fault.get("hint") == "did you mean `MeshTimeout`?" for fault in body["invalid_parameters"])
 

@@ -133,7 +133,7 @@ def test_a_dataplane_that_the_proxy_brings_along_need_not_be_stored(api: Api) ->
     assert asked(api, dataplaneResource=text)["node"]["cluster"] == "brought"
 
 
-def test_a_dataplane_that_is_brought_along_must_be_the_proxys_own(api: Api) -> None:
+def test_a_dataplane_that_is_brought_along_must_be_that_of_the_proxy(api: Api) -> None:
     answer = refused(api, dataplaneResource=yaml.safe_dump(dataplane("other")))
 
     assert (answer.status_code, answer.json()["detail"]) == (
@@ -143,10 +143,10 @@ def test_a_dataplane_that_is_brought_along_must_be_the_proxys_own(api: Api) -> N
 
 
 def test_a_dataplane_that_is_brought_along_must_be_valid(api: Api) -> None:
-    answer = refused(api, dataplaneResource=yaml.safe_dump(dataplane(adress="127.0.0.1")))
+    answer = refused(api, dataplaneResource=yaml.safe_dump(dataplane(addresses="127.0.0.1")))
 
     assert answer.status_code == 422
-    assert [fault["field"] for fault in answer.json()["invalid_parameters"]] == ["networking.adress"]
+    assert [fault["field"] for fault in answer.json()["invalid_parameters"]] == ["networking.addresses"]
 
 
 def test_a_proxy_that_nobody_stored_is_told_how_to_store_it(api: Api) -> None:

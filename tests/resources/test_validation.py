@@ -21,7 +21,10 @@ def every_kind() -> Kinds:
 def render(text: str, file: str) -> str:
     """Everything that is said of a file, as it is printed."""
     reading = read_documents(text, file)
-    findings = [*reading.findings, *(one for found in reading.documents for one in parse(found, every_kind()).findings())]
+    findings = [
+        *reading.findings,
+        *(one for found in reading.documents for one in parse(found, every_kind()).findings()),
+    ]
     return dump([f"{one.severity}: {one}" for one in sorted(findings, key=lambda one: one.line)])
 
 

@@ -1,6 +1,6 @@
 """A process that writes to a store of SQLite, and prints each revision once it is answered as stored.
 
-It writes to itself alone, or until the disk is full: it is how the tests have a second process, and one to kill.
+The tests need it to have a second process, one to kill, and one whose disk is full.
 """
 
 from __future__ import annotations

@@ -75,15 +75,27 @@
     localityAwareness.crossZone.failoverThreshold.percentage
                                                      ClusterLoadAssignment.policy.overprovisioning_factor
 
-Without a policy endpoints of the own zone go before all others.
+Without a policy endpoints of the own zone go before all others. As soon as `localZone` or `crossZone` is written, zones
+that no rule of `failover` lets requests into get none, and `disabled` has no meaning.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cp.policies import Policy
-from cp.policies.mesh_load_balancing_strategy.schema import Conf, Spec
-from cp.policies.mesh_load_balancing_strategy.validation import TARGETS, deprecations, validate
+from cp.policies.mesh_load_balancing_strategy.balancer import write_balancer
+from cp.policies.mesh_load_balancing_strategy.hashing import hash_policies, write_of_connections, write_of_requests
+from cp.policies.mesh_load_balancing_strategy.locality import arranged, is_weighed, overprovisioning
+from cp.policies.mesh_load_balancing_strategy.schema import Conf, LocalityAwareness, Spec
+from cp.policies.mesh_load_balancing_strategy.validation import DEFAULT_RING, TARGETS, deprecations, validate
 from cp.resources.kinds import Kind, PolicyShape
+
+if TYPE_CHECKING:
+    from cp.resources.caller import Caller
+    from cp.resources.world import Table
+    from generators.drafts import ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft
+    from generators.proxy import Endpoints
 
 
 class MeshLoadBalancingStrategy(Policy[Conf]):
@@ -101,6 +113,33 @@ class MeshLoadBalancingStrategy(Policy[Conf]):
     targets = TARGETS
     route_fields = TARGETS.http_route
     tcp_route_fields = TARGETS.tcp_route
+
+    def arrange(self, conf: Conf | None, endpoints: Endpoints, caller: Caller) -> Endpoints:
+        return arranged((conf or Conf()).locality_awareness or LocalityAwareness(), endpoints, caller)
+
+    def looks_at(self, table: Table) -> frozenset[str]:
+        confs = (conf for policy in table for _, _, conf in policy.spec.confs())
+        zones = (conf.locality_awareness.local_zone for conf in confs if conf and conf.locality_awareness)
+        return frozenset(tag.key for zone in zones if zone for tag in zone.affinity_tags or ())
+
+    def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
+        if conf.load_balancer is not None:
+            write_balancer(draft.cluster, conf.load_balancer, DEFAULT_RING)
+        if is_weighed(conf.locality_awareness) and not draft.is_external:
+            draft.cluster.common_lb_config.locality_weighted_lb_config.SetInParent()
+
+    def endpoints(self, conf: Conf, draft: EndpointsDraft) -> None:
+        cross_zone = conf.locality_awareness.cross_zone if conf.locality_awareness else None
+        if cross_zone is not None:
+            draft.assignment.policy.overprovisioning_factor.value = overprovisioning(cross_zone)
+
+    def listener(self, conf: Conf, draft: ListenerDraft) -> None:
+        if draft.tcp is not None:
+            write_of_connections(draft.tcp, hash_policies(conf))
+
+    def route(self, conf: Conf, draft: RouteDraft) -> None:
+        if draft.action is not None:
+            write_of_requests(draft.action, hash_policies(conf))
 
 
 POLICY = MeshLoadBalancingStrategy()

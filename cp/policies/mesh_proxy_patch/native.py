@@ -20,6 +20,7 @@ M = TypeVar("M", bound=Message)
 _TYPE: Final = re.compile(r"type\.googleapis\.com/((?:envoy|udpa|xds)(?:\.[a-z][a-z0-9_]*)+)\.[A-Z]\w*")
 _UNKNOWN_FIELD: Final = re.compile(r'has no field named "([^"]*)"', re.DOTALL)
 _KNOWN_FIELDS: Final = re.compile(r"Available Fields\(except extensions\): \"\[(.*?)\]\"", re.DOTALL)
+_UNKNOWN_TYPE: Final = re.compile(r"message descriptor by type_url: type\.googleapis\.com/([\w.]+\w)")
 _LONGEST_REASON: Final = 200
 
 
@@ -80,5 +81,7 @@ def _readable(error: str) -> NotNative:
     if unknown is not None:
         names = re.findall(r"'([^']*)'", known[1]) if known is not None else []
         return NotNative(f"there is no field `{unknown[1]}`", near(unknown[1], names))
+    if (missing := _UNKNOWN_TYPE.search(error)) is not None:
+        return NotNative(f"there is no type `{missing[1]}`")
     reason = " ".join(error.split())
     return NotNative(reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…")

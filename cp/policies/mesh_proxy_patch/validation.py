@@ -110,7 +110,7 @@ def _value(value: str, kind: type[Message]) -> Iterator[Violation]:
     try:
         native(value, kind)
     except NotNative as error:
-        yield Violation("value", f"is not a {kind.__name__} of Envoy's: {error.reason}", error.hint)
+        yield Violation("value", f"is no {kind.__name__} of Envoy's: {error.reason}", error.hint)
 
 
 def _json_patch(patch: JsonPatch) -> Iterator[Violation]:

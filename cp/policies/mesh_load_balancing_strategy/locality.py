@@ -1,0 +1,143 @@
+"""Which endpoints a caller sees, and in what order: its own zone before others, what is near before what is far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from cp.policies.mesh_load_balancing_strategy.schema import AffinityTag, Failover, FailoverThreshold, LocalityAwareness
+from cp.resources.checks import number
+from generators.proxy import Endpoint, Endpoints, Locality
+
+if TYPE_CHECKING:
+    from cp.policies.mesh_load_balancing_strategy.schema import CrossZone
+    from cp.resources.caller import Caller
+
+_OWN: Final = 0
+_REMOTE: Final = 1
+_LEAST_WEIGHT: Final = 1
+
+# Envoy refuses more.
+_LAST_PRIORITY: Final = 128
+_LARGEST_SUM: Final = 2**32 - 1
+
+_DEFAULT_THRESHOLD: Final = 50
+_ALL: Final = 100
+
+
+def arranged(awareness: LocalityAwareness, endpoints: Endpoints, caller: Caller) -> Endpoints:
+    """The endpoints of a destination as one caller sees them. Who has no zone is near to everything."""
+    seen = _View(awareness, caller)
+    if not seen.differs(endpoints):
+        return endpoints
+    placed = [(endpoint, found) for endpoint in endpoints.endpoints if (found := seen.of(endpoint)) is not None]
+    final = _numbered(_weighed(seen, [locality for _, locality in placed]))
+    return replace(endpoints, endpoints=tuple(replace(one, locality=final[found]) for one, found in placed))
+
+
+def is_weighed(awareness: LocalityAwareness | None) -> bool:
+    """Whether localities of one priority get shares by weight."""
+    return awareness is not None and bool(_affinity(awareness))
+
+
+def overprovisioning(cross_zone: CrossZone) -> int:
+    """Envoy's factor for the share of well endpoints, in percent, below which the next priority gets requests too."""
+    threshold = cross_zone.failover_threshold or FailoverThreshold()
+    share = number(_DEFAULT_THRESHOLD if threshold.percentage is None else threshold.percentage) or _ALL
+    return min(round(_ALL * _ALL / share), _LARGEST_SUM)
+
+
+class _View:
+    """Where things are, seen from one caller."""
+
+    def __init__(self, awareness: LocalityAwareness, caller: Caller) -> None:
+        self._zone = caller.zone
+        self._is_exact = awareness.local_zone is not None or awareness.cross_zone is not None
+        self._is_off = awareness.disabled is True and not self._is_exact
+        failover = (awareness.cross_zone.failover if awareness.cross_zone else None) or []
+        self._rules = [(place, rule) for place, rule in enumerate(failover, _REMOTE) if _is_from(rule, caller.zone)]
+        affinity = _affinity(awareness)
+        self.is_weighed = bool(affinity)
+        self._near = list(_near(affinity, dict(caller.tags)))
+
+    def differs(self, endpoints: Endpoints) -> bool:
+        """Whether anything is to be said about these endpoints that they do not say themselves."""
+        if self._is_off:
+            return False
+        return self.is_weighed or not all(self._is_own(endpoint) for endpoint in endpoints.endpoints)
+
+    def of(self, endpoint: Endpoint) -> Locality | None:
+        """Where an endpoint is; None: out of reach."""
+        if self._is_own(endpoint):
+            return self._own(endpoint)
+        zone = endpoint.locality.zone
+        priority = _priority(self._rules, zone) if self._is_exact else _REMOTE
+        return None if priority is None else Locality(zone, priority=priority)
+
+    def _is_own(self, endpoint: Endpoint) -> bool:
+        """What nobody says to be elsewhere is here."""
+        return not self._zone or endpoint.locality.zone in {"", self._zone}
+
+    def _own(self, endpoint: Endpoint) -> Locality:
+        tags = dict(endpoint.tags)
+        zone = self._zone or endpoint.locality.zone
+        for key, value, weight in self._near:
+            if tags.get(key) == value:
+                return Locality(zone, f"{key}={value}", _OWN, weight)
+        return Locality(zone, weight=_LEAST_WEIGHT if self.is_weighed else None)
+
+
+def _affinity(awareness: LocalityAwareness) -> Sequence[AffinityTag]:
+    return (awareness.local_zone.affinity_tags if awareness.local_zone else None) or ()
+
+
+def _near(affinity: Sequence[AffinityTag], tags: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
+    """The tags of the caller that count, with the weight of those who share them: each ten times that of the next."""
+    for place, tag in enumerate(affinity, 1):
+        if tag.key in tags:
+            weight = 9 * 10 ** (len(affinity) - place) if tag.weight is None else tag.weight
+            yield tag.key, tags[tag.key], weight
+
+
+def _is_from(rule: Failover, zone: str) -> bool:
+    return rule.from_ is None or zone in (rule.from_.zones or ())
+
+
+def _priority(rules: Iterable[tuple[int, Failover]], zone: str) -> int | None:
+    """The place of the first rule that lets requests into a zone. Behind `None`, and behind the last, is no way."""
+    for place, rule in rules:
+        named = zone in (rule.to.zones or ())
+        if rule.to.type == "None":
+            return None
+        if rule.to.type == "Any" or (rule.to.type == "Only" and named) or (rule.to.type == "AnyExcept" and not named):
+            return place
+    return None
+
+
+def _weighed(seen: _View, localities: Sequence[Locality]) -> Mapping[Locality, Locality]:
+    """Each locality with its weight, if they have some: elsewhere each endpoint counts the same."""
+    if not seen.is_weighed:
+        return {one: one for one in localities}
+    found = {
+        one: one if one.weight is not None else replace(one, weight=count) for one, count in Counter(localities).items()
+    }
+    total = Counter[int]()
+    for one in found.values():
+        total[one.priority] += one.weight or 0
+    return {one: _within(of, total[of.priority]) for one, of in found.items()}
+
+
+def _within(locality: Locality, total: int) -> Locality:
+    """A weight of which Envoy can take the sum."""
+    if locality.weight is None or total <= _LARGEST_SUM:
+        return locality
+    return replace(locality, weight=max(_LEAST_WEIGHT, locality.weight * (_LARGEST_SUM // 2) // total))
+
+
+def _numbered(localities: Mapping[Locality, Locality]) -> Mapping[Locality, Locality]:
+    """The same with priorities that leave none out."""
+    priorities = sorted({one.priority for one in localities.values()})
+    place = {priority: min(index, _LAST_PRIORITY) for index, priority in enumerate(priorities)}
+    return {one: replace(final, priority=place[final.priority]) for one, final in localities.items()}

@@ -1,0 +1,60 @@
+"""Regular expressions as Envoy has them: RE2, the whole text, byte by byte.
+
+RE2 itself answers, and not Python's own expressions: these differ in what `$`, `.` and `\\w` mean, and can be made to
+run for years, which a control plane that answers anybody's question can't afford.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+import re2  # type: ignore[import-untyped]
+
+_GROUP: Final = re.compile(rb"\\([0-9\\])")
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether an expression takes a text as a whole. One that is none takes nothing: Envoy refuses it."""
+    expression = _compiled(pattern)
+    return expression is not None and expression.fullmatch(text.encode()) is not None
+
+
+def replaced(pattern: str, substitution: str, text: str) -> str:
+    """A text with everything replaced that an expression takes; `\\1` stands for what its first group took."""
+    expression = _compiled(pattern)
+    if expression is None:
+        return text
+    return b"".join(_pieces(expression, substitution.encode(), text.encode())).decode(errors="replace")
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> Any | None:
+    options = re2.Options()
+    options.log_errors = False
+    options.encoding = re2.Options.Encoding.LATIN1  # since Envoy 1.39; for ASCII it is all the same
+    try:
+        return re2.compile(pattern.encode(), options)
+    except re2.error:
+        return None
+
+
+def _pieces(expression: Any, substitution: bytes, text: bytes) -> Iterator[bytes]:
+    at, last = 0, -1
+    while at <= len(text) and (found := expression.search(text, at)) is not None:
+        begin, end = found.span()
+        yield text[at:begin]
+        if begin == end == last:
+            yield text[at : at + 1]
+            at += 1
+        else:
+            yield _GROUP.sub(lambda group: _meant(found, group[1]), substitution)
+            at = last = end
+    yield text[at:]
+
+
+def _meant(found: Any, name: bytes) -> bytes:
+    taken: bytes | None = b"\\" if name == b"\\" else found.group(int(name))
+    return taken or b""

@@ -1,0 +1,154 @@
+"""What is answered about a proxy, and about a policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cp.inspect import Affected, affected, inspect_policies, inspect_rules
+from cp.model.names import Key
+from tests.rules.texts import (
+    MESH,
+    WHOLE_MESH,
+    Data,
+    gateway,
+    hr,
+    mesh_gateway,
+    ms,
+    policy,
+    proxy,
+    route,
+    service,
+    subset,
+    text,
+    timeout,
+)
+from tests.rules.worlds import dataplane, world_of
+
+CALLS: dict[str, Any] = {
+    "outbound": [{"port": 10001, "backendRef": {"kind": "MeshService", "name": "backend", "port": 80}}]
+}
+WEB = proxy(**CALLS)
+
+
+def of_proxy(*some: Data, name: str = "web") -> dict[str, Any]:
+    world = world_of(text(MESH, *some))
+    return {found["type"]: found for found in inspect_rules(world, dataplane(world, name))["rules"]}
+
+
+def of_policy(name: str, *some: Data) -> dict[str, Affected]:
+    world = world_of(text(MESH, service("backend"), *some))
+    found = world.get(Key("MeshTimeout", "default", name))
+    assert found is not None
+    return {one.dataplane.name: one for one in affected(world, found)}
+
+
+def test_a_rule_names_the_stored_resource_and_the_items() -> None:
+    (rule,) = of_proxy(WEB, service("backend"), timeout("t", ms("backend"), 1))["MeshTimeout"]["toResourceRules"]
+
+    assert rule["resourceMeta"] == {"type": "MeshService", "mesh": "default", "name": "backend"}
+    assert rule["origin"] == [{"resourceMeta": {"type": "MeshTimeout", "mesh": "default", "name": "t"}, "ruleIndex": 0}]
+
+
+def test_kinds_that_do_not_select_the_proxy_are_not_there() -> None:
+    assert of_proxy(WEB, timeout("t", WHOLE_MESH, 1, top=subset(team="b"))) == {}
+
+
+def test_hashes_of_matches_are_explained() -> None:
+    world = world_of(
+        text(MESH, WEB, route("r"), timeout("t", WHOLE_MESH, {"http": {"requestTimeout": "1s"}}, top=hr("r")))
+    )
+    (found,) = inspect_rules(world, dataplane(world))["httpMatches"]
+
+    assert found["match"] == [{"path": {"type": "PathPrefix", "value": "/v1"}}]
+
+
+def test_each_listener_of_a_gateway_has_its_rules() -> None:
+    listeners = [{"port": 80, "protocol": "HTTP", "tags": {"x": "1"}}, {"port": 81, "protocol": "HTTP"}]
+    top = {"kind": "MeshGateway", "name": "edge", "tags": {"x": "1"}}
+    answer = of_proxy(gateway(), mesh_gateway("edge", *listeners), timeout("t", WHOLE_MESH, 1, top=top), name="edge")
+
+    assert [one["inbound"] for one in answer["MeshTimeout"]["gatewayToRules"]] == [{"port": 80}]
+
+
+def test_policies_come_from_the_general_to_the_specific() -> None:
+    world = world_of(
+        text(
+            MESH,
+            WEB,
+            timeout("a", WHOLE_MESH, 1),
+            timeout("b", WHOLE_MESH, 1, top=subset(**{"kuma.io/service": "web"})),
+        )
+    )
+
+    assert [one["name"] for one in inspect_policies(world, dataplane(world))["policies"]] == ["a", "b"]
+
+
+def test_a_policy_tells_whom_it_selects() -> None:
+    some = timeout("t", ms("backend"), 1, top=subset(**{"kuma.io/service": "web"}))
+
+    assert list(of_policy("t", WEB, proxy("other"), some)) == ["web"]
+
+
+def test_what_survives_of_it_is_told_place_by_place() -> None:
+    found = of_policy("t", WEB, timeout("t", ms("backend"), {"http": {"requestTimeout": "1s"}}))["web"]
+
+    assert [(str(one.place), one.path, one.setting.value) for one in found.survives] == [
+        ("to MeshService backend:http", "http.requestTimeout", "1s")
+    ]
+    assert found.lost == ()
+
+
+def test_what_is_lost_of_it_is_told_with_who_took_it() -> None:
+    conf = {"http": {"requestTimeout": "1s", "streamIdleTimeout": "5s"}}
+    some = [timeout("z", ms("backend"), conf), timeout("a", ms("backend"), {"http": {"requestTimeout": "2s"}})]
+    found = of_policy("z", WEB, *some)["web"]
+
+    assert [one.path for one in found.survives] == ["http.streamIdleTimeout"]
+    assert [(one.path, one.overridden_by and one.overridden_by.origin.policy.name) for one in found.lost] == [
+        ("http.requestTimeout", "a")
+    ]
+
+
+def test_a_service_s_value_that_a_route_hides_is_lost_on_the_route_alone() -> None:
+    some = [
+        route("r"),
+        timeout("s", ms("backend"), {"http": {"requestTimeout": "1s"}}),
+        timeout("t", hr("r"), {"http": {"requestTimeout": "2s"}}),
+    ]
+    found = of_policy("s", WEB, *some)["web"]
+
+    assert [str(one.place) for one in found.survives] == ["to MeshService backend:http"]
+    assert [str(one.place) for one in found.lost] == ["to MeshService backend:http by MeshHTTPRoute r"]
+
+
+def test_a_policy_for_a_route_that_is_nowhere_has_no_effect() -> None:
+    """Document 000: route and timeout select different proxies."""
+    some = [route("r", top=subset(team="b")), timeout("t", hr("r"), {"http": {"requestTimeout": "2s"}})]
+
+    assert of_policy("t", WEB, *some)["web"].effects == ()
+
+
+def test_the_answer_is_plain_data_with_file_and_line() -> None:
+    yaml = """type: MeshTimeout
+mesh: default
+name: t
+spec:
+  to:
+  - targetRef: {kind: Mesh}
+    default:
+      idleTimeout: 1s
+"""
+    world = world_of(text(yaml, MESH, service("backend"), WEB), "t.yaml")
+    (found,) = affected(world, next(iter(world.table("MeshTimeout", "default"))))
+
+    assert found.data["survives"] == [
+        {"where": "to MeshService backend:http", "field": "idleTimeout", "value": "1s", "file": "t.yaml", "line": 8}
+    ]
+
+
+def test_permissions_are_told_by_their_clients() -> None:
+    items = [{"targetRef": {"kind": "MeshSubset", "tags": {"env": "dev"}}, "default": {"action": "Allow"}}]
+    world = world_of(text(MESH, WEB, policy("MeshTrafficPermission", "p", from_=items)))
+    (found,) = affected(world, next(iter(world.table("MeshTrafficPermission", "default"))))
+
+    assert [str(one.place) for one in found.survives] == ["on inbound 80 from env=dev"]

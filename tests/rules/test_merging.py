@@ -1,0 +1,271 @@
+"""Merging: RFC 7386 over confs in order, and what is remembered of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cp.merging import Layer, Merged, Origin, Recipe, merge, merge_groups, overlay
+from cp.model.document import Source
+from cp.model.names import Identity, Key
+from cp.model.yaml import step
+
+Conf = dict[str, Any]
+
+SCALARS = (
+    st.integers(0, 3) | st.booleans() | st.sampled_from(["", "x", "15s"]) | st.lists(st.integers(0, 2), max_size=2)
+)
+NAMES = st.sampled_from(["a", "b", "c"])
+
+
+def confs(*, nulls: bool = True) -> st.SearchStrategy[Conf]:
+    leaves = SCALARS | st.none() if nulls else SCALARS
+    inner = st.dictionaries(NAMES, leaves, max_size=3)
+    return st.dictionaries(NAMES, leaves | inner | st.dictionaries(NAMES, leaves | inner, max_size=2), max_size=3)
+
+
+def shaped() -> st.SearchStrategy[Conf]:
+    """Confs of one schema: what is an object in one is an object in all."""
+    inner = st.dictionaries(NAMES, SCALARS, max_size=3)
+    return st.fixed_dictionaries({}, optional={"a": SCALARS, "b": SCALARS, "http": inner, "tcp": inner})
+
+
+def layer(conf: Conf, name: str = "p", **origin: Any) -> Layer:
+    key = Key("MeshTimeout", "default", name)
+    return Layer(conf, Origin(key, Identity(*(key.type, key.mesh, key.name)), "to", **origin), "spec.to[0].default")
+
+
+def layers(given: Sequence[Conf]) -> list[Layer]:
+    return [layer(conf, f"p{index}", index=index) for index, conf in enumerate(given)]
+
+
+def merged(*given: Conf) -> Mapping[str, Any]:
+    return merge(layers(given)).value
+
+
+def patched(target: Any, patch: Any) -> Any:
+    """RFC 7386, section 2, word for word."""
+    if not isinstance(patch, dict):
+        return patch
+    target = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            target.pop(name, None)
+        else:
+            target[name] = patched(target.get(name), value)
+    return target
+
+
+def leaves(value: Any, path: str = "") -> dict[str, Any]:
+    """Every leaf of plain data by its path; an empty object is one, but not the whole."""
+    if not isinstance(value, dict) or (not value and path):
+        return {path: value}
+    return {at: leaf for name, inner in value.items() for at, leaf in leaves(inner, step(path, name)).items()}
+
+
+def said_by(conf: Merged, path: str) -> tuple[str, list[str]]:
+    field = conf.fields[path]
+    return field.winner.origin.policy.name, [one.origin.policy.name for one in field.losers]
+
+
+def test_the_worked_example_of_the_documentation() -> None:
+    first = {"conf": 1, "sub": {"array": [1, 2, 3], "other": 50, "other-array": [3, 4, 5]}}
+    second = {"sub": {"array": [], "other": None, "other-array": [5, 6], "extra": 2}}
+
+    assert merged(first, second) == {"conf": 1, "sub": {"array": [], "other-array": [5, 6], "extra": 2}}
+
+
+@given(st.lists(confs(), max_size=4))
+def test_it_is_rfc_7386(some: list[Conf]) -> None:
+    wanted: Any = {}
+    for conf in some:
+        wanted = patched(wanted, conf)
+
+    assert merged(*some) == wanted
+
+
+@given(st.lists(confs(), max_size=3), confs())
+def test_merging_the_same_conf_twice_changes_nothing(before: list[Conf], conf: Conf) -> None:
+    assert merged(*before, conf, conf) == merged(*before, conf)
+
+
+@given(shaped(), shaped(), shaped())
+def test_without_nulls_it_does_not_matter_how_confs_are_grouped(a: Conf, b: Conf, c: Conf) -> None:
+    assert merged(a, dict(merged(b, c))) == merged(a, b, c)
+
+
+def test_with_a_null_it_does_matter_so_no_partial_merge_may_be_kept() -> None:
+    a, b, c = {"x": {"y": 1}}, {"x": {"y": None}}, {"x": {"z": 2}}
+
+    assert merged(a, b, c) == {"x": {"z": 2}}
+    assert merged(a, dict(merged(b, c))) == {"x": {"y": 1, "z": 2}}
+
+
+@given(st.lists(confs(), max_size=4))
+def test_every_leaf_has_a_winner_and_it_is_the_value(some: list[Conf]) -> None:
+    conf = merge(layers(some))
+
+    assert {path: field.value for path, field in conf.fields.items()} == leaves(conf.value)
+
+
+@given(st.lists(confs(), max_size=4))
+def test_the_winner_wrote_the_value_there(some: list[Conf]) -> None:
+    for path, field in merge(layers(some)).fields.items():
+        written = leaves(some[field.winner.origin.index])
+        assert field.value == {} or written[path] == field.value
+
+
+def test_losers_come_the_strongest_first() -> None:
+    conf = merge(layers([{"a": 1}, {"a": 2}, {"b": 0}, {"a": 3}]))
+
+    assert said_by(conf, "a") == ("p3", ["p1", "p0"])
+
+
+def test_a_null_that_takes_something_away_is_remembered() -> None:
+    conf = merge(layers([{"http": {"requestTimeout": "1s"}}, {"http": {"requestTimeout": None}}]))
+    (field,) = conf.removed.values()
+
+    assert conf.value == {"http": {}}
+    assert field.path == "http.requestTimeout"
+    assert (field.winner.origin.policy.name, [one.value for one in field.losers]) == ("p1", ["1s"])
+
+
+def test_a_null_for_a_whole_object_takes_away_each_of_its_fields() -> None:
+    conf = merge(layers([{"http": {"a": 1, "b": 2}}, {"http": None}]))
+
+    assert conf.value == {}
+    assert sorted(conf.removed) == ["http.a", "http.b"]
+
+
+def test_what_is_set_again_after_a_null_remembers_all_before() -> None:
+    conf = merge(layers([{"http": {"a": 1}}, {"http": None}, {"http": {"a": 3}}]))
+
+    assert conf.value == {"http": {"a": 3}}
+    assert [one.value for one in conf.fields["http.a"].losers] == [None, 1]
+
+
+def test_a_null_for_nothing_is_nothing() -> None:
+    conf = merge(layers([{"a": None}]))
+
+    assert (conf.value, dict(conf.removed)) == ({}, {})
+
+
+def test_an_empty_object_that_somebody_wrote_is_a_value() -> None:
+    conf = merge(layers([{"detectors": {"totalFailures": {}}}]))
+
+    assert said_by(conf, "detectors.totalFailures") == ("p0", [])
+
+
+@pytest.mark.parametrize("value", [0, "0s", False, "", []])
+def test_a_value_that_looks_like_nothing_overrides(value: Any) -> None:
+    assert merged({"a": 1}, {"a": value}) == {"a": value}
+
+
+def test_lists_whose_name_starts_with_append_are_appended_to() -> None:
+    conf = merge(layers([{"appendMatch": [1, 2]}, {"appendMatch": None}, {"appendMatch": [3]}]))
+
+    assert conf.value == {"appendMatch": [1, 2, 3]}
+    assert said_by(conf, "appendMatch[2]") == ("p2", [])
+
+
+ROUTES = Recipe(by_key={"rules": "matches"})
+
+
+def rule(path: str, **default: Any) -> Conf:
+    return {"matches": [{"path": {"type": "Exact", "value": path}}], "default": default}
+
+
+def test_entries_with_equal_keys_are_merged_in_the_place_of_the_last() -> None:
+    some = [{"rules": [rule("/a", x=1), rule("/b", x=1)]}, {"rules": [rule("/a", y=2)]}]
+
+    assert merge(layers(some), ROUTES).value == {"rules": [rule("/b", x=1), rule("/a", x=1, y=2)]}
+
+
+def test_the_order_of_fields_in_a_key_does_not_matter() -> None:
+    one, other = {"matches": [{"a": 1, "b": 2}]}, {"matches": [{"b": 2, "a": 1}]}
+
+    assert len(merge(layers([{"rules": [one]}, {"rules": [other]}]), ROUTES).value["rules"]) == 1
+
+
+def test_an_entry_belongs_to_the_strongest_who_wrote_its_key() -> None:
+    some = [{"rules": [rule("/a", x=1)]}, {"rules": [rule("/a")]}]
+    (entry,) = merge(layers(some), ROUTES).entries("rules")
+
+    assert (entry.owner.policy.name, [one.policy.name for one in entry.origins]) == ("p1", ["p0", "p1"])
+
+
+def test_fields_of_entries_are_found_by_their_final_place() -> None:
+    recipe = Recipe(by_key={"rules": "matches"}, finish=lambda value: {**value, "rules": value["rules"][::-1]})
+    conf = merge(layers([{"rules": [rule("/a", x=1), rule("/b", x=2)]}]), recipe)
+
+    assert conf.fields["rules[0].default.x"].value == conf.value["rules"][0]["default"]["x"] == 2
+    assert [entry.path for entry in conf.entries("rules")] == ["rules[0]", "rules[1]"]
+
+
+def test_a_setting_knows_where_it_stands_in_the_document() -> None:
+    source = Source("timeouts.yaml", {"spec.to[0].default.http": 7, "spec.to[0].default.http.requestTimeout": 8})
+    conf = merge([layer({"http": {"requestTimeout": "1s"}}, source=source)])
+    setting = conf.fields["http.requestTimeout"].winner
+
+    assert (setting.path, setting.origin.file, setting.line) == (
+        "spec.to[0].default.http.requestTimeout",
+        "timeouts.yaml",
+        8,
+    )
+
+
+def test_confs_are_merged_separately_for_each_group() -> None:
+    some: list[Conf] = [{"hosts": ["a", "b"], "x": 1}, {"hosts": ["b"], "y": 2}, {"z": 3}]
+    found = merge_groups(layers(some), Recipe(group_by="hosts"))
+
+    assert [one.value for one in found] == [
+        {"hosts": ["a"], "x": 1},
+        {"hosts": ["b"], "x": 1, "y": 2},
+        {"z": 3},
+    ]
+
+
+@given(confs(nulls=False), confs(nulls=False))
+def test_an_overlay_is_a_merge_of_levels(general: Conf, specific: Conf) -> None:
+    below, above = merge([layer(general, "below")]), merge([layer(specific, "above")])
+
+    assert overlay([below, above]).value == patched(below.value, above.value)
+
+
+@given(st.lists(st.lists(confs(), max_size=2), max_size=3))
+def test_every_leaf_of_an_overlay_has_a_winner_and_it_is_the_value(levels: list[list[Conf]]) -> None:
+    conf = overlay([merge(layers(some)) for some in levels])
+
+    assert {path: field.value for path, field in conf.fields.items()} == leaves(conf.value)
+
+
+def test_an_overlay_remembers_the_levels_below() -> None:
+    below = merge([layer({"a": 1}, "mesh", level="mesh"), layer({"a": 2}, "service", level="service")])
+    above = merge([layer({"a": 3}, "weak", level="route"), layer({"a": 4}, "strong", level="route")])
+    field = overlay([below, above]).fields["a"]
+
+    assert [(one.origin.level, one.value) for one in (field.winner, *field.losers)] == [
+        ("route", 4),
+        ("route", 3),
+        ("service", 2),
+        ("mesh", 1),
+    ]
+
+
+def test_what_a_null_took_away_on_one_level_the_level_below_says() -> None:
+    below = merge([layer({"http": {"requestTimeout": "10s"}}, "service")])
+    above = merge(layers([{"http": {"requestTimeout": "1s"}}, {"http": {"requestTimeout": None}}]))
+
+    assert overlay([below, above]).value == {"http": {"requestTimeout": "10s"}}
+
+
+def test_no_layers_come_to_nothing() -> None:
+    assert (merge([]).value, dict(merge([]).fields)) == ({}, {})
+
+
+def test_equal_values_have_equal_canonical_forms() -> None:
+    assert merge(layers([{"a": 1}, {"b": 2}])).canonical == merge(layers([{"b": 2}, {"a": 1}])).canonical
