@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.golden import Golden
+
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("koguma", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("koguma")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

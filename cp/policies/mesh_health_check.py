@@ -50,13 +50,13 @@ from cp.model.duration import Duration
 from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
-from cp.resources.checks import above_zero, absent, file_path, incomplete, percentage, status_code, within
+from cp.resources.checks import above_zero, absent, file_path, incomplete, percentage, printable, status_code, within
 from cp.resources.headers import HeaderChanges, header_changes
 from cp.resources.kinds import Kind, Meta, PolicyShape
 from cp.resources.schema import Natural, Number, Schema
 from cp.resources.spec import Item, PolicySpec
 from cp.resources.targets import GATEWAY, PROXIES, SERVICES, Targets
-from generators.envoy.edit import add_header, pack, set_duration
+from generators.envoy.edit import add_header, literal, pack, set_duration
 from generators.proxy import Protocol
 
 if TYPE_CHECKING:
@@ -145,11 +145,14 @@ def _conf(conf: Conf) -> Iterator[Violation]:
     yield from file_path("eventLogPath", conf.event_log_path)
     if conf.http is not None:
         yield from at("http", _http(conf.http))
+    if conf.grpc is not None:
+        yield from printable("grpc.authority", conf.grpc.authority)
 
 
 def _http(http: Http) -> Iterator[Violation]:
     if http.path == "":
         yield Violation("path", "must not be empty", "leave it out for `/`")
+    yield from printable("path", http.path)
     for index, status in enumerate(http.expected_statuses or ()):
         yield from status_code(f"expectedStatuses[{index}]", status)
     if http.request_headers_to_add is not None:
@@ -243,9 +246,9 @@ def _write_http(message: HealthCheck.HttpHealthCheck, http: Http, protocol: Prot
         message.expected_statuses.add(start=status, end=status + 1)
     headers = http.request_headers_to_add or HeaderChanges()
     for header in headers.set or ():
-        add_header(message.request_headers_to_add, header.name, header.value)
+        add_header(message.request_headers_to_add, header.name, literal(header.value))
     for header in headers.add or ():
-        add_header(message.request_headers_to_add, header.name, header.value, append=True)
+        add_header(message.request_headers_to_add, header.name, literal(header.value), append=True)
 
 
 def _write_tcp(message: HealthCheck.TcpHealthCheck, tcp: Tcp) -> None:

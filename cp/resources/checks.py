@@ -18,6 +18,7 @@ _DOMAIN: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _LONGEST_DOMAIN: Final = 253
 _LAST_PORT: Final = 65535
 _FILE_PATH: Final = re.compile(r"(/[^/\x00]*)+|[a-zA-Z]:\\.+")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _ZERO: Final = Duration()
 
 
@@ -40,6 +41,12 @@ def incomplete(path: str, message: str = "must be set", hint: str = "") -> Viola
 def unwanted(path: str, message: str, hint: str = "") -> Violation:
     """Something that has no place there, whatever it says."""
     return Violation(path, message, hint, sort=Sort.UNWANTED)
+
+
+def printable(path: str, value: str | None) -> Iterator[Violation]:
+    """For what ends up in a header, where Envoy refuses line breaks and their like."""
+    if value is not None and _CONTROL.search(value):
+        yield Violation(path, "must not have control characters in it, such as line breaks")
 
 
 def file_path(path: str, value: str | None) -> Iterator[Violation]:

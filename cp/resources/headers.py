@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from cp.model.violation import Violation
-from cp.resources.checks import must_be_set, regex
+from cp.resources.checks import must_be_set, printable, regex
 from cp.resources.schema import Schema
 
 _NAME: Final = re.compile(r"[a-z0-9!#$%&'*+\-.^_`|~]+")
 _LONGEST_NAME: Final = 256
+_LONGEST_VALUE: Final = 16384
+_MOST: Final = 500
+_HOST: Final = "host"
 
 
 class HeaderMatch(Schema, frozen=True):
@@ -48,6 +51,17 @@ def header_changes(changes: HeaderChanges) -> Iterator[Violation]:
     for name, headers in (("set", changes.set), ("add", changes.add)):
         for index, header in enumerate(headers or ()):
             yield from header_name(f"{name}[{index}].name", header.name)
+            yield from header_value(f"{name}[{index}].value", header.value)
+            if header.name == _HOST:
+                yield Violation(f"{name}[{index}].name", f"`{_HOST}` cannot be changed")
+        if len(headers or ()) > _MOST:
+            yield Violation(name, f"has more than {_MOST} headers")
+
+
+def header_value(path: str, value: str) -> Iterator[Violation]:
+    yield from printable(path, value)
+    if len(value.encode()) > _LONGEST_VALUE:
+        yield Violation(path, f"is longer than {_LONGEST_VALUE} bytes")
 
 
 def header_name(path: str, name: str) -> Iterator[Violation]:

@@ -58,6 +58,11 @@ def over_ads(source: ConfigSource) -> None:
     source.initial_fetch_timeout.seconds = _FIRST_FETCH_SECONDS
 
 
+def literal(text: str) -> str:
+    """A text where Envoy would take what stands between percent signs for a command."""
+    return text.replace("%", "%%")
+
+
 def add_header(headers: Any, name: str, value: str, *, append: bool = False) -> None:
     """Set a header on what passes, or add another value to it."""
     option = headers.add()

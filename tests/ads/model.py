@@ -148,6 +148,11 @@ class Client:
         self.asked_again.clear()
         self.suspended = False
 
+    def give_up(self) -> None:
+        """The time is over that clusters wait for endpoints at first."""
+        self.warming.clear()
+        self.settle()
+
     def settle(self) -> None:
         """Listeners are asked for once all clusters are there, and not before."""
         if not self.warming and not self.asked_listeners and self.has_clusters():

@@ -137,6 +137,16 @@ class Refusing(Conversation):
 
     tastes = (GOOD, GOOD, GOOD, BAD, POISON)
 
+    def step(self) -> bool:
+        """A cluster may wait for endpoints that are gone, as what should have removed it was refused: till it gives up."""
+        if super().step():
+            return True
+        stuck = self.session.awaits
+        if stuck is not None:
+            self.under_way += self.session.expire(stuck)
+            self.client.give_up()
+        return stuck is not None
+
     def check(self) -> None:
         assert self.session.awaits is None, "only the deadline would help"
 

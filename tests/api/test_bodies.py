@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cp.model.names import Key
 from tests.api.conftest import Api, Unit
-from tests.api.samples import TIMEOUT_YAML, timeout
+from tests.api.samples import TIMEOUT_YAML, dataplane, timeout
 
 SLOW = "/meshes/default/meshtimeouts/slow"
 
@@ -114,11 +121,9 @@ def test_a_body_that_says_it_is_too_large_is_not_read(start: Unit) -> None:
 
 def test_a_body_that_turns_out_too_large_is_not_read_to_its_end(start: Unit) -> None:
     api = start(body_limit=1024).with_mesh()
-    sent: list[int] = []
 
-    async def chunks() -> object:
-        for number in range(100):
-            sent.append(number)
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(100):
             yield b"x" * 100
 
     answer = api.request("PUT", SLOW, content=chunks(), headers={"content-type": "application/yaml"})
@@ -137,3 +142,48 @@ def test_a_large_body_of_nonsense_is_refused(api: Api) -> None:
     text = "x: " + "[" * 5_000_000
 
     assert "nested more than" in refusal(api, text)
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-1, 70000) | st.text(max_size=5) | st.sampled_from(["Mesh", "10s"])
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+SEEDS = [(SLOW, timeout()), ("/meshes/default/dataplanes/web-1", dataplane() | {"labels": {"a": "b"}})]
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value of a document."""
+    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for step, value in inner:
+        yield (*path, step)
+        yield from places(value, (*path, step))
+
+
+def replaced(data: Any, path: tuple[Any, ...], value: Any) -> Any:
+    step, *rest = path
+    copy = dict(data) if isinstance(data, dict) else list(data)
+    copy[step] = replaced(copy[step], tuple(rest), value) if rest else value
+    return copy
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=150)
+def test_no_body_is_more_than_the_control_plane_can_take(data: st.DataObject) -> None:
+    path, seed = data.draw(st.sampled_from(SEEDS))
+    document = replaced(seed, data.draw(st.sampled_from(sorted(places(seed), key=str))), data.draw(VALUES))
+    wanted = {"mesh": "default", "name": "web-1", "dataplaneResource": json.dumps(document)}
+
+    with asyncio.Runner() as runner:
+        api = Api(runner).with_mesh()
+        answers = [
+            api.put(path, document),
+            api.put_yaml(path, json.dumps(document)),
+            api.get(path, params={"format": "kubernetes"}),
+            api.get("/dataplanes", params={"tag": "kuma.io/service:web", "gateway": "false"}),
+            api.post("/validate", json=document),
+            api.post("/bootstrap", json=wanted),
+        ]
+
+    assert not [answer.text for answer in answers if answer.status_code >= 500]

@@ -144,11 +144,11 @@ def world_of(some: Iterable[Data]) -> World:
 
 def outcome(world: World) -> Data:
     """All that policies come to, as plain data."""
-    return {proxy.name: dict(_of_proxy(world, proxy)) for proxy in world.table("Dataplane", "default")}
+    return {one.name: dict(_of_proxy(world, one)) for one in world.table("Dataplane", "default")}
 
 
-def _of_proxy(world: World, proxy: Resource) -> Iterator[tuple[str, Any]]:
-    matched = match(world, proxy)
+def _of_proxy(world: World, dataplane: Resource) -> Iterator[tuple[str, Any]]:
+    matched = match(world, dataplane)
     yield "matched", [(one.policy.name, one.inbounds) for kind in sorted(matched) for one in matched[kind]]
     for kind in sorted(matched):
         rules = build(world, matched[kind], kind=world.kinds[kind])
@@ -220,8 +220,8 @@ def test_it_is_neither_when_nobody_asked_in_between(some: list[Data], changes: S
 @given(meshes())
 def test_every_leaf_of_an_effective_conf_has_the_winner_s_value(some: list[Data]) -> None:
     world = world_of(some)
-    for proxy in world.table("Dataplane", "default"):
-        rules = build(world, match(world, proxy).get("MeshTimeout", ()), world.kinds["MeshTimeout"])
+    for one in world.table("Dataplane", "default"):
+        rules = build(world, match(world, one).get("MeshTimeout", ()), world.kinds["MeshTimeout"])
         for to in CALLS:
             for via in ROUTES:
                 conf = effective(rules, to, via)
@@ -234,15 +234,15 @@ def test_who_is_not_concerned_by_changes_has_the_very_same_conf(some: list[Data]
     world = world_of(some)
     for revision, edit in enumerate(changes, 2):
         before, world = world, after(world, edit, revision)
-        for proxy in world.table("Dataplane", "default"):
-            _compare(before, world, proxy)
+        for one in world.table("Dataplane", "default"):
+            _compare(before, world, one)
 
 
-def _compare(before: World, now: World, proxy: Resource) -> None:
-    if before.get(proxy.key) is not proxy:
+def _compare(before: World, now: World, dataplane: Resource) -> None:
+    if before.get(dataplane.key) is not dataplane:
         return
     kind = now.kinds["MeshTimeout"]
-    old, new = (build(one, match(one, proxy).get(kind.name, ()), kind) for one in (before, now))
+    old, new = (build(one, match(one, dataplane).get(kind.name, ()), kind) for one in (before, now))
     answers = [(to, via, effective(old, to, via)) for to in CALLS for via in ROUTES]
     for to, via, answer in answers:
         if new is old or not new.changes.concern(to, via):
@@ -274,7 +274,6 @@ def test_what_an_edit_does_not_touch_is_the_same_object() -> None:
     world = world_of(
         [*some, policy("MeshRetry", "r", to=[{"targetRef": WHOLE_MESH, "default": {"http": {"numRetries": 1}}}])]
     )
-    edited = after(world, (timeout("t", ms("backend"), 3), False), 2)
     backend, other = to_service("backend"), to_service("other")
 
     def rules(of: World, kind: str) -> PolicyRules:
@@ -283,6 +282,7 @@ def test_what_an_edit_does_not_touch_is_the_same_object() -> None:
 
     old, new = rules(world, "MeshTimeout"), rules(world, "MeshRetry")
     before = effective(old, backend), effective(old, other)
+    edited = after(world, (timeout("t", ms("backend"), 3), False), 2)
     assert rules(edited, "MeshRetry") is new
     assert effective(rules(edited, "MeshTimeout"), backend) is not before[0]
     assert effective(rules(edited, "MeshTimeout"), other) is before[1]

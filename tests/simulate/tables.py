@@ -198,6 +198,8 @@ class Chance:
         for index in range(0, len(domains), 2):
             host = table.virtual_hosts.add(name=f"host-{index}", domains=domains[index : index + 2])
             host.routes.extend(self.foreign_row(at) for at in range(rows))
+            if self(0.5):
+                host.routes.append(row(Route("rest", splits=(Split(UPSTREAM),))))
         return table
 
     def call(self, at: Call) -> Call:

@@ -167,6 +167,7 @@ def test_a_write_is_announced_even_if_nobody_waits_for_its_answer(path: Path) ->
 
     async def scenario() -> None:
         async with sqlite(path, clock=clock) as store, asyncio.TaskGroup() as running:
+            await asyncio.to_thread(store._watch.stop)  # it would notice as well, but later
             following = running.create_task(next_batch(store, 0))
             writing = running.create_task(store.write(put("a")))
             await asyncio.to_thread(begun.wait)
@@ -330,6 +331,7 @@ def test_one_who_goes_on_writing_hides_nothing_that_is_written_already(path: Pat
                 third = sqlite3.connect(path, isolation_level=None)
                 third.execute("BEGIN IMMEDIATE")
                 assert (await anext(following)).revision == turn
+                assert (await asyncio.to_thread(store._look)).again  # at once, not when the other is done
                 third.execute("ROLLBACK")
                 third.close()
 

@@ -40,9 +40,9 @@ class Playground:
         """A proxy whose workload calls others, the test being that workload."""
         return self.proxy(name, name, None, *backends, **tags)
 
-    def tcp(self, name: str, workload: Address) -> Proxy:
-        """A proxy in front of something that speaks no HTTP."""
-        return self._started(Proxy(name, name, workload, protocol="tcp"))
+    def tcp(self, name: str, workload: Address, of: str | None = None, protocol: str = "tcp") -> Proxy:
+        """A proxy in front of something that speaks no HTTP, or more than that."""
+        return self._started(Proxy(name, of or name, workload, protocol=protocol))
 
     def proxy(self, name: str, service: str, behind: HttpService | None, *backends: str, **tags: str) -> Proxy:
         tags = {key.replace("__", "-"): value for key, value in tags.items()}

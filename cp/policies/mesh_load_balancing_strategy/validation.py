@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from cp.model.duration import Duration
 from cp.model.target import TargetRef
 from cp.model.violation import Violation, at
 from cp.policies.mesh_load_balancing_strategy.schema import (
     AffinityTag,
     Conf,
+    Cookie,
     CrossZone,
     Failover,
     HashPolicy,
@@ -21,7 +23,16 @@ from cp.policies.mesh_load_balancing_strategy.schema import (
     Spec,
 )
 from cp.resources import deprecated
-from cp.resources.checks import above_zero, absent, incomplete, must_be_set, number, percentage, within
+from cp.resources.checks import (
+    above_zero,
+    absent,
+    incomplete,
+    must_be_set,
+    number,
+    percentage,
+    printable,
+    within,
+)
 from cp.resources.kinds import Meta
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, TCP_ROUTE, Targets
 
@@ -151,8 +162,19 @@ def _hash_policy(policy: HashPolicy) -> Iterator[Violation]:
     ):
         if value == "" and path.startswith(f"{name}."):
             yield incomplete(path)
+    if policy.header is not None:
+        yield from printable("header.name", policy.header.name)
+    if policy.cookie is not None:
+        yield from at("cookie", _cookie(policy.cookie))
     if policy.type == "Cookie" and policy.cookie and not (policy.cookie.path or "/").startswith("/"):
         yield Violation("cookie.path", f"must begin with a slash, not `{policy.cookie.path}`")
+
+
+def _cookie(cookie: Cookie) -> Iterator[Violation]:
+    yield from printable("name", cookie.name)
+    yield from printable("path", cookie.path)
+    if cookie.ttl is not None and cookie.ttl < Duration():
+        yield Violation("ttl", f"must not be negative, not `{cookie.ttl}`", "`0s` makes it last as long as the browser")
 
 
 def _locality(locality: LocalityAwareness, target: TargetRef) -> Iterator[Violation]:

@@ -1,0 +1,79 @@
+"""A call as an operator writes it: `GET http://backend:80/slow-endpoint`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+_CALL: Final = re.compile(r"\s*(?:([A-Za-z]+)\s+)?(\S.*?)\s*")
+_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_AS_IT_IS: Final = "".join(chr(one) for one in range(0x21, 0x7F))
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Unclear(Exception):
+    """A question that has no one answer: what is wrong with it, and what could be asked."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        self.message, self.hint = message, hint
+        super().__init__(f"{message}; {hint}" if hint else message)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call that is asked about."""
+
+    method: str
+    host: str
+    """Empty where the call names none."""
+
+    port: int | None
+    path: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def authority(self) -> str:
+        """The host as a client sends it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.method} http://{self.authority}{self.path}"
+
+
+def asked(call: str, headers: tuple[str, ...] = ()) -> Asked:
+    """Read a call, and headers such as `x-version: 2`. Without a method it is GET, without a path `/`."""
+    found = _CALL.fullmatch(call)
+    if found is None:
+        raise Unclear("there is no call to explain", "write for example `GET http://backend:80/path`")
+    method, url = (found[1] or "GET").upper(), found[2]
+    if " " in url:
+        raise Unclear(f"`{call}` is no call", "write for example `GET http://backend:80/path`, with `%20` for a space")
+    host, port, path = _url(url)
+    return Asked(method, host, port, path, tuple(map(_header, headers)))
+
+
+def _url(url: str) -> tuple[str, int | None, str]:
+    written = url if _SCHEME.match(url) else "http://" if url.startswith("/") else f"http://{url}"
+    if url.startswith("/"):
+        written += url
+    try:
+        parts = urlsplit(written)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise Unclear(f"`{url}` is no URL: {error}") from None
+    path = quote(parts.path or "/", safe=_AS_IT_IS) + (f"?{quote(parts.query, safe=_AS_IT_IS)}" if parts.query else "")
+    return host, port, path
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise Unclear(f"`{text}` is no header", "write for example `-H 'x-version: 2'`")
+    return name.strip(), value.strip()
+
+
+def usual_port(scheme: str) -> int:
+    return _DEFAULT_PORTS.get(scheme, 80)

@@ -1,0 +1,124 @@
+"""What a field does, asked of the generator itself: what is built with it is compared with what is built without it.
+
+So no list has to say which field ends in a route, a listener or a cluster, and for which protocol it has a meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from cp.fragments import Task, build
+from cp.merging import Conf
+from cp.model.yaml import step
+from cp.policies import Policy
+from cp.resources.caller import Caller
+from cp.resources.schema import decode
+from cp.stages import Entry, Reached, Upstream
+from generators.proxy import Endpoints, Outbound, Route
+
+Build: TypeAlias = Callable[[Conf | None], object]
+"""What is built when a policy has some conf, or none."""
+
+_ROUTE: Final = "explained"
+_GONE: Final = object()
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Effect(Enum):
+    """What a field does at some place."""
+
+    ACTS = "acts"
+    SAME = "same"
+    """It has a meaning there, and the outcome is the same without it."""
+
+    NONE = "none"
+
+
+def effect(make: Build, conf: Conf, path: str) -> Effect:
+    if make(_without(conf, path)) != make(conf):
+        return Effect.ACTS
+    return Effect.SAME if make(_alone(conf, path)) != make(None) else Effect.NONE
+
+
+def of_route(policy: Policy[Any], entry: Entry, row: Route, of_listener: Conf | None) -> Build:
+    """What a policy makes of one row of a route table."""
+    site = _with_one_row(entry.outbound, row)
+    return lambda conf: build(Task(site, _confs(policy, of_listener), ((_ROUTE, _confs(policy, conf)),)), (policy,))
+
+
+def of_listener(policy: Policy[Any], entry: Entry, row: Route, of_row: Conf | None) -> Build:
+    """What a policy makes of a listener as a whole. A TCP listener has nothing beside."""
+    site = _with_one_row(entry.outbound, row)
+    routes = ((_ROUTE, _confs(policy, of_row)),) if entry.outbound.protocol.is_http else ()
+    return lambda conf: build(Task(site, _confs(policy, conf), routes), (policy,))
+
+
+def of_cluster(policy: Policy[Any], upstream: Upstream, endpoints: Endpoints, caller: Caller) -> Build:
+    """What a policy makes of a cluster and of its endpoints, given as they are before anybody arranges them."""
+    cluster, _ = upstream.tasks
+
+    def make(conf: Conf | None) -> object:
+        arranged = policy.arrange(None if conf is None else decode(policy.conf, conf), endpoints, caller)
+        tasks = (replace(cluster, confs=_confs(policy, conf)), Task(arranged, _confs(policy, conf)))
+        return [build(task, (policy,)) for task in tasks]
+
+    return make
+
+
+def of_inbound(policy: Policy[Any], reached: Reached) -> Build:
+    return lambda conf: build(Task(reached.inbound, _confs(policy, conf)), (policy,))
+
+
+def _with_one_row(outbound: Outbound, row: Route) -> Outbound:
+    """Under a name of its own, so that the conf of the route is nobody else's."""
+    return replace(outbound, routes=(replace(row, owner=_ROUTE),))
+
+
+def _confs(policy: Policy[Any], conf: Conf | None) -> tuple[tuple[str, bytes], ...]:
+    return () if conf is None else ((policy.kind.name, _encode(conf)),)
+
+
+def _without(conf: Conf, target: str) -> Conf | None:
+    """A conf as if nobody had set one field: what becomes empty by that is not there either."""
+    return _or_none(_cut(conf, "", target))
+
+
+def _cut(value: Any, path: str, target: str) -> Any:
+    if path == target:
+        return _GONE
+    if not _leads_to(path, target):
+        return value
+    return _kept(value, path, lambda inner, at: _cut(inner, at, target))
+
+
+def _alone(conf: Conf, target: str) -> Conf | None:
+    """A conf as if somebody had set one field, and nobody any other."""
+    return _or_none(_only(conf, "", target))
+
+
+def _only(value: Any, path: str, target: str) -> Any:
+    if path == target:
+        return value
+    return _kept(value, path, lambda inner, at: _only(inner, at, target)) if _leads_to(path, target) else _GONE
+
+
+def _kept(value: Any, path: str, keep: Callable[[Any, str], Any]) -> Any:
+    if isinstance(value, Mapping):
+        fields = {name: keep(inner, step(path, name)) for name, inner in value.items()}
+        return {name: inner for name, inner in fields.items() if inner is not _GONE} or _GONE
+    if isinstance(value, list):
+        return [one for at, inner in enumerate(value) if (one := keep(inner, step(path, at))) is not _GONE] or _GONE
+    return value
+
+
+def _leads_to(path: str, target: str) -> bool:
+    return not path or target.startswith((f"{path}.", f"{path}["))
+
+
+def _or_none(found: Any) -> Conf | None:
+    return None if found is _GONE else found

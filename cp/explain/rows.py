@@ -1,0 +1,90 @@
+"""The rows of an outbound's route table: whose each is, where it is written, and why it took the request or did not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cp.explain.model import Row, Said
+from cp.explain.words import less_specific, why_not
+from cp.model.yaml import step
+from cp.resources.world import World
+from cp.rules import RouteRule, by_specificity, routes
+from cp.simulate import Outcome, Tried
+from cp.stages import Entry, Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A row as somebody wrote it: a match of a rule."""
+
+    match: Mapping[str, Any]
+    rule: RouteRule
+
+
+def rows(world: World, rules: Rules, entry: Entry, outcome: Outcome) -> tuple[Row, ...]:
+    written = _written(rules, entry)
+    taken = outcome.row
+    winner = written.get(taken.index) if taken is not None else None
+    return tuple(_row(world, one, taken, written.get(one.index), winner) for one in outcome.rows)
+
+
+def _row(world: World, tried: Tried, taken: Tried | None, own: Written | None, winner: Written | None) -> Row:
+    return Row(
+        index=tried.index,
+        owner=None if own is None else own.rule.origin.policy,
+        place=None if own is None else place_of(world, own),
+        asks=tried.conditions,
+        matches=tried.matches,
+        taken=tried is taken,
+        why=_why(tried, taken, own, winner),
+    )
+
+
+def _why(tried: Tried, taken: Tried | None, own: Written | None, winner: Written | None) -> str:
+    if tried is taken:
+        return "the first that takes the request"
+    if tried.matches is False:
+        return why_not(tried.conditions)
+    if tried.matches is None:
+        return "whether it takes the request cannot be told"
+    reason = less_specific(own and own.match, winner and winner.match)
+    return f"takes it too, and comes later: {reason}"
+
+
+def _written(rules: Rules, entry: Entry) -> Mapping[int, Written]:
+    """What each row was made from. Rows that nobody wrote are not in it."""
+    for of_kind in rules.values():
+        found = by_specificity(_routes(rules, of_kind.kind.name, entry))
+        if _are_made_from(entry, found):
+            return {index: Written(match, rule) for index, (match, rule) in enumerate(found)}
+    return {}
+
+
+def _routes(rules: Rules, kind: str, entry: Entry) -> Sequence[RouteRule]:
+    is_route = any(rule.owner.type == kind for rule in entry.owners.values())
+    return routes(rules[kind], entry.listening.destination) if is_route else ()
+
+
+def _are_made_from(entry: Entry, found: Sequence[tuple[Mapping[str, Any], RouteRule]]) -> bool:
+    return 0 < len(found) <= len(entry.outbound.routes) and entry.outbound.protocol.is_http
+
+
+def place_of(world: World, written: Written) -> Said:
+    """Where a match stands in the document of its route."""
+    origin = written.rule.origin
+    policy = world.get(origin.policy)
+    path = origin.path if policy is None else _path(policy.data, origin.path, origin.index, written)
+    item = f"{origin.part}[{origin.index}]"
+    line = origin.source.line(path)
+    return Said(None, origin.level, origin.policy, item, path, origin.file, line)
+
+
+def _path(data: Mapping[str, Any], path: str, index: int, written: Written) -> str:
+    for at, rule in enumerate(data["to"][index].get("rules") or ()):
+        matches = rule.get("matches") or []
+        if list(matches) == list(written.rule.matches):
+            of_rule = step(step(path, "rules"), at)
+            return step(step(of_rule, "matches"), next(i for i, one in enumerate(matches) if one == written.match))
+    return path

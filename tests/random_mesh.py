@@ -1,0 +1,118 @@
+"""Small random meshes and edits of them, for tests that compare two ways of computing the same."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final
+
+from cp.model.document import Document
+from cp.model.names import Key
+
+SERVICES: Final = ("a", "b", "c")
+ROUTES: Final = ("r1", "r2")
+_TEAMS: Final = ("red", "blue")
+_PROTOCOLS: Final = ("http", "http", "grpc", "tcp")
+
+
+def document(type_: str, name: str, **fields: Any) -> Document:
+    return Document(Key(type_, "default", name), {"type": type_, "mesh": "default", "name": name, **fields})
+
+
+MESH: Final = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
+
+
+def random_document(chance: Random) -> Document:
+    """One valid document of a mesh with few names, so that they meet."""
+    make = chance.choice([_dataplane, _dataplane, _service, _route, _tcp_route, _timeout, _timeout, _retry])
+    return make(chance)
+
+
+def _dataplane(chance: Random) -> Document:
+    number = chance.randrange(4)
+    tags = {"kuma.io/service": chance.choice(SERVICES), "team": chance.choice(_TEAMS)}
+    if chance.random() < 0.7:
+        tags["kuma.io/protocol"] = chance.choice(_PROTOCOLS)
+    inbound: dict[str, Any] = {"port": 8000 + number, "tags": tags}
+    if chance.random() < 0.2:
+        inbound["health"] = {"ready": chance.random() < 0.5}
+    outbounds = [_outbound(chance, 10000 + index) for index in range(chance.randrange(4))]
+    networking = {"address": f"127.0.0.{number + 1}", "inbound": [inbound], "outbound": outbounds}
+    return document("Dataplane", f"dp-{number}", networking=networking)
+
+
+def _outbound(chance: Random, port: int) -> dict[str, Any]:
+    name = chance.choice(SERVICES)
+    if chance.random() < 0.3:
+        return {"port": port, "tags": {"kuma.io/service": name}}
+    return {"port": port, "backendRef": {"kind": "MeshService", "name": name, "port": 80}}
+
+
+def _service(chance: Random) -> Document:
+    name = chance.choice(SERVICES)
+    selector = {"kuma.io/service": name} if chance.random() < 0.7 else {"team": chance.choice(_TEAMS)}
+    port = {"port": 80, "targetPort": 8000 + chance.randrange(4), "appProtocol": chance.choice(_PROTOCOLS)}
+    if chance.random() < 0.5:
+        port["name"] = "main"
+    return document("MeshService", name, spec={"selector": {"dataplaneTags": selector}, "ports": [port]})
+
+
+def _top(chance: Random) -> dict[str, Any]:
+    if chance.random() < 0.5:
+        return {}
+    return {"targetRef": {"kind": "MeshSubset", "tags": {"team": chance.choice(_TEAMS)}}}
+
+
+def _backend(chance: Random) -> dict[str, Any]:
+    name = chance.choice([*SERVICES, "nobody"])
+    if chance.random() < 0.3:
+        return {"kind": "MeshServiceSubset", "name": name, "tags": {"team": chance.choice(_TEAMS)}}
+    return {"kind": "MeshService", "name": name, "port": 80, "weight": chance.randrange(3)}
+
+
+def _route(chance: Random) -> Document:
+    rules = []
+    for _ in range(chance.randrange(1, 3)):
+        path = {"type": "PathPrefix", "value": chance.choice(["/", "/api", "/api/v1"])}
+        backends = [_backend(chance) for _ in range(chance.randrange(3))]
+        rules.append({"matches": [{"path": path}], "default": {"backendRefs": backends} if backends else {}})
+    to = [{"targetRef": {"kind": "MeshService", "name": chance.choice(SERVICES)}, "rules": rules}]
+    return document("MeshHTTPRoute", chance.choice(ROUTES), spec={**_top(chance), "to": to})
+
+
+def _tcp_route(chance: Random) -> Document:
+    rules = [{"default": {"backendRefs": [_backend(chance)]}}]
+    to = [{"targetRef": {"kind": "MeshService", "name": chance.choice(SERVICES)}, "rules": rules}]
+    return document("MeshTCPRoute", chance.choice(ROUTES), spec={**_top(chance), "to": to})
+
+
+def _seconds(chance: Random) -> str:
+    return f"{chance.randrange(10)}s"
+
+
+def _of_request(chance: Random) -> dict[str, Any]:
+    names = chance.sample(["requestTimeout", "streamIdleTimeout"], chance.randrange(1, 3))
+    return {"http": {name: _seconds(chance) for name in names}}
+
+
+def _timeout(chance: Random) -> Document:
+    target = chance.choice(["Mesh", "MeshService", "MeshHTTPRoute"])
+    default = _of_request(chance)
+    if target != "MeshHTTPRoute" and chance.random() < 0.5:
+        default["connectionTimeout"] = f"{chance.randrange(1, 10)}s"
+    return _policy(chance, "MeshTimeout", target, default)
+
+
+def _retry(chance: Random) -> Document:
+    target = chance.choice(["Mesh", "MeshService", "MeshHTTPRoute"])
+    default = {chance.choice(["http", "grpc"]): {"numRetries": chance.randrange(4)}}
+    return _policy(chance, "MeshRetry", target, default)
+
+
+def _policy(chance: Random, kind: str, target: str, default: dict[str, Any]) -> Document:
+    names = {
+        "Mesh": {},
+        "MeshService": {"name": chance.choice(SERVICES)},
+        "MeshHTTPRoute": {"name": chance.choice(ROUTES)},
+    }
+    to = [{"targetRef": {"kind": target, **names[target]}, "default": default}]
+    return document(kind, f"p-{chance.randrange(4)}", spec={**_top(chance), "to": to})

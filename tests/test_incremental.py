@@ -1,0 +1,124 @@
+"""What is kept from one World to the next comes to the same as working everything out anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.pipeline import Compiler
+from cp.policies import kinds
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.snapshot import TYPES
+from tests.random_mesh import MESH, document, random_document
+from tests.snapshots import policies
+
+Served = dict[str, dict[tuple[str, str], str]]
+
+
+def worlds(chance: Random, edits: int) -> Iterator[World]:
+    """A World with some documents, and those after each of some edits."""
+    documents: dict[Key, Document] = {MESH.key: MESH}
+    for made in (random_document(chance) for _ in range(chance.randrange(3, 20))):
+        documents[made.key] = made
+    world = World.of(documents.values(), kinds(policies()))
+    yield world
+    for revision in range(1, edits + 1):
+        changes = dict(_edit(chance, documents) for _ in range(chance.choice([1, 1, 1, 2, 5])))
+        documents |= {key: made for key, made in changes.items() if made is not None}
+        for gone in [key for key, made in changes.items() if made is None]:
+            documents.pop(gone, None)
+        world = world.next(changes, revision)
+        yield world
+
+
+def _edit(chance: Random, documents: dict[Key, Document]) -> tuple[Key, Document | None]:
+    if chance.random() < 0.3 and len(documents) > 1:
+        return chance.choice([key for key in documents if key != MESH.key]), None
+    made = random_document(chance)
+    return made.key, made
+
+
+def dataplanes(world: World) -> Iterator[Resource]:
+    yield from world.table("Dataplane", "default")
+
+
+def served(compiler: Compiler, world: World) -> Served:
+    """Every proxy's resources by type and name, in their versions."""
+    snapshots = {dataplane.name: compiler.snapshot(world, dataplane) for dataplane in dataplanes(world)}
+    return {
+        name: {(packed.type_url, packed.name): packed.version for part in snapshot.parts for packed in part}
+        for name, snapshot in snapshots.items()
+    }
+
+
+@given(seed=st.integers(0, 10**9))
+def test_after_any_edits_everybody_has_what_a_full_computation_gives(seed: int) -> None:
+    compiler = Compiler(policies())
+    for world in worlds(Random(seed), edits=8):
+        assert served(compiler, world) == served(Compiler(policies()), world)
+
+
+@given(seed=st.integers(0, 10**9))
+def test_a_proxy_that_was_away_for_some_worlds_is_not_given_old_things(seed: int) -> None:
+    chance = Random(seed)
+    compiler = Compiler(policies())
+    for world in worlds(chance, edits=8):
+        present = [dataplane for dataplane in dataplanes(world) if chance.random() < 0.5]
+        for dataplane in present:
+            compiled = compiler.snapshot(world, dataplane)
+            assert compiled == Compiler(policies()).snapshot(world, dataplane)
+
+
+def test_an_edit_builds_only_what_it_changes() -> None:
+    """One timeout of one of many services: its route table and listener are built, nothing else is touched."""
+    services = [
+        document(
+            "MeshService",
+            f"s{number}",
+            spec={"selector": {"dataplaneTags": {"a": "b"}}, "ports": [{"port": 80, "appProtocol": "http"}]},
+        )
+        for number in range(20)
+    ]
+    outbounds = [
+        {"port": 10000 + n, "backendRef": {"kind": "MeshService", "name": f"s{n}", "port": 80}} for n in range(20)
+    ]
+    clients = [
+        document(
+            "Dataplane",
+            f"c{n}",
+            networking={
+                "address": f"127.0.0.{n + 1}",
+                "inbound": [{"port": 80, "tags": {"kuma.io/service": f"c{n}"}}],
+                "outbound": outbounds,
+            },
+        )
+        for n in range(5)
+    ]
+    world = World.of([MESH, *services, *clients, timeout("s3", "1s")], kinds(policies()))
+    compiler = Compiler(policies())
+    before = {d.name: compiler.snapshot(world, d) for d in dataplanes(world)}
+    built = compiler.fragments.built
+
+    world = world.next({timeout("s3", "2s").key: timeout("s3", "2s")}, 1)
+    after = {d.name: compiler.snapshot(world, d) for d in dataplanes(world)}
+
+    assert compiler.classes == 1
+    assert compiler.fragments.built - built == 2, "the outbound of s3 and its cluster, once for all five proxies"
+    changed = {
+        packed.name
+        for name in after
+        for type_url in TYPES
+        for packed in after[name].since(before[name], type_url).updated
+    }
+    assert changed == {"kri_msvc_default___s3_80"}
+
+
+def timeout(service: str, value: str) -> Document:
+    item = {"targetRef": {"kind": "MeshService", "name": service}, "default": {"http": {"requestTimeout": value}}}
+    return document("MeshTimeout", "edited", spec={"to": [item]})
