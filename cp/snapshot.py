@@ -227,7 +227,7 @@ class Snapshot:
         """
         ours = [part for part in self.parts if part not in before.parts]
         theirs = [part for part in before.parts if part not in self.parts]
-        pairs = zip_longest(ours, theirs, fillvalue=_NO_PART)
+        pairs = zip_longest(ours, theirs, fillvalue=NO_PART)
         steps = tuple(step for new, old in pairs if (step := new.since(old, type_url)))
         return steps if len(steps) < 2 else tuple(filter(None, self._without_moves(before, type_url, steps)))  # noqa: PLR2004
 
@@ -260,7 +260,7 @@ class Snapshot:
         return sum(map(len, self.parts))
 
 
-_NO_PART = Part()
+NO_PART = Part()
 EMPTY = Snapshot()
 
 

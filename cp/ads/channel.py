@@ -56,10 +56,36 @@ class Channel:
     """Decides what is new to the client; how that is put into responses is the session's affair."""
 
     __slots__ = (
-        "_acked", "_acked_version", "_again", "_apart", "_base", "_begun", "_claims", "_due", "_fresh", "_in_flight",
-        "_kept", "_known", "_last_answered", "_nack", "_refused", "_refused_version", "_sent", "_trusting", "asked", "claim", "full", "latest",
-        "messages", "names", "resources", "size", "told", "type_url", "wildcard",
-    )  # fmt: skip
+        "_acked",
+        "_acked_version",
+        "_again",
+        "_apart",
+        "_base",
+        "_begun",
+        "_claims",
+        "_due",
+        "_fresh",
+        "_in_flight",
+        "_kept",
+        "_known",
+        "_last_answered",
+        "_nack",
+        "_refused",
+        "_refused_version",
+        "_sent",
+        "_trusting",
+        "asked",
+        "claim",
+        "full",
+        "latest",
+        "messages",
+        "names",
+        "resources",
+        "size",
+        "told",
+        "type_url",
+        "wildcard",
+    )
 
     def __init__(self, type_url: str, *, full: bool, trusting: bool) -> None:
         self.type_url = type_url

@@ -23,6 +23,9 @@ class Session(Protocol):
     @property
     def statuses(self) -> tuple[Status, ...]: ...
 
+    @property
+    def is_settled(self) -> bool: ...
+
     def is_at(self, snapshot: Snapshot) -> bool: ...
 
 
@@ -44,6 +47,7 @@ class Hub:
     def __init__(self) -> None:
         self._snapshots: dict[str, Snapshot] = {}
         self._seats: dict[str, list[Seat]] = {}
+        self._doubtful: set[str] = set()  # proxies whose last stream broke off while something was under way
         self._arrived: dict[str, Node] = {}
         self._arrival = asyncio.Event()
         self._answer = asyncio.Event()
@@ -64,6 +68,7 @@ class Hub:
     def forget(self, proxy: str) -> None:
         """The proxy is no more. Streams that it still has keep what they were sent."""
         self._snapshots.pop(proxy, None)
+        self._doubtful.discard(proxy)
 
     async def arrivals(self) -> Mapping[str, Node]:
         """Wait for proxies to connect: all that did since the last time."""
@@ -76,6 +81,10 @@ class Hub:
 
     def newest(self, proxy: str) -> Snapshot | None:
         return self._snapshots.get(proxy)
+
+    def trusts(self, proxy: str) -> bool:
+        """The versions that the proxy names on a new stream tell what it has."""
+        return proxy not in self._doubtful and all(seat.session.is_settled for seat in self.of(proxy))
 
     @contextmanager
     def seat(self, seat: Seat) -> Iterator[Seat]:
@@ -91,6 +100,7 @@ class Hub:
 
     def _leave(self, proxy: str, seat: Seat) -> None:
         self._seats[proxy].remove(seat)
+        (self._doubtful.discard if seat.session.is_settled else self._doubtful.add)(proxy)
         if not self._seats[proxy]:
             del self._seats[proxy]
         self.answered()

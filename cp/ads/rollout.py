@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from cp.ads.channel import LISTED, Changes, Channel
 from cp.ads.messages import Nack, Response, Status
-from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, LISTENER, ROUTES, SECRET, Batch, Part, Snapshot
+from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, LISTENER, NO_PART, ROUTES, SECRET, Batch, Part, Snapshot
 
 ITS_USERS = "listeners and routes"
 _ALONE = 32 * 1024  # a batch of so many bytes goes in a response of its own, which other streams then share
@@ -24,23 +24,31 @@ _ALONE = 32 * 1024  # a batch of so many bytes goes in a response of its own, wh
 class Rollout(ABC):
     """The order of things on one stream. How a change is said is up to the kind of stream."""
 
-    __slots__ = ("_channels", "_current", "_is_told", "_leaving", "_newest", "_returned", "_share", "_trusting", "heard")
+    __slots__ = (
+        "_channels",
+        "_current",
+        "_is_told",
+        "_leaving",
+        "_newest",
+        "_returned",
+        "_share",
+        "_trusting",
+        "heard",
+    )
 
     says_all = False  # a response for clusters or listeners holds all there are
 
-    def __init__(
-        self, share: Callable[[frozenset[str]], frozenset[str]] = frozenset, *, trusting: bool = True
-    ) -> None:
+    def __init__(self, share: Callable[[frozenset[str]], frozenset[str]] = frozenset, *, trusting: bool = True) -> None:
         """`share` finds an equal set that other streams hold; `trusting` is whether a version says what a client has."""
         self._channels: dict[str, Channel] = {}
         self._current = EMPTY  # whose clusters the client has or is being given
         self._is_told = True  # its listeners and routes too
-        self._leaving = Part()  # the endpoints of clusters that are on their way out
+        self._leaving = NO_PART  # the endpoints of clusters that are on their way out
         self._newest: Snapshot | None = None
         self._share = share
         self._trusting = trusting
         self._returned = False  # it brought clusters along
-        self.heard: Nack | str | None = None  # what the last request said to a response: refused, or accepted version
+        self.heard: Nack | str | None = None  # what the last request said
 
     @abstractmethod
     def _responses(self, channel: Channel, changes: Changes, snapshot: Snapshot) -> Iterator[Response]: ...
@@ -71,8 +79,9 @@ class Rollout(ABC):
         return tuple(channel.status(self._newest) for channel in self._channels.values() if channel.asked)
 
     def is_at(self, snapshot: Snapshot) -> bool:
-        """The client has confirmed all of it."""
-        return self._newest is not None and all(channel.is_at(snapshot) for channel in self._channels.values())
+        """The client has confirmed all of it. One that has not asked for listeners yet is still on its way."""
+        asked = all(self._channel(type_url).asked for type_url in LISTED)
+        return asked and all(channel.is_at(snapshot) for channel in self._channels.values())
 
     @property
     def is_settled(self) -> bool:
@@ -110,7 +119,7 @@ class Rollout(ABC):
         responses = self._send(LISTENER, snapshot) + self._send(ROUTES, snapshot)
         if self._knows_users and self._is_confirmed(LISTENER) and self._is_confirmed(ROUTES):
             responses += self._send(CLUSTER, snapshot)
-            self._leaving = Part()
+            self._leaving = NO_PART
         return responses
 
     @property

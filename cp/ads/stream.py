@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import grpc
 import structlog
@@ -25,6 +25,9 @@ from cp.snapshot import SHORT, Snapshot
 
 _BEHIND = 16  # with so many responses waiting to be written, requests wait too
 _LARGE = 64 * 1024  # a message of so many bytes waits for its turn
+
+
+Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class _Session(hub.Session, Protocol):
@@ -43,7 +46,7 @@ class Kind:
     """What tells the two kinds of streams apart."""
 
     name: str
-    session: Callable[[Callable[[frozenset[str]], frozenset[str]]], _Session]
+    session: Callable[..., _Session]
     decoded: Callable[[bytes], Any]
     node_of: Callable[[bytes], Node | None]
     encoded: Callable[[Response], bytes]
@@ -63,7 +66,7 @@ class Stream:
         self._hub = served
         self._turns = turns
         self._patience = patience
-        self._session = kind.session(served.shared)
+        self._session: _Session = kind.session()
         self._published: Snapshot | None = None
         self._outbox: deque[Response] = deque()
         self._wake = asyncio.Event()
@@ -74,10 +77,10 @@ class Stream:
         self._log = structlog.get_logger("cp.ads").bind(stream=kind.name)
         self._proxy = ""
 
-    async def serve(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def serve(self, context: Context) -> None:
         """Serve the client until it goes, or until `end`."""
-        first = await context.read()
-        if first is grpc.aio.EOF:
+        first = await _read(context)
+        if first is None:
             return
         try:
             node = self._node(first)
@@ -100,8 +103,9 @@ class Stream:
             raise Refused("the first request on a stream has to say in node.id which proxy it comes from")
         return node
 
-    async def _seated(self, node: Node, first: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def _seated(self, node: Node, first: bytes, context: Context) -> None:
         self._proxy = node.id
+        self._session = self._kind.session(self._hub.shared, trusting=self._hub.trusts(node.id))
         self._log = self._log.bind(proxy=node.id)
         with self._hub.seat(hub.Seat(node, self._kind.name, self._session, self._wake.set)):
             self._log.info("proxy.connected", peer=context.peer(), envoy=node.version)
@@ -112,7 +116,7 @@ class Stream:
                     self._alarm.cancel()
                 self._log.info("proxy.disconnected")
 
-    async def _converse(self, first: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def _converse(self, first: bytes, context: Context) -> None:
         self._receive(first)
         self._wake.set()
         async with asyncio.TaskGroup() as tasks:
@@ -123,8 +127,8 @@ class Stream:
 
     # --- what the client says ---
 
-    async def _read(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-        while (data := await context.read()) is not grpc.aio.EOF:
+    async def _read(self, context: Context) -> None:
+        while (data := await _read(context)) is not None:
             while len(self._outbox) >= _BEHIND:
                 self._room.clear()
                 await self._room.wait()
@@ -148,7 +152,7 @@ class Stream:
 
     # --- what it is told ---
 
-    async def _write(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def _write(self, context: Context) -> None:
         while not self._ending:
             await self._wake.wait()
             self._wake.clear()
@@ -164,7 +168,7 @@ class Stream:
             self._published = newest
             self._queue(self._session.publish(newest))
 
-    async def _put(self, response: Response, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def _put(self, response: Response, context: Context) -> None:
         if response.size < _LARGE:
             await context.write(self._kind.encoded(response))
         else:
@@ -193,3 +197,9 @@ class Stream:
     def _expire(self, nonce: str) -> None:
         self._log.warning("clusters.unanswered", seconds=self._patience)
         self._queue(self._session.expire(nonce))
+
+
+async def _read(context: Context) -> bytes | None:
+    """The next message, or None once the client will send no more."""
+    data: object = await context.read()
+    return data if isinstance(data, bytes) else None

@@ -19,6 +19,7 @@ from cp.api.bootstrap import Bootstrap
 from cp.api.collaborators import Collaborators
 from cp.api.crud import Crud, conflict, read_only
 from cp.api.errors import BAD_REQUEST, BROKEN, METHOD_NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refused
+from cp.api.explain import Explain
 from cp.api.info import Info
 from cp.api.inspect import Inspect
 from cp.api.validate import Validate
@@ -60,6 +61,7 @@ def _own(collaborators: Collaborators) -> Iterator[Route]:
     yield Route(f"{_ONE}/_config", inspect.config)
     yield Route(f"{_ONE}/_rules", inspect.rules)
     yield Route(f"{_ONE}/_policies", inspect.policies)
+    yield Route(f"{_ONE}/_explain", Explain(collaborators).__call__)
     yield Route("/meshes/{mesh}/{plural}/{name}/_resources/dataplanes", inspect.dataplanes)
 
 

@@ -45,7 +45,7 @@ class Client:
             raise Problem(f"`{address}` is no address of a control plane", "Write it as http://HOST:5681.")
         self._http = httpx.Client(base_url=self.address, timeout=timeout, transport=transport)
 
-    def get(self, path: str, **parameters: str) -> Any:
+    def get(self, path: str, **parameters: str | list[str]) -> Any:
         return self._send("GET", path, params=parameters).json()
 
     def find(self, path: str) -> Any | None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cp.cli import dp, inspect, render, resources, run, validate
+from cp.cli import dp, explain, inspect, render, resources, run, validate
 from cp.cli.problem import told
 from cp.settings import VERSION
 
@@ -38,6 +38,7 @@ def build() -> typer.Typer:
     app.command("validate")(told(validate.validate))
     app.command("render")(told(render.render))
     app.command("inspect")(told(inspect.inspect))
+    app.command("explain")(told(explain.explain))
     app.command("apply")(told(resources.apply))
     app.command("get")(told(resources.get))
     app.command("delete")(told(resources.delete))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote, urlsplit
 
 _CALL: Final = re.compile(r"\s*(?:([A-Za-z]+)\s+)?(\S.*?)\s*")
-_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
-_AS_IT_IS: Final = "".join(chr(one) for one in range(0x21, 0x7F))
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_URL: Final = re.compile(
+    r"(?:[a-zA-Z][a-zA-Z0-9+.-]*://)?(?P<host>\[[^\]]*\]|[^:/?#]*)(?::(?P<port>[0-9]{1,5}))?"
+    r"(?P<path>/[^?#]*)?(?P<query>\?[^#]*)?(?:#.*)?"
+)
+_NOT_IN_A_URL: Final = re.compile(r"[^\x21-\x7e]")
+_MOST: Final = 65_535
 
 
 class Unclear(Exception):
@@ -56,16 +58,17 @@ def asked(call: str, headers: tuple[str, ...] = ()) -> Asked:
 
 
 def _url(url: str) -> tuple[str, int | None, str]:
-    written = url if _SCHEME.match(url) else "http://" if url.startswith("/") else f"http://{url}"
-    if url.startswith("/"):
-        written += url
-    try:
-        parts = urlsplit(written)
-        host, port = parts.hostname or "", parts.port
-    except ValueError as error:
-        raise Unclear(f"`{url}` is no URL: {error}") from None
-    path = quote(parts.path or "/", safe=_AS_IT_IS) + (f"?{quote(parts.query, safe=_AS_IT_IS)}" if parts.query else "")
-    return host, port, path
+    found = _URL.fullmatch(url)
+    if found is None or (found["port"] and not 0 < int(found["port"]) <= _MOST):
+        raise Unclear(f"`{url}` is no URL", "write for example `http://backend:80/path`")
+    target = (found["path"] or "/") + (found["query"] or "")
+    port = int(found["port"]) if found["port"] else None
+    return found["host"].strip("[]").lower(), port, _NOT_IN_A_URL.sub(_escaped, target)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """As browsers send it: no client sends such a character as it is."""
+    return "".join(f"%{byte:02X}" for byte in found[0].encode())
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -73,7 +76,3 @@ def _header(text: str) -> tuple[str, str]:
     if not colon or not name.strip():
         raise Unclear(f"`{text}` is no header", "write for example `-H 'x-version: 2'`")
     return name.strip(), value.strip()
-
-
-def usual_port(scheme: str) -> int:
-    return _DEFAULT_PORTS.get(scheme, 80)

@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from cp.fragments import Task, build
+from cp.fragments import Task
+from cp.fragments import build as fragment
 from cp.merging import Conf
 from cp.model.yaml import step
 from cp.policies import Policy
@@ -48,14 +49,14 @@ def effect(make: Build, conf: Conf, path: str) -> Effect:
 def of_route(policy: Policy[Any], entry: Entry, row: Route, of_listener: Conf | None) -> Build:
     """What a policy makes of one row of a route table."""
     site = _with_one_row(entry.outbound, row)
-    return lambda conf: build(Task(site, _confs(policy, of_listener), ((_ROUTE, _confs(policy, conf)),)), (policy,))
+    return lambda conf: _built(Task(site, _confs(policy, of_listener), ((_ROUTE, _confs(policy, conf)),)), policy)
 
 
 def of_listener(policy: Policy[Any], entry: Entry, row: Route, of_row: Conf | None) -> Build:
     """What a policy makes of a listener as a whole. A TCP listener has nothing beside."""
     site = _with_one_row(entry.outbound, row)
     routes = ((_ROUTE, _confs(policy, of_row)),) if entry.outbound.protocol.is_http else ()
-    return lambda conf: build(Task(site, _confs(policy, conf), routes), (policy,))
+    return lambda conf: _built(Task(site, _confs(policy, conf), routes), policy)
 
 
 def of_cluster(policy: Policy[Any], upstream: Upstream, endpoints: Endpoints, caller: Caller) -> Build:
@@ -65,13 +66,17 @@ def of_cluster(policy: Policy[Any], upstream: Upstream, endpoints: Endpoints, ca
     def make(conf: Conf | None) -> object:
         arranged = policy.arrange(None if conf is None else decode(policy.conf, conf), endpoints, caller)
         tasks = (replace(cluster, confs=_confs(policy, conf)), Task(arranged, _confs(policy, conf)))
-        return [build(task, (policy,)) for task in tasks]
+        return [_built(task, policy) for task in tasks]
 
     return make
 
 
 def of_inbound(policy: Policy[Any], reached: Reached) -> Build:
-    return lambda conf: build(Task(reached.inbound, _confs(policy, conf)), (policy,))
+    return lambda conf: _built(Task(reached.inbound, _confs(policy, conf)), policy)
+
+
+def _built(task: Task, policy: Policy[Any]) -> list[bytes]:
+    return [packed.body for packed in fragment(task, (policy,))]
 
 
 def _with_one_row(outbound: Outbound, row: Route) -> Outbound:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from cp.explain.model import Row, Said
 from cp.explain.words import less_specific, why_not
@@ -13,6 +13,8 @@ from cp.resources.world import World
 from cp.rules import RouteRule, by_specificity, routes
 from cp.simulate import Outcome, Tried
 from cp.stages import Entry, Rules
+
+_ONLY: Final = "a connection has no other route"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class Written:
 
 
 def rows(world: World, rules: Rules, entry: Entry, outcome: Outcome) -> tuple[Row, ...]:
+    if not entry.outbound.protocol.is_http:
+        return tuple(Row(0, rule.origin.policy, _of_rule(world, rule), (), True, True, _ONLY) for rule in _tcp(entry))  # noqa: FBT003
     written = _written(rules, entry)
     taken = outcome.row
     winner = written.get(taken.index) if taken is not None else None
@@ -49,7 +53,7 @@ def _why(tried: Tried, taken: Tried | None, own: Written | None, winner: Written
         return why_not(tried.conditions)
     if tried.matches is None:
         return "whether it takes the request cannot be told"
-    reason = less_specific(own and own.match, winner and winner.match)
+    reason = less_specific(None if own is None else own.match, None if winner is None else winner.match)
     return f"takes it too, and comes later: {reason}"
 
 
@@ -71,20 +75,28 @@ def _are_made_from(entry: Entry, found: Sequence[tuple[Mapping[str, Any], RouteR
     return 0 < len(found) <= len(entry.outbound.routes) and entry.outbound.protocol.is_http
 
 
+def _tcp(entry: Entry) -> Iterator[RouteRule]:
+    """The rule of a TCP route, if there is one."""
+    return (rule for owner, rule in entry.owners.items() if owner == entry.outbound.routes[0].owner)
+
+
 def place_of(world: World, written: Written) -> Said:
     """Where a match stands in the document of its route."""
-    origin = written.rule.origin
+    place = _of_rule(world, written.rule)
+    index = next((at for at, one in enumerate(written.rule.matches) if one is written.match), 0)
+    path = step(step(place.path, "matches"), index)
+    return replace(place, path=path, line=written.rule.origin.source.line(path))
+
+
+def _of_rule(world: World, rule: RouteRule) -> Said:
+    origin = rule.origin
     policy = world.get(origin.policy)
-    path = origin.path if policy is None else _path(policy.data, origin.path, origin.index, written)
-    item = f"{origin.part}[{origin.index}]"
-    line = origin.source.line(path)
-    return Said(None, origin.level, origin.policy, item, path, origin.file, line)
+    path = origin.path if policy is None else _path(policy.data, rule)
+    return Said(None, origin.level, origin.policy, f"to[{origin.index}]", path, origin.file, origin.source.line(path))
 
 
-def _path(data: Mapping[str, Any], path: str, index: int, written: Written) -> str:
-    for at, rule in enumerate(data["to"][index].get("rules") or ()):
-        matches = rule.get("matches") or []
-        if list(matches) == list(written.rule.matches):
-            of_rule = step(step(path, "rules"), at)
-            return step(step(of_rule, "matches"), next(i for i, one in enumerate(matches) if one == written.match))
-    return path
+def _path(data: Mapping[str, Any], rule: RouteRule) -> str:
+    """The path of a rule: of those with its matches the first, as that one counts."""
+    listed = data["to"][rule.origin.index].get("rules") or ()
+    at = next((at for at, one in enumerate(listed) if list(one.get("matches") or ()) == list(rule.matches)), None)
+    return rule.origin.path if at is None else step(step(rule.origin.path, "rules"), at)

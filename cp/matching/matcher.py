@@ -80,6 +80,7 @@ class Matcher:
         self._world = world
         self._kinds = [kind.name for kind in world.kinds.values() if kind.policy is not None]
         self._of_kind: dict[tuple[str, str], _OfKind] = {}
+        self._by_name: dict[str, dict[str, list[Resource]]] = {}
         self._seen: dict[str, _Seen] = {}
         self._classes: dict[_Class, ByKind] = {}
         self._before: Mapping[_Class, ByKind] = {}
@@ -133,10 +134,18 @@ class Matcher:
         return known.found[of]
 
     def _named(self, dataplane: Resource, of: Signature) -> Iterable[Matched]:
-        for kind in self._kinds:
-            for policy in self._policies(kind, dataplane.mesh).named.get(dataplane.display_name, ()):
-                if (found := by_name(policy, top_of(policy), dataplane, of)) is not None:
-                    yield found
+        for policy in self._naming(dataplane.mesh).get(dataplane.display_name, ()):
+            if (found := by_name(policy, top_of(policy), dataplane, of)) is not None:
+                yield found
+
+    def _naming(self, mesh: str) -> Mapping[str, list[Resource]]:
+        """The policies that name one dataplane, by the name."""
+        if mesh not in self._by_name:
+            found = self._by_name[mesh] = {}
+            for kind in self._kinds:
+                for name, policies in self._policies(kind, mesh).named.items():
+                    found.setdefault(name, []).extend(policies)
+        return self._by_name[mesh]
 
     def _ask(self, policies: Sequence[Resource], of: Signature) -> list[Matched]:
         self.asked += len(policies)

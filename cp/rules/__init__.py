@@ -2,7 +2,6 @@
 
 from cp.rules.build import PolicyRules as PolicyRules
 from cp.rules.build import build as build
-from cp.rules.changes import Changes as Changes
 from cp.rules.combined import Combined as Combined
 from cp.rules.destinations import at_gateway as at_gateway
 from cp.rules.destinations import effective as effective
@@ -13,13 +12,13 @@ from cp.rules.items import Item as Item
 from cp.rules.matches import matches_hash as matches_hash
 from cp.rules.outbound import ResourceRule as ResourceRule
 from cp.rules.outbound import ToRules as ToRules
+from cp.rules.partition import Matcher as Matcher
 from cp.rules.routes import RouteRule as RouteRule
 from cp.rules.routes import gateway_routes as gateway_routes
 from cp.rules.routes import routes as routes
 from cp.rules.specificity import by_specificity as by_specificity
 from cp.rules.specificity import specificity as specificity
 from cp.rules.subsets import MATCHES_TAG as MATCHES_TAG
-from cp.rules.subsets import Matcher as Matcher
 from cp.rules.subsets import SubsetRule as SubsetRule
 from cp.rules.subsets import SubsetRules as SubsetRules
 from cp.rules.subsets import fits as fits

@@ -15,7 +15,7 @@ from cp.resources.kinds import Kind, PolicyShape
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.rules.calls import Calls
-from cp.rules.changes import Changes, changed_targets, changes
+from cp.rules.changes import changed_targets, changes, services_named
 from cp.rules.combined import Combined, Shelf
 from cp.rules.inbound import InboundRules
 from cp.rules.items import Item, items
@@ -45,9 +45,6 @@ class PolicyRules:
         self._laid: dict[tuple[Merged, ...], Merged] = {}
         self.calls = Calls()
         """What was found out to hold for destinations and routes to them."""
-
-        self.changes = Changes(everybody=True)
-        """Since the World before: for whom it is not sure that the same still holds."""
 
     @property
     def shape(self) -> PolicyShape:
@@ -99,11 +96,11 @@ class PolicyRules:
     def take_over(self, before: PolicyRules, changed: frozenset[Identity]) -> None:
         """Keep what was found out in an earlier World, for whoever no change concerns."""
         here, there = set(self._policies()), set(before._policies())
-        if changed and any(is_outdated(policy) for policy in here):
-            return
-        self.changes = changes(here ^ there, before.scene.targets, self.scene.targets, changed)
-        self.calls = before.calls.after(self.changes)
-        if not self.changes.everybody:
+        if any(policy.derived(services_named) is None for policy in here | there):
+            return  # where tags are told apart in more ways than one, each rule depends on all items
+        found = changes(here ^ there, (before.scene.targets, self.scene.targets), changed)
+        self.calls = before.calls.after(found)
+        if not found.everybody:
             self.to.take_over(before.to)
 
     def _policies(self, inbound: int | None = None) -> _Policies:

@@ -12,7 +12,6 @@ Call: TypeAlias = tuple[Destination, Identity | None, str]
 """A destination, a route to it, and the hash of the route's matches."""
 
 _Name: TypeAlias = tuple[str, str]
-_TAGS: _Name = ("", "")
 
 
 class Calls:
@@ -36,14 +35,16 @@ class Calls:
         if changes.everybody:
             return left
         left._confs, left._named = dict(self._confs), dict(self._named)
-        for name in (*changes.names, *((_TAGS,) if changes.tags else ())):
+        by_tags = () if changes.services is not None else [name for name in self._named if not name[0]]
+        for name in (*changes.names, *by_tags):
             for call in left._named.pop(name, ()):
                 left._confs.pop(call, None)
         return left
 
 
 def _names(call: Call) -> tuple[_Name, ...]:
+    """A service by its tag has no kind."""
     destination, route, _ = call
     identity = destination.identity
-    service = _TAGS if identity is None else (identity.type, identity.name)
+    service = ("", destination.service) if identity is None else (identity.type, identity.name)
     return (service,) if route is None else (service, (route.type, route.name))

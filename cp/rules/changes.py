@@ -8,42 +8,59 @@ from dataclasses import dataclass
 from cp.model.names import Destination, Identity
 from cp.resources.resource import Resource
 from cp.resources.world import Table
-from cp.rules.items import Item, items, reference
+from cp.rules.items import SERVICE_TAG, Item, items, reference, tags_of
 from cp.rules.naming import is_outdated, resolve
 from cp.rules.targets import Targets
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Who may see a difference."""
+    """Who may see a difference. An item for the whole mesh concerns everybody."""
 
     everybody: bool = False
     identities: frozenset[Identity] = frozenset()
     """Whole resources: their sections are concerned too."""
 
-    tags: bool = False
-    """Whether destinations by tags may see one."""
+    services: frozenset[str] | None = None
+    """Those that are known by their tag; None for all of them."""
 
     def concern(self, destination: Destination, route: Identity | None = None) -> bool:
         """Whether what holds for a destination, or for a route to it, may be another."""
         if self.everybody or (route is not None and route in self.identities):
             return True
-        return self.tags if destination.identity is None else destination.identity.whole in self.identities
+        if destination.identity is None:
+            return self.services is None or destination.service in self.services
+        return destination.identity.whole in self.identities
 
     @property
     def names(self) -> Iterator[tuple[str, str]]:
-        """Kind and name of whoever is concerned."""
-        return ((identity.type, identity.name) for identity in self.identities)
+        """Kind and name of whoever is concerned, but for services by tags where that is all of them."""
+        yield from ((identity.type, identity.name) for identity in self.identities)
+        yield from (("", service) for service in self.services or ())
 
 
-def changes(policies: Iterable[Resource], before: Targets, now: Targets, changed: frozenset[Identity]) -> Changes:
+def changes(delta: Iterable[Resource], scenes: tuple[Targets, Targets], changed: frozenset[Identity]) -> Changes:
     """What it can concern that some policies came or went, and that some of their targets changed."""
-    policies = list(policies)
-    found = [item for policy in policies for item in items(policy).to]
+    delta = list(delta)
+    found = [item for policy in delta for item in items(policy).to]
     everybody = any(item.target.kind == "Mesh" or is_outdated(item.policy) for item in found)
-    named = {one for item in found for one in _named(item, (before, now))}
-    of_routes = any(identity.type == "MeshHTTPRoute" for identity in changed)
-    return Changes(everybody, frozenset(named | changed), tags=bool(policies) or of_routes)
+    named = {one for item in found for one in _named(item, scenes)}
+    return Changes(everybody, frozenset(named | changed), _services(delta))
+
+
+def _services(policies: Iterable[Resource]) -> frozenset[str] | None:
+    found = [policy.derived(services_named) for policy in policies]
+    return None if None in found else frozenset(service for some in found for service in some or ())
+
+
+def services_named(policy: Resource) -> frozenset[str] | None:
+    """The services that a policy names by their tag; None if it tells destinations apart by more than that."""
+    if is_outdated(policy):
+        return None
+    tags = [found for item in items(policy).to if (found := tags_of(item)) is not None]
+    if any(key != SERVICE_TAG for some in tags for key, _ in some):
+        return None
+    return frozenset(value for some in tags for _, value in some)
 
 
 def _named(item: Item, targets: Iterable[Targets]) -> Iterator[Identity]:

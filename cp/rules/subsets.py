@@ -6,15 +6,14 @@ items that can meet. The list that comes of it is the same here, in the same ord
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import Final
 
-from cp.rules.cliques import cliques
 from cp.rules.combined import Combined, Shelf
 from cp.rules.items import SERVICE_TAG, Item, Tags
+from cp.rules.partition import Matcher, Part, parts
 
 MATCHES_TAG: Final = "__rule-matches-hash__"
 """Stands for the matches of a route among tags, for policies that name the route at their top level."""
@@ -26,15 +25,6 @@ class Tagged:
 
     item: Item
     tags: Tags
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Matcher:
-    """One tag that a rule asks for, or rules out."""
-
-    key: str
-    value: str
-    is_not: bool = False
 
 
 class SubsetRule:
@@ -67,9 +57,13 @@ class SubsetRules:
         self._tagged = tagged
         self._shelf = shelf
         self._negations = negations
+        self._made: dict[tuple[Matcher, ...], SubsetRule | None] = {}
 
     def of(self, tags: Mapping[str, str]) -> SubsetRule | None:
         service = tags.get(SERVICE_TAG, "")
+        if self._only_services:
+            named = bool(service) and service in self._places
+            return self._rule((Matcher(SERVICE_TAG, service),) if named else ())
         places = (self._by_service.get(wanted, ()) for wanted in dict.fromkeys((service, "")))
         first = (next((place for place in some if self.rules[place].fits(tags)), None) for some in places)
         found = min((place for place in first if place is not None), default=None)
@@ -78,14 +72,29 @@ class SubsetRules:
     @cached_property
     def rules(self) -> tuple[SubsetRule, ...]:
         """All rules, those that ask for the most tags first."""
-        made = (self._rule(matchers) for matchers in _subsets([one.tags for one in self._tagged], self._negations))
-        found = [rule for rule in made if rule is not None]
+        found = [rule for part in self._parts or () if (rule := self._rule(part)) is not None]
         return tuple(sorted(found, key=lambda rule: -_asked(rule.matchers)))
 
+    @property
+    def is_too_much(self) -> bool:
+        """Whether the items tell apart more sorts of clients than can be told apart: then there are no rules at all."""
+        return self._parts is None
+
+    @cached_property
+    def _parts(self) -> tuple[Part, ...] | None:
+        return parts([one.tags for one in self._tagged], negations=self._negations)
+
+    @cached_property
+    def _only_services(self) -> bool:
+        """Whether nothing but services is told apart: then the rule of one can be had without all others."""
+        return not self._negations and all(key == SERVICE_TAG for one in self._tagged for key, _ in one.tags)
+
     def _rule(self, matchers: tuple[Matcher, ...]) -> SubsetRule | None:
-        wanted = frozenset((one.key, one.value) for one in matchers if not one.is_not)
-        items = tuple(one.item for one in self._candidates(wanted) if one.tags <= wanted)
-        return SubsetRule(matchers, items, self._shelf) if items else None
+        if matchers not in self._made:
+            wanted = frozenset((one.key, one.value) for one in matchers if not one.is_not)
+            items = tuple(one.item for one in self._candidates(wanted) if one.tags <= wanted)
+            self._made[matchers] = SubsetRule(matchers, items, self._shelf) if items else None
+        return self._made[matchers]
 
     def _candidates(self, wanted: Tags) -> Iterable[Tagged]:
         """The items that can be for those tags, in their order: those for the service and those for any."""
@@ -113,37 +122,3 @@ class SubsetRules:
 
 def _asked(matchers: Sequence[Matcher]) -> int:
     return sum(1 for one in matchers if not one.is_not)
-
-
-def _subsets(tagged: Sequence[Tags], negations: bool) -> Iterator[tuple[Matcher, ...]]:  # noqa: FBT001
-    """Every subset that gets a rule, before they are sorted (7.1)."""
-    keys = {key for tags in tagged for key, _ in tags}
-    if len(keys) <= 1 and not negations:
-        yield from (_positive(tags) for tags in dict.fromkeys(tagged))
-        return
-    for clique in _ordered_cliques(tagged):
-        yield from _combinations({tag for place in clique for tag in tagged[place]})
-
-
-def _positive(tags: Tags) -> tuple[Matcher, ...]:
-    return tuple(Matcher(key, value) for key, value in sorted(tags))
-
-
-def _ordered_cliques(tagged: Sequence[Tags]) -> list[tuple[int, ...]]:
-    """Groups of items of which each can meet each other one, in Kuma's order: by their places as texts, descending."""
-    places: dict[Tags, list[int]] = {}
-    for place, tags in enumerate(tagged):
-        places.setdefault(tags, []).append(place)
-    groups = [tuple(sorted(place for tags in clique for place in places[tags])) for clique in cliques(list(places))]
-    return sorted(groups, key=lambda group: ":".join(map(str, group)), reverse=True)
-
-
-def _combinations(tags: Iterable[tuple[str, str]]) -> Iterator[tuple[Matcher, ...]]:
-    """Each tag of a group asked for or ruled out, in every combination; the first key changes fastest.
-
-    Within a group no key has two values. The combination that asks for all comes last: there the wheel turns over.
-    """
-    ordered = sorted(tags)
-    first, *rest = product((False, True), repeat=len(ordered))
-    for choice in (*rest, first):
-        yield tuple(Matcher(key, value, no) for (key, value), no in zip(ordered, reversed(choice), strict=True))

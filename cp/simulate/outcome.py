@@ -32,8 +32,11 @@ class Share:
     cluster: str
     weight: int = 1
     endpoints: tuple[str, ...] = ()
+    missing: bool = False
+    """Whether there is no cluster of that name."""
+
     status: int = 0
-    """What is answered in place of the cluster, because there is none of that name. 0: there is one."""
+    """What is answered where it is missing; a connection is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class Outcome:
     path: str = ""
     """As the routes see it; empty for a connection."""
 
+    host: str = ""
     table: str = ""
     virtual_host: str = ""
     rows: tuple[Tried, ...] = ()

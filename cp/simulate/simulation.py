@@ -70,17 +70,23 @@ def _http(served: Served, listener: str, manager: HttpConnectionManager, call: C
     except Unacceptable as fault:
         return Outcome(listener, table=table.name, reply=Reply(_BAD_REQUEST, str(fault)))
     if request.values("x-forwarded-proto") == ("",):
-        return Outcome(listener, request.target, table.name, reply=Reply(_NOT_FOUND, "`x-forwarded-proto` is empty"))
+        return Outcome(
+            listener,
+            request.target,
+            request.authority,
+            table.name,
+            reply=Reply(_NOT_FOUND, "`x-forwarded-proto` is empty"),
+        )
     host = chosen(table, request.authority)
     if host is None:
         nobody = Reply(_NOT_FOUND, f"no virtual host is for `{request.authority}`")
-        return Outcome(listener, request.target, table.name, reply=nobody)
+        return Outcome(listener, request.target, request.authority, table.name, reply=nobody)
     rows = tuple(Tried(at, row.name, conditions(row.match, request)) for at, row in enumerate(host.routes))
     first = next((row for row in rows if row.matches is not False), None)
     if first is not None and first.matches is None:
         raise Unsimulated(next(one.wanted for one in first.conditions if one.holds is None))
     forward, reply = _done(served, manager, host.routes[first.index] if first is not None else None, request)
-    return Outcome(listener, request.target, table.name, host.name, rows, forward, reply)
+    return Outcome(listener, request.target, request.authority, table.name, host.name, rows, forward, reply)
 
 
 def _done(
@@ -128,7 +134,7 @@ def _shares(served: Served, action: RouteAction) -> Iterator[Share]:
 def _share(served: Served, name: str, weight: int, missing: int) -> Share:
     cluster = served.cluster(name)
     if cluster is None:
-        return Share(name, weight, status=missing)
+        return Share(name, weight, missing=True, status=missing)
     return Share(name, weight, served.endpoints(cluster))
 
 

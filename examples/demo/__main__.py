@@ -98,8 +98,7 @@ class Demo:
     def _start_envoy(self, sidecar: Sidecar) -> None:
         file = self._children.folder / f"{sidecar.name}.yaml"
         file.write_text(yaml.safe_dump(sidecar.document, sort_keys=False))
-        command = [str(KOGUMA), "dp", "run", "--dataplane-file", str(file), "--envoy-path", str(ENVOY)]
-        self._children.start(f"{sidecar.name}-envoy", command)
+        self._children.start(f"{sidecar.name}-envoy", [KOGUMA, "dp", "run", "--dataplane-file", file])
 
     def _apply(self, *files: Path) -> None:
         options = [word for file in files for word in ("-f", str(file))]
@@ -171,6 +170,7 @@ def _run(folder: Path, *, stays: bool) -> bool:
         plan = make_plan(alone=alone)
         screen.moved(plan.moved)
         os.environ.update(environment(plan, folder))
+        os.environ.setdefault("KOGUMA_ENVOY", str(ENVOY))
         demo = Demo(plan, children)
         demo.start()
         held = demo.show()

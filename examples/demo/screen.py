@@ -84,13 +84,13 @@ class Board:
 
 def _cells(row: Row, result: Result | None) -> Iterable[str]:
     wanted = f"{row.status} in {row.seconds:.1f} s"
-    rule = f"{row.rule} ({row.limit:g} s)"
+    rule = f"{row.rule} ({row.limit:g}\N{NO-BREAK SPACE}s)"
     if result is None:
-        return row.proxy, f"GET {row.request}", wanted, "[dim]…[/]", "", rule
+        return row.proxy, row.request, wanted, "[dim]…[/]", "", rule
     got = f"{result.status or result.error} in {result.seconds:.2f} s"
     mark = "[green]✓[/]" if result.held else "[red]✗[/]"
     decided = rule if result.rule == row.rule else f"[red]{result.rule}[/], not {rule}"
-    return row.proxy, f"GET {row.request}", wanted, got, mark, decided
+    return row.proxy, row.request, wanted, got, mark, decided
 
 
 def edited(seen: Seen) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.core.v3.address_pb2 import Address as AddressMessage
-from envoy.config.core.v3.config_source_pb2 import ConfigSource
+from envoy.config.core.v3.address_pb2 import SocketAddress
+from envoy.config.core.v3.config_source_pb2 import AggregatedConfigSource, ApiVersion, ConfigSource
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
@@ -13,30 +14,31 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed
 from tests.support.loopback import Address
 
 
-def packed(type_url: str, name: str, message: Message) -> Packed:
+def _packed(type_url: str, name: str, message: Message) -> Packed:
     return Packed.of(type_url, name, message.SerializeToString(deterministic=True))
 
 
 def cluster(name: str, connect_timeout: int = 1, *, broken: bool = False) -> Packed:
     """A cluster with its endpoints over ADS. A broken one has a field that Envoy's constraints refuse."""
-    message = Cluster(name=name, type=Cluster.EDS, connect_timeout={"seconds": 0 if broken else connect_timeout})
+    message = Cluster(name=name, type=Cluster.EDS, connect_timeout=Duration(seconds=0 if broken else connect_timeout))
     message.eds_cluster_config.eds_config.CopyFrom(_over_ads())
-    return packed(CLUSTER, name, message)
+    return _packed(CLUSTER, name, message)
 
 
 def stuck_cluster(name: str) -> Packed:
     """One whose load balancer fails so late that Envoy answers neither way while it waits for endpoints of others."""
-    message = Cluster(name=name, type=Cluster.EDS, lb_policy=Cluster.RING_HASH, connect_timeout={"seconds": 1})
+    message = Cluster(name=name, type=Cluster.EDS, lb_policy=Cluster.RING_HASH, connect_timeout=Duration(seconds=1))
     message.eds_cluster_config.eds_config.CopyFrom(_over_ads())
     message.ring_hash_lb_config.minimum_ring_size.value = 2048
     message.ring_hash_lb_config.maximum_ring_size.value = 1024
-    return packed(CLUSTER, name, message)
+    return _packed(CLUSTER, name, message)
 
 
 def endpoints(name: str, *addresses: Address) -> Packed:
@@ -45,7 +47,7 @@ def endpoints(name: str, *addresses: Address) -> Packed:
         locality = message.endpoints.add()
         for address in addresses:
             locality.lb_endpoints.add().endpoint.address.CopyFrom(_address(address))
-    return packed(ENDPOINTS, name, message)
+    return _packed(ENDPOINTS, name, message)
 
 
 def listener(name: str, address: Address, routes: str) -> Packed:
@@ -57,7 +59,7 @@ def listener(name: str, address: Address, routes: str) -> Packed:
     message = Listener(name=name, address=_address(address))
     chain = message.filter_chains.add()
     chain.filters.add(name="envoy.filters.network.http_connection_manager").typed_config.CopyFrom(_any(manager))
-    return packed(LISTENER, name, message)
+    return _packed(LISTENER, name, message)
 
 
 def routes(name: str, to: str, prefix: str = "/", *, broken: bool = False) -> Packed:
@@ -66,7 +68,7 @@ def routes(name: str, to: str, prefix: str = "/", *, broken: bool = False) -> Pa
     for host in ("all", "again")[: 2 if broken else 1]:
         virtual = message.virtual_hosts.add(name=host, domains=["*"])
         virtual.routes.add(match={"prefix": prefix}, route={"cluster": to})
-    return packed(ROUTES, name, message)
+    return _packed(ROUTES, name, message)
 
 
 def _any(message: Message) -> Any:
@@ -76,8 +78,12 @@ def _any(message: Message) -> Any:
 
 
 def _address(address: Address) -> AddressMessage:
-    return AddressMessage(socket_address={"address": address.host, "port_value": address.port})
+    return AddressMessage(socket_address=SocketAddress(address=address.host, port_value=address.port))
 
 
 def _over_ads() -> ConfigSource:
-    return ConfigSource(ads={}, resource_api_version="V3", initial_fetch_timeout={"seconds": 5})
+    return ConfigSource(
+        ads=AggregatedConfigSource(),
+        resource_api_version=ApiVersion.V3,
+        initial_fetch_timeout=Duration(seconds=5),
+    )

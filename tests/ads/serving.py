@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from cp.ads.hub import Hub, Seat
 from cp.ads.loop import DrainLoop
@@ -16,6 +16,7 @@ from tests.support.loopback import Address
 from tests.support.waiting import eventually
 
 T = TypeVar("T")
+Sent: TypeAlias = tuple[int, int]
 
 
 class Serving:
@@ -36,15 +37,18 @@ class Serving:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._on_loop(self._server.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
-        self._loop.close()
+        self.stop()
 
-    def publish(self, proxy: str, *resources: Packed) -> Snapshot:
+    def stop(self) -> None:
+        if not self._loop.is_closed():
+            self._on_loop(self._server.stop())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(5)
+            self._loop.close()
+
+    def publish(self, proxy: str, *resources: Packed) -> None:
         snapshot = Snapshot(Part(resources))
         self._on_loop(_made(lambda: self.hub.publish(proxy, snapshot)))
-        return snapshot
 
     def in_sync(self, proxy: str, within: float = 10) -> None:
         eventually(lambda: self._on_loop(_made(lambda: self.hub.is_in_sync(proxy))), within)
@@ -52,13 +56,14 @@ class Serving:
     def seat(self, proxy: str, within: float = 10) -> Seat:
         """The one stream of a proxy."""
 
-        def seated() -> Seat | None:
+        def seated() -> Seat:
             seats = self.hub.of(proxy)
-            return seats[0] if len(seats) == 1 else None
+            assert len(seats) == 1
+            return seats[0]
 
         return eventually(seated, within)
 
-    def sent(self, proxy: str) -> dict[str, tuple[int, int]]:
+    def sent(self, proxy: str) -> dict[str, Sent]:
         """Messages and resources that a proxy's stream carried so far, by type."""
         return {
             status.type_url.rpartition(".")[2]: (status.messages, status.resources)

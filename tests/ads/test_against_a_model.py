@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, the client ends up with exactly the newest snapshot, and never points at nothing."""
+"""Whatever happens in whatever order, a client ends up with exactly the newest snapshot and never points at nothing."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Refusing(Conversation):
     tastes = (GOOD, GOOD, GOOD, BAD, POISON)
 
     def step(self) -> bool:
-        """A cluster may wait for endpoints that are gone, as what should have removed it was refused: till it gives up."""
+        """A cluster may wait for endpoints that are gone until it gives up, as its removal was refused."""
         if super().step():
             return True
         stuck = self.session.awaits

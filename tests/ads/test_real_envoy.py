@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from tests.ads import resources
-from tests.ads.serving import Serving
+from cp.ads.messages import Nack
+from cp.snapshot import Packed
+from tests.ads.resources import cluster, endpoints, listener, routes, stuck_cluster
+from tests.ads.serving import Sent, Serving
 from tests.support.bootstraps import socket_address
 from tests.support.client import Traffic, call
 from tests.support.envoy import Envoy
@@ -21,6 +24,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.envoy
 
 PROXY = "default.web-1"
+WARM_UP_TIMEOUT: Final = 5
 KINDS = {"sotw": "GRPC", "delta": "DELTA_GRPC"}
 
 
@@ -60,52 +64,192 @@ def over_ads(kind: str, admin: Address, ads: Address) -> dict[str, Any]:
     }
 
 
-@dataclass
 class Rig:
     """An Envoy with a listener in front of a service, and the control plane that it is served by."""
 
-    serving: Serving
-    envoy: Envoy
-    service: HttpService
-    listener: Address
-    ads: Address
+    def __init__(self, kind: str, folder: Path, stack: ExitStack) -> None:
+        self.ads, self.listener = new_address(), new_address()
+        self._stack = stack
+        self.service = stack.enter_context(HttpService("backend"))
+        self.other = stack.enter_context(HttpService("other"))
+        self.serve()
+        self.publish(routes("outbound", to="backend"))
+        self.envoy = stack.enter_context(Envoy(over_ads(kind, new_address(), self.ads), folder)).ready()
+        self.settled()
 
-    @property
-    def basis(self) -> tuple[resources.Packed, ...]:
-        return (
-            resources.cluster("backend"),
-            resources.endpoints("backend", self.service.address),
-            resources.listener("outbound", self.listener, routes="outbound"),
+    def serve(self) -> None:
+        """Start a control plane where the Envoy looks for it."""
+        self.serving = self._stack.enter_context(Serving(self.ads, patience=1.0))
+
+    def publish(self, *more: Packed, without: str = "") -> None:
+        basis = (
+            cluster("backend"),
+            endpoints("backend", self.service.address),
+            listener("outbound", self.listener, routes="outbound"),
         )
+        changed = {(packed.type_url, packed.name) for packed in more}
+        stay = (p for p in basis if (p.type_url, p.name) not in changed and p.name != without)
+        self.serving.publish(PROXY, *stay, *more)
 
-    def publish(self, *more: resources.Packed) -> None:
-        self.serving.publish(PROXY, *self.basis, *more)
+    def settled(self) -> None:
+        self.serving.in_sync(PROXY)
+
+    def refusal(self) -> Nack:
+        """What the Envoy refused, once it did."""
+
+        def refused() -> Nack:
+            refusals = self.serving.seat(PROXY).refusals
+            assert len(refusals) == 1
+            return refusals[0]
+
+        return eventually(refused)
 
 
 @pytest.fixture(params=KINDS)
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
-    ads = new_address()
-    bootstrap = over_ads(request.param, new_address(), ads)
-    with Serving(ads) as serving, HttpService("backend") as service, Envoy(bootstrap, tmp_path) as envoy:
-        rig = Rig(serving, envoy, service, new_address(), ads)
-        rig.publish(resources.routes("outbound", to="backend"))
-        envoy.ready()
-        serving.in_sync(PROXY)
-        yield rig
+    with ExitStack() as stack:
+        yield Rig(request.param, tmp_path, stack)
+
+
+def difference(before: Mapping[str, Sent], after: Mapping[str, Sent]) -> dict[str, Sent]:
+    """Messages and resources that were sent in between, for each type that any were sent of."""
+    nothing = (0, 0)
+    return {
+        kind: (messages - before.get(kind, nothing)[0], resources - before.get(kind, nothing)[1])
+        for kind, (messages, resources) in after.items()
+        if (messages, resources) != before.get(kind, nothing)
+    }
 
 
 def test_it_gets_ready_and_serves(rig: Rig) -> None:
     assert call(rig.listener).service == "backend"
 
 
-def test_a_changed_route_alone_sends_one_table(rig: Rig) -> None:
+def test_a_changed_route_sends_one_table_and_nothing_else(rig: Rig) -> None:
     before = rig.serving.sent(PROXY)
 
-    rig.publish(resources.routes("outbound", to="backend", prefix="/only"))
-    rig.serving.in_sync(PROXY)
+    rig.publish(routes("outbound", to="backend", prefix="/only"))
+    rig.settled()
 
-    after = rig.serving.sent(PROXY)
-    assert {t: (m - before[t][0], r - before[t][1]) for t, (m, r) in after.items() if (m, r) != before[t]} == {
-        "RouteConfiguration": (1, 1)
-    }
+    assert difference(before, rig.serving.sent(PROXY)) == {"RouteConfiguration": (1, 1)}
     assert (call(rig.listener, "/only").status, call(rig.listener, "/other").status) == (200, 404)
+
+
+def test_a_changed_cluster_is_in_force_at_once_because_its_endpoints_come_again(rig: Rig) -> None:
+    before, begun = rig.serving.sent(PROXY), time.monotonic()
+
+    rig.publish(cluster("backend", connect_timeout=2), routes("outbound", to="backend"))
+    rig.settled()
+
+    assert time.monotonic() - begun < WARM_UP_TIMEOUT / 2
+    assert difference(before, rig.serving.sent(PROXY)) == {"Cluster": (1, 1), "ClusterLoadAssignment": (1, 1)}
+
+
+def test_taking_the_endpoints_away_takes_an_empty_assignment(rig: Rig) -> None:
+    rig.publish(endpoints("backend"), routes("outbound", to="backend"))
+    rig.settled()
+
+    assert call(rig.listener).status == 503
+
+
+def test_a_restarted_control_plane_sends_nothing_that_is_there(rig: Rig) -> None:
+    with Traffic(rig.listener) as traffic:
+        rig.serving.stop()
+        rig.serve()
+        rig.publish(routes("outbound", to="backend"))
+        eventually(lambda: "RouteConfiguration" in rig.serving.sent(PROXY))
+        rig.settled()
+
+    assert rig.serving.sent(PROXY) == {
+        "Cluster": (0, 0),
+        "ClusterLoadAssignment": (0, 0),
+        "Listener": (0, 0),
+        "RouteConfiguration": (0, 0),
+    }
+    assert traffic.outcomes
+    assert not traffic.failures
+
+
+def test_what_changed_while_the_control_plane_was_away_is_made_up_for(rig: Rig) -> None:
+    rig.serving.stop()
+    rig.serve()
+    rig.publish(
+        cluster("other"),
+        endpoints("other", rig.other.address),
+        routes("outbound", to="other"),
+        without="backend",
+    )
+    rig.settled()
+
+    assert call(rig.listener).service == "other"
+    assert not [one for one in rig.envoy.config("dynamic_active_clusters") if one["cluster"]["name"] == "backend"]
+
+
+def test_a_refused_cluster_is_reported_while_traffic_goes_on(rig: Rig) -> None:
+    with Traffic(rig.listener) as traffic:
+        rig.publish(cluster("bad", broken=True), endpoints("bad"), routes("outbound", to="backend"))
+        refusal = rig.refusal()
+        count = len(traffic.outcomes)
+        eventually(lambda: len(traffic.outcomes) > count + 5)
+
+    assert refusal.names == ("bad",)
+    assert "ConnectTimeout" in refusal.text
+    assert not traffic.failures
+
+
+def test_what_comes_with_a_refused_cluster_is_in_force_all_the_same(rig: Rig) -> None:
+    rig.publish(
+        cluster("bad", broken=True),
+        cluster("other"),
+        endpoints("other", rig.other.address),
+        routes("outbound", to="other"),
+    )
+
+    eventually(lambda: call(rig.listener).service == "other")
+    assert rig.refusal().names == ("bad",)
+
+
+def test_a_refused_table_leaves_the_one_before_in_force(rig: Rig) -> None:
+    rig.publish(routes("outbound", to="backend", broken=True))
+
+    assert rig.refusal().names == ("outbound",)
+    assert call(rig.listener).status == 200
+
+
+def test_what_was_refused_is_forgotten_once_it_is_right(rig: Rig) -> None:
+    rig.publish(cluster("bad", broken=True), endpoints("bad"), routes("outbound", to="backend"))
+    rig.refusal()
+
+    rig.publish(cluster("bad"), endpoints("bad"), routes("outbound", to="backend"))
+    rig.settled()
+
+    assert not rig.serving.seat(PROXY).refusals
+
+
+def test_moving_to_a_new_cluster_and_removing_the_old_one_costs_no_request(rig: Rig) -> None:
+    with Traffic(rig.listener, per_second=500) as traffic:
+        for turn in range(20):
+            name = f"turn-{turn}"
+            rig.publish(
+                cluster(name),
+                endpoints(name, rig.service.address),
+                routes("outbound", to=name),
+                without="backend",
+            )
+            rig.settled()
+
+    assert not traffic.failures
+    names = {one["cluster"]["name"] for one in rig.envoy.config("dynamic_active_clusters")}
+    assert names == {"turn-19"}
+
+
+def test_clusters_that_get_stuck_hold_up_the_routes_no_longer_than_the_deadline(rig: Rig) -> None:
+    """With a new cluster beside it, one whose load balancer is refused late is neither accepted nor refused."""
+    new = (cluster("other"), endpoints("other", rig.other.address))
+    rig.publish(stuck_cluster("stuck"), endpoints("stuck"), *new, routes("outbound", to="other"))
+
+    eventually(lambda: call(rig.listener).service == "other")
+
+    rig.publish(*new, routes("outbound", to="other"))
+    rig.settled()
+    assert not rig.serving.seat(PROXY).refusals

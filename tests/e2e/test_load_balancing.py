@@ -7,7 +7,17 @@ import pytest
 
 from tests.support.client import call, greeting
 from tests.support.loopback import Address, new_host
-from tests.support.mesh import Document, http_route, mesh_service, policy, prefix, route_item, rule, service_item
+from tests.support.mesh import (
+    Document,
+    bare_dataplane,
+    http_route,
+    mesh_service,
+    policy,
+    prefix,
+    route_item,
+    rule,
+    service_item,
+)
 from tests.support.playground import Playground, rows
 from tests.support.services import TcpService
 from tests.support.upstreams import answering, called_from, upstream
@@ -36,10 +46,10 @@ def mesh(empty_mesh: Playground) -> Playground:
     route = http_route("route", "backend", rule(prefix(ROUTED), to={"backend": 1}))
     empty_mesh.control_plane.apply(mesh_service("backend"), mesh_service("database", "tcp"), route)
     for name in sorted(INSTANCES):
-        empty_mesh.service(name, "backend").on(SLOW, delay=1)
+        empty_mesh.bare(name, "backend").on(SLOW, delay=1)
     for number in range(3):
         database = empty_mesh.stack.enter_context(TcpService(f"database-{number}"))
-        empty_mesh.tcp(database.name, database.address, "database")
+        empty_mesh.control_plane.apply(bare_dataplane(database.name, "database", database.address))
     empty_mesh.client("frontend", "backend", "database")
     empty_mesh.ready()
     return empty_mesh
@@ -119,7 +129,8 @@ def test_a_cookie_is_given_and_recognised(mesh: Playground, backend: Address) ->
     cookie = {"type": "Cookie", "cookie": {"name": "session", "ttl": "60s", "path": "/"}}
     with mesh.having(hashed("RingHash", cookie)):
         held(mesh, "RING_HASH")
-        first = eventually(lambda: (answer := call(backend)) if "set-cookie" in answer.headers else None)
+        eventually(lambda: call(backend).headers["set-cookie"])
+        first = call(backend)
         given = first.headers["set-cookie"]
         again = set(answering(backend, 10, cookie=given.partition(";")[0]))
 

@@ -62,6 +62,8 @@ def test_ten_seconds_without_a_control_plane_cost_no_request_and_resend_nothing(
     assert during > OUTAGE * 50 * 0.8, "too little traffic to tell"
     assert changed(before["backend"], after["backend"]) == {}
     assert sum(changed(before["frontend"], after["frontend"]).values()) == 1, "more than the one edit was sent"
+    taken = [(event["proxy"], event["type"]) for event in mesh.control_plane.events("resources.accepted")]
+    assert taken == [("default.frontend", "routes")]
 
 
 def test_what_was_written_during_the_outage_of_the_proxys_connection_arrives(mesh: Playground) -> None:

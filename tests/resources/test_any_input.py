@@ -18,8 +18,7 @@ from cp.resources.kinds import Kind, Kinds
 from cp.resources.parse import Read, parse
 from cp.resources.schema import decode, wire_names
 
-
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=25, deadline=None)
 
 
 @cache

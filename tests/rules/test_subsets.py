@@ -119,6 +119,40 @@ def test_cliques_are_all_groups_that_can_meet_and_cannot_grow(sets: list[frozens
     assert set(found) == largest
 
 
+def many(count: int) -> Data:
+    return subset(**{f"tag-{index:02}": "x" for index in range(count)})
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_an_item_may_ask_for_many_tags(count: int) -> None:
+    rules = from_rules((WHOLE_MESH, "Deny"), (many(count), "Allow"))
+    all_tags = many(count)["tags"]
+
+    found = rules.of(all_tags)
+    assert found is not None
+    assert found.combined.conf.value == {"action": "Allow"}
+    for missing in all_tags:
+        some = {name: value for name, value in all_tags.items() if name != missing}
+        assert next(rule for rule in rules.rules if rule.fits(some)).combined.conf.value == {"action": "Deny"}
+
+
+def test_parts_that_are_left_together_do_not_overlap() -> None:
+    rules = from_rules((WHOLE_MESH, "Deny"), (many(12), "Allow"), (subset(**{"tag-00": "x", "other": "y"}), "Deny"))
+
+    for count in range(13):
+        for other in ({}, {"other": "y"}):
+            tags = {**many(count).get("tags", {}), **other, "any": "x"}
+            assert len([rule for rule in rules.rules if rule.fits(tags)]) == 1
+
+
+def test_items_that_tell_apart_too_many_sorts_of_clients_hold_up_nobody() -> None:
+    rules = from_rules(*((subset(**{f"tag-{index}": value}), "Allow") for index in range(30) for value in "xy"))
+
+    assert rules.is_too_much
+    assert rules.rules == ()
+    assert rules.of({"tag-1": "x"}) is None
+
+
 # --- destinations by tags ---------------------------------------------------------------------------------------------
 
 

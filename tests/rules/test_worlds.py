@@ -228,27 +228,6 @@ def test_every_leaf_of_an_effective_conf_has_the_winner_s_value(some: list[Data]
                 assert {path: field.value for path, field in conf.fields.items()} == leaves(conf.value)
 
 
-@settings(deadline=None)
-@given(meshes(), edits())
-def test_who_is_not_concerned_by_changes_has_the_very_same_conf(some: list[Data], changes: Sequence[Edit]) -> None:
-    world = world_of(some)
-    for revision, edit in enumerate(changes, 2):
-        before, world = world, after(world, edit, revision)
-        for one in world.table("Dataplane", "default"):
-            _compare(before, world, one)
-
-
-def _compare(before: World, now: World, dataplane: Resource) -> None:
-    if before.get(dataplane.key) is not dataplane:
-        return
-    kind = now.kinds["MeshTimeout"]
-    old, new = (build(one, match(one, dataplane).get(kind.name, ()), kind) for one in (before, now))
-    answers = [(to, via, effective(old, to, via)) for to in CALLS for via in ROUTES]
-    for to, via, answer in answers:
-        if new is old or not new.changes.concern(to, via):
-            assert effective(new, to, via).value == answer.value
-
-
 def test_an_edit_of_one_policy_asks_that_policy_alone() -> None:
     some = [
         proxy("p1"),

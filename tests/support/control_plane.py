@@ -1,5 +1,6 @@
 """A control plane under test: `koguma run` as a process of its own, spoken to over its HTTP API."""
 
+import json
 import signal
 import sys
 import time
@@ -48,9 +49,11 @@ class ControlPlane:
         folder.mkdir(parents=True, exist_ok=True)
         self._client = httpx.Client(base_url=self.api.url, timeout=30)
         self._running: Running | None = None
+        self._logged = 0
 
     def start(self) -> Self:
         """Start it, or start it again where it was."""
+        self._logged = len(self.log.read_text().splitlines()) if self.log.exists() else 0
         self._running = Running([KOGUMA, "run", "--store", self._store], self.log, self._settings)
         return self
 
@@ -122,11 +125,11 @@ class ControlPlane:
         found: dict[str, Any] = yaml.safe_load(answer.text)
         return found
 
-    def metrics(self) -> dict[str, float]:
-        """Every counter and gauge by its name with labels, as `/metrics` prints it."""
-        text = httpx.get(f"{self.diagnostics.url}/metrics").raise_for_status().text
-        lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
-        return {name: float(value) for name, _, value in lines}
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Every event of a name that it has logged since it was started last."""
+        lines = self.log.read_text().splitlines()[self._logged :]
+        found = [json.loads(line) for line in lines if line.startswith("{")]
+        return [event for event in found if event["event"] == name]
 
     def _is_ready(self) -> bool:
         self.process.check()
@@ -149,7 +152,7 @@ class ControlPlane:
 def path(document: Document) -> str:
     """Where the API keeps a resource."""
     kind, name = document["type"], document["name"]
-    plural = "meshes" if kind == "Mesh" else f"{kind.lower()}s".replace("retrys", "retries")
+    plural = "meshes" if kind == "Mesh" else f"{kind.lower()}s".replace("rys", "ries").replace("gys", "gies")
     if kind in GLOBAL:
         return f"/{plural}/{name}"
     return f"/meshes/{document.get('mesh', DEFAULT_MESH)}/{plural}/{name}"

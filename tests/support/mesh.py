@@ -68,6 +68,14 @@ class Proxy:
         return {**where, "backendRef": {"kind": "MeshService", "name": name, "port": int(port or 80)}}
 
 
+def bare_dataplane(name: str, service: str, workload: Address, state: str = "Ready", **tags: str) -> Document:
+    """A dataplane whose inbound is the workload itself."""
+    tags = {"kuma.io/service": service, **{key.replace("__", "/"): value for key, value in tags.items()}}
+    inbound = {"name": "main", "port": workload.port, "state": state, "tags": tags}
+    networking = {"address": workload.host, "inbound": [inbound]}
+    return {"type": "Dataplane", "mesh": "default", "name": name, "networking": networking}
+
+
 def mesh_service(name: str, protocol: str = "http", mesh: str = "default", **tags: str) -> Document:
     """A service on port 80 whose endpoints are the inbounds with these tags, or with its name."""
     selected = {key.replace("__", "/"): value for key, value in tags.items()} or {"kuma.io/service": name}

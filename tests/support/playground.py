@@ -11,7 +11,7 @@ import yaml
 from tests.support.control_plane import ControlPlane, Document
 from tests.support.envoy import Envoy
 from tests.support.loopback import Address
-from tests.support.mesh import MESH, Proxy
+from tests.support.mesh import MESH, Proxy, bare_dataplane
 from tests.support.services import HttpService
 from tests.support.waiting import eventually
 
@@ -40,9 +40,15 @@ class Playground:
         """A proxy whose workload calls others, the test being that workload."""
         return self.proxy(name, name, None, *backends, **tags)
 
-    def tcp(self, name: str, workload: Address, of: str | None = None, protocol: str = "tcp") -> Proxy:
-        """A proxy in front of something that speaks no HTTP, or more than that."""
-        return self._started(Proxy(name, of or name, workload, protocol=protocol))
+    def tcp(self, name: str, workload: Address) -> Proxy:
+        """A proxy in front of something that speaks no HTTP."""
+        return self._started(Proxy(name, name, workload, protocol="tcp"))
+
+    def bare(self, name: str, of: str, **tags: str) -> HttpService:
+        """An instance of a service without a proxy, for tests of what its callers do: they reach it directly."""
+        service = self.services[name] = self.stack.enter_context(HttpService(name))
+        self.control_plane.apply(bare_dataplane(name, of, service.address, **tags))
+        return service
 
     def proxy(self, name: str, service: str, behind: HttpService | None, *backends: str, **tags: str) -> Proxy:
         tags = {key.replace("__", "-"): value for key, value in tags.items()}

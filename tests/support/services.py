@@ -30,6 +30,7 @@ class HttpService:
         self.address = address or new_address()
         self._behaviours: dict[str, Behaviour] = {}
         self._hits: Counter[str] = Counter()
+        self._headers: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
         handler = type("Handler", (_Handler,), {"service": self})
@@ -48,10 +49,16 @@ class HttpService:
         with self._lock:
             return self._hits[path]
 
-    def next(self, path: str) -> Behaviour:
+    def headers(self, path: str) -> dict[str, str]:
+        """The headers of the last request for a path."""
+        with self._lock:
+            return self._headers[path]
+
+    def next(self, path: str, headers: dict[str, str]) -> Behaviour:
         """Count one request, and say what is to be done with it."""
         with self._lock:
             self._hits[path] += 1
+            self._headers[path] = headers
             behaviour = self._behaviours.get(path, Behaviour())
             if behaviour.failures:
                 self._behaviours[path] = replace(behaviour, failures=behaviour.failures - 1)
@@ -92,9 +99,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
         self.rfile.read(int(self.headers.get("content-length") or 0))
-        behaviour = self.service.next(path)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        behaviour = self.service.next(path, headers)
         self.service.pause(behaviour.delay)
-        body = json.dumps(self._seen()).encode()
+        body = json.dumps(self._seen(headers)).encode()
         self.send_response(behaviour.failure if behaviour.failures else 200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
@@ -104,8 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_POST = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815  # the names that http.server looks for
 
-    def _seen(self) -> dict[str, Any]:
-        headers = {name.lower(): value for name, value in self.headers.items()}
+    def _seen(self, headers: dict[str, str]) -> dict[str, Any]:
         return {"service": self.service.name, "method": self.command, "path": self.path, "headers": headers}
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is http.server's

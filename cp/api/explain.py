@@ -1,0 +1,62 @@
+"""Why a call of a proxy goes where it goes, for those who ask over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from cp.api.collaborators import Collaborators
+from cp.api.errors import UNPROCESSABLE, Refused, bad_request
+from cp.api.near import not_found
+from cp.explain import Asked, Unclear, asked, explain
+from cp.model.names import Key
+from cp.policies import Policies, discover
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.simulate import Unsimulated
+
+_TITLE = "Could not explain a call"
+
+
+class Explain:
+    """The handler. Explaining takes a while, and is done beside the event loop."""
+
+    def __init__(self, collaborators: Collaborators) -> None:
+        self._api = collaborators
+        self._policies: Policies = discover()
+
+    async def __call__(self, request: Request) -> Response:
+        """`?call=GET http://backend:80/path`, and `&header=x-version: 2` as often as there are headers."""
+        world = self._api.state.world
+        dataplane = _dataplane(world, request)
+        call = _call(request)
+        return JSONResponse(await asyncio.to_thread(self._explained, world, dataplane, call))
+
+    def _explained(self, world: World, dataplane: Resource, call: Asked) -> dict[str, Any]:
+        try:
+            return explain(self._policies, world, dataplane, call).as_json()
+        except Unclear as unclear:
+            raise bad_request("call", unclear.message, unclear.hint, _TITLE) from None
+        except Unsimulated as why:
+            raise Refused(UNPROCESSABLE, _TITLE, f"what Envoy does with it cannot be told: {why}") from None
+
+
+def _call(request: Request) -> Asked:
+    given = request.query_params
+    try:
+        return asked(given.get("call", ""), tuple(given.getlist("header")))
+    except Unclear as unclear:
+        raise bad_request("call", unclear.message, unclear.hint, _TITLE) from None
+
+
+def _dataplane(world: World, request: Request) -> Resource:
+    mesh, name = request.path_params["mesh"], request.path_params["name"]
+    if world.mesh(mesh) is None:
+        raise not_found("Mesh", mesh, (found.name for found in world.table("Mesh")))
+    found = world.get(Key("Dataplane", mesh, name))
+    if found is None:
+        raise not_found("Dataplane", name, (known.name for known in world.table("Dataplane", mesh)))
+    return found

@@ -1,0 +1,239 @@
+"""An explanation as an operator reads it: at the top where the call goes, below it every value and who set it.
+
+It is made from the plain data, so that it looks the same whether files were asked or a control plane.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, zip_longest
+from typing import Any, Final
+
+Data = Mapping[str, Any]
+
+PLAIN: Final = ""
+STRONG: Final = "bold"
+CHOSEN: Final = "bold green"
+WEAK: Final = "dim"
+BAD: Final = "bold red"
+
+_GAP: Final = "  "
+_FEW: Final = 3
+_MOST_ROWS: Final = 12
+_SHORTEST_LIST: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line, with the style that it has on a terminal."""
+
+    cells: tuple[str, ...]
+    style: str = PLAIN
+
+
+def lines(data: Data) -> Iterator[tuple[str, str]]:
+    """Every line of an explanation, and its style."""
+    call = data["call"]
+    url = f"http://{_authority(call)}{call['path']}" if call["host"] else call["path"]
+    yield f"{data['proxy']['name']}: {call['method']} {url}", STRONG
+    yield "", PLAIN
+    yield from _columns(_summary(data))
+    if len(data["rows"]) > 1:
+        yield from _section("ROUTES, in the order in which they are tried", _rows(data["rows"]))
+    yield from _section("VALUES", _values([*data["values"], *_shared(data["backends"])]))
+    for backend in _differing(data["backends"]):
+        yield from _section(f"VALUES for {_service(backend)}", _values(backend["values"]))
+    for hop in data["hops"]:
+        yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"]))
+
+
+def _section(title: str, rows: Iterable[Line]) -> Iterator[tuple[str, str]]:
+    found = list(rows)
+    if found:
+        yield "", PLAIN
+        yield title, STRONG
+        yield from _columns(found)
+
+
+def _columns(rows: Iterable[Line]) -> Iterator[tuple[str, str]]:
+    """As wide as what stands in them; the last one as long as it likes."""
+    everything = list(rows)
+    wide = zip_longest(*(row.cells[:-1] for row in everything), fillvalue="")
+    widths = [max(map(len, column)) for column in wide]
+    for row in everything:
+        cells = [cell.ljust(width) for cell, width in zip(row.cells[:-1], widths, strict=False)]
+        yield f"{_GAP}{_GAP.join([*cells, row.cells[-1]])}".rstrip(), row.style
+
+
+def _summary(data: Data) -> Iterator[Line]:
+    outbound, outcome = data["outbound"], data["outcome"]
+    where = f"{outbound['address']}:{outbound['port']}"
+    yield Line(("leaves by", f"{where}, for {outbound['kind']} {outbound['destination']} ({outbound['protocol']})"))
+    yield from (_route(row) for row in data["rows"] if row["taken"])
+    if outcome["path"] and outcome["path"] != data["call"]["path"]:
+        yield Line(("seen as", f"{outcome['path']}: so Envoy reads the path"))
+    yield from (Line(("on the way", change)) for change in data["changes"])
+    yield from _end(data)
+
+
+def _route(row: Data) -> Line:
+    if row["owner"] is None:
+        return Line(("by route", "the one that every service has: no route resource takes this request"), CHOSEN)
+    asked = f": {_asks(row)}" if row["asks"] else ""
+    return Line(("by route", f"{row['owner']['type']} {row['owner']['name']}{asked}{_at(row['place'])}"), CHOSEN)
+
+
+def _end(data: Data) -> Iterator[Line]:
+    reply, forward = data["outcome"]["reply"], data["outcome"]["forward"]
+    if reply is not None:
+        to = f" to {reply['location']}" if reply["location"] else ""
+        text = reply["body"] or reply["reason"]
+        yield Line(("answers", f"{reply['status']}{to}{'' if to else f': {text}'}"), PLAIN if to else BAD)
+        return
+    if forward["path"] != data["outcome"]["path"]:
+        yield Line(("asks for", forward["path"]))
+    if forward["host"] != (data["outcome"]["host"] or None) and data["outcome"]["path"]:
+        yield Line(("asks host", forward["host"] or "the name of the endpoint"))
+    for backend in data["backends"]:
+        yield _backend(backend, alone=len(data["backends"]) == 1)
+
+
+def _authority(call: Data) -> str:
+    return str(call["host"]) if call["port"] is None else f"{call['host']}:{call['port']}"
+
+
+def _backend(backend: Data, *, alone: bool) -> Line:
+    share = "" if alone else f"{backend['share']:g} %  "
+    if backend["missing"]:
+        return Line(("goes to", f"{share}nobody, and is answered with an error: {backend['missing']}"), BAD)
+    count = len(backend["endpoints"])
+    few = f": {', '.join(backend['endpoints'])}" if 0 < count <= _FEW else ""
+    text = f"{share}{_service(backend)}, {count} endpoint{'' if count == 1 else 's'}{few}"
+    return Line(("goes to", text), PLAIN if count else BAD)
+
+
+def _service(backend: Data) -> str:
+    return str(backend["service"] or backend["cluster"])
+
+
+def _rows(rows: Sequence[Data]) -> Iterator[Line]:
+    """Those that were looked at, and of the others those that would have taken the request too."""
+    taken = next((row["index"] for row in rows if row["taken"]), len(rows))
+    told = [row for row in rows if row["index"] <= taken or row["matches"]]
+    shown = told if len(told) <= _MOST_ROWS else [*told[:_FEW], *told[max(_FEW, taken - _FEW) : taken + _FEW]]
+    before = -1
+    for row in shown:
+        if row["index"] > before + 1:
+            yield Line(("", "", f"… {row['index'] - before - 1} more", "", ""), WEAK)
+        before = row["index"]
+        yield _row(row)
+    if before < len(rows) - 1:
+        yield Line(("", "", f"… {len(rows) - 1 - before} more", "", ""), WEAK)
+
+
+def _row(row: Data) -> Line:
+    owner = "everything else" if row["owner"] is None else row["owner"]["name"]
+    mark, style = ("►", CHOSEN) if row["taken"] else ("", WEAK)
+    return Line((mark, owner, _asks(row), _place(row["place"]), row["why"]), style)
+
+
+def _asks(row: Data) -> str:
+    return ", ".join(_condition(one) for one in row["asks"])
+
+
+def _condition(one: Data) -> str:
+    inverted = "not " if one["inverted"] else ""
+    if one["of"] == "path":
+        return f"{inverted}{one['kind']} {one['wanted']}"
+    kind = "" if one["kind"] == "Exact" else f" {one['kind']}"
+    return f"{inverted}{one['of']}{kind} {one['wanted']}".rstrip()
+
+
+def _values(values: Sequence[Data]) -> Iterator[Line]:
+    heads = ("FIELD", "VALUE", "LEVEL", "SET BY", "WHERE")
+    ordered = sorted(values, key=lambda value: (_kind(value), value["said"]["level"] == "envoy"))
+    for at, (policy, fields) in enumerate(groupby(ordered, key=_kind)):
+        if at:
+            yield Line(("",))
+        yield Line((policy, *heads[1:]), STRONG)
+        for value in fields:
+            yield from _value(value)
+
+
+def _kind(value: Data) -> str:
+    return str(value["policy"])
+
+
+def _value(value: Data) -> Iterator[Line]:
+    said, note = value["said"], value["note"]
+    shown = note if said["value"] is None and note else _short(said["value"])
+    remark = f" ({note})" if note and shown != note else ""
+    style = WEAK if said["policy"] is None else PLAIN
+    yield Line((f"{_GAP}{value['path']}", shown, said["level"], _by(said), f"{_place(said)}{remark}".strip()), style)
+    for one in value["over"]:
+        yield Line((f"{_GAP}{_GAP}instead of", _short(one["value"]), one["level"], _by(one), _place(one)), WEAK)
+
+
+def _by(said: Data) -> str:
+    if said["policy"] is None:
+        return "a default" if said["level"] == "built-in" else "nobody"
+    return f"{said['policy']['name']} {said['item']}"
+
+
+def _place(said: Data | None) -> str:
+    return "" if said is None or not said["file"] else f"{said['file']}:{said['line']}"
+
+
+def _at(said: Data | None) -> str:
+    return f", {_place(said)}" if _place(said) else ""
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _shared(backends: Sequence[Data]) -> list[Data]:
+    """What holds for all backends alike."""
+    known: list[Data] = list(backends[0]["values"]) if backends else []
+    return known if all(one["values"] == known for one in backends if not one["missing"]) else []
+
+
+def _differing(backends: Sequence[Data]) -> Sequence[Data]:
+    return [] if _shared(backends) else [one for one in backends if one["values"]]
+
+
+def _servers(names: Sequence[str]) -> str:
+    if not names:
+        return "servers that are no proxies of this mesh"
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return f"{', '.join(names[:_FEW])}{more}"
+
+
+def _limits(limits: Sequence[Data]) -> Iterator[Line]:
+    """Of each thing that somebody limits: how much on either side, and which limit is reached first."""
+    there = [of for of, found in groupby(limits, key=_of) if any(one["seconds"] > 0 for one in found)]
+    if there:
+        yield Line(("", "CLIENT", "SERVER"), STRONG)
+    for of in there:
+        found = [one for one in limits if one["of"] == of]
+        yield Line((of, _side(found, "client"), _side(found, "server")))
+
+
+def _of(limit: Data) -> str:
+    return str(limit["of"])
+
+
+def _side(limits: Iterable[Data], side: str) -> str:
+    found = [one for one in limits if one["side"] == side and one["seconds"] > 0]
+    if not found:
+        return "no limit"
+    least = min(found, key=lambda one: float(one["seconds"]))
+    return f"{least['said']['value']}{' ◄ binding' if least['binding'] else ''}"

@@ -1,0 +1,156 @@
+"""From a question to its explanation: the same computation that serves the proxy, looked at from one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cp.explain import values
+from cp.explain.asked import Asked
+from cp.explain.limits import Servers, hops
+from cp.explain.model import Backend, Explanation, Outbound, Value
+from cp.explain.outbounds import called, listening_for
+from cp.explain.rows import rows
+from cp.explain.unset import unset
+from cp.explain.values import Place, acting, idle
+from cp.model.names import Destination
+from cp.policies import Policies
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.simulate import Call, Outcome, Share, simulate
+from cp.snapshot import Part, Snapshot
+from cp.stages import Entry, Stages, Upstream, rules_of
+from cp.view.proxies import Listening
+from cp.view.services import cluster_name, endpoints_of
+from generators.proxy import HeaderChange, Mirror, Route
+
+_WHOLE = 100.0
+
+
+def explain(policies: Policies, world: World, dataplane: Resource, call: Asked) -> Explanation:
+    """Why a call of a proxy goes where it goes, and what holds for it. Raises `Unclear`, or `Unsimulated`."""
+    return _Explainer(policies, world, dataplane).explain(call, listening_for(world, dataplane, call))
+
+
+@dataclass(frozen=True, slots=True)
+class _Backends:
+    """The clusters that an outbound can lead to."""
+
+    by_cluster: Mapping[str, Upstream]
+    places: Mapping[str, tuple[Place, ...]]
+
+
+class _Explainer:
+    """What is needed for all parts of one explanation."""
+
+    def __init__(self, policies: Policies, world: World, dataplane: Resource) -> None:
+        self._policies, self._world, self._dataplane = policies, world, dataplane
+        self._stages = Stages(policies)
+        self._rules = rules_of(world, dataplane)
+        self._caller = self._stages.caller(world, dataplane)
+
+    def explain(self, call: Asked, listening: Listening) -> Explanation:
+        entry = self._stages.entry(self._world, self._dataplane.mesh, self._rules, listening)
+        upstreams = [self._upstream(one) for one in entry.uses]
+        outcome = simulate(_snapshot(entry, upstreams), _sent(call, listening))
+        row = _row(entry, outcome)
+        places = values.of_request(self._policies, entry, row)
+        known = self._backends(upstreams, outcome)
+        backends = tuple(self._backend(share, row, outcome, known) for share in _shares(outcome))
+        held = tuple(self._held(places, known, entry, outcome))
+        servers = Servers(self._stages, self._policies, self._world, self._dataplane.mesh)
+        return Explanation(
+            proxy=self._dataplane.key,
+            call=call,
+            outbound=self._outbound(entry),
+            outcome=outcome,
+            rows=rows(self._world, self._rules, entry, outcome),
+            values=held,
+            backends=backends,
+            hops=tuple(hops(servers, held, backends, entry.outbound.protocol)),
+            changes=tuple(_changes(row)),
+        )
+
+    def _upstream(self, destination: Destination) -> Upstream:
+        return self._stages.upstream(self._world, self._dataplane.mesh, self._rules, destination, self._caller)
+
+    def _backends(self, upstreams: Sequence[Upstream], outcome: Outcome) -> _Backends:
+        """Those of the clusters that this call can end up at."""
+        wanted = {share.cluster for share in _shares(outcome)}
+        found = {cluster_name(one.destination): one for one in upstreams}
+        reached = {name: upstream for name, upstream in found.items() if name in wanted}
+        return _Backends(reached, {name: self._places(upstream) for name, upstream in reached.items()})
+
+    def _places(self, upstream: Upstream) -> tuple[Place, ...]:
+        endpoints = endpoints_of(self._world, self._dataplane.mesh, upstream.destination)
+        return values.of_backend(self._policies, upstream, endpoints, self._caller)
+
+    def _held(self, places: Sequence[Place], known: _Backends, entry: Entry, outcome: Outcome) -> Iterator[Value]:
+        of_clusters = [place for found in known.places.values() for place in found]
+        acts = tuple(acting(self._world, places))
+        yield from acts
+        yield from idle(self._world, [*places, *of_clusters], entry.outbound.protocol)
+        known_fields = (*acts, *acting(self._world, of_clusters))
+        yield from unset(known_fields, outcome.forward, entry.outbound.protocol)
+
+    def _backend(self, share: Share, row: Route | None, outcome: Outcome, known: _Backends) -> Backend:
+        total = sum(one.weight for one in _shares(outcome)) or 1
+        upstream = known.by_cluster.get(share.cluster)
+        return Backend(
+            cluster=share.cluster,
+            service="" if upstream is None else called(self._world, upstream.destination),
+            weight=share.weight,
+            share=round(_WHOLE * share.weight / total, 2),
+            endpoints=share.endpoints,
+            values=tuple(acting(self._world, known.places.get(share.cluster, ()))),
+            missing=_missing(share, row),
+        )
+
+    def _outbound(self, entry: Entry) -> Outbound:
+        identity = entry.listening.destination.identity
+        return Outbound(
+            address=entry.listening.address,
+            port=entry.listening.port,
+            destination=called(self._world, entry.listening.destination),
+            protocol=entry.outbound.protocol.value,
+            kind="kuma.io/service" if identity is None else identity.type,
+        )
+
+
+def _snapshot(entry: Entry, upstreams: Sequence[Upstream]) -> Snapshot:
+    fragments = [entry.fragment, *(fragment for upstream in upstreams for fragment in upstream.fragments)]
+    return Snapshot(Part(packed for fragment in fragments for packed in fragment))
+
+
+def _sent(call: Asked, listening: Listening) -> Call:
+    host = call.authority if call.host else f"{listening.address}:{listening.port}"
+    return Call(listening.address, listening.port, call.method, call.path, host, call.headers)
+
+
+def _row(entry: Entry, outcome: Outcome) -> Route | None:
+    """The row that took the call, as it was before it became Envoy's."""
+    if not entry.outbound.protocol.is_http:
+        return entry.outbound.routes[0]
+    return None if outcome.row is None else entry.outbound.routes[outcome.row.index]
+
+
+def _shares(outcome: Outcome) -> tuple[Share, ...]:
+    return () if outcome.forward is None else outcome.forward.shares
+
+
+def _missing(share: Share, row: Route | None) -> str:
+    if not share.missing:
+        return ""
+    reasons = dict.fromkeys(split.reason for split in row.splits if split.missing) if row is not None else {}
+    return ", ".join(reasons) or "there is no such cluster"
+
+
+def _changes(row: Route | None) -> Iterator[str]:
+    """What the route does on the way, in words. Where the request goes is told elsewhere."""
+    for one in row.filters if row is not None else ():
+        if isinstance(one, HeaderChange):
+            yield from (f"{one.on} header {name} is set to `{value}`" for name, value in one.set)
+            yield from (f"{one.on} header {name} gets `{value}` too" for name, value in one.add)
+            yield from (f"{one.on} header {name} is removed" for name in one.remove)
+        elif isinstance(one, Mirror):
+            yield f"{one.percentage:g} % are copied to {one.cluster}"

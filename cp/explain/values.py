@@ -1,0 +1,148 @@
+"""Every field of every policy that holds at some place, with who set it and who did not get their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cp import stages
+from cp.explain import effects
+from cp.explain.effects import Build, Effect
+from cp.explain.model import BUILT_IN, CLUSTER, LISTENER, ROUTE, Said, Value
+from cp.matching import top_of
+from cp.merging import Conf, Field, Merged, Setting
+from cp.policies import Policies, Policy
+from cp.resources.caller import Caller
+from cp.resources.world import World
+from cp.stages import Effective, Entry, Reached, Upstream
+from generators.proxy import Endpoints, Protocol, Route
+
+_INBOUND = "inbound"
+_PROXY = "proxy"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place at which a policy has an effective conf, and what it makes of it there."""
+
+    at: str
+    policy: Policy[Any]
+    merged: Merged
+    make: Build
+
+    def effect(self, path: str) -> Effect:
+        return effects.effect(self.make, self.merged.value, path)
+
+
+def of_request(policies: Policies, entry: Entry, row: Route | None) -> tuple[Place, ...]:
+    """The places of an outbound that a request passes: its row of the route table, and the listener."""
+    whole = _whole(entry)
+    own = whole if row is None else entry.of_routes.get(row.owner, whole)
+    return tuple(_of_request(policies, entry, row, own, whole))
+
+
+def _whole(entry: Entry) -> Effective:
+    """What holds for a listener: for TCP that is what holds for its one route."""
+    if entry.outbound.protocol.is_http:
+        return entry.effective
+    return entry.of_routes.get(entry.outbound.routes[0].owner, entry.effective)
+
+
+def _of_request(
+    policies: Policies, entry: Entry, row: Route | None, own: Effective, whole: Effective
+) -> Iterator[Place]:
+    some_row = row or entry.outbound.routes[0]
+    for policy in _speaking(policies, {**whole, **own}):
+        kind = policy.kind.name
+        of_row, of_whole = own.get(kind), whole.get(kind)
+        if row is not None and of_row is not None and entry.outbound.protocol.is_http:
+            make = effects.of_route(policy, entry, row, _conf(of_whole))
+            yield Place(ROUTE, policy, of_row, make)
+        if of_whole is not None:
+            make = effects.of_listener(policy, entry, some_row, _conf(of_row))
+            yield Place(LISTENER, policy, of_whole, make)
+
+
+def _conf(merged: Merged | None) -> Conf | None:
+    return None if merged is None else merged.value
+
+
+def of_backend(policies: Policies, upstream: Upstream, endpoints: Endpoints, caller: Caller) -> tuple[Place, ...]:
+    return tuple(
+        Place(CLUSTER, policy, conf, effects.of_cluster(policy, upstream, endpoints, caller))
+        for policy in _speaking(policies, upstream.effective)
+        if (conf := upstream.effective.get(policy.kind.name)) is not None
+    )
+
+
+def of_inbound(policies: Policies, reached: Reached) -> tuple[Place, ...]:
+    return tuple(
+        Place(_INBOUND, policy, conf, effects.of_inbound(policy, reached))
+        for policy in _speaking(policies, reached.effective)
+        if (conf := reached.effective.get(policy.kind.name)) is not None
+    )
+
+
+def _speaking(policies: Policies, effective: Effective) -> Iterator[Policy[Any]]:
+    return (policy for policy in policies if policy.kind.name in effective and not policy.is_route)
+
+
+def acting(world: World, places: Iterable[Place]) -> Iterator[Value]:
+    """The fields that do something, each at the first place where it does."""
+    seen: set[tuple[str, str]] = set()
+    for place in places:
+        for path, field in place.merged.fields.items():
+            key = (place.policy.kind.name, path)
+            if key not in seen and place.effect(path) is Effect.ACTS:
+                seen.add(key)
+                yield _value(world, place, field)
+
+
+def idle(world: World, places: Sequence[Place], protocol: Protocol) -> Iterator[Value]:
+    """The fields that somebody set and that do nothing at any of these places."""
+    found: dict[tuple[str, str], tuple[Place, Field]] = {}
+    best: dict[tuple[str, str], Effect] = {}
+    for place in places:
+        for path, field in place.merged.fields.items():
+            key = (place.policy.kind.name, path)
+            found.setdefault(key, (place, field))
+            best[key] = max(best.get(key, Effect.NONE), place.effect(path), key=_order)
+    for key, (place, field) in found.items():
+        if best[key] is not Effect.ACTS and field.winner.origin.part != stages.BUILT_IN:
+            yield _value(world, place, field, note=_note(best[key], protocol))
+
+
+def _order(one: Effect) -> int:
+    return (Effect.NONE, Effect.SAME, Effect.ACTS).index(one)
+
+
+def _note(best: Effect, protocol: Protocol) -> str:
+    if best is Effect.SAME:
+        return "makes no difference: it would be the same without it"
+    return f"has no meaning here, where {protocol} is spoken"
+
+
+def _value(world: World, place: Place, field: Field, note: str = "") -> Value:
+    said, *over = (said_by(world, one) for one in (field.winner, *field.losers))
+    return Value(place.policy.kind.name, field.path, said, tuple(over), "" if note else place.at, note)
+
+
+def said_by(world: World, setting: Setting) -> Said:
+    origin = setting.origin
+    if origin.part == stages.BUILT_IN:
+        return Said(setting.value, BUILT_IN)
+    item = origin.part if origin.part == "default" else f"{origin.part}[{origin.index}]"
+    return Said(setting.value, _level(world, setting), origin.policy, item, setting.path, origin.file, setting.line)
+
+
+def _level(world: World, setting: Setting) -> str:
+    origin = setting.origin
+    policy = world.get(origin.policy)
+    if origin.part == "to":
+        return ROUTE if policy is not None and top_of(policy).kind == "MeshHTTPRoute" else origin.level
+    return _PROXY if origin.part == "default" else _INBOUND
+
+
+def find(values: Iterable[Value], policy: str, path: str) -> Value | None:
+    return next((one for one in values if (one.policy, one.path) == (policy, path)), None)
