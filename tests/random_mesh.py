@@ -12,6 +12,7 @@ SERVICES: Final = ("a", "b", "c")
 ROUTES: Final = ("r1", "r2")
 _TEAMS: Final = ("red", "blue")
 _PROTOCOLS: Final = ("http", "http", "grpc", "tcp")
+_ZONES: Final = ("east", "west", "north")
 
 
 def document(type_: str, name: str, **fields: Any) -> Document:
@@ -23,7 +24,7 @@ MESH: Final = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "def
 
 def random_document(chance: Random) -> Document:
     """One valid document of a mesh with few names, so that they meet."""
-    make = chance.choice([_dataplane, _dataplane, _service, _route, _tcp_route, _timeout, _timeout, _retry])
+    make = chance.choice([_dataplane, _dataplane, _service, _route, _tcp_route, _timeout, _timeout, _retry, _locality])
     return make(chance)
 
 
@@ -32,6 +33,8 @@ def _dataplane(chance: Random) -> Document:
     tags = {"kuma.io/service": chance.choice(SERVICES), "team": chance.choice(_TEAMS)}
     if chance.random() < 0.7:
         tags["kuma.io/protocol"] = chance.choice(_PROTOCOLS)
+    if chance.random() < 0.5:
+        tags["kuma.io/zone"] = chance.choice(_ZONES)
     inbound: dict[str, Any] = {"port": 8000 + number, "tags": tags}
     if chance.random() < 0.2:
         inbound["health"] = {"ready": chance.random() < 0.5}
@@ -106,6 +109,17 @@ def _retry(chance: Random) -> Document:
     target = chance.choice(["Mesh", "MeshService", "MeshHTTPRoute"])
     default = {chance.choice(["http", "grpc"]): {"numRetries": chance.randrange(4)}}
     return _policy(chance, "MeshRetry", target, default)
+
+
+def _locality(chance: Random) -> Document:
+    failover = [{"to": {"type": "Only", "zones": [zone]}} for zone in chance.sample(_ZONES, 2)]
+    awareness: dict[str, Any] = {"disabled": chance.random() < 0.5}
+    if chance.random() < 0.5:
+        awareness["localZone"] = {"affinityTags": [{"key": "team"}]}
+    if chance.random() < 0.5:
+        awareness["crossZone"] = {"failover": failover}
+    target = chance.choice(["Mesh", "MeshService"])
+    return _policy(chance, "MeshLoadBalancingStrategy", target, {"localityAwareness": awareness})
 
 
 def _policy(chance: Random, kind: str, target: str, default: dict[str, Any]) -> Document:

@@ -285,17 +285,18 @@ class Channel:
 
     def content(self, snapshot: Snapshot) -> tuple[Batch, ...]:
         """Everything that the client should have now; also what is still to go, or stays instead of the refused."""
-        if self.wildcard and not self._apart:
-            return snapshot.whole(self.type_url)
+        asked = self._asked(snapshot)
         if not self._apart:
-            return snapshot.select(self.type_url, self.names)
-        asked = snapshot.whole(self.type_url) if self.wildcard else snapshot.select(self.type_url, self.names)
+            return asked
         stays = [packed for batch in asked for packed in batch if packed.name not in self._apart]
         kept = [self._kept[name] for name in self._apart if name in self._kept]
         return (Batch(stays + kept),)
 
     def version(self, snapshot: Snapshot) -> str:
         return version_of(sum(batch.digest for batch in self.content(snapshot)))
+
+    def _asked(self, snapshot: Snapshot) -> tuple[Batch, ...]:
+        return snapshot.whole(self.type_url) if self.wildcard else snapshot.select(self.type_url, self.names)
 
     # --- what was sent, and what the client says to it ---
 
@@ -380,7 +381,7 @@ class Channel:
 
     def _keep(self, refused: Packed) -> None:
         good = self._acked.get(self.type_url, refused.name)
-        if self.full and good is not None and good != refused:
+        if good is not None and good != refused:
             self._kept.setdefault(refused.name, good)
 
     # --- where the client stands ---
@@ -416,7 +417,7 @@ class Channel:
     def status(self, wanted: Snapshot | None) -> Status:
         return Status(
             type_url=self.type_url,
-            sent=self.version(self._sent),
+            sent=version_of(sum(batch.digest for batch in self._asked(self._sent))),
             acked=self.version(self._acked),
             refused=None if not self._refused and self._refused_version == "" else self._nack,
             in_sync=wanted is not None and self.is_at(wanted),

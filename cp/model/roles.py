@@ -26,7 +26,8 @@ def role(spec: Any, namespace: str) -> str | None:
         return None
     if namespace == SYSTEM_NAMESPACE:
         return SYSTEM
-    to = spec.get("to") or []
+    written = spec.get("to")
+    to = written if isinstance(written, list) else []  # anything else is refused when the spec is read
     if to and spec.get("from"):
         raise ValueError("`to` and `from` cannot stand in one policy here; write two")
     if not to:
@@ -40,6 +41,6 @@ def role(spec: Any, namespace: str) -> str | None:
 def _is_of_producer(item: Any, namespace: str) -> bool:
     """An item for something in the policy's own namespace: it is said to all who call that."""
     target = item.get("targetRef") if isinstance(item, Mapping) else None
-    if not isinstance(target, Mapping) or target.get("kind") not in _OF_PRODUCERS:
+    if not isinstance(target, Mapping) or str(target.get("kind")) not in _OF_PRODUCERS:
         return False
     return bool(target.get("name")) and (target.get("namespace") or namespace) == namespace

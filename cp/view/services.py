@@ -87,12 +87,21 @@ def endpoints_of(world: World, mesh: str, destination: Destination) -> Endpoints
 
 def _behind(world: World, service: Resource, port: Any) -> list[Port]:
     """The inbounds that a real service's port leads to."""
+    if service.type == "MeshMultiZoneService":
+        members = ((one, find_port(one, str(port.port))) for one in _members(world, service))
+        return [inbound for one, its in members if its is not None for inbound in _behind(world, one, its)]
     target = port.target_port if port.target_port is not None else port.port
     return [
         inbound
         for inbound in selected(world, service)
         if target in ({inbound.inbound.port} if isinstance(target, int) else {inbound.inbound.name})
     ]
+
+
+def _members(world: World, service: Resource) -> Iterable[Resource]:
+    """The services, each in a zone of its own, that together are one of several zones."""
+    selector = service.spec.selector and service.spec.selector.mesh_service
+    return world.table("MeshService", service.mesh).labelled(selector.match_labels or {}) if selector else ()
 
 
 def selected(world: World, service: Resource) -> Iterable[Port]:

@@ -6,7 +6,7 @@ there, a resource sent again that it has.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -33,7 +33,7 @@ class Client:
         self.excused: set[str] = set()  # clusters that it refused: tables may point at them in vain
         self.suspended = False  # the order of things cannot be kept just now
         self.needed: set[tuple[str, str]] = set()  # what may be sent again, having come with what was refused
-        self.asked_again: set[tuple[str, str]] = set()  # and what may, as the answer to a question crossed a push
+        self.asked_again: Counter[tuple[str, str]] = Counter()  # and what may, as a question crossed a push
 
     # --- what is asked for ---
 
@@ -138,8 +138,8 @@ class Client:
 
     def unneeded(self, packed: Packed) -> None:
         key = packed.type_url, packed.name
-        if key in self.asked_again:
-            self.asked_again.remove(key)
+        if self.asked_again[key] > 0:
+            self.asked_again[key] -= 1
         elif key not in self.needed and not self.suspended:
             raise Broken(f"{packed.name} was sent again")
 
@@ -182,7 +182,7 @@ class SotwClient(Client):
 
     def ask(self, type_url: str, *, error: str | None = None) -> None:
         known, self.names[type_url] = self.names.get(type_url, frozenset()), self.wanted.get(type_url, frozenset())
-        self.asked_again |= {(type_url, name) for name in self.names[type_url] - known}
+        self.asked_again.update((type_url, name) for name in self.names[type_url] - known)
         version, nonce = self.versions.get(type_url, ""), self.nonces.get(type_url, "")
         self.outbox.append(Request(type_url, self.names[type_url], nonce, version, error))
 
@@ -237,7 +237,7 @@ class DeltaClient(Client):
         elif names != self.subscribed[type_url]:
             known = self.subscribed[type_url]
             self.outbox.append(DeltaRequest(type_url, subscribe=names - known, unsubscribe=known - names))
-            self.asked_again |= {(type_url, name) for name in names - known}
+            self.asked_again.update((type_url, name) for name in names - known)
         self.subscribed[type_url] = names
 
     def reply(self, response: Response, error: str | None) -> None:

@@ -46,9 +46,10 @@ class Serving:
             self._thread.join(5)
             self._loop.close()
 
-    def publish(self, proxy: str, *resources: Packed) -> None:
+    def publish(self, proxy: str, *resources: Packed) -> Snapshot:
         snapshot = Snapshot(Part(resources))
         self._on_loop(_made(lambda: self.hub.publish(proxy, snapshot)))
+        return snapshot
 
     def in_sync(self, proxy: str, within: float = 10) -> None:
         eventually(lambda: self._on_loop(_made(lambda: self.hub.is_in_sync(proxy))), within)

@@ -98,7 +98,7 @@ class Conversation(RuleBasedStateMachine):
         trusting = self.session.is_settled
         self.client.suspended = self.client.suspended or self.is_blind()
         if not trusting:  # it may be waiting for endpoints that it has
-            self.client.asked_again |= {(ENDPOINTS, name) for name in NAMES}
+            self.client.asked_again.update((ENDPOINTS, name) for name in NAMES)
         self.begin(trusting=trusting)
 
     def is_blind(self) -> bool:

@@ -66,8 +66,7 @@ def test_ten_seconds_without_a_control_plane_cost_no_request_and_resend_nothing(
     assert taken == [("default.frontend", "routes")]
 
 
-def test_what_was_written_during_the_outage_of_the_proxys_connection_arrives(mesh: Playground) -> None:
-    """Killed this time, with no time to say goodbye."""
+def test_a_write_right_before_a_power_cut_is_in_force_after_it(mesh: Playground) -> None:
     mesh.control_plane.apply(on_route("3s"))
     mesh.control_plane.kill()
     mesh.control_plane.start().ready()

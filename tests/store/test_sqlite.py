@@ -9,9 +9,10 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -20,7 +21,7 @@ import pytest
 
 from cp.model.document import Document
 from cp.store import database
-from cp.store.port import Conflict, Outdated, Put, Unusable
+from cp.store.port import Batch, Conflict, Outdated, Put, Unusable
 from cp.store.sqlite import SqliteStore
 from tests.store.harness import (
     NEVER,
@@ -68,6 +69,24 @@ def query(path: Path, text: str) -> list[Any]:
         return connection.execute(text).fetchall()
     finally:
         connection.close()
+
+
+async def told(store: SqliteStore, since: int, act: Callable[[], Awaitable[object]]) -> Batch:
+    """What a follower is given who was already waiting when something was done."""
+    waiting = asyncio.Event()
+    after = store._news.after
+
+    async def wait(edition: int) -> None:
+        waiting.set()
+        await after(edition)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store._news, "after", wait)
+        async with asyncio.TaskGroup() as running:
+            following = running.create_task(next_batch(store, since))
+            await waiting.wait()
+            await act()
+    return following.result()
 
 
 # --- it lasts -------------------------------------------------------------------------------------------------
@@ -209,15 +228,23 @@ def test_any_mapping_is_plain_data(path: Path) -> None:
 def test_two_stores_on_one_file_see_each_other(path: Path) -> None:
     async def scenario() -> None:
         async with sqlite(path) as one, sqlite(path) as other:
-            following = one.follow(0)
             for turn in range(1, 6):
-                assert await other.write(put("a", turn)) == turn
-                assert (await anext(following)).revision == turn
+                batch = await told(one, turn - 1, partial(other.write, put("a", turn)))
+                assert [change.after for change in batch.changes] == [document("a", turn)]
                 assert (await held(one, "a")).document == document("a", turn)
-            await one.write(put("b"))
             with pytest.raises(Conflict):
-                await other.write(put("b", 2, based_on=5))
-            assert [change.key for change in (await next_batch(other, 5)).changes] == [key("b")]
+                await one.write(put("a", 9, based_on=1))
+            assert (await told(other, 5, partial(one.write, put("b")))).revision == 6
+
+    run(scenario())
+
+
+def test_a_store_tells_its_own_followers_by_itself(path: Path) -> None:
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            await asyncio.to_thread(store._watch.stop)  # it would notice as well, but later
+            for turn in range(1, 4):
+                assert (await told(store, turn - 1, partial(store.write, put("a", turn)))).revision == turn
 
     run(scenario())
 
@@ -325,15 +352,17 @@ def test_a_store_that_is_destroyed_tells_its_followers(path: Path) -> None:
 def test_one_who_goes_on_writing_hides_nothing_that_is_written_already(path: Path) -> None:
     async def scenario() -> None:
         async with sqlite(path) as store, sqlite(path) as other:
-            following = store.follow(0)
-            for turn in range(1, 4):
+            third = sqlite3.connect(path, isolation_level=None)
+
+            async def write_and_go_on(turn: int) -> None:
                 await other.write(put("a", turn))
-                third = sqlite3.connect(path, isolation_level=None)
                 third.execute("BEGIN IMMEDIATE")
-                assert (await anext(following)).revision == turn
-                assert (await asyncio.to_thread(store._look)).again  # at once, not when the other is done
+
+            for turn in range(1, 4):
+                assert (await told(store, turn - 1, partial(write_and_go_on, turn))).revision == turn
+                assert (await asyncio.to_thread(store._look)).again  # at once, not when the third is done
                 third.execute("ROLLBACK")
-                third.close()
+            third.close()
 
     run(scenario())
 
@@ -367,8 +396,8 @@ def test_a_file_behind_a_link_is_the_same_file(path: Path, tmp_path: Path) -> No
 
     async def scenario() -> None:
         async with sqlite(link) as one, sqlite(path) as other:
-            await other.write(put("a"))
-            assert (await next_batch(one, 0)).revision == 1
+            for turn in range(1, 4):  # the first may be seen because the watch only begins
+                assert (await told(one, turn - 1, partial(other.write, put("a", turn)))).revision == turn
 
     run(scenario())
 

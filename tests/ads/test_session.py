@@ -1,0 +1,605 @@
+"""What a state-of-the-world stream says, and when it keeps silent."""
+
+from __future__ import annotations
+
+import pytest
+
+from cp.ads.messages import Request, Response
+from cp.ads.session import Session
+from cp.ads.wire import encoded
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, TYPES, Packed, Part, Snapshot
+from tests.ads.content import cluster, endpoints, listener, routes, secret, snapshot
+
+WEB = (cluster("web"), endpoints("web"), listener("out", "table"), routes("table", "web"))
+NAMED = {ENDPOINTS: frozenset({"web"}), ROUTES: frozenset({"table"})}
+
+
+def names(*values: str) -> frozenset[str]:
+    return frozenset(values)
+
+
+def ack(response: Response, wanted: frozenset[str] | None = None) -> Request:
+    wanted = NAMED.get(response.type_url, frozenset()) if wanted is None else wanted
+    return Request(response.type_url, wanted, response.nonce, response.version)
+
+
+def nack(response: Response, text: str, in_force: str = "") -> Request:
+    wanted = NAMED.get(response.type_url, frozenset())
+    return Request(response.type_url, wanted, response.nonce, in_force, error=text)
+
+
+def said(responses: list[Response]) -> list[tuple[str, list[str]]]:
+    """The type of each response, and the names in it."""
+    return [(r.type_url, sorted(packed.name for packed in r.resources)) for r in responses]
+
+
+def accept(session: Session, responses: list[Response]) -> list[Response]:
+    """Accept these and all that follows; answers with everything that was sent."""
+    sent = list(responses)
+    for response in sent:
+        sent += session.receive(ack(response))
+    return sent
+
+
+def begun(*resources: Packed) -> Session:
+    """A session whose client has these and confirmed them."""
+    session = Session()
+    session.publish(snapshot(*resources))
+    for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES):
+        accept(session, session.receive(Request(type_url, NAMED.get(type_url, frozenset()))))
+    return session
+
+
+# --- asking ---
+
+
+def test_nothing_is_sent_before_there_is_a_snapshot() -> None:
+    session = Session()
+
+    assert not session.receive(Request(CLUSTER))
+    assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"])]
+
+
+@pytest.mark.parametrize("wanted", [names(), names("*")], ids=["no names", "a star"])
+def test_asking_for_all_clusters_gets_all(wanted: frozenset[str]) -> None:
+    session = Session()
+    session.publish(snapshot(cluster("a"), cluster("b")))
+
+    assert said(session.receive(Request(CLUSTER, wanted))) == [(CLUSTER, ["a", "b"])]
+
+
+def test_there_being_no_clusters_is_an_answer() -> None:
+    session = Session()
+    session.publish(snapshot())
+
+    (sent,) = session.receive(Request(CLUSTER))
+
+    assert not list(sent.resources)
+
+
+def test_endpoints_are_sent_for_the_names_asked_and_no_others() -> None:
+    session = Session()
+    session.publish(snapshot(endpoints("a"), endpoints("b")))
+
+    assert said(session.receive(Request(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"])]
+    assert not session.receive(Request(ENDPOINTS, names("a")))
+
+
+def test_a_further_name_is_answered_alone() -> None:
+    session = Session()
+    session.publish(snapshot(endpoints("a"), endpoints("b")))
+    (first,) = session.receive(Request(ENDPOINTS, names("a")))
+
+    assert said(session.receive(ack(first, names("a", "b")))) == [(ENDPOINTS, ["b"])]
+
+
+@pytest.mark.parametrize("type_url", [ENDPOINTS, ROUTES, SECRET])
+def test_asking_for_no_name_of_a_named_type_gets_nothing(type_url: str) -> None:
+    session = Session()
+    session.publish(snapshot(endpoints("a"), routes("a"), secret("a")))
+
+    assert not session.receive(Request(type_url))
+
+
+def test_a_name_that_is_not_there_is_answered_once_it_is() -> None:
+    session = Session()
+    session.publish(snapshot())
+
+    assert not session.receive(Request(ROUTES, names("table")))
+    assert said(session.publish(snapshot(routes("table")))) == [(ROUTES, ["table"])]
+
+
+def test_a_name_dropped_and_asked_for_again_is_sent_again() -> None:
+    session = Session()
+    session.publish(snapshot(endpoints("a")))
+    (first,) = session.receive(Request(ENDPOINTS, names("a")))
+
+    assert not session.receive(ack(first, names()))
+    assert said(session.receive(ack(first, names("a")))) == [(ENDPOINTS, ["a"])]
+
+
+def test_a_name_no_longer_asked_for_is_not_kept_up_to_date() -> None:
+    session = Session()
+    session.publish(snapshot(endpoints("a")))
+    (first,) = session.receive(Request(ENDPOINTS, names("a")))
+    session.receive(ack(first, names()))
+
+    assert not session.publish(snapshot(endpoints("a", revision=1)))
+
+
+def test_secrets_are_sent_for_the_names_asked() -> None:
+    session = Session()
+    session.publish(snapshot(secret("identity"), secret("ca")))
+
+    (sent,) = session.receive(Request(SECRET, names("ca")))
+
+    assert said([sent]) == [(SECRET, ["ca"])]
+    assert said(session.publish(snapshot(secret("ca", revision=1)))) == [(SECRET, ["ca"])]
+
+
+def test_a_type_that_nobody_serves_is_not_answered() -> None:
+    session = Session()
+    session.publish(snapshot(*WEB))
+
+    assert not session.receive(Request("type.googleapis.com/envoy.service.runtime.v3.Runtime", names("rtds")))
+    assert not session.statuses
+
+
+# --- answering ---
+
+
+def test_an_ack_is_not_answered() -> None:
+    session = Session()
+    session.publish(snapshot(cluster("a")))
+    (sent,) = session.receive(Request(CLUSTER))
+
+    assert not session.receive(ack(sent))
+    assert session.heard == sent.version
+
+
+def test_an_old_nonce_accepts_nothing() -> None:
+    session = begun(*WEB)
+    (first,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
+    session.receive(ack(first))
+    session.publish(snapshot(*WEB[:3], routes("table", "web", revision=2)))
+
+    session.receive(ack(first))
+
+    assert session.heard is None
+    assert not session.is_settled
+
+
+def test_the_names_of_a_request_with_an_old_nonce_count() -> None:
+    session = Session()
+    session.publish(snapshot(endpoints("a"), endpoints("b")))
+    (first,) = session.receive(Request(ENDPOINTS, names("a")))
+    session.receive(ack(first, names("a")))
+    session.publish(snapshot(endpoints("a", revision=1), endpoints("b")))
+
+    assert said(session.receive(ack(first, names("a", "b")))) == [(ENDPOINTS, ["b"])]
+
+
+def test_two_first_requests_without_nonce_are_both_answered() -> None:
+    session = Session()
+    session.publish(snapshot(endpoints("a"), endpoints("b")))
+
+    assert said(session.receive(Request(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"])]
+    assert said(session.receive(Request(ENDPOINTS, names("a", "b")))) == [(ENDPOINTS, ["b"])]
+
+
+def test_a_first_request_with_a_nonce_of_an_earlier_server_is_answered() -> None:
+    session = Session()
+    session.publish(snapshot(cluster("a")))
+
+    assert said(session.receive(Request(CLUSTER, nonce="of another server"))) == [(CLUSTER, ["a"])]
+
+
+def test_no_two_responses_that_a_client_may_still_speak_of_share_a_nonce() -> None:
+    session = begun(*WEB)
+    there_and_back = [snapshot(*WEB[:3], routes("table", "web", revision=turn % 2)) for turn in range(1, 6)]
+
+    sent = [response for newer in there_and_back for response in session.publish(newer)]
+
+    assert len({response.nonce for response in sent}) == len(sent) == 5
+
+
+# --- changes ---
+
+
+def test_an_equal_snapshot_sends_nothing() -> None:
+    assert not begun(*WEB).publish(snapshot(*WEB))
+
+
+def test_a_changed_table_is_sent_alone() -> None:
+    more = (listener("in", "second"), routes("second"))
+    session = begun(*WEB, *more)
+
+    assert said(session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1), *more))) == [
+        (ROUTES, ["table"])
+    ]
+
+
+def test_a_changed_cluster_is_sent_with_all_others() -> None:
+    session = begun(*WEB, cluster("b"))
+
+    sent = session.publish(snapshot(*WEB, cluster("b", revision=1)))
+
+    assert said(sent) == [(CLUSTER, ["b", "web"])]
+
+
+def test_a_changed_cluster_gets_its_endpoints_again_right_behind() -> None:
+    session = begun(*WEB)
+
+    sent = session.publish(snapshot(cluster("web", revision=1), *WEB[1:]))
+
+    assert said(sent) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
+
+
+def test_a_cluster_that_is_only_sent_along_does_not_get_its_endpoints_again() -> None:
+    session = begun(*WEB)
+
+    sent = session.publish(snapshot(*WEB, cluster("b"), endpoints("b")))
+
+    assert said(sent) == [(CLUSTER, ["b", "web"])]
+
+
+def test_endpoints_taken_away_are_an_assignment_like_any_other() -> None:
+    session = begun(*WEB)
+
+    assert said(session.publish(snapshot(WEB[0], endpoints("web", revision=1), *WEB[2:]))) == [
+        (ENDPOINTS, ["web"])
+    ]
+
+
+# --- the order of things ---
+
+
+def moved() -> Snapshot:
+    """The table goes to a new cluster, and the old one is gone."""
+    return snapshot(cluster("new"), endpoints("new"), WEB[2], routes("table", "new"))
+
+
+def test_routes_wait_until_their_clusters_are_in_force() -> None:
+    session = begun(*WEB)
+
+    (clusters,) = session.publish(moved())
+
+    assert said([clusters]) == [(CLUSTER, ["new", "web"])]
+    assert session.awaits == clusters.nonce
+    assert said(session.receive(ack(clusters))) == [(ROUTES, ["table"])]
+
+
+def test_a_cluster_goes_once_no_route_in_force_uses_it() -> None:
+    session = begun(*WEB)
+    (clusters,) = session.publish(moved())
+    (table,) = session.receive(ack(clusters))
+
+    assert said(session.receive(ack(table))) == [(CLUSTER, ["new"])]
+
+
+def test_a_cluster_stays_while_the_routes_that_leave_it_are_refused() -> None:
+    session = begun(*WEB)
+    (clusters,) = session.publish(moved())
+    (table,) = session.receive(ack(clusters))
+
+    assert not session.receive(nack(table, "no good"))
+
+
+def test_a_deadline_lets_the_routes_go() -> None:
+    session = begun(*WEB)
+    (clusters,) = session.publish(moved())
+
+    assert not session.expire("of another response")
+    assert said(session.expire(clusters.nonce)) == [(ROUTES, ["table"])]
+    assert session.awaits is None
+
+
+def test_an_answer_after_the_deadline_still_counts() -> None:
+    session = begun(*WEB)
+    (clusters,) = session.publish(moved())
+    session.expire(clusters.nonce)
+
+    session.receive(ack(clusters))
+
+    assert session.heard == clusters.version
+
+
+def test_a_change_without_new_clusters_waits_for_nothing() -> None:
+    session = begun(*WEB)
+
+    session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
+
+    assert session.awaits is None
+
+
+def test_a_stream_of_changes_does_not_hold_up_the_routes() -> None:
+    """While the first change waits for its clusters others follow; its routes are sent before their clusters."""
+    session = begun(*WEB)
+    (clusters,) = session.publish(moved())
+    later = (cluster("new", revision=1), endpoints("new"), WEB[2], routes("table", "new", revision=1))
+
+    assert not session.publish(snapshot(*later))
+    assert said(session.receive(ack(clusters))) == [(ROUTES, ["table"]), (CLUSTER, ["new", "web"])]
+
+
+def test_endpoints_do_not_wait_for_the_order_of_things() -> None:
+    session = begun(*WEB)
+    (clusters,) = session.publish(snapshot(*WEB, cluster("b")))
+
+    changed = snapshot(WEB[0], endpoints("web", revision=1), *WEB[2:], cluster("b"))
+
+    assert said(session.publish(changed)) == [(ENDPOINTS, ["web"])]
+    assert session.awaits == clusters.nonce
+
+
+def test_endpoints_of_a_cluster_on_its_way_are_there_though_it_is_gone_from_the_newest_snapshot() -> None:
+    session = begun(*WEB)
+    session.publish(snapshot(*WEB, cluster("b"), endpoints("b")))
+    session.publish(snapshot(*WEB))
+
+    asked = Request(ENDPOINTS, names("web", "b"))
+
+    assert said(session.receive(asked)) == [(ENDPOINTS, ["b"])]
+
+
+# --- refusing ---
+
+
+def test_a_refusal_is_known_with_its_text_its_version_and_its_names() -> None:
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB, cluster("b"), cluster("c")))
+
+    session.receive(nack(sent, "Error adding/updating cluster(s) b: bad", in_force="before"))
+
+    status = next(status for status in session.statuses if status.type_url == CLUSTER)
+    assert status.refused is not None
+    assert (status.refused.version, status.refused.names) == (sent.version, ("b",))
+    assert status.refused.text == "Error adding/updating cluster(s) b: bad"
+    assert session.heard == status.refused
+    assert not status.in_sync
+
+
+def test_what_was_in_force_before_a_refusal_is_known() -> None:
+    session = begun(*WEB)
+    before = next(status.acked for status in session.statuses if status.type_url == ROUTES)
+    (sent,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
+
+    session.receive(nack(sent, "bad"))
+
+    status = next(status for status in session.statuses if status.type_url == ROUTES)
+    assert status.acked == before != status.sent == sent.version
+
+
+def test_a_refused_table_is_not_sent_again() -> None:
+    session = begun(*WEB)
+    bad = routes("table", "web", revision=1)
+    (sent,) = session.publish(snapshot(*WEB[:3], bad))
+
+    assert not session.receive(nack(sent, "bad"))
+    assert not session.publish(snapshot(*WEB[:2], bad, listener("out", "table")))
+    assert said(session.publish(snapshot(*WEB[:3], routes("table", "web", revision=2)))) == [(ROUTES, ["table"])]
+
+
+def test_going_back_from_a_refused_table_sends_the_one_before() -> None:
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
+    session.receive(nack(sent, "bad"))
+
+    assert said(session.publish(snapshot(*WEB))) == [(ROUTES, ["table"])]
+
+
+def test_a_refused_cluster_is_left_out_and_what_came_with_it_sent_again() -> None:
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB, cluster("bad"), cluster("good")))
+
+    assert said(session.receive(nack(sent, "cluster bad: no"))) == [(CLUSTER, ["good", "web"])]
+
+
+def test_a_refused_change_of_a_cluster_leaves_the_one_before_in_the_set() -> None:
+    session = begun(*WEB)
+    sent, _ = session.publish(snapshot(cluster("web", revision=1), *WEB[1:], cluster("good")))
+
+    (again,) = session.receive(nack(sent, "cluster web: no"))
+
+    assert {packed.name: packed for packed in again.resources} == {"web": WEB[0], "good": cluster("good")}
+
+
+def test_a_refusal_that_names_nobody_is_not_answered_with_the_same_version() -> None:
+    session = begun(*WEB)
+    newer = (*WEB, cluster("a"), cluster("b"))
+    (sent,) = session.publish(snapshot(*newer))
+
+    assert not session.receive(nack(sent, "Proto constraint validation failed"))
+    assert not session.publish(snapshot(*newer))
+    assert said(session.publish(snapshot(*WEB, cluster("b")))) == [(CLUSTER, ["b", "web"])]
+
+
+def test_a_refusal_by_a_client_whose_clusters_are_unknown_leaves_none_of_them_out() -> None:
+    """It came back with an older version: what is left out of the next response it would remove."""
+    session = Session()
+    session.publish(snapshot(*WEB, cluster("bad")))
+    (sent,) = session.receive(Request(CLUSTER, version="older"))
+
+    assert not session.receive(nack(sent, "cluster bad: no", in_force="older"))
+
+
+def test_a_name_is_not_taken_for_a_part_of_another_name() -> None:
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB, cluster("back"), cluster("backend"), cluster("back-2")))
+
+    session.receive(nack(sent, "cluster(s) backend: bad, back-2: bad"))
+
+    (refusal,) = (status.refused for status in session.statuses if status.refused)
+    assert refusal.names == ("back-2", "backend")
+
+
+def test_a_late_error_with_the_new_version_is_an_acceptance() -> None:
+    """Clusters got stuck, the next response freed them: Envoy accepts it, and tells what was wrong with the one before."""
+    session = begun(*WEB)
+    (stuck,) = session.publish(snapshot(*WEB, cluster("stuck")))
+    session.expire(stuck.nonce)
+    (freed,) = session.publish(snapshot(*WEB, cluster("right")))
+
+    session.receive(nack(freed, "cluster stuck: min_ring_size", in_force=freed.version))
+
+    assert session.heard == freed.version
+    assert not [status.refused for status in session.statuses if status.refused]
+
+
+# --- coming back ---
+
+
+def returned(newer: Snapshot, *, trusting: bool = True) -> list[Response]:
+    """What a client is sent that had `WEB` on an earlier stream."""
+    before = snapshot(*WEB)
+    session = Session(trusting=trusting)
+    session.publish(newer)
+    requests = [Request(t, NAMED.get(t, frozenset()), version=before.version(t)) for t in TYPES[:4]]
+    return [response for request in requests for response in session.receive(request)]
+
+
+def test_a_client_that_comes_back_to_what_it_has_is_sent_nothing() -> None:
+    assert not returned(snapshot(*WEB))
+
+
+def test_it_does_not_matter_how_what_it_has_is_cut_into_parts() -> None:
+    assert not returned(Snapshot(Part(WEB[:2]), Part(WEB[2:])))
+
+
+def test_a_client_that_comes_back_is_sent_the_type_that_changed() -> None:
+    newer = routes("table", "web", revision=1)
+
+    assert said(returned(snapshot(*WEB[:3], newer))) == [(ROUTES, ["table"])]
+
+
+def test_a_client_that_comes_back_to_a_changed_cluster_gets_endpoints_that_it_says_it_has() -> None:
+    changed = snapshot(cluster("web", revision=1), *WEB[1:])
+
+    assert said(returned(changed)) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
+
+
+def test_a_client_whose_last_stream_broke_off_is_not_believed() -> None:
+    assert [type_url for type_url, _ in said(returned(snapshot(*WEB), trusting=False))] == [CLUSTER, ENDPOINTS]
+
+
+def test_routes_asked_for_after_new_listeners_are_sent_whatever_version_the_client_names() -> None:
+    """It has that version from a time when it had these routes; since then it dropped them."""
+    session = Session()
+    gone = snapshot(*WEB[:2])
+    session.publish(gone)
+    for type_url in (CLUSTER, ENDPOINTS, LISTENER):
+        session.receive(Request(type_url, NAMED.get(type_url, frozenset()), version=gone.version(type_url)))
+    session.publish(snapshot(*WEB))
+
+    asked = Request(ROUTES, NAMED[ROUTES], version=snapshot(*WEB).version(ROUTES))
+
+    assert said(session.receive(asked)) == [(ROUTES, ["table"])]
+
+
+# --- clients that name what they want ---
+
+
+def test_a_client_may_name_the_clusters_that_it_wants() -> None:
+    session = Session()
+    session.publish(snapshot(cluster("a"), cluster("b"), cluster("c")))
+
+    assert said(session.receive(Request(CLUSTER, names("a")))) == [(CLUSTER, ["a"])]
+    assert said(session.receive(Request(CLUSTER, names("a", "b")))) == [(CLUSTER, ["a", "b"])]
+    assert not session.publish(snapshot(cluster("a"), cluster("b"), cluster("c", revision=1)))
+
+
+def test_a_client_that_names_a_listener_hears_that_there_is_none() -> None:
+    session = Session()
+    session.publish(snapshot())
+
+    (sent,) = session.receive(Request(LISTENER, names("backend")))
+
+    assert not list(sent.resources)
+
+
+def test_a_client_that_named_clusters_and_names_none_any_more_wants_none() -> None:
+    session = Session()
+    session.publish(snapshot(cluster("a")))
+    (sent,) = session.receive(Request(CLUSTER, names("a")))
+    session.receive(ack(sent, names()))
+
+    assert not session.publish(snapshot(cluster("a", revision=1)))
+
+
+# --- what it costs ---
+
+
+def large(name: str) -> Packed:
+    return Packed.of(ENDPOINTS, name, b"x" * 40_000)
+
+
+def test_streams_of_a_class_send_the_very_same_bytes() -> None:
+    shared = Part([cluster("a"), cluster("b")])
+    messages = []
+    for _ in range(2):
+        session = Session()
+        session.publish(Snapshot(shared, Part([listener("own", "own")])))
+        messages += [encoded(response) for response in session.receive(Request(CLUSTER))]
+
+    assert messages[0] is messages[1]
+
+
+def test_a_large_part_that_others_share_is_not_mixed_with_what_is_the_proxys_own() -> None:
+    shared, own = Part([large("a")]), Part([large("b")])
+    session = Session()
+    session.publish(Snapshot(shared, own))
+
+    first, last = session.receive(Request(ENDPOINTS, names("a", "b")))
+
+    assert said([first, last]) == [(ENDPOINTS, ["a"]), (ENDPOINTS, ["b"])]
+    assert first.batches[0] is shared.whole(ENDPOINTS)
+
+
+def test_only_the_last_of_several_responses_has_the_version_of_all() -> None:
+    """A client that breaks off in between must not come back and say that it has everything."""
+    newer = Snapshot(Part([large("a")]), Part([large("b")]))
+    session = Session()
+    session.publish(newer)
+
+    first, last = session.receive(Request(ENDPOINTS, names("a", "b")))
+
+    assert last.version == newer.version(ENDPOINTS) != first.version
+
+
+def test_what_was_sent_is_counted() -> None:
+    session = begun(*WEB)
+    session.publish(snapshot(WEB[0], endpoints("web", revision=1), *WEB[2:]))
+
+    status = next(status for status in session.statuses if status.type_url == ENDPOINTS)
+
+    assert (status.messages, status.resources) == (2, 2)
+    assert status.size == len(endpoints("web").frame) + len(endpoints("web", revision=1).frame)
+
+
+def test_a_client_that_never_answers_costs_no_more_than_a_bounded_memory() -> None:
+    session = begun(*WEB)
+    for turn in range(1000):
+        session.publish(snapshot(*WEB[:3], routes("table", "web", revision=turn)))
+
+    assert len(session._channels[ROUTES]._in_flight) <= 64
+
+
+def test_a_proxy_is_in_sync_once_it_confirmed_everything() -> None:
+    session = begun(*WEB)
+    newer = snapshot(*WEB[:3], routes("table", "web", revision=1))
+    assert session.is_at(snapshot(*WEB))
+
+    (sent,) = session.publish(newer)
+    assert not session.is_at(newer)
+
+    session.receive(ack(sent))
+    assert session.is_at(newer)
+
+
+def test_a_proxy_that_did_not_ask_for_listeners_yet_is_not_in_sync() -> None:
+    session = Session()
+    session.publish(snapshot(*WEB))
+    (sent,) = session.receive(Request(CLUSTER))
+    session.receive(ack(sent))
+
+    assert not session.is_at(snapshot(*WEB))

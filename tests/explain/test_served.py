@@ -1,0 +1,151 @@
+"""What is explained is what is served: over random meshes, field by field, compared with Envoy's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cp.explain import Asked, Explanation, explain
+from cp.explain.model import ENVOY, Value
+from cp.model.duration import Duration
+from cp.pipeline import Compiler
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.simulate import Call, simulate
+from cp.view.proxies import Listening, outbounds
+from tests.explain.served import Fields, Sent, of_manager, of_proxy, of_row
+from tests.strategies import PATHS, Mesh, dataplanes, meshes, policies
+
+OURS = ("MeshTimeout", "MeshRetry")
+
+
+def calls(world: World, chance: Random) -> Iterator[tuple[Resource, Listening, Asked]]:
+    """For every outbound a few calls, among them those that routes ask for."""
+    for dataplane in dataplanes(world):
+        for listening in outbounds(world, dataplane):
+            for path in chance.sample(PATHS, 2):
+                headers = chance.choice([(), (("x-version", "1"),)])
+                target = path + chance.choice(["", "/x", "?q"])
+                method = chance.choice(["GET", "POST"])
+                yield dataplane, listening, Asked(method, listening.address, listening.port, target, headers)
+
+
+def explained(world: World, dataplane: Resource, call: Asked) -> Explanation:
+    return explain(policies(), world, dataplane, call)
+
+
+@given(mesh=meshes(), seed=st.integers(0, 1000))
+def test_every_timeout_and_retry_is_explained_with_the_value_that_is_served(mesh: Mesh, seed: int) -> None:
+    world, compiler = mesh.world(), Compiler(policies())
+    for dataplane, listening, call in calls(world, Random(seed)):
+        sent = Sent(compiler.snapshot(world, dataplane))
+        found = explained(world, dataplane, call)
+
+        assert of_request(found) == served_for_request(sent, listening, found)
+        for backend in found.backends:
+            if not backend.missing:
+                assert said(backend.values) == sent.cluster(backend.cluster)
+
+
+@given(mesh=meshes(), seed=st.integers(0, 1000))
+def test_what_is_simulated_for_an_explanation_is_what_the_whole_snapshot_does(mesh: Mesh, seed: int) -> None:
+    world, compiler = mesh.world(), Compiler(policies())
+    for dataplane, _, call in calls(world, Random(seed)):
+        host = f"{call.host}:{call.port}"
+        sent = Call(call.host, call.port or 0, call.method, call.path, host, call.headers)
+
+        assert explained(world, dataplane, call).outcome == simulate(compiler.snapshot(world, dataplane), sent)
+
+
+@given(mesh=meshes(), seed=st.integers(0, 1000))
+def test_limits_of_servers_are_those_that_their_proxies_are_served(mesh: Mesh, seed: int) -> None:
+    world, compiler = mesh.world(), Compiler(policies())
+    for dataplane, _, call in calls(world, Random(seed)):
+        for hop in explained(world, dataplane, call).hops:
+            limits = {(one.policy, one.field): _text(one.said.value) for one in hop.limits if one.side == "server"}
+            for name in hop.servers:
+                server = next(one for one in dataplanes(world) if one.name == name)
+                served = of_inbound(Sent(compiler.snapshot(world, server)), server)
+
+                assert limits == {key: served[key] for key in limits if key in served}
+
+
+@given(mesh=meshes(), seed=st.integers(0, 1000))
+def test_the_first_limit_of_both_sides_is_the_binding_one(mesh: Mesh, seed: int) -> None:
+    world = mesh.world()
+    for dataplane, _, call in calls(world, Random(seed)):
+        for hop in explained(world, dataplane, call).hops:
+            for of in {one.of for one in hop.limits}:
+                limits = [one for one in hop.limits if one.of == of]
+                smallest = min((one.seconds for one in limits if one.seconds > 0), default=None)
+
+                assert [one.binding for one in limits] == [one.seconds == smallest for one in limits]
+
+
+@given(mesh=meshes(), seed=st.integers(0, 1000))
+def test_every_value_stands_on_the_line_that_is_named(mesh: Mesh, seed: int) -> None:
+    world, lines = mesh.world(), mesh.text.splitlines()
+    for dataplane, _, call in calls(world, Random(seed)):
+        found = explained(world, dataplane, call)
+        values = [*found.values, *(value for backend in found.backends for value in backend.values)]
+        for value in values:
+            for one in (value.said, *value.over):
+                if one.policy is not None:
+                    assert lines[one.line - 1].strip().startswith(f"{value.path.rpartition('.')[2]}:")
+
+
+def of_request(found: Explanation) -> Fields:
+    """What an explanation says of timeouts and retries of the request, less what a zero switches off."""
+    fields = said([value for value in found.values if not value.note.startswith("has no meaning")])
+    forward = found.outcome.forward
+    if forward is None or forward.retry is None:
+        fields = {
+            (kind, path): value for (kind, path), value in fields.items() if path.startswith("tcp") or kind != OURS[1]
+        }
+    return fields
+
+
+def said(values: Any) -> Fields:
+    return {(one.policy, one.path): _text(one.said.value) for one in values if one.policy in OURS and _is_served(one)}
+
+
+def _is_served(value: Value) -> bool:
+    """What nobody sets is in the bytes only where it is a default of ours."""
+    return value.said.level != ENVOY
+
+
+def _text(value: Any) -> Any:
+    """As the bytes have it: durations in one form, lists that are sets in one order, predicates by Envoy's names."""
+    if isinstance(value, str):
+        return str(Duration.parse(value))
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        return sorted(value)
+    if isinstance(value, list) and value and "predicate" in value[0]:
+        return ["previous_hosts"]
+    return value
+
+
+def served_for_request(sent: Sent, listening: Listening, found: Explanation) -> Fields:
+    end = sent.listener(listening.address, listening.port)
+    if not isinstance(end, HttpConnectionManager):
+        return of_proxy(end)
+    row = found.outcome.row
+    section = "grpc" if found.outbound.protocol == "grpc" else "http"
+    return of_manager(end) | ({} if row is None else of_row(sent.row(end, row.index), section))
+
+
+def of_inbound(sent: Sent, server: Resource) -> Fields:
+    networking = server.spec.networking
+    (inbound,) = networking.inbound
+    end = sent.listener(networking.address, inbound.port)
+    of_cluster = sent.cluster(f"localhost:{inbound.service_port}")
+    if not isinstance(end, HttpConnectionManager):
+        return of_cluster | of_proxy(end)
+    return of_cluster | of_manager(end) | of_row(sent.row(end, 0), "http")
