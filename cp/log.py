@@ -29,6 +29,7 @@ EVENTS: Final = MappingProxyType(
         "proxy.refused": "A stream did not say who it is, or not as Envoy does.",
         "resources.accepted": "An Envoy took what it was sent.",
         "resources.refused": "An Envoy refused what it was sent, and said why.",
+        "proxy.failed": "A fault of ours in what one proxy gets; it keeps what it has.",
         "world.changed": "Resources changed, and proxies were served what follows from it.",
         "world.loaded": "The store was read; from now on proxies are served.",
     }

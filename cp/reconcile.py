@@ -7,7 +7,7 @@ requests go on meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -125,8 +125,9 @@ class Reconciler:
         world, snapshots = await asyncio.to_thread(self._compute, before, pending.batches, tuple(self._connected))
         self._world = world
         published = [proxy for proxy, snapshot in snapshots.items() if self._hub.publish(proxy, snapshot)]
+        self._compiler.keep_only(_key(proxy) for proxy in self._connected)
         if pending.batches:
-            self._tell(set(world.findings) - set(before.findings))
+            self._tell(_findings(world, pending.batches))
             elapsed = round((perf_counter() - began) * 1000, 1)
             self._log.info("world.changed", revision=world.revision, proxies=len(published), milliseconds=elapsed)
 
@@ -139,9 +140,17 @@ class Reconciler:
         snapshots = {}
         for proxy in proxies:
             dataplane = dataplane_of(world, proxy)
-            if dataplane is not None:
-                snapshots[proxy] = self._compiler.snapshot(world, dataplane)
+            if dataplane is not None and (snapshot := self._served(world, dataplane)) is not None:
+                snapshots[proxy] = snapshot
         return world, snapshots
+
+    def _served(self, world: World, dataplane: Resource) -> Snapshot | None:
+        """A fault of ours in what one proxy gets leaves it what it has, and everybody else theirs."""
+        try:
+            return self._compiler.snapshot(world, dataplane)
+        except Exception:
+            self._log.exception("proxy.failed", proxy=str(dataplane.key))
+            return None
 
     def _tell(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
@@ -150,6 +159,18 @@ class Reconciler:
 
 
 def dataplane_of(world: World, proxy: str) -> Resource | None:
+    return world.get(_key(proxy))
+
+
+def _key(proxy: str) -> Key:
     """The Dataplane of a proxy, which calls itself `mesh.name`."""
     mesh, _, name = proxy.partition(".")
-    return world.get(Key("Dataplane", mesh, name))
+    return Key("Dataplane", mesh, name)
+
+
+def _findings(world: World, batches: Iterable[Batch]) -> Iterator[Finding]:
+    """What is wrong with what was written."""
+    for batch in batches:
+        yield from batch.findings or ()
+        for change in batch.changes:
+            yield from world.findings_of(change.key)

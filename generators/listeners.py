@@ -34,9 +34,9 @@ def inbound_listener(inbound: Inbound) -> ListenerDraft:
     name = names.inbound_listener(inbound.address, inbound.port)
     draft = ListenerDraft(inbound, Listener(name=name, traffic_direction=TrafficDirection.INBOUND))
     set_address(draft.listener.address, inbound.address, inbound.port)
-    to_workload = (Split(names.local_cluster(inbound.service_port)),)
+    to_workload = (Split(names.local_cluster(inbound.service_address, inbound.service_port)),)
     if inbound.protocol.is_http:
-        table = names.inbound_routes(inbound.service, inbound.port)
+        table = names.inbound_routes(inbound.address, inbound.port)
         _http(draft, table, inbound.service, (Route(name=table, splits=to_workload),))
     else:
         _tcp(draft, inbound.service, to_workload)

@@ -46,14 +46,14 @@ def effect(make: Build, conf: Conf, path: str) -> Effect:
     return Effect.SAME if make(_alone(conf, path)) != make(None) else Effect.NONE
 
 
-def of_route(policy: Policy[Any], entry: Entry, row: Route, of_listener: Conf | None) -> Build:
+def of_route(policy: Policy[Any], entry: Entry, row: Route) -> Build:
     """What a policy makes of one row of a route table."""
     site = _with_one_row(entry.outbound, row)
-    return lambda conf: _built(Task(site, _confs(policy, of_listener), ((_ROUTE, _confs(policy, conf)),)), policy)
+    return lambda conf: _built(Task(site, (), ((_ROUTE, _confs(policy, conf)),)), policy)
 
 
 def of_listener(policy: Policy[Any], entry: Entry, row: Route, of_row: Conf | None) -> Build:
-    """What a policy makes of a listener as a whole. A TCP listener has nothing beside."""
+    """What a policy makes of a listener beside its rows. A TCP listener is all there is."""
     site = _with_one_row(entry.outbound, row)
     routes = ((_ROUTE, _confs(policy, of_row)),) if entry.outbound.protocol.is_http else ()
     return lambda conf: _built(Task(site, _confs(policy, conf), routes), policy)

@@ -57,8 +57,7 @@ def _of_request(
         kind = policy.kind.name
         of_row, of_whole = own.get(kind), whole.get(kind)
         if row is not None and of_row is not None and entry.outbound.protocol.is_http:
-            make = effects.of_route(policy, entry, row, _conf(of_whole))
-            yield Place(ROUTE, policy, of_row, make)
+            yield Place(ROUTE, policy, of_row, effects.of_route(policy, entry, row))
         if of_whole is not None:
             make = effects.of_listener(policy, entry, some_row, _conf(of_row))
             yield Place(LISTENER, policy, of_whole, make)

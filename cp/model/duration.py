@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 from typing import Final
 
 _UNITS: Final = {
@@ -46,6 +46,7 @@ class Duration:
         return f"Duration({str(self)!r})"
 
     @classmethod
+    @lru_cache(maxsize=4096)
     def parse(cls, text: str) -> Duration:
         """Read what an operator wrote. Raises `ValueError` with a message for the operator."""
         if text in {"0", "+0", "-0"}:

@@ -160,6 +160,11 @@ class World:
         for table in self._tables.values():
             yield from table
 
+    def findings_of(self, key: Key) -> Iterator[Finding]:
+        """What is wrong with one document."""
+        read = self._reads.get(key)
+        return read.findings() if read is not None else iter(())
+
     @property
     def findings(self) -> Iterator[Finding]:
         """What is wrong with the documents themselves."""

@@ -10,14 +10,13 @@ from cp.rules.routes import RouteRule
 Specificity: TypeAlias = tuple[int, ...]
 
 _TYPES: Final = {"Exact": 0, "PathPrefix": 1, "RegularExpression": 2}
+_ANY_PATH: Final = (3, 0)
 
 
 def specificity(match: Mapping[str, Any]) -> Specificity:
     """How much a match asks for, the most specific first: path, its type, its length, method, headers, parameters."""
-    path = match.get("path")
     return (
-        0 if path is not None else 1,
-        *_of_path(path or {}),
+        *_of_path(match.get("path") or {}),
         0 if match.get("method") is not None else 1,
         -len(match.get("headers") or ()),
         -len(match.get("queryParams") or ()),
@@ -25,9 +24,14 @@ def specificity(match: Mapping[str, Any]) -> Specificity:
 
 
 def _of_path(path: Mapping[str, Any]) -> tuple[int, int]:
-    """The longer of two prefixes or expressions comes first; two exact paths are never both right."""
-    kind = _TYPES.get(path.get("type") or "", len(_TYPES))
-    return kind, 0 if kind == 0 else -len(str(path.get("value") or "").encode())
+    """The longer of two prefixes or expressions comes first; two exact paths are never both right.
+
+    The prefix `/` says nothing of the path, as if there were none: it would leave no request to whatever comes later.
+    """
+    kind, value = path.get("type"), str(path.get("value") or "")
+    if kind is None or (kind == "PathPrefix" and value in {"", "/"}):
+        return _ANY_PATH
+    return _TYPES[kind], 0 if kind == "Exact" else -len(value.encode())
 
 
 def by_specificity(rules: Iterable[RouteRule]) -> tuple[tuple[Mapping[str, Any], RouteRule], ...]:

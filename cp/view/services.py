@@ -82,7 +82,8 @@ def endpoints_of(world: World, mesh: str, destination: Destination) -> Endpoints
         candidates = _behind(world, *found)
     else:
         candidates = [] if destination.is_real else _tagged(world, mesh, destination)
-    return Endpoints(cluster_name(destination), tuple(_endpoint(port) for port in candidates if port.is_healthy))
+    healthy = dict.fromkeys(_endpoint(port) for port in candidates if port.is_healthy)
+    return Endpoints(cluster_name(destination), tuple(healthy))
 
 
 def _behind(world: World, service: Resource, port: Any) -> list[Port]:

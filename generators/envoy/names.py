@@ -13,6 +13,8 @@ CONNECTION_MANAGER = "envoy.filters.network.http_connection_manager"
 TCP_PROXY = "envoy.filters.network.tcp_proxy"
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
+LOOPBACK = "127.0.0.1"
+
 REFUSED = "koguma:refused"
 """A cluster that never exists: what is sent there is answered with 500."""
 
@@ -25,12 +27,13 @@ def inbound_listener(address: str, port: int) -> str:
     return f"inbound:{address}:{port}"
 
 
-def inbound_routes(service: str, port: int) -> str:
-    return f"inbound:{service}:{port}"
+def inbound_routes(address: str, port: int) -> str:
+    return f"inbound:{address}:{port}"
 
 
-def local_cluster(port: int) -> str:
-    return f"localhost:{port}"
+def local_cluster(address: str, port: int) -> str:
+    """The workload beside the proxy; as a rule it listens on loopback."""
+    return f"{'localhost' if address == LOOPBACK else address}:{port}"
 
 
 def subset_cluster(service: str, subset: Tags) -> str:

@@ -21,10 +21,11 @@ from cp.snapshot import CLUSTER, LISTENER, ROUTES, Snapshot
 Fields = dict[tuple[str, str], Any]
 
 HTTP_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-_CONDITIONS: Final = {
+CONDITIONS: Final = {
     "gateway-error": "GatewayError",
     "reset": "Reset",
     "connect-failure": "ConnectFailure",
+    "refused-stream": "RefusedStream",
     "retriable-4xx": "Retriable4xx",
     "cancelled": "Canceled",
     "deadline-exceeded": "DeadlineExceeded",
@@ -143,7 +144,7 @@ def _reset(policy: Any) -> Any:
 def _conditions(policy: Any) -> Iterator[str]:
     for one in policy.retry_on.split(","):
         if one not in {"retriable-status-codes", "retriable-headers"}:
-            yield _CONDITIONS.get(one, one)
+            yield CONDITIONS.get(one, one)
     yield from map(str, policy.retriable_status_codes)
     for header in policy.retriable_request_headers:
         if header.name == ":method":

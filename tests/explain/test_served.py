@@ -20,7 +20,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.simulate import Call, simulate
 from cp.view.proxies import Listening, outbounds
-from tests.explain.served import Fields, Sent, of_manager, of_proxy, of_row
+from tests.explain.served import CONDITIONS, Fields, Sent, of_manager, of_proxy, of_row
 from tests.strategies import PATHS, Mesh, dataplanes, meshes, policies
 
 OURS = ("MeshTimeout", "MeshRetry")
@@ -126,7 +126,7 @@ def _text(value: Any) -> Any:
     if isinstance(value, str):
         return str(Duration.parse(value))
     if isinstance(value, list) and value and isinstance(value[0], str):
-        return sorted(value)
+        return sorted(CONDITIONS.get(one, one) for one in value)
     if isinstance(value, list) and value and "predicate" in value[0]:
         return ["previous_hosts"]
     return value

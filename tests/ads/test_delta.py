@@ -1,0 +1,420 @@
+"""What an incremental stream says, and when it keeps silent."""
+
+from __future__ import annotations
+
+import pytest
+
+from cp.ads.delta import DeltaSession
+from cp.ads.messages import DeltaRequest, Response
+from cp.ads.rollout import ITS_USERS
+from cp.ads.wire import encoded_delta
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed, Part, Snapshot
+from tests.ads.content import cluster, endpoints, listener, routes, secret, snapshot
+
+WEB = (cluster("web"), endpoints("web"), listener("out", "table"), routes("table", "web"))
+NAMED = {ENDPOINTS: frozenset({"web"}), ROUTES: frozenset({"table"})}
+
+
+def names(*values: str) -> frozenset[str]:
+    return frozenset(values)
+
+
+def ack(response: Response) -> DeltaRequest:
+    return DeltaRequest(response.type_url, nonce=response.nonce)
+
+
+def nack(response: Response, text: str) -> DeltaRequest:
+    return DeltaRequest(response.type_url, nonce=response.nonce, error=text)
+
+
+def said(responses: list[Response]) -> list[tuple[str, list[str], list[str]]]:
+    """The type of each response, the names in it, and the names that it says are gone."""
+    return [(r.type_url, sorted(packed.name for packed in r.resources), sorted(r.removed)) for r in responses]
+
+
+def accept(session: DeltaSession, responses: list[Response]) -> list[Response]:
+    """Accept these and all that follows; answers with everything that was sent."""
+    sent = list(responses)
+    for response in sent:
+        sent += session.receive(ack(response))
+    return sent
+
+
+def begun(*resources: Packed) -> DeltaSession:
+    """A session whose client has these and confirmed them."""
+    session = DeltaSession()
+    session.publish(snapshot(*resources))
+    for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES):
+        accept(session, session.receive(DeltaRequest(type_url, NAMED.get(type_url, frozenset()))))
+    return session
+
+
+# --- asking ---
+
+
+def test_nothing_is_sent_before_there_is_a_snapshot() -> None:
+    session = DeltaSession()
+
+    assert not session.receive(DeltaRequest(CLUSTER))
+    assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"], [])]
+
+
+@pytest.mark.parametrize("wanted", [names(), names("*")], ids=["no names", "a star"])
+def test_asking_for_all_clusters_gets_all(wanted: frozenset[str]) -> None:
+    session = DeltaSession()
+    session.publish(snapshot(cluster("a"), cluster("b")))
+
+    assert said(session.receive(DeltaRequest(CLUSTER, wanted))) == [(CLUSTER, ["a", "b"], [])]
+
+
+def test_there_being_no_clusters_is_an_answer() -> None:
+    session = DeltaSession()
+    session.publish(snapshot())
+
+    assert said(session.receive(DeltaRequest(CLUSTER))) == [(CLUSTER, [], [])]
+
+
+def test_endpoints_are_sent_for_the_names_asked_and_no_others() -> None:
+    session = DeltaSession()
+    session.publish(snapshot(endpoints("a"), endpoints("b")))
+
+    assert said(session.receive(DeltaRequest(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"], [])]
+    assert said(session.receive(DeltaRequest(ENDPOINTS, names("b")))) == [(ENDPOINTS, ["b"], [])]
+
+
+def test_a_name_asked_for_again_is_sent_again() -> None:
+    session = begun(*WEB)
+
+    assert said(session.receive(DeltaRequest(ENDPOINTS, names("web")))) == [(ENDPOINTS, ["web"], [])]
+
+
+def test_a_name_no_longer_asked_for_is_not_kept_up_to_date() -> None:
+    session = begun(*WEB)
+    session.receive(DeltaRequest(ENDPOINTS, unsubscribe=names("web")))
+
+    assert not session.publish(snapshot(WEB[0], endpoints("web", revision=1), *WEB[2:]))
+
+
+def test_endpoints_that_are_not_there_are_answered_as_gone() -> None:
+    """The cluster is ready at once, without endpoints; after silence it would wait its whole time."""
+    session = DeltaSession()
+    session.publish(snapshot())
+
+    assert said(session.receive(DeltaRequest(ENDPOINTS, names("web")))) == [(ENDPOINTS, [], ["web"])]
+
+
+@pytest.mark.parametrize("type_url", [ROUTES, SECRET])
+def test_routes_and_secrets_that_are_not_there_are_met_with_silence(type_url: str) -> None:
+    """Told that its routes are gone, a listener would never get ready."""
+    session = DeltaSession()
+    session.publish(snapshot())
+
+    assert not session.receive(DeltaRequest(type_url, names("a")))
+
+
+def test_routes_that_were_not_there_are_sent_once_they_are() -> None:
+    session = DeltaSession()
+    session.publish(snapshot())
+    session.receive(DeltaRequest(ROUTES, names("table")))
+
+    assert said(session.publish(snapshot(routes("table")))) == [(ROUTES, ["table"], [])]
+
+
+def test_a_type_that_nobody_serves_is_not_answered() -> None:
+    session = DeltaSession()
+    session.publish(snapshot(*WEB))
+
+    assert not session.receive(
+        DeltaRequest("type.googleapis.com/envoy.service.runtime.v3.Runtime", names("rtds"))
+    )
+    assert not session.statuses
+
+
+def test_a_client_may_name_the_clusters_that_it_wants() -> None:
+    session = DeltaSession()
+    session.publish(snapshot(cluster("a"), cluster("b")))
+
+    assert said(session.receive(DeltaRequest(CLUSTER, names("a", "c")))) == [(CLUSTER, ["a"], ["c"])]
+    assert not session.publish(snapshot(cluster("a"), cluster("b", revision=1)))
+
+
+def test_a_client_may_stop_wanting_all() -> None:
+    session = DeltaSession()
+    session.publish(snapshot(cluster("a"), cluster("b")))
+    accept(session, session.receive(DeltaRequest(CLUSTER, names("*", "a"))))
+    session.receive(DeltaRequest(CLUSTER, unsubscribe=names("*")))
+
+    newer = snapshot(cluster("a", revision=1), cluster("b", revision=1))
+
+    assert said(session.publish(newer)) == [(CLUSTER, ["a"], [])]
+
+
+# --- changes ---
+
+
+def test_an_equal_snapshot_sends_nothing() -> None:
+    assert not begun(*WEB).publish(snapshot(*WEB))
+
+
+def test_only_what_changed_is_sent() -> None:
+    session = begun(*WEB, cluster("b"), cluster("c"))
+
+    sent = session.publish(snapshot(*WEB, cluster("b", revision=1), cluster("d")))
+
+    assert said(sent) == [(CLUSTER, ["b", "d"], [])]
+
+
+def test_a_secret_that_changed_is_sent() -> None:
+    session = DeltaSession()
+    session.publish(snapshot(secret("ca"), secret("identity")))
+    session.receive(DeltaRequest(SECRET, names("ca", "identity")))
+
+    assert said(session.publish(snapshot(secret("ca", revision=1), secret("identity")))) == [(SECRET, ["ca"], [])]
+
+
+def test_a_changed_cluster_gets_its_endpoints_again_right_behind() -> None:
+    session = begun(*WEB)
+
+    sent = session.publish(snapshot(cluster("web", revision=1), *WEB[1:]))
+
+    assert said(sent) == [(CLUSTER, ["web"], []), (ENDPOINTS, ["web"], [])]
+
+
+def test_listeners_that_are_gone_are_named() -> None:
+    session = begun(*WEB)
+
+    assert said(session.publish(snapshot(*WEB[:2], WEB[3]))) == [(LISTENER, [], ["out"])]
+
+
+def test_endpoints_of_a_cluster_that_is_gone_are_not_mentioned() -> None:
+    """Envoy drops them by itself and says so."""
+    session = begun(*WEB)
+
+    sent = accept(session, session.publish(snapshot(*WEB[2:3], routes("table"))))
+
+    assert said(sent) == [(ROUTES, ["table"], []), (CLUSTER, [], ["web"])]
+
+
+def test_a_cluster_that_goes_and_comes_back_gets_its_endpoints() -> None:
+    session = begun(*WEB)
+    accept(session, session.publish(snapshot(*WEB[2:3], routes("table"))))
+
+    sent = session.publish(snapshot(*WEB))
+    sent += session.receive(DeltaRequest(ENDPOINTS, unsubscribe=names("web")))
+    sent += session.receive(DeltaRequest(ENDPOINTS, names("web")))
+
+    assert (ENDPOINTS, ["web"], []) in said(sent)[1:]
+
+
+# --- the order of things ---
+
+
+def moved() -> Snapshot:
+    """The table goes to a new cluster, and the old one is gone."""
+    return snapshot(cluster("new"), endpoints("new"), WEB[2], routes("table", "new"))
+
+
+def test_clusters_come_first_then_routes_then_the_old_cluster_goes() -> None:
+    session = begun(*WEB)
+
+    (clusters,) = session.publish(moved())
+    (table,) = session.receive(ack(clusters))
+    (removal,) = session.receive(ack(table))
+
+    assert said([clusters, table, removal]) == [
+        (CLUSTER, ["new"], []),
+        (ROUTES, ["table"], []),
+        (CLUSTER, [], ["web"]),
+    ]
+
+
+def test_a_deadline_lets_the_routes_go() -> None:
+    session = begun(*WEB)
+    (clusters,) = session.publish(moved())
+    assert session.awaits == clusters.nonce
+
+    assert said(session.expire(clusters.nonce)) == [(ROUTES, ["table"], [])]
+
+
+def test_answers_of_clusters_that_were_stuck_come_late_and_each_for_itself() -> None:
+    session = begun(*WEB)
+    (stuck,) = session.publish(snapshot(*WEB, cluster("stuck")))
+    session.expire(stuck.nonce)
+    (freed,) = session.publish(snapshot(*WEB, cluster("stuck", revision=1)))
+
+    session.receive(nack(stuck, "cluster stuck: min_ring_size"))
+    session.receive(ack(freed))
+
+    assert session.heard == freed.version
+    assert session.is_at(snapshot(*WEB, cluster("stuck", revision=1)))
+
+
+def test_a_cluster_stays_while_the_routes_that_leave_it_are_refused() -> None:
+    session = begun(*WEB)
+    (clusters,) = session.publish(moved())
+    (table,) = session.receive(ack(clusters))
+
+    assert not session.receive(nack(table, "no good"))
+    assert said(session.publish(snapshot(cluster("new"), endpoints("new"), WEB[2], routes("table", "new", revision=1))))
+
+
+# --- refusing ---
+
+
+def test_a_refusal_is_known_with_its_text_and_its_names() -> None:
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB, cluster("b"), cluster("c")))
+
+    session.receive(nack(sent, "Error adding/updating cluster(s) b: bad"))
+
+    (refusal,) = (status.refused for status in session.statuses if status.refused)
+    assert (refusal.version, refusal.names) == (sent.version, ("b",))
+    assert refusal.text == "Error adding/updating cluster(s) b: bad"
+
+
+def test_what_was_refused_is_not_sent_again_and_what_came_with_it_is() -> None:
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB, cluster("bad"), cluster("good")))
+
+    assert said(session.receive(nack(sent, "cluster bad: no"))) == [(CLUSTER, ["good"], [])]
+    assert said(session.publish(snapshot(*WEB, cluster("bad"), cluster("good", revision=1)))) == [
+        (CLUSTER, ["good"], [])
+    ]
+
+
+def test_a_refusal_that_names_nobody_holds_all_back_until_they_change() -> None:
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB, cluster("a"), cluster("b")))
+
+    assert not session.receive(nack(sent, "Proto constraint validation failed"))
+    assert said(session.publish(snapshot(*WEB, cluster("a", revision=1), cluster("b")))) == [(CLUSTER, ["a"], [])]
+
+
+def test_going_back_from_what_was_refused_sends_what_was_there_before() -> None:
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
+    session.receive(nack(sent, "bad"))
+
+    assert said(session.publish(snapshot(*WEB))) == [(ROUTES, ["table"], [])]
+    assert not [status.refused for status in session.statuses if status.refused]
+
+
+def test_a_refused_cluster_that_is_taken_back_is_taken_back_from_the_client_too() -> None:
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB, cluster("bad")))
+    session.receive(nack(sent, "cluster bad: no"))
+
+    assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, [], ["bad"])]
+
+
+def test_a_removal_that_came_with_what_was_refused_is_repeated() -> None:
+    session = begun(*WEB, listener("in", "table"))
+    (sent,) = session.publish(snapshot(*WEB, listener("bad", "table")))
+    assert said([sent]) == [(LISTENER, ["bad"], ["in"])]
+
+    assert said(session.receive(nack(sent, "listener bad: no"))) == [(LISTENER, [], ["in"])]
+
+
+# --- coming back ---
+
+
+def returned(newer: Snapshot, *, trusting: bool = True) -> tuple[DeltaSession, list[Response]]:
+    """What a client is sent that had `WEB` on an earlier stream."""
+    session = DeltaSession(trusting=trusting)
+    session.publish(newer)
+    requests = (
+        DeltaRequest(p.type_url, NAMED.get(p.type_url, frozenset()), held={p.name: p.version}) for p in WEB
+    )
+    return session, [response for request in requests for response in session.receive(request)]
+
+
+def test_a_client_that_comes_back_to_what_it_has_is_sent_nothing() -> None:
+    assert not returned(snapshot(*WEB))[1]
+
+
+def test_a_client_that_comes_back_is_sent_the_differences() -> None:
+    newer = snapshot(*WEB[:3], routes("table", "web", revision=1), cluster("b"))
+
+    session, sent = returned(newer)
+
+    assert said(accept(session, sent)) == [(CLUSTER, ["b"], []), (ROUTES, ["table"], [])]
+
+
+def test_a_client_that_comes_back_to_a_changed_cluster_gets_endpoints_that_it_says_it_has() -> None:
+    changed = snapshot(cluster("web", revision=1), *WEB[1:])
+
+    assert said(returned(changed)[1]) == [(CLUSTER, ["web"], []), (ENDPOINTS, ["web"], [])]
+
+
+def test_a_client_that_comes_back_keeps_a_cluster_until_its_routes_left_it() -> None:
+    session, sent = returned(moved())
+
+    assert said(accept(session, sent)) == [
+        (CLUSTER, ["new"], []),
+        (ROUTES, ["table"], []),
+        (CLUSTER, [], ["web"]),
+    ]
+
+
+def test_a_client_that_comes_back_without_routes_keeps_a_cluster_until_the_deadline() -> None:
+    session = DeltaSession()
+    session.publish(snapshot())
+    assert not session.receive(DeltaRequest(CLUSTER, held={"web": WEB[0].version}))
+    assert session.awaits == ITS_USERS
+
+    assert said(session.expire(ITS_USERS)) == [(CLUSTER, [], ["web"])]
+
+
+def test_a_client_whose_last_stream_broke_off_gets_endpoints_that_it_says_it_has() -> None:
+    """A cluster of it may still be waiting for them."""
+    assert said(returned(snapshot(*WEB), trusting=False)[1]) == [(ENDPOINTS, ["web"], [])]
+
+
+def test_what_a_client_says_it_has_is_compared_once_there_is_a_snapshot() -> None:
+    session = DeltaSession()
+    session.receive(DeltaRequest(CLUSTER, held={"web": WEB[0].version, "old": "1"}))
+    session.receive(DeltaRequest(LISTENER))
+    session.receive(DeltaRequest(ROUTES))
+
+    assert said(session.publish(snapshot(*WEB))) == [(LISTENER, ["out"], [])]
+
+
+# --- what it costs ---
+
+
+def test_streams_of_a_class_send_the_very_same_bytes() -> None:
+    before, after = Part([cluster("a"), cluster("b")]), Part([cluster("a"), cluster("b", revision=1)])
+    messages = []
+    for own in ("one", "two"):
+        session, mine = DeltaSession(), Part([listener(own, own)])
+        session.publish(Snapshot(before, mine))
+        messages.append([encoded_delta(r) for r in accept(session, session.receive(DeltaRequest(CLUSTER)))])
+        messages[-1] += [encoded_delta(response) for response in session.publish(Snapshot(after, mine))]
+
+    assert len(messages[0]) == 2
+    assert all(one is other for one, other in zip(*messages, strict=True))
+
+
+def test_streams_of_a_class_hold_one_set_of_names() -> None:
+    known: dict[frozenset[str], frozenset[str]] = {}
+    sessions = [DeltaSession(lambda wanted: known.setdefault(wanted, wanted)) for _ in range(2)]
+    for session in sessions:
+        session.receive(DeltaRequest(ENDPOINTS, names("a", "b")))
+
+    one, other = (session._channels[ENDPOINTS].names for session in sessions)
+    assert one is other
+
+
+def test_what_was_sent_is_counted() -> None:
+    session = begun(*WEB)
+    session.publish(snapshot(*WEB, cluster("b"), cluster("c")))
+
+    status = next(status for status in session.statuses if status.type_url == CLUSTER)
+
+    assert (status.messages, status.resources) == (2, 3)
+
+
+def test_equal_content_is_the_same_version_for_both_kinds_of_streams() -> None:
+    (status,) = (status for status in begun(*WEB).statuses if status.type_url == CLUSTER)
+
+    assert status.sent == status.acked == snapshot(*WEB).version(CLUSTER)
