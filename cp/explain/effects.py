@@ -22,8 +22,8 @@ from cp.resources.schema import decode
 from cp.stages import Entry, Reached, Upstream
 from generators.proxy import Endpoints, Outbound, Route
 
-Build: TypeAlias = Callable[[Conf | None], object]
-"""What is built when a policy has some conf, or none."""
+Build: TypeAlias = Callable[[Conf], object]
+"""What is built when a policy has some conf."""
 
 _ROUTE: Final = "explained"
 _GONE: Final = object()
@@ -43,7 +43,7 @@ class Effect(Enum):
 def effect(make: Build, conf: Conf, path: str) -> Effect:
     if make(_without(conf, path)) != make(conf):
         return Effect.ACTS
-    return Effect.SAME if make(_alone(conf, path)) != make(None) else Effect.NONE
+    return Effect.SAME if make(_alone(conf, path)) != make({}) else Effect.NONE
 
 
 def of_route(policy: Policy[Any], entry: Entry, row: Route) -> Build:
@@ -52,7 +52,7 @@ def of_route(policy: Policy[Any], entry: Entry, row: Route) -> Build:
     return lambda conf: _built(Task(site, (), ((_ROUTE, _confs(policy, conf)),)), policy)
 
 
-def of_listener(policy: Policy[Any], entry: Entry, row: Route, of_row: Conf | None) -> Build:
+def of_listener(policy: Policy[Any], entry: Entry, row: Route, of_row: Conf) -> Build:
     """What a policy makes of a listener beside its rows. A TCP listener is all there is."""
     site = _with_one_row(entry.outbound, row)
     routes = ((_ROUTE, _confs(policy, of_row)),) if entry.outbound.protocol.is_http else ()
@@ -63,8 +63,8 @@ def of_cluster(policy: Policy[Any], upstream: Upstream, endpoints: Endpoints, ca
     """What a policy makes of a cluster and of its endpoints, given as they are before anybody arranges them."""
     cluster, _ = upstream.tasks
 
-    def make(conf: Conf | None) -> object:
-        arranged = policy.arrange(None if conf is None else decode(policy.conf, conf), endpoints, caller)
+    def make(conf: Conf) -> object:
+        arranged = policy.arrange(decode(policy.conf, conf), endpoints, caller)
         tasks = (replace(cluster, confs=_confs(policy, conf)), Task(arranged, _confs(policy, conf)))
         return [_built(task, policy) for task in tasks]
 
@@ -84,13 +84,13 @@ def _with_one_row(outbound: Outbound, row: Route) -> Outbound:
     return replace(outbound, routes=(replace(row, owner=_ROUTE),))
 
 
-def _confs(policy: Policy[Any], conf: Conf | None) -> tuple[tuple[str, bytes], ...]:
-    return () if conf is None else ((policy.kind.name, _encode(conf)),)
+def _confs(policy: Policy[Any], conf: Conf) -> tuple[tuple[str, bytes], ...]:
+    return ((policy.kind.name, _encode(conf)),)
 
 
-def _without(conf: Conf, target: str) -> Conf | None:
+def _without(conf: Conf, target: str) -> Conf:
     """A conf as if nobody had set one field: what becomes empty by that is not there either."""
-    return _or_none(_cut(conf, "", target))
+    return _or_nothing(_cut(conf, "", target))
 
 
 def _cut(value: Any, path: str, target: str) -> Any:
@@ -101,9 +101,9 @@ def _cut(value: Any, path: str, target: str) -> Any:
     return _kept(value, path, lambda inner, at: _cut(inner, at, target))
 
 
-def _alone(conf: Conf, target: str) -> Conf | None:
+def _alone(conf: Conf, target: str) -> Conf:
     """A conf as if somebody had set one field, and nobody any other."""
-    return _or_none(_only(conf, "", target))
+    return _or_nothing(_only(conf, "", target))
 
 
 def _only(value: Any, path: str, target: str) -> Any:
@@ -125,5 +125,6 @@ def _leads_to(path: str, target: str) -> bool:
     return not path or target.startswith((f"{path}.", f"{path}["))
 
 
-def _or_none(found: Any) -> Conf | None:
-    return None if found is _GONE else found
+def _or_nothing(found: Any) -> Conf:
+    """A policy that says nothing is still there: what it does of its own accord is no field's doing."""
+    return {} if found is _GONE else found

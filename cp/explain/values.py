@@ -63,8 +63,8 @@ def _of_request(
             yield Place(LISTENER, policy, of_whole, make)
 
 
-def _conf(merged: Merged | None) -> Conf | None:
-    return None if merged is None else merged.value
+def _conf(merged: Merged | None) -> Conf:
+    return {} if merged is None else merged.value
 
 
 def of_backend(policies: Policies, upstream: Upstream, endpoints: Endpoints, caller: Caller) -> tuple[Place, ...]:

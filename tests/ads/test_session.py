@@ -214,9 +214,7 @@ def test_a_changed_table_is_sent_alone() -> None:
     more = (listener("in", "second"), routes("second"))
     session = begun(*WEB, *more)
 
-    assert said(session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1), *more))) == [
-        (ROUTES, ["table"])
-    ]
+    assert said(session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1), *more))) == [(ROUTES, ["table"])]
 
 
 def test_a_changed_cluster_is_sent_with_all_others() -> None:
@@ -246,9 +244,7 @@ def test_a_cluster_that_is_only_sent_along_does_not_get_its_endpoints_again() ->
 def test_endpoints_taken_away_are_an_assignment_like_any_other() -> None:
     session = begun(*WEB)
 
-    assert said(session.publish(snapshot(WEB[0], endpoints("web", revision=1), *WEB[2:]))) == [
-        (ENDPOINTS, ["web"])
-    ]
+    assert said(session.publish(snapshot(WEB[0], endpoints("web", revision=1), *WEB[2:]))) == [(ENDPOINTS, ["web"])]
 
 
 # --- the order of things ---

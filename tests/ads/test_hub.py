@@ -1,0 +1,153 @@
+"""The newest snapshot of each proxy, and nobody woken for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from cp.ads.hub import Hub, Seat
+from cp.ads.messages import Nack, Node, Status
+from cp.snapshot import CLUSTER, Snapshot
+from tests.ads.content import cluster, snapshot
+
+WITHIN = 10
+
+
+class Client:
+    """A session as the hub sees it."""
+
+    def __init__(self) -> None:
+        self.at: Snapshot | None = None
+        self.is_settled = True
+        self.refused: Nack | None = None
+
+    @property
+    def statuses(self) -> tuple[Status, ...]:
+        return (Status(CLUSTER, "1", "1", self.refused, self.at is not None, 1, 1, 1),)
+
+    def is_at(self, snapshot: Snapshot) -> bool:
+        return self.at is snapshot
+
+
+def seat(proxy: str, client: Client | None = None, wake: Callable[[], Any] = lambda: None) -> Seat:
+    return Seat(Node(proxy), "delta", client or Client(), wake)
+
+
+def test_a_change_wakes_the_streams_of_its_proxy_and_no_others() -> None:
+    hub, woken = Hub(), list[str]()
+    with (
+        hub.seat(seat("a", wake=lambda: woken.append("a"))),
+        hub.seat(seat("a", wake=lambda: woken.append("a again"))),
+        hub.seat(seat("b", wake=lambda: woken.append("b"))),
+    ):
+        assert hub.publish("a", snapshot(cluster("x")))
+
+    assert woken == ["a", "a again"]
+
+
+def test_equal_content_wakes_nobody() -> None:
+    hub, woken = Hub(), list[str]()
+    with hub.seat(seat("a", wake=lambda: woken.append("a"))):
+        first = snapshot(cluster("x"))
+        hub.publish("a", first)
+
+        assert not hub.publish("a", snapshot(cluster("x")))
+
+    assert woken == ["a"]
+    assert hub.newest("a") is first
+
+
+def test_who_computes_hears_who_connected_since_it_last_asked() -> None:
+    async def arrivals() -> list[list[str]]:
+        hub = Hub()
+        with hub.seat(seat("a")), hub.seat(seat("b")):
+            first = sorted(await hub.arrivals())
+            with hub.seat(seat("c")):
+                return [first, sorted(await asyncio.wait_for(hub.arrivals(), WITHIN))]
+
+    assert asyncio.run(arrivals()) == [["a", "b"], ["c"]]
+
+
+def test_a_proxy_is_in_sync_when_all_its_streams_have_the_newest() -> None:
+    hub, one, other = Hub(), Client(), Client()
+    newest = snapshot(cluster("x"))
+    assert not hub.is_in_sync("a")
+    with hub.seat(seat("a", one)), hub.seat(seat("a", other)):
+        assert not hub.is_in_sync("a")
+        hub.publish("a", newest)
+        one.at = newest
+        assert not hub.is_in_sync("a")
+
+        other.at = newest
+        assert hub.is_in_sync("a")
+
+    assert not hub.is_in_sync("a")
+
+
+def test_waiting_ends_when_the_last_answer_is_there() -> None:
+    async def waits() -> bool:
+        hub, client, newest = Hub(), Client(), snapshot(cluster("x"))
+        hub.publish("a", newest)
+        with hub.seat(seat("a", client)):
+            async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
+                waiting = tasks.create_task(hub.until(lambda: hub.is_in_sync("a")))
+                await asyncio.sleep(0)
+                hub.answered()
+                await asyncio.sleep(0)
+                early = waiting.done()
+                client.at = newest
+                hub.answered()
+        return early
+
+    assert asyncio.run(waits()) is False
+
+
+def test_waiting_ends_when_who_is_waited_for_goes() -> None:
+    async def waits() -> None:
+        hub = Hub()
+        async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
+            with hub.seat(seat("a")):
+                tasks.create_task(hub.until(lambda: not hub.of("a")))
+                await asyncio.sleep(0)
+
+    asyncio.run(waits())
+
+
+def test_refusals_of_a_stream_are_there_to_read() -> None:
+    hub, client = Hub(), Client()
+    client.refused = Nack("1", "no", ("x",))
+    with hub.seat(seat("a", client)):
+        (found,) = hub.seats["a"]
+
+    assert found.refusals == (client.refused,)
+
+
+def test_a_proxy_that_left_in_the_middle_of_something_is_not_believed_until_it_left_in_order() -> None:
+    hub, client = Hub(), Client()
+    with hub.seat(seat("a", client)):
+        client.is_settled = False
+        assert not hub.trusts("a")
+    assert not hub.trusts("a")
+
+    with hub.seat(seat("a", Client())):
+        pass
+    assert hub.trusts("a")
+
+
+def test_a_forgotten_proxy_has_no_snapshot() -> None:
+    hub = Hub()
+    hub.publish("a", snapshot())
+
+    hub.forget("a")
+
+    assert hub.newest("a") is None
+
+
+def test_equal_names_are_one_set_for_as_long_as_anybody_holds_it() -> None:
+    hub = Hub()
+    first = hub.shared(frozenset({"a", "b"}))
+
+    assert hub.shared(frozenset({"b", "a"})) is first
+    del first
+    assert not len(hub._names)

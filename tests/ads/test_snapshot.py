@@ -1,0 +1,103 @@
+"""Versions are content, and what is shared is worked out once."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, ROUTES, Difference, Packed, Part, Snapshot
+from tests.ads.content import cluster, endpoints, routes
+
+packs = st.builds(cluster, st.sampled_from("abcd"), st.integers(0, 2))
+resources = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2)).map(
+    lambda made: [cluster(name, revision) for name, revision in made.items()]
+)
+
+
+def cut(made: list[Packed], names: set[str]) -> Snapshot:
+    return Snapshot(Part(p for p in made if p.name in names), Part(p for p in made if p.name not in names))
+
+
+@given(resources, st.sets(st.sampled_from("abcd")), st.sets(st.sampled_from("abcd")))
+def test_the_version_does_not_depend_on_how_a_snapshot_is_cut(
+    made: list[Packed], one: set[str], other: set[str]
+) -> None:
+    assert cut(made, one).version(CLUSTER) == cut(made, other).version(CLUSTER)
+    assert cut(made, one) == cut(made, other)
+
+
+@given(resources, resources)
+def test_different_content_has_different_versions(one: list[Packed], other: list[Packed]) -> None:
+    same = {p.name: p.version for p in one} == {p.name: p.version for p in other}
+
+    assert (Snapshot(Part(one)).version(CLUSTER) == Snapshot(Part(other)).version(CLUSTER)) is same
+    assert (Snapshot(Part(one)) == Snapshot(Part(other))) is same
+
+
+@given(resources, resources, st.sets(st.sampled_from("abcd")), st.sets(st.sampled_from("abcd")))
+def test_a_difference_leads_from_one_snapshot_to_the_other(
+    before: list[Packed], after: list[Packed], one: set[str], other: set[str]
+) -> None:
+    old, new = cut(before, one), cut(after, other)
+    has = {p.name: p for p in before}
+
+    difference = new.since(old, CLUSTER)
+    assert not [p for p in difference.updated if has.get(p.name) == p]
+    has |= {p.name: p for p in difference.updated}
+    for name in difference.removed:
+        del has[name]
+
+    assert has == {p.name: p for p in after}
+
+
+def test_what_only_moved_from_one_part_to_another_is_not_different() -> None:
+    made = [cluster("a"), cluster("b")]
+
+    assert not cut(made, {"a"}).since(cut(made, {"b"}), CLUSTER)
+
+
+def test_two_that_go_the_same_way_share_the_difference() -> None:
+    before, after = Part([cluster("a")]), Part([cluster("a", revision=1)])
+
+    one, other = (Snapshot(after, Part([cluster(own)])) for own in "xy")
+
+    (step,) = one.steps(Snapshot(before, *one.parts[1:]), CLUSTER)
+    (same,) = other.steps(Snapshot(before, *other.parts[1:]), CLUSTER)
+    assert step is same
+
+
+def test_everything_new_is_the_part_itself() -> None:
+    part = Part([cluster("a"), cluster("b")])
+
+    (step,) = Snapshot(part).steps(EMPTY, CLUSTER)
+
+    assert step.updated is part.whole(CLUSTER)
+
+
+def test_names_that_cover_a_part_select_it_whole() -> None:
+    part = Part([endpoints("a"), endpoints("b")])
+    snapshot = Snapshot(part, Part([endpoints("c"), endpoints("d")]))
+
+    whole, some = snapshot.select(ENDPOINTS, {"a", "b", "c", "x"})
+
+    assert whole is part.whole(ENDPOINTS)
+    assert [packed.name for packed in some] == ["c"]
+
+
+def test_types_do_not_mix() -> None:
+    snapshot = Snapshot(Part([cluster("a"), endpoints("a"), routes("b")]))
+
+    assert list(snapshot.names(CLUSTER)) == ["a"]
+    assert snapshot.get(ROUTES, "a") is None
+    assert (snapshot.count(CLUSTER), len(snapshot)) == (1, 3)
+
+
+def test_nothing_differs_from_itself() -> None:
+    snapshot = Snapshot(Part([cluster("a")]))
+
+    assert snapshot.since(snapshot, CLUSTER) == Difference()
+    assert snapshot != "something else"
+
+
+def test_frames_of_parts_stand_side_by_side() -> None:
+    assert cut([cluster("a"), cluster("b")], {"a"}).frames(CLUSTER) == cluster("a").frame + cluster("b").frame

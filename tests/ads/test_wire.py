@@ -1,0 +1,107 @@
+"""Bytes on the stream are what Envoy's own messages say they are."""
+
+from __future__ import annotations
+
+import pytest
+from envoy.service.discovery.v3.discovery_pb2 import (
+    DeltaDiscoveryRequest,
+    DeltaDiscoveryResponse,
+    DiscoveryRequest,
+    DiscoveryResponse,
+)
+from google.protobuf.message import DecodeError
+
+from cp.ads.messages import DeltaRequest, Node, Request, Response
+from cp.ads.wire import decoded, decoded_delta, encoded, encoded_delta, node_of, node_of_delta
+from cp.snapshot import CLUSTER, Batch
+from tests.ads.content import cluster
+
+TWO = Batch([cluster("a"), cluster("b")])
+
+
+def test_a_response_is_what_protobuf_would_write() -> None:
+    message = DiscoveryResponse(version_info="v", type_url=CLUSTER, nonce="n")
+    for packed in TWO:
+        message.resources.add(type_url=CLUSTER, value=packed.body)
+
+    assert DiscoveryResponse.FromString(encoded(Response(CLUSTER, "v", "n", (TWO,)))) == message
+
+
+def test_a_delta_response_is_what_protobuf_would_write() -> None:
+    message = DeltaDiscoveryResponse(system_version_info="v", type_url=CLUSTER, nonce="n", removed_resources=["c", "d"])
+    for packed in TWO:
+        resource = message.resources.add(name=packed.name, version=packed.version)
+        resource.resource.type_url, resource.resource.value = CLUSTER, packed.body
+
+    assert (
+        DeltaDiscoveryResponse.FromString(encoded_delta(Response(CLUSTER, "v", "n", (TWO,), removed=("c", "d"))))
+        == message
+    )
+
+
+@pytest.mark.parametrize("encode", [encoded, encoded_delta])
+def test_several_batches_make_one_response(encode: type) -> None:
+    parts = (Batch([cluster("a")]), Batch([cluster("b")]))
+
+    assert encode(Response(CLUSTER, "v", "n", parts)) == encode(Response(CLUSTER, "v", "n", (TWO,)))
+
+
+def test_equal_responses_are_one_object_and_others_are_not() -> None:
+    first = encoded(Response(CLUSTER, "v", "n", (TWO,)))
+
+    assert encoded(Response(CLUSTER, "v", "n", (TWO,))) is first
+    assert encoded(Response(CLUSTER, "v", "other", (TWO,))) != first
+    assert encoded_delta(Response(CLUSTER, "v", "n", (TWO,))) != first
+
+
+def test_a_request_is_read() -> None:
+    message = DiscoveryRequest(version_info="v", type_url=CLUSTER, response_nonce="n", resource_names=["a", "b"])
+    message.error_detail.message = "no"
+
+    assert decoded(message.SerializeToString()) == Request(CLUSTER, frozenset("ab"), "n", "v", "no")
+
+
+def test_a_request_without_an_error_has_none() -> None:
+    assert decoded(DiscoveryRequest(type_url=CLUSTER).SerializeToString()).error is None
+
+
+def test_an_error_without_a_text_is_an_error() -> None:
+    message = DiscoveryRequest(type_url=CLUSTER)
+    message.error_detail.SetInParent()
+
+    assert decoded(message.SerializeToString()).error == ""
+
+
+def test_a_delta_request_is_read() -> None:
+    message = DeltaDiscoveryRequest(
+        type_url=CLUSTER,
+        response_nonce="n",
+        resource_names_subscribe=["a"],
+        resource_names_unsubscribe=["b"],
+        initial_resource_versions={"c": "1"},
+    )
+
+    assert decoded_delta(message.SerializeToString()) == DeltaRequest(
+        CLUSTER, frozenset("a"), frozenset("b"), {"c": "1"}, "n"
+    )
+
+
+def test_the_node_is_read_with_its_metadata_and_its_version() -> None:
+    message = DiscoveryRequest()
+    message.node.id, message.node.cluster = "default.web-1", "web"
+    message.node.metadata["dataplane.resource"] = "{}"
+    version = message.node.user_agent_build_version.version
+    version.major_number, version.minor_number, version.patch = 1, 40, 2
+    node = Node("default.web-1", "web", "1.40.2", {"dataplane.resource": "{}"})
+
+    assert node_of(message.SerializeToString()) == node
+    assert node_of_delta(DeltaDiscoveryRequest(node=message.node).SerializeToString()) == node
+
+
+def test_a_request_without_a_node_has_none() -> None:
+    assert node_of(DiscoveryRequest(type_url=CLUSTER).SerializeToString()) is None
+
+
+def test_what_is_not_a_request_is_not_read() -> None:
+    with pytest.raises(DecodeError):
+        decoded(b"\xff\xff\xff")

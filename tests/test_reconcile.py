@@ -1,0 +1,164 @@
+"""The loop between the store and the hub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from cp.ads.hub import Hub, Seat
+from cp.ads.messages import Node
+from cp.model.document import Document
+from cp.policies import Policies, Policy, discover
+from cp.policies.mesh_timeout import MeshTimeout
+from cp.reconcile import Pace, Reconciler
+from cp.snapshot import CLUSTER
+from cp.store.memory import MemoryStore
+from cp.store.port import Delete, Put
+from generators.drafts import ClusterDraft
+from tests.random_mesh import MESH, document
+
+T = TypeVar("T")
+Run = Callable[["Rig"], Awaitable[None]]
+
+
+@dataclass
+class Rig:
+    """A reconciler at work on a store in memory, and proxies that count how often they are woken."""
+
+    store: MemoryStore
+    hub: Hub
+    reconciler: Reconciler
+    woken: dict[str, int] = field(default_factory=dict)
+
+    async def write(self, *documents: Document) -> None:
+        await self.store.write(*map(Put, documents))
+
+    async def clusters(self, proxy: str, wanted: Callable[[set[str]], bool]) -> set[str]:
+        """The names of a proxy's clusters, once they are as wanted."""
+        return await _until(lambda: _clusters(self.hub, proxy), wanted)
+
+    @asynccontextmanager
+    async def connected(self, name: str) -> AsyncIterator[str]:
+        proxy = f"default.{name}"
+        self.woken[proxy] = 0
+
+        def wake() -> None:
+            self.woken[proxy] += 1
+
+        with self.hub.seat(Seat(Node(proxy), "sotw", _SESSION, wake)):
+            yield proxy
+
+
+_SESSION: Any = SimpleNamespace(statuses=(), is_at=lambda _: True, is_settled=lambda *_: True)
+
+
+def _clusters(hub: Hub, proxy: str) -> set[str]:
+    snapshot = hub.newest(proxy)
+    return set(snapshot.names(CLUSTER)) if snapshot is not None else set()
+
+
+async def _until(look: Callable[[], T], wanted: Callable[[T], bool]) -> T:
+    async with asyncio.timeout(10):
+        while not wanted(found := look()):  # noqa: ASYNC110  # the hub wakes streams, not tests
+            await asyncio.sleep(0.005)
+        return found
+
+
+def run(test: Run, policies: Policies | None = None, pace: Pace | None = None) -> None:
+    async def whole() -> None:
+        store, hub = MemoryStore(), Hub()
+        reconciler = Reconciler(store, hub, policies or discover(), pace or Pace())
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(reconciler.run())
+            with suppress(asyncio.CancelledError):
+                await _until(lambda: reconciler.is_ready, bool)
+                await test(Rig(store, hub, reconciler))
+            task.cancel()
+
+    asyncio.run(whole())
+
+
+def dataplane(name: str, *services: str) -> Document:
+    outbound = [{"port": 10000 + n, "tags": {"kuma.io/service": service}} for n, service in enumerate(services)]
+    inbound = [{"port": 80, "tags": {"kuma.io/service": name}}]
+    return document("Dataplane", name, networking={"address": "127.0.0.1", "inbound": inbound, "outbound": outbound})
+
+
+def test_a_proxy_that_connects_before_its_dataplane_is_written_is_served_when_it_is() -> None:
+    async def test(rig: Rig) -> None:
+        async with rig.connected("web") as proxy:
+            await rig.write(MESH, dataplane("web", "backend"))
+            assert await rig.clusters(proxy, bool) == {"backend", "localhost:80"}
+
+    run(test)
+
+
+def test_a_proxy_whose_dataplane_is_removed_keeps_what_it_has() -> None:
+    async def test(rig: Rig) -> None:
+        web = dataplane("web", "backend")
+        await rig.write(MESH, web)
+        async with rig.connected("web") as proxy:
+            before = await rig.clusters(proxy, bool)
+            revision = await rig.store.write(Delete(web.key))
+            await _until(lambda: rig.reconciler.world.revision, lambda at: at == revision)
+            assert _clusters(rig.hub, proxy) == before
+
+    run(test)
+
+
+def test_changes_that_come_together_are_one_push() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web"))
+        async with rig.connected("web") as proxy:
+            await rig.clusters(proxy, bool)
+            before = rig.woken[proxy]
+            for number in range(1, 30):
+                await rig.write(dataplane("web", *(f"s{n}" for n in range(number))))
+            await rig.clusters(proxy, lambda names: "s28" in names)
+            assert rig.woken[proxy] - before < 10, "29 writes in a row, and far fewer pushes"
+
+    run(test, pace=Pace(quiet=0.05, at_most=5))
+
+
+def test_an_edit_that_changes_nothing_for_a_proxy_does_not_wake_it() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "backend"))
+        async with rig.connected("web") as proxy:
+            await rig.clusters(proxy, bool)
+            before = rig.woken[proxy]
+            await rig.write(dataplane("other", "backend"))
+            revision = await rig.store.write(Put(document("MeshService", "unrelated", spec={"ports": [{"port": 1}]})))
+            await _until(lambda: rig.reconciler.world.revision, lambda at: at == revision)
+            assert rig.woken[proxy] == before
+
+    run(test)
+
+
+class _Faulty(MeshTimeout):
+    """A policy with a fault that only one service meets."""
+
+    def cluster(self, conf: Any, draft: ClusterDraft) -> None:
+        if draft.cluster.name == "cursed":
+            raise ZeroDivisionError
+        super().cluster(conf, draft)
+
+
+def test_a_fault_of_ours_costs_the_proxy_that_meets_it_its_news_and_nobody_else_anything() -> None:
+    faulty: list[Policy[Any]] = [_Faulty() if isinstance(p, MeshTimeout) else p for p in discover()]
+
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "backend"), dataplane("api", "backend"))
+        async with rig.connected("web") as web, rig.connected("api") as api:
+            before = await rig.clusters(web, bool)
+            await rig.clusters(api, bool)
+            await rig.write(dataplane("web", "cursed"), dataplane("api", "backend", "more"))
+            await rig.clusters(api, lambda names: "more" in names)
+            assert _clusters(rig.hub, web) == before
+            await rig.write(dataplane("web", "more"))
+            assert await rig.clusters(web, lambda names: "more" in names) == {"more", "localhost:80"}
+
+    run(test, policies=faulty)
