@@ -148,7 +148,7 @@ class Reconciler:
         """A fault of ours in what one proxy gets leaves it what it has, and everybody else theirs."""
         try:
             return self._compiler.snapshot(world, dataplane)
-        except Exception:
+        except Exception:  # noqa: BLE001  # whatever it is, it is one proxy's
             self._log.exception("proxy.failed", proxy=str(dataplane.key))
             return None
 

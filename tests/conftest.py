@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, settings
 
 from tests.golden import Golden
 
-
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("koguma", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("koguma")

@@ -54,7 +54,9 @@ class SubsetRules:
     """A list of rules of which the first that fits is taken."""
 
     def __init__(self, tagged: Sequence[Tagged], shelf: Shelf, *, negations: bool) -> None:
-        self._tagged = tagged
+        self.tagged = tagged
+        """The items themselves, from the weakest to the strongest: for who has a way to say "this, but not that"."""
+
         self._shelf = shelf
         self._negations = negations
         self._made: dict[tuple[Matcher, ...], SubsetRule | None] = {}
@@ -82,12 +84,12 @@ class SubsetRules:
 
     @cached_property
     def _parts(self) -> tuple[Part, ...] | None:
-        return parts([one.tags for one in self._tagged], negations=self._negations)
+        return parts([one.tags for one in self.tagged], negations=self._negations)
 
     @cached_property
     def _only_services(self) -> bool:
         """Whether nothing but services is told apart: then the rule of one can be had without all others."""
-        return not self._negations and all(key == SERVICE_TAG for one in self._tagged for key, _ in one.tags)
+        return not self._negations and all(key == SERVICE_TAG for one in self.tagged for key, _ in one.tags)
 
     def _rule(self, matchers: tuple[Matcher, ...]) -> SubsetRule | None:
         if matchers not in self._made:
@@ -100,12 +102,12 @@ class SubsetRules:
         """The items that can be for those tags, in their order: those for the service and those for any."""
         service = next((value for key, value in wanted if key == SERVICE_TAG), "")
         places = self._places.get("", []) + (self._places.get(service, []) if service else [])
-        return (self._tagged[place] for place in sorted(places))
+        return (self.tagged[place] for place in sorted(places))
 
     @cached_property
     def _places(self) -> Mapping[str, list[int]]:
         found: dict[str, list[int]] = {}
-        for place, one in enumerate(self._tagged):
+        for place, one in enumerate(self.tagged):
             service = next((value for key, value in one.tags if key == SERVICE_TAG), "")
             found.setdefault(service, []).append(place)
         return found
