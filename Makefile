@@ -58,7 +58,7 @@ format: setup ## format, and fix what lint can fix by itself
 	@$(BIN)/ruff format .
 
 golden: setup ## rewrite the expected outputs (ARGS="-k mesh_timeout"); then read the diff
-	@$(PYTEST) tests/test_golden.py --update-golden $(ARGS)
+	@$(PYTEST) tests --update-golden $(ARGS)
 	@git diff --stat -- tests/cases
 
 demo: setup ## a mesh with two Envoys on this machine

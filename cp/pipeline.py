@@ -6,17 +6,16 @@ Proxies that match the same policies and have the same outbounds form a class. W
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from cp.fragments import Fragment, Fragments
-from cp.matching import match
+from cp.matching import Matched, match
 from cp.matching.matcher import ByKind
 from cp.model.names import Destination, Key
 from cp.policies import Policies
 from cp.resources.caller import Caller
-from cp.resources.kinds import PolicyShape
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.snapshot import Packed, Part, Snapshot
@@ -25,16 +24,30 @@ from cp.stages import Entry, Reached, Rules, Stages, Upstream, rules_of
 from cp.touched import Touched, by_policies, by_world
 from cp.view.proxies import Listening, inbounds, outbounds
 
-_ClassKey: TypeAlias = tuple[int, int, Caller]
+_ClassKey: TypeAlias = tuple[str, int, int, Caller]
+_OfKinds: TypeAlias = tuple[tuple[str, tuple[Any, ...]], ...]
 
 
 class Reach:
-    """The policies that decide over the outbounds of a class of proxies. Equal only to itself."""
+    """The policies that decide over one side of some proxies. Equal only to itself: proxies that share it are alike."""
 
-    __slots__ = ("policies",)
+    __slots__ = ("of_kinds",)
 
-    def __init__(self, policies: Mapping[str, tuple[Resource, ...]]) -> None:
-        self.policies = policies
+    def __init__(self, of_kinds: _OfKinds) -> None:
+        self.of_kinds = of_kinds
+
+    @property
+    def policies(self) -> Mapping[str, tuple[Resource, ...]]:
+        return dict(self.of_kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The matched policies of some proxies, by the side of the proxy over which they decide."""
+
+    matched: ByKind
+    outbounds: Reach
+    inbounds: Reach
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,10 +68,11 @@ class Proxy:
     """Everything about one proxy."""
 
     dataplane: Resource
-    matched: ByKind
     bundle: Bundle
     inbounds: tuple[Reached, ...]
     part: Part
+    reach: Reach
+    """The policies that decide over its inbounds."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -70,13 +84,10 @@ class Compiler:
 
     def __init__(self, policies: Policies) -> None:
         self._stages = Stages(policies)
-        self._of_outbounds = frozenset(
-            p.kind.name for p in policies if p.kind.policy and _is_of_outbounds(p.kind.policy)
-        )
         self._world: World | None = None
         self._bundles: dict[_ClassKey, Bundle] = {}
-        self._reaches: dict[int, tuple[ByKind, Reach]] = {}
-        self._same_reach: dict[tuple[tuple[str, tuple[Resource, ...]], ...], Reach] = {}
+        self._sides: dict[int, _Sides] = {}
+        self._same: dict[_OfKinds, Reach] = {}
         self._proxies: dict[Key, Proxy] = {}
 
     @property
@@ -94,14 +105,14 @@ class Compiler:
         self._enter(world)
         before = self._proxies.get(dataplane.key)
         matched, listenings = match(world, dataplane), outbounds(world, dataplane)
-        reach, caller = self._reach(matched), self._stages.caller(world, dataplane)
-        key = (id(reach), id(listenings), caller)
+        sides, caller = self._by_side(matched), self._stages.caller(world, dataplane)
+        key = (dataplane.mesh, id(sides.outbounds), id(listenings), caller)
         bundle = self._bundles.get(key)
         if bundle is None:
-            work = _Work(self._stages, world, dataplane.mesh, rules_of(world, dataplane), reach, caller)
+            work = _Work(self._stages, world, dataplane.mesh, rules_of(world, dataplane), sides.outbounds, caller)
             bundle = self._bundles[key] = _bundle(work, listenings, before.bundle if before else None)
         if before is None or before.bundle is not bundle or before.dataplane is not dataplane:
-            self._proxies[dataplane.key] = self._proxy(world, dataplane, matched, bundle, before)
+            self._proxies[dataplane.key] = self._proxy(world, dataplane, sides.inbounds, bundle, before)
         return self._proxies[dataplane.key]
 
     def keep_only(self, dataplanes: Iterable[Key]) -> None:
@@ -111,30 +122,43 @@ class Compiler:
     def _enter(self, world: World) -> None:
         if world is not self._world:
             self._world, self._bundles = world, {}
-            self._same_reach = {tuple(reach.policies.items()): reach for _, reach in self._reaches.values()}
-            self._reaches = {}
+            live = (reach for sides in self._sides.values() for reach in (sides.outbounds, sides.inbounds))
+            self._same = {reach.of_kinds: reach for reach in live}
+            self._sides = {}
 
-    def _reach(self, matched: ByKind) -> Reach:
-        """The policies of a proxy as far as its outbounds go. Proxies, and Worlds, with the same share one object."""
-        known = self._reaches.get(id(matched))
+    def _by_side(self, matched: ByKind) -> _Sides:
+        """Proxies, and Worlds, in which the same policies decide over a side share one object for it."""
+        known = self._sides.get(id(matched))
         if known is None:
-            policies = {
-                kind: tuple(one.policy for one in found)
-                for kind, found in matched.items()
-                if kind in self._of_outbounds
-            }
-            reach = self._same_reach.setdefault(tuple(policies.items()), Reach(policies))
-            known = self._reaches[id(matched)] = (matched, reach)
-        return known[1]
+            of_outbounds = _decide(matched, _is_of_outbounds, lambda one: one.policy)
+            of_inbounds = _decide(matched, _is_of_inbounds, lambda one: one)
+            ours, theirs = (self._same.setdefault(it, Reach(it)) for it in (of_outbounds, of_inbounds))
+            known = self._sides[id(matched)] = _Sides(matched, ours, theirs)
+        return known
 
-    def _proxy(self, world: World, dataplane: Resource, matched: ByKind, bundle: Bundle, before: Proxy | None) -> Proxy:
-        """A proxy's own inbounds are worked out again only if the proxy itself or its policies are others."""
-        if before and before.dataplane is dataplane and before.matched is matched:
-            return Proxy(dataplane, matched, bundle, before.inbounds, before.part)
+    def _proxy(self, world: World, dataplane: Resource, reach: Reach, bundle: Bundle, before: Proxy | None) -> Proxy:
+        """A proxy's own inbounds are worked out again only if it itself, or who decides over them, is another."""
+        if before and before.dataplane is dataplane and before.reach is reach:
+            return Proxy(dataplane, bundle, before.inbounds, before.part, reach)
         rules = rules_of(world, dataplane)
         reached = tuple(self._stages.reached(rules, index, inbound) for index, inbound in inbounds(dataplane))
-        part = Part(_resources(one.fragment for one in reached))
-        return Proxy(dataplane, matched, bundle, reached, part)
+        return Proxy(dataplane, bundle, reached, Part(_resources(one.fragment for one in reached)), reach)
+
+
+def _decide(matched: ByKind, decides: Callable[[Resource], bool], what: Callable[[Matched], Any]) -> _OfKinds:
+    """The policies that decide over a side, by their kinds; kinds of which none does are left out."""
+    of_kinds = ((kind, tuple(what(one) for one in found if decides(one.policy))) for kind, found in matched.items())
+    return tuple((kind, deciding) for kind, deciding in of_kinds if deciding)
+
+
+def _is_of_outbounds(policy: Resource) -> bool:
+    shape = policy.kind.policy
+    return shape is not None and (shape.single or bool(policy.data.get("to")))
+
+
+def _is_of_inbounds(policy: Resource) -> bool:
+    shape = policy.kind.policy
+    return shape is not None and (shape.single or bool(policy.data.get("from") or policy.data.get("rules")))
 
 
 def _bundle(work: _Work, listenings: tuple[Listening, ...], before: Bundle | None) -> Bundle:
@@ -145,10 +169,6 @@ def _bundle(work: _Work, listenings: tuple[Listening, ...], before: Bundle | Non
         if not touched.everything:
             return work.some(before, touched)
     return work.all(listenings)
-
-
-def _is_of_outbounds(shape: PolicyShape) -> bool:
-    return shape.to or shape.single
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class Difference:
 class Part:
     """Some resources that go together, shared by every proxy that has them."""
 
-    __slots__ = ("__weakref__", "_since", "_types", "_whole")
+    __slots__ = ("__weakref__", "_since", "_types", "_versions", "_whole")
 
     def __init__(self, resources: Iterable[Packed] = ()) -> None:
         types: dict[str, dict[str, Packed]] = {}
@@ -126,6 +126,7 @@ class Part:
             types.setdefault(packed.type_url, {})[packed.name] = packed
         self._types = {type_url: dict(sorted(of_type.items())) for type_url, of_type in types.items()}
         self._whole: dict[str, Batch] = {}
+        self._versions: dict[str, Mapping[str, str]] = {}
         self._since: WeakKeyDictionary[Part, dict[str, Difference]] = WeakKeyDictionary()
 
     def of(self, type_url: str) -> Mapping[str, Packed]:
@@ -136,6 +137,12 @@ class Part:
         if type_url not in self._whole:
             self._whole[type_url] = Batch(self.of(type_url).values())
         return self._whole[type_url]
+
+    def versions(self, type_url: str) -> Mapping[str, str]:
+        """The version of each resource of a type."""
+        if type_url not in self._versions:
+            self._versions[type_url] = {name: packed.version for name, packed in self.of(type_url).items()}
+        return self._versions[type_url]
 
     def version(self, type_url: str) -> str:
         """What all resources of a type amount to: equal for equal resources."""
@@ -205,6 +212,13 @@ class Snapshot:
         """A sum over the resources, so that it does not matter how they are cut into parts."""
         return sum(part.whole(type_url).digest for part in self.parts)
 
+    def versions(self, type_url: str) -> Mapping[str, str]:
+        """The version of each resource of a type."""
+        filled = [part for part in self.parts if part.of(type_url)]
+        if len(filled) == 1:
+            return filled[0].versions(type_url)
+        return {name: version for part in filled for name, version in part.versions(type_url).items()}
+
     def version(self, type_url: str) -> str:
         """The version of a whole type. Equal content has equal versions, however it is cut into parts."""
         return version_of(self.digest(type_url))
@@ -229,7 +243,8 @@ class Snapshot:
         theirs = [part for part in before.parts if part not in self.parts]
         pairs = zip_longest(ours, theirs, fillvalue=NO_PART)
         steps = tuple(step for new, old in pairs if (step := new.since(old, type_url)))
-        return steps if len(steps) < 2 else tuple(filter(None, self._without_moves(before, type_url, steps)))  # noqa: PLR2004
+        moved = {name for step in steps for name in step.removed if self.get(type_url, name) is not None}
+        return tuple(filter(None, self._without(moved, before, steps))) if moved else steps
 
     def since(self, before: Snapshot, type_url: str) -> Difference:
         """How the resources of a type differ from those of an earlier snapshot."""
@@ -241,13 +256,11 @@ class Snapshot:
             tuple(chain.from_iterable(step.removed for step in steps)),
         )
 
-    def _without_moves(self, before: Snapshot, type_url: str, steps: Iterable[Difference]) -> Iterator[Difference]:
+    def _without(self, moved: AbstractSet[str], before: Snapshot, steps: Iterable[Difference]) -> Iterator[Difference]:
         """A resource that only moved from one part to another is neither new nor gone."""
         for step in steps:
-            updated = [p for p in step.updated if before.get(type_url, p.name) != p]
-            removed = tuple(name for name in step.removed if self.get(type_url, name) is None)
-            untouched = len(updated) == len(step.updated) and len(removed) == len(step.removed)
-            yield step if untouched else Difference(Batch(updated), removed)
+            updated = (p for p in step.updated if p.name not in moved or before.get(p.type_url, p.name) != p)
+            yield Difference(Batch(updated), tuple(name for name in step.removed if name not in moved))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Snapshot):

@@ -124,8 +124,8 @@ class Stages:
         self.fragments = Fragments(policies)
         self._route_policies = [policy for policy in policies if policy.is_route]
         self._arrangers = [policy for policy in policies if _writes(policy, ("arrange",))]
-        self._outbound_defaults = {p.kind.name: _default(p, p.outbound_default) for p in policies if p.outbound_default}
-        self._inbound_defaults = {p.kind.name: _default(p, p.inbound_default) for p in policies if p.inbound_default}
+        self._outbound_defaults = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
+        self._inbound_defaults = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
         self._writers: dict[_Hooks, frozenset[str]] = {
             hooks: frozenset(policy.kind.name for policy in policies if _writes(policy, hooks))
             for hooks in (_OF_CLUSTER, _OF_ENDPOINTS, _OF_LISTENER, _OF_INBOUND)
@@ -246,7 +246,7 @@ def _writes(policy: Policy[Any], hooks: _Hooks) -> bool:
     return any(getattr(type(policy), hook) is not getattr(Policy, hook) for hook in hooks)
 
 
-def _default(policy: Policy[Any], conf: Mapping[str, Any]) -> Merged:
+def built_in(policy: Policy[Any], conf: Mapping[str, Any]) -> Merged:
     """A policy's own default as the most general conf of all, with an origin of its own."""
     kind = policy.kind.name
     origin = Origin(Key(kind, "", "default"), Identity(kind, "", "default"), BUILT_IN)

@@ -14,7 +14,7 @@ from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.snapshot import TYPES
+from cp.snapshot import ENDPOINTS, TYPES
 from tests.random_mesh import MESH, document, random_document
 from tests.snapshots import policies
 
@@ -122,3 +122,28 @@ def test_an_edit_builds_only_what_it_changes() -> None:
 def timeout(service: str, value: str) -> Document:
     item = {"targetRef": {"kind": "MeshService", "name": service}, "default": {"http": {"requestTimeout": value}}}
     return document("MeshTimeout", "edited", spec={"to": [item]})
+
+
+def test_two_meshes_that_look_the_same_are_not_taken_for_one() -> None:
+    """Proxies with the same outbounds and no policies, in two meshes: each reaches the backend of its own."""
+    documents = []
+    for mesh, address in (("default", "127.0.0.1"), ("other", "127.0.0.2")):
+        documents.append(Document(Key("Mesh", "", mesh), {"type": "Mesh", "name": mesh}))
+        for name, outbounds in (("client", [{"port": 10000, "tags": {"kuma.io/service": "server"}}]), ("server", [])):
+            inbound = [{"port": 80, "tags": {"kuma.io/service": name}}]
+            networking = {"address": address, "inbound": inbound, "outbound": outbounds}
+            data = {"type": "Dataplane", "mesh": mesh, "name": name, "networking": networking}
+            documents.append(Document(Key("Dataplane", mesh, name), data))
+    world = World.of(documents, kinds(policies()))
+    compiler = Compiler(policies())
+
+    clients = [world.get(Key("Dataplane", mesh, "client")) for mesh in ("default", "other")]
+    endpoints = [compiler.snapshot(world, client).get(ENDPOINTS, "server") for client in clients if client]
+
+    assert [packed is not None and own in packed.body for own, packed in zip(OWN, endpoints, strict=True)] == [
+        True,
+        True,
+    ]
+
+
+OWN = (b"127.0.0.1", b"127.0.0.2")

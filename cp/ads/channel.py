@@ -176,8 +176,9 @@ class Channel:
 
     def _begin(self, wanted: Snapshot) -> None:
         """Take what the client says it has from before as the point to start from."""
-        if self._begun and self.full:
+        if self._begun and (self.full or not (self.claim or self._claims)):
             self.claim = ""
+            return
         claim, self.claim = self.claim, ""
         current = claim != "" and self._trusting and claim in (self.version(wanted), wanted.version(self.type_url))
         if current:
@@ -196,16 +197,15 @@ class Channel:
         self.told = self._acked_version = version
         self._due = False
         if self.wildcard and self._claims:
-            self._apart = {n: ABSENT for n in wanted.names(self.type_url) if n not in self._claims}
+            self._apart = dict.fromkeys(wanted.versions(self.type_url).keys() - self._claims.keys(), ABSENT)
 
     def _believe(self, wanted: Snapshot) -> None:
         """Compare what the client says it has with what it should have."""
         claims, self._claims = self._claims, {}
-        if self.type_url == ENDPOINTS and not self._trusting:
-            return  # a cluster that was warming up needs them again
-        for name, version in claims.items():
-            current = wanted.get(self.type_url, name)
-            if (current is None or current.version != version) and (self.wildcard or name in self.names):
+        if not claims or (self.type_url == ENDPOINTS and not self._trusting):
+            return  # what was under way may have left a cluster waiting for endpoints that the client has
+        for name, version in claims.items() - wanted.versions(self.type_url).items():
+            if self.wildcard or name in self.names:
                 self._apart[name] = version
         self._fresh -= claims.keys()
 

@@ -39,7 +39,7 @@ class Rollout(ABC):
     says_all = False  # a response for clusters or listeners holds all there are
 
     def __init__(self, share: Callable[[frozenset[str]], frozenset[str]] = frozenset, *, trusting: bool = True) -> None:
-        """`share` finds an equal set that other streams hold; `trusting` is whether a version says what a client has."""
+        """`share` finds an equal set that others hold; `trusting`: the versions that a client names say what it has."""
         self._channels: dict[str, Channel] = {}
         self._current = EMPTY  # whose clusters the client has or is being given
         self._is_told = True  # its listeners and routes too
@@ -133,10 +133,11 @@ class Rollout(ABC):
         return not self._returned or all(self._channel(type_url).asked for type_url in (LISTENER, ROUTES))
 
     def _adopt(self, snapshot: Snapshot) -> None:
-        gone = snapshot.since(self._current, CLUSTER).removed
+        gone = (name for step in snapshot.steps(self._current, CLUSTER) for name in step.removed)
         last = (self._current.get(ENDPOINTS, name) for name in gone)
         still = [packed for packed in (*self._leaving.of(ENDPOINTS).values(), *last) if packed is not None]
-        self._leaving = Part(packed for packed in still if snapshot.get(ENDPOINTS, packed.name) is None)
+        stay = [packed for packed in still if snapshot.get(ENDPOINTS, packed.name) is None]
+        self._leaving = Part(stay) if stay else NO_PART
         self._current, self._is_told = snapshot, False
 
     @property

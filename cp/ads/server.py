@@ -31,6 +31,10 @@ class Options:
     large_patience: float = 1.0  # after which a large message that is not taken no longer counts
     grace: float = 5.0  # how long a stream may take to end
 
+    def age(self, chance: float) -> float | None:
+        """Up to half a lifetime less, so that proxies that came together do not come back together."""
+        return None if self.max_age is None else self.max_age * (0.5 + 0.5 * chance)
+
 
 def channel_arguments(options: Options) -> tuple[tuple[str, int], ...]:
     return (
@@ -103,11 +107,8 @@ class Server:
                 old.cancel()
 
     def _ends_when_old(self, stream: Stream) -> asyncio.TimerHandle | None:
-        """Half a lifetime of jitter, so that proxies that came together do not come back together."""
-        if self._options.max_age is None:
-            return None
-        age = self._options.max_age * (0.5 + 0.5 * self._chance())
-        return asyncio.get_running_loop().call_later(age, stream.end)
+        age = self._options.age(self._chance())
+        return None if age is None else asyncio.get_running_loop().call_later(age, stream.end)
 
 
 @asynccontextmanager

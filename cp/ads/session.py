@@ -35,6 +35,8 @@ class Session(Rollout):
 
         A name that was dropped and asked for again while a response was under way would otherwise go unnoticed.
         """
+        if names == channel.names and channel.asked and not channel.wildcard:
+            return
         everything = WILDCARD in names or (not names and (channel.wildcard or not channel.asked))
         channel.asked = True
         if everything and channel.type_url in LISTED:

@@ -11,6 +11,8 @@ from generators.proxy import Protocol
 
 _NO_LIMIT: Final = ("http.requestHeadersTimeout", "http.maxStreamDuration", "http.maxConnectionDuration")
 
+_BY_HEADERS: Final = "retriable-headers"
+
 
 def unset(known: Iterable[Value], forward: Forward | None, protocol: Protocol) -> Iterator[Value]:
     """For timeouts and retries, the fields of which everybody asks."""
@@ -37,7 +39,11 @@ def _retry(section: str, retry: Retry) -> Iterator[Value]:
 
     yield value("numRetries", retry.retries)
     yield value("perTryTimeout", None, note="a try may take as long as the request")
-    yield value("retryOn", list(retry.on), BUILT_IN)
+    conditions = [one for one in retry.on if one != _BY_HEADERS]
+    if conditions:
+        yield value("retryOn", conditions, BUILT_IN)
+    else:
+        yield value("retryOn", None, note="for the headers of a response alone")
     yield value("backOff.baseInterval", str(retry.base_interval))
     yield value("backOff.maxInterval", str(retry.max_interval))
 

@@ -18,8 +18,7 @@ _VERBS: Final = {
     "Range": "is not",
 }
 _MORE_SPECIFIC: Final = (
-    "it asks for no path",
-    "its kind of path match is the weaker",
+    "it asks for less of the path",
     "its path is the shorter",
     "it asks for no method",
     "it asks for fewer headers",

@@ -36,6 +36,7 @@ Formats may have Envoy's operators, and %KUMA_MESH% and the like. Of a route: th
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final, Literal
@@ -203,6 +204,17 @@ def _format(format_: Format) -> Iterator[Violation]:
         for index, field in enumerate(format_.json or ()):
             yield from must_be_set(f"json[{index}].key", field.key)
             yield from must_be_set(f"json[{index}].value", field.value)
+            if not _is_json(f'{{"{field.key}": "{field.value}"}}'):
+                hint = 'write a quote in it as `\\\\"`'
+                yield Violation(f"json[{index}]", f"`{field.key}` and `{field.value}` do not make JSON", hint)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:

@@ -15,23 +15,30 @@ local.http.onRateLimit.headers.set[].value
 local.http.onRateLimit.headers.add      appending
 local.http.onRateLimit.headers.add[].name
 local.http.onRateLimit.headers.add[].value
-local.tcp                               envoy.filters.network.local_ratelimit
+local.tcp                               envoy.filters.network.local_ratelimit, where no HTTP is spoken
 local.tcp.disabled                      no filter
 local.tcp.connectionRate                LocalRateLimit.token_bucket
 local.tcp.connectionRate.num            TokenBucket.max_tokens, tokens_per_fill
 local.tcp.connectionRate.interval       TokenBucket.fill_interval
+
+All connections to an inbound share one bucket. Of several rules with matches a client is held to the most specific.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+from envoy.config.listener.v3.listener_components_pb2 import Filter
+from envoy.extensions.filters.http.local_ratelimit.v3.local_rate_limit_pb2 import LocalRateLimit as HttpLimit
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
+from envoy.extensions.filters.network.local_ratelimit.v3.local_rate_limit_pb2 import LocalRateLimit as ConnectionLimit
+from envoy.type.v3.http_status_pb2 import StatusCode
 
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import ClientRule, Policy
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent
 from cp.resources.headers import HeaderChanges, header_changes
@@ -47,6 +54,14 @@ from cp.resources.targets import (
     only_with_gateways,
     only_without_gateways,
 )
+from generators.envoy.clients import first_fitting
+from generators.envoy.edit import add_header, literal, pack, set_duration
+
+if TYPE_CHECKING:
+    from envoy.config.core.v3.base_pb2 import RuntimeFractionalPercent
+    from envoy.type.v3.token_bucket_pb2 import TokenBucket
+
+    from generators.drafts import ListenerDraft
 
 
 class Rate(Schema, frozen=True):
@@ -89,6 +104,13 @@ TARGETS: Final = Targets(top_system=(GATEWAY, HTTP_ROUTE), to=("Mesh",), from_=(
 
 _SHORTEST_INTERVAL: Final = Duration.parse("50ms")
 _FIRST_ERROR: Final = 400
+_STATUSES: Final = frozenset(StatusCode.values())
+_MOST_HEADERS: Final = 10
+"""More than these Envoy does not add to one answer."""
+
+_ALL: Final = 100
+_HTTP_FILTER: Final = "envoy.filters.http.local_ratelimit"
+_NETWORK_FILTER: Final = "envoy.filters.network.local_ratelimit"
 
 
 def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
@@ -126,9 +148,17 @@ def _http(http: LocalHttp) -> Iterator[Violation]:
     if http.request_rate is not None:
         yield from at("requestRate", _rate(http.request_rate))
     if http.on_rate_limit is not None:
-        yield from above_zero("onRateLimit.status", http.on_rate_limit.status, "leave it out for 429")
-        if http.on_rate_limit.headers is not None:
-            yield from at("onRateLimit.headers", header_changes(http.on_rate_limit.headers))
+        yield from at("onRateLimit", _answer(http.on_rate_limit))
+
+
+def _answer(answer: OnRateLimit) -> Iterator[Violation]:
+    yield from above_zero("status", answer.status, "leave it out for 429")
+    if answer.status is not None and answer.status not in _STATUSES:
+        yield Violation("status", f"`{answer.status}` is no status that Envoy answers with", "write for example 429")
+    if answer.headers is not None:
+        yield from at("headers", header_changes(answer.headers))
+        if len(answer.headers.set or ()) + len(answer.headers.add or ()) > _MOST_HEADERS:
+            yield Violation("headers", f"are more than {_MOST_HEADERS}, and Envoy takes no more in one answer")
 
 
 def _tcp(tcp: LocalTcp) -> Iterator[Violation]:
@@ -180,6 +210,67 @@ class MeshRateLimit(Policy[Conf]):
     order = 900
     conf = Conf
     targets = TARGETS
+
+    def listener(self, conf: Conf, draft: ListenerDraft) -> None:
+        if not draft.is_inbound:
+            return
+        if draft.manager is not None:
+            draft.http_filters.extend(_http_filters(conf))
+        elif draft.tcp is not None:
+            draft.network_filters.extend(_network_filters(conf))
+
+    def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
+        """In place of what holds for everybody: that is the last of the rules."""
+        if draft.manager is not None:
+            draft.http_filters = [one for one in draft.http_filters if one.name != _HTTP_FILTER]
+            draft.http_filters.extend(first_fitting([(rule.match, _http_filters(rule.conf)) for rule in rules]))
+
+
+def _http_filters(conf: Conf) -> list[HttpFilter]:
+    http = conf.local.http if conf.local is not None else None
+    if http is None or http.disabled or not _is_limit(http.request_rate):
+        return []
+    limit = HttpLimit(stat_prefix="rate_limit")
+    _fill(limit.token_bucket, http.request_rate)
+    _always(limit.filter_enabled, "local_rate_limit_enabled")
+    _always(limit.filter_enforced, "local_rate_limit_enforced")
+    if http.on_rate_limit is not None:
+        _write_answer(limit, http.on_rate_limit)
+    return [HttpFilter(name=_HTTP_FILTER, typed_config=pack(limit))]
+
+
+def _network_filters(conf: Conf) -> list[Filter]:
+    tcp = conf.local.tcp if conf.local is not None else None
+    if tcp is None or tcp.disabled or not _is_limit(tcp.connection_rate):
+        return []
+    limit = ConnectionLimit(stat_prefix="tcp_rate_limit")
+    _fill(limit.token_bucket, tcp.connection_rate)
+    return [Filter(name=_NETWORK_FILTER, typed_config=pack(limit))]
+
+
+def _is_limit(rate: Rate | None) -> bool:
+    """A rate can have lost its interval to a `null` of another policy."""
+    return rate is not None and rate.num > 0 and rate.interval is not None
+
+
+def _fill(bucket: TokenBucket, rate: Rate | None) -> None:
+    if rate is not None:
+        bucket.max_tokens = bucket.tokens_per_fill.value = rate.num
+        set_duration(bucket.fill_interval, rate.interval)
+
+
+def _always(field: RuntimeFractionalPercent, key: str) -> None:
+    field.runtime_key = key
+    field.default_value.numerator = _ALL
+
+
+def _write_answer(limit: HttpLimit, answer: OnRateLimit) -> None:
+    if answer.status is not None:
+        limit.status.code = answer.status  # type: ignore[assignment]  # an enum on the wire, a number in documents
+    changes = answer.headers or HeaderChanges()
+    headers = [(one, False) for one in changes.set or ()] + [(one, True) for one in changes.add or ()]
+    for header, append in headers[:_MOST_HEADERS]:
+        add_header(limit.response_headers_to_add, header.name, literal(header.value), append=append)
 
 
 POLICY = MeshRateLimit()

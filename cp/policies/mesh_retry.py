@@ -139,7 +139,7 @@ class Spec(PolicySpec, frozen=True):
 TARGETS: Final = Targets(
     top_system=(GATEWAY, HTTP_ROUTE),
     to=("Mesh", *SERVICES, HTTP_ROUTE, TCP_ROUTE),
-    to_gateway=("Mesh", "MeshExternalService"),
+    to_gateway=("Mesh", "MeshExternalService", HTTP_ROUTE, TCP_ROUTE),
     http_route=("http", "grpc"),
     tcp_route=("tcp",),
 )
@@ -271,7 +271,8 @@ def _rate_limited(back_off: RateLimitedBackOff) -> Iterator[Violation]:
         yield absent("resetHeaders", "must be set", "name the header that says when to try again")
     for index, header in enumerate(back_off.reset_headers or ()):
         yield from must_be_set(f"resetHeaders[{index}].name", header.name)
-        yield from must_be_set(f"resetHeaders[{index}].format", header.format, "Seconds or UnixTimestamp")
+        if header.format is None:
+            yield incomplete(f"resetHeaders[{index}].format", hint="Seconds or UnixTimestamp")
 
 
 def _host_selection(predicates: list[Predicate]) -> Iterator[Violation]:

@@ -90,11 +90,10 @@ def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
         yield unwanted("to", "has no meaning: who is called decides who may call", "write `rules`")
     yield from spec.needs_one_of("rules", "from")
     yield from spec.rules_without("from")
-    yield from spec.no_matches()
-    for path, item, conf in spec.confs("from"):
+    yield from spec.no_matches("write them in `allow`, `deny` or `allowWithShadowDeny`")
+    for path, _, conf in spec.confs("from"):
         if conf is None or conf.action is None:
-            hint = f"what {item.target_ref.kind or 'they'} may do: Allow, Deny or AllowWithShadowDeny"
-            yield absent(f"{path}.action", "must be set", hint)
+            yield absent(f"{path}.action", "must be set", "Allow, Deny or AllowWithShadowDeny")
     for path, _, conf in spec.confs("rules"):
         yield from at(path, _rule(conf or RuleConf()))
 

@@ -127,6 +127,6 @@ class Kinds(Mapping[str, Kind]):
         """A kind by any of its names, as typed on a command line or in a URL."""
         wanted = text.lower().replace("-", "")
         for kind in self._by_name.values():
-            if wanted in {kind.name.lower(), kind.plural, kind.short}:
+            if wanted in {kind.name.lower(), kind.plural.replace("-", ""), kind.short}:
                 return kind
         return None

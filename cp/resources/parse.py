@@ -18,7 +18,7 @@ from cp.resources.schema import check
 _ENVELOPE: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri"})
 _BESIDE_SPEC: Final = frozenset({"spec", "status"})
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_MESH_NAME: Final = re.compile(r"[-a-z0-9_.]+")
+_MESH_NAME: Final = re.compile(r"[-a-z0-9_.]{1,253}")
 _LONGEST_NAME: Final = 253
 _OF_ABSENCE: Final = frozenset({Sort.MISSING, Sort.INCOMPLETE})
 

@@ -13,7 +13,6 @@ from cp.resources.checks import (
     address,
     host_and_port,
     is_address,
-    is_domain,
     is_ip,
     longest_name,
     must_be_set,
@@ -232,7 +231,8 @@ def _endpoint(endpoint: Endpoint) -> Iterator[Violation]:
 
 
 def _verification(verification: Verification) -> Iterator[Violation]:
-    if verification.server_name is not None and not is_domain(verification.server_name.lower()):
+    name = verification.server_name
+    if name is not None and (is_ip(name) or not is_address(name)):
         yield Violation("serverName", f"`{verification.server_name}` is not the name of a host")
     for index, name in enumerate(verification.subject_alt_names or ()):
         yield from must_be_set(f"subjectAltNames[{index}].value", name.value)

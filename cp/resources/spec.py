@@ -91,8 +91,8 @@ class PolicySpec(Schema, frozen=True):
             hint = "write `to` in a policy of its own" if others == ["to"] else "write what is in `from` as `rules`"
             yield Violation("", f"`rules` cannot stand beside {names}", hint)
 
-    def no_matches(self) -> Iterator[Violation]:
+    def no_matches(self, hint: str = "remove them") -> Iterator[Violation]:
         """Where a rule holds for all connections alike."""
         for index, rule in enumerate(self.items("rules")):
             if rule.matches:
-                yield Violation(f"rules[{index}].matches", "cannot be told apart by this policy", "remove them")
+                yield Violation(f"rules[{index}].matches", "have no meaning for this policy", hint)

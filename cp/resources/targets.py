@@ -164,7 +164,7 @@ def target(ref: TargetRef, kinds: tuple[str, ...], *, gateway_tags: bool = False
         if name not in allowed or (name == "tags" and ref.kind == GATEWAY and not gateway_tags):
             yield Violation(name, f"has no meaning with the kind {ref.kind}", _instead(ref.kind, name))
         elif name == "tags":
-            yield from _tags(value, anything=ref.kind != "MeshSubset")
+            yield from at("tags", _tags(value, anything=ref.kind != "MeshSubset"))
     if "name" in allowed:
         yield from _name(ref)
     yield from _proxy_types(ref)

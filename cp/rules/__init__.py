@@ -5,6 +5,7 @@ from cp.rules.build import build as build
 from cp.rules.combined import Combined as Combined
 from cp.rules.destinations import at_gateway as at_gateway
 from cp.rules.destinations import effective as effective
+from cp.rules.destinations import levels as levels
 from cp.rules.destinations import of_service as of_service
 from cp.rules.inbound import InboundRule as InboundRule
 from cp.rules.inbound import InboundRules as InboundRules

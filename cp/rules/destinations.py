@@ -24,9 +24,16 @@ def effective(rules: PolicyRules, destination: Destination, route: Identity | No
     return found
 
 
+def levels(
+    rules: PolicyRules, destination: Destination, route: Identity | None = None, matches: str = ""
+) -> tuple[Combined, ...]:
+    """What is said of a destination and of a route to it, each level by itself, the most general first."""
+    of_route = () if route is None else _of_route(rules, destination, route)
+    return tuple(found for found in (of_service(rules, destination, matches), *of_route) if found is not None)
+
+
 def _effective(rules: PolicyRules, destination: Destination, route: Identity | None, matches: str) -> Merged:
-    service = _conf(of_service(rules, destination, matches))
-    return _laid(rules, (service, *(_of_route(rules, destination, route) if route is not None else ())))
+    return _laid(rules, tuple(level.conf for level in levels(rules, destination, route, matches)))
 
 
 def _laid(rules: PolicyRules, levels: tuple[Merged, ...]) -> Merged:
@@ -58,14 +65,14 @@ def of_service(rules: PolicyRules, destination: Destination, matches: str = "") 
     return None if found_service is None else found_service.combined
 
 
-def _of_route(rules: PolicyRules, destination: Destination, route: Identity) -> tuple[Merged, ...]:
+def _of_route(rules: PolicyRules, destination: Destination, route: Identity) -> tuple[Combined | None, ...]:
     """What is said of the route itself: the new way over the old one (decision 6).
 
     For a destination by tags the old way is part of the rules by tags, where Kuma has it.
     """
     found = rules.to.route(route)
     old = rules.to.outdated(route) if destination.is_real else ()
-    return _conf(rules.combine(old) if old else None), _conf(None if found is None else found.combined)
+    return rules.combine(old) if old else None, None if found is None else found.combined
 
 
 def _conf(combined: Combined | None) -> Merged:

@@ -121,7 +121,7 @@ def _text(path: str, now: Signature) -> str:
     if len(data) > LARGEST:
         raise _Unreadable("file-too-large", path, f"has more than {LARGEST >> 20} MiB", hint="divide it")
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise _Unreadable("not-utf-8", path, "is not UTF-8", hint="save it as UTF-8", line=line) from error

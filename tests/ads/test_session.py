@@ -430,7 +430,7 @@ def test_a_name_is_not_taken_for_a_part_of_another_name() -> None:
 
 
 def test_a_late_error_with_the_new_version_is_an_acceptance() -> None:
-    """Clusters got stuck, the next response freed them: Envoy accepts it, and tells what was wrong with the one before."""
+    """Clusters got stuck, the next response freed them: Envoy accepts it, and says what was wrong with the last."""
     session = begun(*WEB)
     (stuck,) = session.publish(snapshot(*WEB, cluster("stuck")))
     session.expire(stuck.nonce)

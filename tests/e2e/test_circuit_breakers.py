@@ -8,7 +8,7 @@ import pytest
 from tests.support.client import Answer, call
 from tests.support.loopback import Address, new_address
 from tests.support.mesh import Document, bare_dataplane, mesh_service, policy, service_item
-from tests.support.playground import Playground
+from tests.support.playground import Playground, retries
 from tests.support.upstreams import answering, at_once, upstream
 from tests.support.waiting import eventually
 
@@ -84,6 +84,33 @@ def test_what_is_too_much_for_one_service_is_turned_away(
     assert turned_away(crowd) >= 6
     assert any(answer.status == 200 for answer in crowd)
     assert turned_away(others) == 0
+
+
+def test_where_connections_are_few_requests_wait_for_each_other(mesh: Playground, other: Address) -> None:
+    with mesh.having(breaking({"connectionLimits": {"maxConnections": 1, "maxPendingRequests": 100}}, "other")):
+        held(mesh, service="other", field="circuit_breakers")
+        waited = max(answer.seconds for answer in at_once(other, 4, SLOW))
+
+    assert waited > 4 * 0.4 - 0.05
+
+
+@pytest.mark.parametrize(("limit", "tries"), [(100, 36), (1, None)])
+def test_only_so_many_requests_are_tried_again_at_once(
+    mesh: Playground, other: Address, limit: int, tries: int | None
+) -> None:
+    """Each of 12 requests fails three times if it may."""
+    back_off = {"baseInterval": "1ms", "maxInterval": "2ms"}
+    retrying = policy(
+        "MeshRetry", "r", service_item("other", {"http": {"numRetries": 2, "retryOn": ["5xx"], "backOff": back_off}})
+    )
+    with mesh.having(retrying, breaking({"connectionLimits": {"maxRetries": limit}}, "other")):
+        held(mesh, service="other", field="circuit_breakers")
+        eventually(lambda: retries(mesh.envoys["frontend"]).get("/") == 2)
+        mesh.services["other"].on("/fails", failures=ALWAYS, delay=0.2)
+        at_once(other, 12, "/fails")
+
+    hits = mesh.services["other"].hits("/fails")
+    assert hits == tries if tries else hits < 24
 
 
 def test_without_a_policy_nobody_is_turned_away(backend: Address) -> None:

@@ -46,7 +46,7 @@ def mesh(empty_mesh: Playground) -> Playground:
     route = http_route("route", "backend", rule(prefix(ROUTED), to={"backend": 1}))
     empty_mesh.control_plane.apply(mesh_service("backend"), mesh_service("database", "tcp"), route)
     for name in sorted(INSTANCES):
-        empty_mesh.bare(name, "backend").on(SLOW, delay=1)
+        empty_mesh.bare(name, "backend").on(SLOW, delay=2)
     for number in range(3):
         database = empty_mesh.stack.enter_context(TcpService(f"database-{number}"))
         empty_mesh.control_plane.apply(bare_dataplane(database.name, "database", database.address))
@@ -109,7 +109,7 @@ def test_the_least_busy_is_asked(mesh: Playground, backend: Address) -> None:
         hits = {name: mesh.services[name].hits(SLOW) for name in INSTANCES}
         slow = pool.submit(call, backend, SLOW)
         eventually(lambda: any(mesh.services[name].hits(SLOW) > hits[name] for name in INSTANCES))
-        others = set(answering(backend, 12))
+        others = set(answering(backend, 50))
 
         assert others == INSTANCES - {slow.result().service}
 

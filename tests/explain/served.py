@@ -118,7 +118,8 @@ def _retry(policy: Any) -> Iterator[tuple[str, Any]]:
     """Every field that a retry policy of Envoy's has, in the words of MeshRetry."""
     yield from (("numRetries", policy.num_retries.value) for _ in "1" if policy.HasField("num_retries"))
     yield from (("perTryTimeout", duration(policy.per_try_timeout)) for _ in "1" if policy.HasField("per_try_timeout"))
-    yield "retryOn", sorted(_conditions(policy))
+    conditions = sorted(_conditions(policy))
+    yield from (("retryOn", conditions) for _ in "1" if conditions)
     back_off = policy.retry_back_off
     for name, field in (("baseInterval", "base_interval"), ("maxInterval", "max_interval")):
         if back_off.HasField(field):

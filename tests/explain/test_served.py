@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
@@ -48,10 +48,10 @@ def test_every_timeout_and_retry_is_explained_with_the_value_that_is_served(mesh
         sent = Sent(compiler.snapshot(world, dataplane))
         found = explained(world, dataplane, call)
 
-        assert of_request(found) == served_for_request(sent, listening, found)
+        assert_same(of_request(found), served_for_request(sent, listening, found))
         for backend in found.backends:
             if not backend.missing:
-                assert said(backend.values) == sent.cluster(backend.cluster)
+                assert_same([*backend.values, *found.values], sent.cluster(backend.cluster), "cluster")
 
 
 @given(mesh=meshes(), seed=st.integers(0, 1000))
@@ -101,24 +101,21 @@ def test_every_value_stands_on_the_line_that_is_named(mesh: Mesh, seed: int) -> 
                     assert lines[one.line - 1].strip().startswith(f"{value.path.rpartition('.')[2]}:")
 
 
-def of_request(found: Explanation) -> Fields:
-    """What an explanation says of timeouts and retries of the request, less what a zero switches off."""
-    fields = said([value for value in found.values if not value.note.startswith("has no meaning")])
-    forward = found.outcome.forward
-    if forward is None or forward.retry is None:
-        fields = {
-            (kind, path): value for (kind, path), value in fields.items() if path.startswith("tcp") or kind != OURS[1]
-        }
-    return fields
+def of_request(found: Explanation) -> list[Value]:
+    """What is said of timeouts and retries of the request, less what a zero switches off."""
+    values = [value for value in found.values if not value.note.startswith("has no meaning")]
+    retries = found.outcome.forward is not None and found.outcome.forward.retry is not None
+    return [one for one in values if retries or one.policy != "MeshRetry" or one.path.startswith("tcp")]
 
 
-def said(values: Any) -> Fields:
-    return {(one.policy, one.path): _text(one.said.value) for one in values if one.policy in OURS and _is_served(one)}
+def assert_same(values: Iterable[Value], served: Fields, at: str = "") -> None:
+    """All that is served is explained; all that is explained is served, unless it is what Envoy does by itself."""
+    ours = [value for value in values if value.policy in OURS]
+    said = {(one.policy, one.path): _text(one.said.value) for one in reversed(ours)}
+    certain = {(one.policy, one.path) for one in ours if one.said.level != ENVOY and (not at or one.at == at)}
 
-
-def _is_served(value: Value) -> bool:
-    """What nobody sets is in the bytes only where it is a default of ours."""
-    return value.said.level != ENVOY
+    assert {key: said.get(key) for key in served} == served
+    assert certain - served.keys() == set()
 
 
 def _text(value: Any) -> Any:

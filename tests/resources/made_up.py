@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from cp.model.duration import Duration
 from cp.resources.kinds import Kind
 
 _TEXTS = (
@@ -37,11 +38,10 @@ class Maker:
     def _value(self, kind: msgspec.inspect.Type, depth: int) -> Any:
         if self._chance.random() < 0.06:
             return self._anything(2)
+        if isinstance(kind, msgspec.inspect.Metadata | msgspec.inspect.UnionType):
+            within = (kind.type,) if isinstance(kind, msgspec.inspect.Metadata) else kind.types
+            return self._value(self._chance.choice(within), depth)
         match kind:
-            case msgspec.inspect.Metadata():
-                return self._value(kind.type, depth)
-            case msgspec.inspect.UnionType():
-                return self._value(self._chance.choice(kind.types), depth)
             case msgspec.inspect.StructType():
                 return self._struct(kind, depth)
             case msgspec.inspect.ListType():
@@ -58,21 +58,18 @@ class Maker:
         return made | {self._chance.choice(_KEYS): self._anything(1)} if self._chance.random() < 0.03 else made
 
     def _leaf(self, kind: msgspec.inspect.Type) -> Any:
-        match kind:
-            case msgspec.inspect.NoneType():
-                return None
-            case msgspec.inspect.LiteralType():
-                return self._chance.choice(kind.values)
-            case msgspec.inspect.BoolType():
-                return self._chance.random() < 0.5
-            case msgspec.inspect.IntType():
-                return self._chance.choice(_NUMBERS)
-            case msgspec.inspect.CustomType() if kind.cls.__name__ == "Duration":
-                return self._chance.choice(_DURATIONS)
-            case msgspec.inspect.StrType() | msgspec.inspect.CustomType():
-                return self._chance.choice(_TEXTS)
-            case _:
-                return self._anything(2)
+        choices: dict[type, tuple[Any, ...]] = {
+            msgspec.inspect.NoneType: (None,),
+            msgspec.inspect.BoolType: (True, False),
+            msgspec.inspect.IntType: _NUMBERS,
+            msgspec.inspect.StrType: _TEXTS,
+        }
+        if isinstance(kind, msgspec.inspect.LiteralType):
+            return self._chance.choice(kind.values)
+        if isinstance(kind, msgspec.inspect.CustomType):
+            return self._chance.choice(_DURATIONS if kind.cls is Duration else _TEXTS)
+        given = choices.get(type(kind))
+        return self._chance.choice(given) if given else self._anything(2)
 
     def _anything(self, depth: int) -> Any:
         sort = self._chance.random()

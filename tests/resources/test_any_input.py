@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import Any
 
 import pytest
@@ -12,19 +11,14 @@ from hypothesis import strategies as st
 
 from cp.model.document import Document
 from cp.model.source import key_of, read_documents
-from cp.policies import discover, kinds
-from cp.resources.kinds import Kind, Kinds
+from cp.resources.kinds import Kind
 from cp.resources.parse import Read, parse
 from cp.resources.schema import decode
 from tests.resources.made_up import Maker
+from tests.resources.reading import every_kind
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6)
 ANYTHING = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(st.text(max_size=3), SCALARS, max_size=2)
-
-
-@cache
-def every_kind() -> Kinds:
-    return kinds(discover())
 
 
 def read(said: dict[str, Any]) -> Read:

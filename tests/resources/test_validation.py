@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 
 from cp.model.source import read_documents
-from cp.policies import discover, kinds
-from cp.resources.kinds import Kinds
 from cp.resources.parse import parse
 from tests.golden import Case, Golden, cases, dump
-
-
-@cache
-def every_kind() -> Kinds:
-    return kinds(discover())
+from tests.resources.reading import every_kind
 
 
 def render(text: str, file: str) -> str:

@@ -216,7 +216,7 @@ def _failover(failover: Failover) -> Iterator[Violation]:
     if failover.to.type in {"Any", "None"} and failover.to.zones:
         yield Violation("to.zones", f"have no meaning with the type {failover.to.type}", "remove them")
     if failover.to.type in {"AnyExcept", "Only"}:
-        yield from must_be_set("to.zones", failover.to.zones, f"those of the type {failover.to.type}")
+        yield from must_be_set("to.zones", failover.to.zones, f"which zones {failover.to.type} means")
 
 
 def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:

@@ -1,0 +1,74 @@
+"""Every code that a finding can have, how bad it is, and what it means. Codes stay what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from cp.model.violation import Finding, Severity, Violation
+from cp.resources.parse import finding
+from cp.resources.resource import Resource
+
+NO_EFFECT: Final = "has no effect"
+"""With this the message of a finding begins that is about a whole policy: nothing changes if it is removed."""
+
+_ERROR: Final = Severity.ERROR
+_WARNING: Final = Severity.WARNING
+_INFO: Final = Severity.INFO
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One sort of finding."""
+
+    severity: Severity
+    meaning: str
+
+
+CATALOGUE: Final[Mapping[str, Code]] = MappingProxyType(
+    {
+        "unreadable-file": Code(_ERROR, "a file cannot be read at all"),
+        "not-yaml": Code(_ERROR, "a file is neither YAML nor JSON"),
+        "no-document": Code(_ERROR, "something in a file is no resource"),
+        "invalid": Code(_ERROR, "a document is refused"),
+        "duplicate-name": Code(_ERROR, "two documents have the same type, mesh and name"),
+        "refers-to-nothing": Code(_ERROR, "a reference to a resource or a port that is not there"),
+        "zero-weights": Code(_ERROR, "all backends of a rule have the weight 0"),
+        "target-missing": Code(_WARNING, "an item is for a resource or a port that is not there"),
+        "selects-no-proxy": Code(_WARNING, "a policy selects no proxy"),
+        "selects-no-inbound": Code(_WARNING, "an item is about inbounds, and no selected proxy has one"),
+        "route-not-there": Code(_WARNING, "a route is there for none of the proxies that a policy selects"),
+        "overridden": Code(_WARNING, "stronger policies set every field that a policy sets"),
+        "hidden-by-route": Code(_WARNING, "a value for a service holds for no request, as every route has its own"),
+        "no-meaning": Code(_WARNING, "a field, or a route, without a meaning for the protocol that is spoken"),
+        "shadowed-route": Code(_WARNING, "a MeshHTTPRoute takes the place of a MeshTCPRoute"),
+        "unreachable-route": Code(_WARNING, "an earlier match takes every request of a later one"),
+        "no-endpoints": Code(_WARNING, "no inbound of any proxy serves a port of a MeshService"),
+        "mtls-off": Code(_WARNING, "something that needs mTLS, in a mesh in which it is off"),
+        "deprecated": Code(_WARNING, "something that still works, and should be written otherwise"),
+        "no-effect": Code(_WARNING, "a policy changes nothing, for more than one reason"),
+        "not-called": Code(_WARNING, "no proxy that a policy selects calls the service that an item is for"),
+        "redundant": Code(_INFO, "a policy says what would hold without it"),
+        "shadow": Code(_INFO, "a policy with `kuma.io/effect: shadow` is looked at, and holds nowhere"),
+        "no-outbounds": Code(_INFO, "the workload of a Dataplane can call nobody through its proxy"),
+        "no-dataplanes": Code(_INFO, "a mesh without Dataplanes: what concerns proxies is not judged"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What is to be said of a place in a document."""
+
+    code: str
+    text: str
+    path: str = ""
+    hint: str = ""
+
+
+def found(resource: Resource, reason: Reason) -> Finding:
+    """A finding about one resource, as bad as its code says."""
+    severity = CATALOGUE[reason.code].severity
+    return finding(resource.document, reason.code, severity, Violation(reason.path, reason.text, reason.hint))

@@ -1,0 +1,67 @@
+"""Policies, and items of policies, without which everything would be the same; with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from cp.lint.codes import NO_EFFECT, Reason, found
+from cp.lint.reasons import reason
+from cp.lint.scene import Scene, parts
+from cp.lint.spots import item_of
+from cp.matching import is_shadow, top_of
+from cp.model.violation import Finding
+from cp.resources.resource import Resource
+from cp.rules import Item
+
+_REMOVE = "remove it"
+
+
+def idle(scene: Scene) -> Iterator[Finding]:
+    """Policies of which nothing holds anywhere, and of the others the items of which nothing does."""
+    for policy in scene.judged:
+        if policy.key in scene.effective:
+            yield from _items(scene, policy)
+        else:
+            yield found(policy, _of_policy(scene, policy))
+
+
+def _of_policy(scene: Scene, policy: Resource) -> Reason:
+    if is_shadow(policy):
+        hint = "remove the label to put it into force"
+        return Reason("shadow", f"{NO_EFFECT}, as its label says: it is only looked at", "labels", hint)
+    if not scene.selected.get(policy):
+        return _selects_nobody(scene, policy)
+    reasons = [reason(scene, item) for item in parts(policy)]
+    codes = {one.code for one in reasons}
+    if not reasons:
+        return Reason("no-effect", f"{NO_EFFECT}: it says nothing", policy.kind.root, _REMOVE)
+    first = reasons[0] if len(codes) == 1 else Reason("no-effect", "", policy.kind.root, _REMOVE)
+    return replace(first, text=f"{NO_EFFECT}: {_joined(one.text for one in reasons)}")
+
+
+def _items(scene: Scene, policy: Resource) -> Iterator[Finding]:
+    """Where a policy has one item, what is true of it is true of the policy."""
+    there = parts(policy)
+    for item in there if len(there) > 1 else ():
+        if not _matters(scene, item):
+            why = reason(scene, item)
+            yield found(policy, replace(why, text=f"this item has no effect: {why.text}"))
+
+
+def _matters(scene: Scene, item: Item) -> bool:
+    """An item of the old way to name a route counts with its route, and is not looked at by itself."""
+    return item_of(item.origin) in scene.effective_items
+
+
+def _selects_nobody(scene: Scene, policy: Resource) -> Reason:
+    target = top_of(policy)
+    tags = " ".join(f"{name}={value}" for name, value in sorted((target.tags or target.labels or {}).items()))
+    whom = " ".join(part for part in (target.kind, target.name or "", tags) if part)
+    there = sum(count for _, count in scene.classes)
+    text = f"{NO_EFFECT}: it selects no proxy; none of {there} is {whom}"
+    return Reason("selects-no-proxy", text, f"{policy.kind.root}.targetRef", "compare it with the tags of inbounds")
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(texts))

@@ -1,0 +1,158 @@
+"""The mesh as rules look at it: what holds for each class of proxies, worked out once for all rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from cp.lint.spots import AnySpot, Unit, item_of, policy_of, with_effect
+from cp.lint.walk import Blocked, Outbounds, of_inbound, of_proxy
+from cp.matching import ByKind, route_of
+from cp.merging import Merged
+from cp.pipeline import Compiler, Proxy
+from cp.policies import Policies, Policy
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.rules import Item
+from cp.rules.items import Items, items
+from cp.rules.naming import is_outdated
+from cp.stages import Rules, built_in, rules_of
+from cp.view.proxies import inbounds
+
+_DATAPLANE = "Dataplane"
+
+
+class Scene:
+    """A World with all of its proxies."""
+
+    def __init__(self, policies: Policies, world: World) -> None:
+        self.world = world
+        self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
+        compiler = Compiler(policies)
+        self.proxies: tuple[Proxy, ...] = tuple(compiler.proxy(world, one) for one in _of_type(world, _DATAPLANE))
+        self._outbound = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
+        self._inbound = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
+
+    @cached_property
+    def meshes(self) -> frozenset[str]:
+        """The meshes that have proxies: only there anything can be said of what policies do."""
+        return frozenset(proxy.dataplane.mesh for proxy in self.proxies)
+
+    @cached_property
+    def judged(self) -> tuple[Resource, ...]:
+        """The policies of which it can be told whether they have an effect."""
+        there = (one for one in self.world if one.kind.policy is not None and one.mesh in self.meshes)
+        return tuple(one for one in there if one not in self._beyond)
+
+    @cached_property
+    def classes(self) -> tuple[tuple[ByKind, int], ...]:
+        """What proxies matched, each once, with how many of them there are."""
+        by_id = {id(proxy.matched): proxy.matched for proxy in self.proxies}
+        counts = Counter(id(proxy.matched) for proxy in self.proxies)
+        return tuple((matched, counts[name]) for name, matched in by_id.items())
+
+    @cached_property
+    def selected(self) -> Mapping[Resource, int]:
+        """How many proxies each policy selects."""
+        found: Counter[Resource] = Counter()
+        for matched, count in self.classes:
+            for some in matched.values():
+                found.update({one.policy: count for one in some})
+        return found
+
+    @cached_property
+    def outbounds(self) -> tuple[Outbounds, ...]:
+        """What each class of proxies calls."""
+        found = {id(proxy.bundle): proxy for proxy in self.proxies}
+        return tuple(self._outbounds(proxy) for proxy in found.values())
+
+    @cached_property
+    def spots(self) -> tuple[AnySpot, ...]:
+        """Every spot, each once."""
+        return tuple({spot.key: spot for spot in self._spots()}.values())
+
+    @cached_property
+    def blocked(self) -> tuple[Blocked, ...]:
+        """Items of routes that decide nothing for some destination, each once."""
+        found = (one for some in self.outbounds for one in some.blocked())
+        return tuple({(one.item, one.destination): one for one in found}.values())
+
+    @cached_property
+    def effective(self) -> frozenset[Unit]:
+        """The policies without which something would be different for some proxy."""
+        found = with_effect(self.spots, policy_of)
+        outdated = (one for one in self.judged if is_outdated(one) and one.key in found)
+        named = (route_of(self.world.table("MeshHTTPRoute", one.mesh), one) for one in outdated)
+        return frozenset({*found, *(route.key for route in named if route is not None)})
+
+    @cached_property
+    def effective_items(self) -> frozenset[Unit]:
+        """The same for items."""
+        return frozenset(with_effect(self.spots, item_of))
+
+    @cached_property
+    def spots_of(self) -> Mapping[Item, list[AnySpot]]:
+        """Where items speak of which it is asked why they have no effect."""
+        found: dict[Item, list[AnySpot]] = {}
+        for spot in self.spots:
+            for item in spot.items:
+                if item.policy.key not in self.effective or item_of(item.origin) not in self.effective_items:
+                    found.setdefault(item, []).append(spot)
+        return found
+
+    def _outbounds(self, proxy: Proxy) -> Outbounds:
+        rules = rules_of(self.world, proxy.dataplane)
+        return Outbounds(self.world, proxy.dataplane.mesh, rules, proxy.bundle, self._outbound)
+
+    def _spots(self) -> Iterator[AnySpot]:
+        for some in self.outbounds:
+            yield from some.spots()
+        seen: set[object] = set()
+        for proxy in self.proxies:
+            rules = rules_of(self.world, proxy.dataplane)
+            for (index, inbound), reached in zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True):
+                key = (id(rules), index, inbound.protocol)
+                if key not in seen:
+                    seen.add(key)
+                    yield from of_inbound(rules, index, reached, self._inbound)
+            if id(rules) not in seen:
+                seen.add(id(rules))
+                yield from of_proxy(rules)
+
+    @cached_property
+    def _beyond(self) -> frozenset[Resource]:
+        """Policies of whose proxies not everything is looked at: of builtin gateways and of zone proxies.
+
+        And those that tell more clients apart than can be told apart: without one of them the others may hold again.
+        """
+        seen: dict[int, ByKind] = {id(one.matched): one.matched for one in self.proxies if _has_listeners(one)}
+        found = {one.policy for matched in seen.values() for some in matched.values() for one in some}
+        for rules in {id(rules): rules for rules in self._all_rules()}.values():
+            found |= {one.policy for of_kind in rules.values() if _is_too_much(of_kind) for one in of_kind.matched}
+        return frozenset(found)
+
+    def _all_rules(self) -> Iterator[Rules]:
+        return (rules_of(self.world, proxy.dataplane) for proxy in self.proxies)
+
+
+def parts(policy: Resource) -> tuple[Item, ...]:
+    """Every item of a policy, in the order in which they are written."""
+    every: Items = items(policy)
+    rules = every.rules if every.rules and every.rules[0].origin.part == "rules" else ()
+    return (*every.to, *every.from_, *rules, *every.default)
+
+
+def _of_type(world: World, type_: str) -> Iterator[Resource]:
+    return (one for one in world if one.type == type_)
+
+
+def _has_listeners(proxy: Proxy) -> bool:
+    spec = proxy.dataplane.spec
+    return bool(spec.is_builtin_gateway or spec.net.listeners)
+
+
+def _is_too_much(rules: Any) -> bool:
+    shape = rules.shape
+    return bool((shape.to and rules.to_subsets.is_too_much) or (shape.from_ and rules.from_().is_too_much))

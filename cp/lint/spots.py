@@ -1,0 +1,157 @@
+"""The spots at which policies have a say, each with everybody who speaks there, and whose word counts.
+
+A policy has an effect where something differs without it. Who is surely such a policy can be seen from the origins of
+what was merged: it sets a field, and nobody else says the same. Who is not is looked at more closely, by merging once
+more what the others say at that one spot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeAlias
+
+from cp.merging import Field, Merged, Origin, merge_groups, overlay
+from cp.model.names import Destination
+from cp.resources.kinds import Kind
+from cp.resources.resource import Resource
+from cp.rules import Combined, Item, RouteRule
+from cp.rules.items import items, recipe, shape_of
+from cp.rules.routes import routes_of
+from cp.stages import BUILT_IN
+from generators.proxy import Protocol
+
+Unit: TypeAlias = Hashable
+"""What is judged: a policy as a whole, or one item of it."""
+
+UnitOf: TypeAlias = Callable[[Origin], Unit]
+Gone: TypeAlias = Callable[[Item], bool]
+
+
+def policy_of(origin: Origin) -> Unit:
+    return origin.policy
+
+
+def item_of(origin: Origin) -> Unit:
+    return origin.policy, origin.part, origin.index
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spot:
+    """A destination, a route to it, a cluster, an inbound or a whole proxy, and one kind of policy."""
+
+    kind: Kind
+    levels: tuple[Combined, ...]
+    """What is said there, from the most general to the most specific level."""
+
+    merged: Merged
+    """What holds there."""
+
+    default: Merged | None = None
+    protocol: Protocol | None = None
+    destination: Destination | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """Spots with equal keys are the same for every question that is asked here."""
+        return self.kind.name, tuple(map(id, self.levels)), id(self.merged), self.protocol
+
+    @property
+    def items(self) -> Iterator[Item]:
+        return chain.from_iterable(level.items for level in self.levels)
+
+    def sure(self, unit_of: UnitOf) -> set[Unit]:
+        """Those of whom the origins alone say that something differs without them.
+
+        Who says null somewhere is not among them: without it something weaker may come back that says the same.
+        """
+        sure = {unit_of(field.winner.origin) for field in self.merged.fields.values() if _is_alone(field, unit_of)}
+        return sure - {unit_of(item.origin) for item in self.items if has_null(item)}
+
+    def differs_without(self, gone: Gone) -> bool:
+        left = [one for level in self.levels if (one := _left(level, self.kind, gone)) is not None]
+        said = [overlay(left)] if left else []
+        without = overlay([self.default, *said]) if self.default is not None else overlay(said) if said else None
+        return without is None or without.value != self.merged.value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableSpot:
+    """The table of routes of a destination, where a kind of routes decides what it is."""
+
+    kind: Kind
+    candidates: tuple[Combined, ...]
+    """Of these the first is taken of which there is anything."""
+
+    rules: Sequence[RouteRule]
+    destination: Destination
+
+    @property
+    def key(self) -> Hashable:
+        return self.kind.name, tuple(map(id, self.candidates))
+
+    @property
+    def items(self) -> Iterator[Item]:
+        return chain.from_iterable(one.items for one in self.candidates)
+
+    def sure(self, unit_of: UnitOf) -> set[Unit]:
+        """Whoever owns a row: without it there is no such row, or it is somebody else's."""
+        return {unit_of(rule.origin) for rule in self.rules}
+
+    def differs_without(self, gone: Gone) -> bool:
+        left = (_left(one, self.kind, gone) for one in self.candidates)
+        merged = next((one for one in left if one is not None), None)
+        return merged is None or list(map(_row, routes_of(merged))) != list(map(_row, self.rules))
+
+
+AnySpot: TypeAlias = Spot | TableSpot
+
+
+def with_effect(spots: Iterable[AnySpot], unit_of: UnitOf) -> set[Unit]:
+    """Every policy, or item, without which something would be different at one of these spots."""
+    spots = list(spots)
+    effective: set[Unit] = set().union(*(spot.sure(unit_of) for spot in spots))
+    for spot in spots:
+        for unit in {unit_of(item.origin) for item in spot.items} - effective:
+            if spot.differs_without(lambda item, unit=unit: unit_of(item.origin) == unit):  # type: ignore[misc]
+                effective.add(unit)
+    return effective
+
+
+def has_null(item: Item) -> bool:
+    return (item.origin.part, item.index) in item.policy.derived(_nulls)
+
+
+def _nulls(policy: Resource) -> frozenset[tuple[str, int]]:
+    """The items of a policy that say null somewhere."""
+    every = items(policy)
+    all_items = (*every.to, *every.from_, *every.rules, *every.default)
+    return frozenset((item.origin.part, item.index) for item in all_items if _says_null(item.layer.conf))
+
+
+def _says_null(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(inner is None or _says_null(inner) for inner in value.values())
+    return False
+
+
+def _is_alone(field: Field, unit_of: UnitOf) -> bool:
+    """Whether nobody but the winner says its value. What holds no value of its own shows too little of its history."""
+    winner = field.winner
+    if winner.origin.part == BUILT_IN or isinstance(winner.value, Mapping):
+        return False
+    unit = unit_of(winner.origin)
+    return all(one.value != winner.value or unit_of(one.origin) == unit for one in field.losers)
+
+
+def _left(level: Combined, kind: Kind, gone: Gone) -> Merged | None:
+    """What a level comes to without some of its items; None if there are no others."""
+    left = [item for item in level.items if not gone(item)]
+    if len(left) == len(level.items):
+        return level.conf
+    return merge_groups([item.layer for item in left], recipe(shape_of(left[0].policy)))[0] if left else None
+
+
+def _row(rule: RouteRule) -> tuple[Any, ...]:
+    return rule.matches, rule.default, rule.owner, rule.backends.identity

@@ -1,0 +1,148 @@
+"""References: those to nothing, and those to ports that are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cp.lint.codes import Reason, found
+from cp.lint.scene import Scene, parts
+from cp.lint.walk import ROUTES
+from cp.model.names import Destination, Identity
+from cp.model.target import BackendRef
+from cp.model.violation import Finding
+from cp.model.yaml import step
+from cp.resources.resource import Resource
+from cp.resources.schema import near
+from cp.resources.world import World
+from cp.rules import Item
+from cp.rules.items import Reference, items, reference, tags_of
+from cp.rules.naming import resolve, section_meant
+from cp.rules.targets import Targets
+from cp.view.backends import Resolver
+from cp.view.services import destination_of, exists
+
+_SERVICE_TAG: Final = "kuma.io/service"
+
+
+def targets(scene: Scene) -> Iterator[Finding]:
+    """Items for what is not there. Whole policies of which nothing holds have their finding already."""
+    for policy in scene.world:
+        if policy.kind.policy is None or _is_idle(scene, policy):
+            continue
+        for item in parts(policy) if policy.mesh not in scene.meshes else ():
+            if (why := missing(scene.world, item)) is not None:
+                yield found(policy, why)
+
+
+def backends(scene: Scene) -> Iterator[Finding]:
+    """Backends and mirrors of routes that lead nowhere."""
+    for kind in ROUTES:
+        for policy in _of_type(scene.world, kind):
+            for item in items(policy).to:
+                yield from _of_item(scene.world, policy, item)
+
+
+def missing(world: World, item: Item) -> Reason | None:
+    """What an item of `to` is for, if it is not there."""
+    if item.origin.part != "to":
+        return None
+    path, to = step(item.origin.path, "targetRef"), reference(item)
+    if item.target.kind == "Mesh":
+        return None
+    resources = () if to is None else resolve(Targets.of(world, item.policy.mesh), to)
+    if resources:
+        return None if to is None else _section(resources, to, path)
+    if _is_tagged(world, item):
+        return None
+    wanted = item.target.name or " ".join(f"{k}={v}" for k, v in sorted((item.target.labels or {}).items()))
+    hint = near(wanted, [one.display_name for one in world.table(item.target.kind, item.policy.mesh)])
+    return Reason("target-missing", f"there is no {item.target.kind} {wanted}", path, hint or "create it, or correct the name")
+
+
+def called(destination: Destination) -> str:
+    identity = destination.identity
+    return f"the service {destination.service}" if identity is None else f"{identity.type} {identity.name}"
+
+
+def _section(resources: Iterable[Resource], to: Reference, path: str) -> Reason | None:
+    if any(section_meant(one, to) is not None for one in resources):
+        return None
+    one = next(iter(resources))
+    ports = ", ".join(str(port.get("name") or port.get("port")) for port in one.data.get("ports") or ()) or "none"
+    text = f"{one.type} {one.display_name} has no port {to.identity.section}"
+    return Reason("target-missing", text, step(path, "sectionName"), f"it has {ports}")
+
+
+def _is_tagged(world: World, item: Item) -> bool:
+    """Whether some inbound has the tags by which a target chooses."""
+    tags = dict(tags_of(item) or {})
+    service = tags.pop(_SERVICE_TAG, "")
+    destination = Destination(service, tags=tuple(sorted(tags.items())))
+    return bool(service) and exists(world, item.policy.mesh, destination)
+
+
+def _is_idle(scene: Scene, policy: Resource) -> bool:
+    return policy in scene.judged_set and policy.key not in scene.effective
+
+
+def _of_type(world: World, kind: str) -> Iterator[Resource]:
+    return (one for one in world if one.type == kind)
+
+
+def _of_item(world: World, policy: Resource, item: Item) -> Iterator[Finding]:
+    to: Mapping[str, Any] = policy.data["to"][item.index]
+    calls = list(_destinations(world, item)) or [Destination(item.target.name or "")]
+    for index, rule in enumerate(to.get("rules") or ()):
+        default = step(step(step(item.origin.path, "rules"), index), "default")
+        yield from _weights(policy, rule, default)
+        for path, reference_ in _references(rule, default):
+            if why := _lost(world, policy, calls, reference_):
+                hint = "correct the reference; its share of the requests is answered with 500"
+                yield found(policy, Reason("refers-to-nothing", why, path, hint))
+
+
+def _references(rule: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    default = rule.get("default") or {}
+    for index, backend in enumerate(default.get("backendRefs") or ()):
+        yield step(step(path, "backendRefs"), index), backend
+    for index, one in enumerate(default.get("filters") or ()):
+        mirror = one.get("requestMirror")
+        if mirror is not None:
+            yield f"{step(step(path, 'filters'), index)}.requestMirror.backendRef", mirror.get("backendRef") or {}
+
+
+def _weights(policy: Resource, rule: Mapping[str, Any], path: str) -> Iterator[Finding]:
+    default = rule.get("default") or {}
+    weights = [one.get("weight", 1) for one in default.get("backendRefs") or ()]
+    redirects = any(one.get("type") == "RequestRedirect" for one in default.get("filters") or ())
+    if weights and not any(weights) and not redirects:
+        text = "all weights are 0: every request is answered with 500"
+        yield found(policy, Reason("zero-weights", text, step(path, "backendRefs"), "give one of them a weight"))
+
+
+def _lost(world: World, policy: Resource, calls: Iterable[Destination], data: Mapping[str, Any]) -> str:
+    """Why a reference leads nowhere, for some port that can be called; empty if it always leads somewhere."""
+    wanted = _decoded(data)
+    splits = (Resolver(world, policy.mesh, one).split(wanted, policy.identity) for one in calls)
+    return next((split.reason for split in splits if split.missing), "")
+
+
+def _decoded(data: Mapping[str, Any]) -> BackendRef:
+    names = {"sectionName": "section_name", "proxyTypes": "proxy_types"}
+    return BackendRef(**{names.get(name, name): value for name, value in data.items()})
+
+
+def _destinations(world: World, item: Item) -> Iterator[Destination]:
+    """The ports of the services that an item is for."""
+    to = reference(item)
+    for service in () if to is None else resolve(Targets.of(world, item.policy.mesh), to):
+        for port in getattr(service.spec, "ports", None) or ():
+            one = destination_of(service, port)
+            section = section_meant(service, to) if to is not None else ""
+            if not section or _section_name(one.identity) == section:
+                yield one
+
+
+def _section_name(identity: Identity | None) -> str:
+    return "" if identity is None else identity.section

@@ -1,0 +1,149 @@
+"""Every spot of a class of proxies, and every route that is not what it could be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from cp.lint.spots import AnySpot, Spot, TableSpot
+from cp.merging import Merged, Origin
+from cp.model.names import Destination
+from cp.pipeline import Bundle
+from cp.resources.world import World
+from cp.rules import Combined, Item, PolicyRules, levels, of_service, routes
+from cp.stages import Effective, Entry, Reached, Rules, Upstream
+from cp.view.services import protocol_of
+from generators.proxy import Protocol
+
+HTTP_ROUTE: Final = "MeshHTTPRoute"
+TCP_ROUTE: Final = "MeshTCPRoute"
+ROUTES: Final = (HTTP_ROUTE, TCP_ROUTE)
+
+Defaults = Mapping[str, Merged]
+
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """An item of a route that decides nothing for a destination."""
+
+    item: Item
+    destination: Destination
+    by: tuple[Origin, ...] = ()
+    """The routes that take its place; none where the destination does not speak HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outbounds:
+    """What a class of proxies calls, with the rules of one of them."""
+
+    world: World
+    mesh: str
+    rules: Rules
+    bundle: Bundle
+    defaults: Defaults
+
+    def spots(self) -> Iterator[AnySpot]:
+        for entry in self.bundle.entries.values():
+            yield from self._of_entry(entry)
+            yield from self._tables(entry)
+        for upstream in self.bundle.upstreams.values():
+            yield from self._of_upstream(upstream)
+
+    def blocked(self) -> Iterator[Blocked]:
+        for entry in self.bundle.entries.values():
+            destination, is_http = entry.listening.destination, self.in_force(entry) == HTTP_ROUTE
+            by = tuple(rule.origin for rule in entry.owners.values()) if is_http else ()
+            kind = TCP_ROUTE if is_http else HTTP_ROUTE
+            for combined in self._candidates(kind, destination)[:1]:
+                yield from (Blocked(item, destination, by) for item in combined.items)
+
+    def in_force(self, entry: Entry) -> str | None:
+        """The kind of routes of which the table of a destination is made; None where it has none."""
+        destination = entry.listening.destination
+        speaks_http = protocol_of(self.world, self.mesh, destination).is_http
+        for kind in ROUTES if speaks_http else (TCP_ROUTE,):
+            if kind in self.rules and routes(self.rules[kind], destination):
+                return kind
+        return None
+
+    def _of_entry(self, entry: Entry) -> Iterator[Spot]:
+        destination, protocol = entry.listening.destination, entry.outbound.protocol
+        for of_kind in self._policies():
+            found = levels(of_kind, destination)
+            yield from self._spot(of_kind, found, entry.effective, protocol, destination)
+            for name, rule in entry.owners.items():
+                found = levels(of_kind, destination, rule.owner, rule.hash)
+                yield from self._spot(of_kind, found, entry.of_routes[name], protocol, destination)
+
+    def _of_upstream(self, upstream: Upstream) -> Iterator[Spot]:
+        protocol = protocol_of(self.world, self.mesh, upstream.destination)
+        for of_kind in self._policies():
+            found = levels(of_kind, upstream.destination)
+            yield from self._spot(of_kind, found, upstream.effective, protocol, upstream.destination)
+
+    def _policies(self) -> Iterator[PolicyRules]:
+        return (of_kind for kind, of_kind in self.rules.items() if of_kind.shape.to and kind not in ROUTES)
+
+    def _spot(
+        self,
+        of_kind: PolicyRules,
+        found: tuple[Combined, ...],
+        effective: Effective,
+        protocol: Protocol,
+        destination: Destination,
+    ) -> Iterator[Spot]:
+        if found:
+            kind = of_kind.kind
+            default = self.defaults.get(kind.name)
+            yield Spot(kind, found, effective[kind.name], default, protocol, destination)
+
+    def _tables(self, entry: Entry) -> Iterator[TableSpot]:
+        kind, destination = self.in_force(entry), entry.listening.destination
+        if kind is not None:
+            candidates = self._candidates(kind, destination)
+            rules = routes(self.rules[kind], destination)
+            yield TableSpot(self.rules[kind].kind, candidates, rules, destination)
+
+    def _candidates(self, kind: str, destination: Destination) -> tuple[Combined, ...]:
+        """Whose routes are taken: those for the service itself, else those for its tag."""
+        if kind not in self.rules:
+            return ()
+        by_tag = Destination(destination.service, tags=destination.tags)
+        found = (of_service(self.rules[kind], one) for one in dict.fromkeys((destination, by_tag)))
+        return tuple(one for one in found if one is not None)
+
+
+def of_inbound(rules: Rules, index: int, reached: Reached, defaults: Defaults) -> Iterator[Spot]:
+    """What holds for those who call an inbound: for all of them, and for some."""
+    protocol = reached.inbound.protocol
+    for kind, of_kind in rules.items():
+        if of_kind.shape.single:
+            continue
+        found = of_kind.inbound(index).for_all
+        if found is not None:
+            yield Spot(of_kind.kind, (found,), reached.effective[kind], defaults.get(kind), protocol)
+        for combined in _of_some(of_kind, index):
+            yield Spot(of_kind.kind, (combined,), combined.conf, None, protocol)
+
+
+def _of_some(of_kind: PolicyRules, index: int) -> Iterator[Combined]:
+    if of_kind.shape.from_ and not of_kind.shape.from_as_rules:
+        yield from (rule.combined for rule in of_kind.from_(index).rules)
+    seen: set[bytes] = set()
+    for rule in of_kind.inbound(index).for_some:
+        match = _encode(rule.match)
+        if match not in seen:  # of two with the same match the first is taken
+            seen.add(match)
+            yield rule.combined
+
+
+def of_proxy(rules: Rules) -> Iterator[Spot]:
+    """What holds for a proxy as a whole."""
+    for of_kind in rules.values():
+        if of_kind.shape.single and (found := of_kind.proxy) is not None:
+            yield Spot(of_kind.kind, (found,), found.conf)

@@ -1,0 +1,108 @@
+"""HTTP filters that act for some clients and not for others: for each client the first that is meant for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from envoy.extensions.common.matching.v3.extension_matcher_pb2 import ExtensionWithMatcher
+from envoy.extensions.filters.common.matcher.action.v3.skip_action_pb2 import SkipFilter
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
+from envoy.extensions.matching.common_inputs.network.v3.network_inputs_pb2 import ServerNameInput
+from envoy.extensions.matching.common_inputs.ssl.v3.ssl_inputs_pb2 import UriSanInput
+from envoy.type.matcher.v3.http_inputs_pb2 import HttpRequestHeaderMatchInput
+from xds.type.matcher.v3.matcher_pb2 import Matcher
+
+from generators.envoy.edit import pack
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from generators.proxy import Tags
+
+Client: TypeAlias = Mapping[str, Any]
+"""Whom a filter is for: `tags` and `not`; `spiffeID` and `sni`. Everybody, where all of these are missing."""
+
+Predicate: TypeAlias = Matcher.MatcherList.Predicate
+
+TAGS_HEADER: Final = "x-kuma-tags"
+"""In it a proxy tells those that it calls what tags it has."""
+
+_MATCHER: Final = "envoy.filters.http.match_delegate"
+
+
+def told(tags: Tags) -> str:
+    """Tags as they are told in the header; a name may have several values."""
+    values: dict[str, list[str]] = {}
+    for name, value in sorted(set(tags)):
+        values.setdefault(name, []).append(value)
+    return "".join(f"&{name}={','.join(some)}&" for name, some in values.items())
+
+
+def by_tags(client: Client) -> bool:
+    """Whether it takes the tags of a client to know whether it is meant."""
+    return bool(client.get("tags") or client.get("not"))
+
+
+def first_fitting(filters: Sequence[tuple[Client, Sequence[HttpFilter]]]) -> Iterator[HttpFilter]:
+    """The filters, each passed over for clients that it is not for, or that one before it is for."""
+    before: list[Predicate] = []
+    for client, some in filters:
+        wanted = _all(list(_predicates(client)))
+        passed_over = [*before, *([Predicate(not_matcher=wanted)] if wanted is not None else [])]
+        yield from (_unless(passed_over, one) for one in some)
+        if wanted is None:
+            return
+        before.append(wanted)
+
+
+def _unless(predicates: Sequence[Predicate], http_filter: HttpFilter) -> HttpFilter:
+    if not predicates:
+        return http_filter
+    wrapped = ExtensionWithMatcher()
+    wrapped.extension_config.name = http_filter.name
+    wrapped.extension_config.typed_config.CopyFrom(http_filter.typed_config)
+    for predicate in predicates:
+        one = wrapped.xds_matcher.matcher_list.matchers.add(predicate=predicate)
+        one.on_match.action.name = "skip"
+        one.on_match.action.typed_config.CopyFrom(pack(SkipFilter()))
+    return HttpFilter(name=_MATCHER, typed_config=pack(wrapped))
+
+
+def _predicates(client: Client) -> Iterator[Predicate]:
+    for name, value in sorted((client.get("tags") or {}).items()):
+        yield _tag(name, value)
+    for name, value in sorted(client.get("not") or ()):
+        yield Predicate(not_matcher=_tag(name, value))
+    if (spiffe := client.get("spiffeID")) is not None:
+        kind = "prefix" if spiffe.get("type") == "Prefix" else "exact"
+        yield _compared("uri_san", UriSanInput(), **{kind: spiffe["value"]})
+    if (sni := client.get("sni")) is not None:
+        yield _compared("server_name", ServerNameInput(), exact=sni["value"])
+
+
+def _tag(name: str, value: str) -> Predicate:
+    predicate = _compared("tags", HttpRequestHeaderMatchInput(header_name=TAGS_HEADER))
+    regex = predicate.single_predicate.value_match.safe_regex
+    regex.google_re2.SetInParent()
+    regex.regex = f".*&{re.escape(name)}=([^&]*,)?{re.escape(value)}(,[^&]*)?&.*"
+    return predicate
+
+
+def _compared(name: str, read: Message, **matcher: str) -> Predicate:
+    predicate = Predicate()
+    predicate.single_predicate.input.name = name
+    predicate.single_predicate.input.typed_config.CopyFrom(pack(read))
+    for kind, value in matcher.items():
+        setattr(predicate.single_predicate.value_match, kind, value)
+    return predicate
+
+
+def _all(predicates: Sequence[Predicate]) -> Predicate | None:
+    """A list of one would be refused."""
+    if len(predicates) <= 1:
+        return predicates[0] if predicates else None
+    found = Predicate()
+    found.and_matcher.predicate.extend(predicates)
+    return found

@@ -1,0 +1,300 @@
+"""The server over a real connection: what it moves, when it ends, and whom it does not let down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import grpc
+import pytest
+import structlog
+
+from cp.ads.hub import Hub
+from cp.ads.loop import DrainLoop
+from cp.ads.server import Options, Server, serving
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, Packed
+from tests.ads.content import cluster, endpoints, listener, snapshot
+from tests.ads.proxy import Proxy, until
+
+WEB = "default.web"
+Scene = Callable[[Hub, Server], Coroutine[Any, Any, None]]
+
+
+def chance() -> float:
+    return 0.5
+
+
+def play(scene: Scene, **options: Any) -> None:
+    """Run a scene against a server, on the loop that production runs on."""
+
+    async def played() -> None:
+        hub = Hub()
+        async with serving(hub, Options(**{"grace": 0.5, **options}), chance) as server:
+            await scene(hub, server)
+
+    with asyncio.Runner(loop_factory=DrainLoop) as runner:
+        runner.run(played())
+
+
+def large(name: str, filling: bytes = b"x") -> Packed:
+    return Packed.of(ENDPOINTS, name, filling * 300_000)
+
+
+def test_a_proxy_gets_what_is_published_and_its_answer_is_known() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        hub.publish(WEB, snapshot(cluster("a")))
+        async with Proxy(server.port) as proxy:
+            await proxy.ask(CLUSTER)
+            first = await proxy.hear()
+            assert first.resources[0].value == cluster("a").body
+            await proxy.answer(first)
+            (seat,) = hub.of(WEB)
+            await until(lambda: seat.session.statuses[0].acked == first.version_info)
+
+            hub.publish(WEB, snapshot(cluster("b")))
+            assert (await proxy.hear()).resources[0].value == cluster("b").body
+
+    play(scene)
+
+
+def test_a_proxy_that_nobody_knows_yet_is_announced_and_waits() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        async with Proxy(server.port) as proxy:
+            await proxy.ask(CLUSTER)
+            (node,) = (await hub.arrivals()).values()
+            assert node.id == WEB
+
+            hub.publish(WEB, snapshot(cluster("a")))
+            assert (await proxy.hear()).resources[0].value == cluster("a").body
+
+    play(scene)
+
+
+def test_a_stream_that_ends_takes_its_seat_along() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        async with Proxy(server.port) as proxy:
+            await proxy.ask(CLUSTER)
+            await until(lambda: hub.of(WEB))
+        await until(lambda: not hub.of(WEB))
+
+    play(scene)
+
+
+def test_a_client_that_hangs_up_is_let_go() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        async with Proxy(server.port) as proxy:
+            await proxy.ask(CLUSTER)
+            await until(lambda: hub.of(WEB))
+            await proxy.hang_up()
+
+            assert (await proxy.end())[0] is grpc.StatusCode.OK
+
+    play(scene)
+
+
+def test_a_client_that_hangs_up_before_it_says_anything_is_let_go() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        async with Proxy(server.port) as proxy:
+            await proxy.hang_up()
+
+            assert (await proxy.end())[0] is grpc.StatusCode.OK
+            assert not hub.seats
+
+    play(scene)
+
+
+def test_a_proxy_that_does_not_say_who_it_is_is_told_so() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        async with Proxy(server.port, name="") as proxy:
+            await proxy.ask(CLUSTER)
+
+            code, text = await proxy.end()
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "node.id" in text
+
+    play(scene)
+
+
+@pytest.mark.parametrize("begins", [True, False], ids=["at first", "later"])
+def test_what_is_not_a_request_ends_the_stream_and_no_other(begins: bool) -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        hub.publish("default.other", snapshot(cluster("a")))
+        async with Proxy(server.port, "default.other") as other, Proxy(server.port) as proxy:
+            if not begins:
+                await proxy.ask(CLUSTER)
+            await proxy.say(b"\xff\xff\xff")
+
+            assert (await proxy.end())[0] is grpc.StatusCode.INVALID_ARGUMENT
+            await other.ask(CLUSTER)
+            await other.hear()
+
+    play(scene)
+
+
+def test_what_happens_on_a_stream_is_logged_with_the_proxy_it_happens_to() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        hub.publish(WEB, snapshot(cluster("a")))
+        async with Proxy(server.port) as proxy:
+            await proxy.ask(CLUSTER)
+            await proxy.answer(await proxy.hear(), error="cluster a: no")
+            await until(lambda: any(seat.refusals for seat in hub.of(WEB)))
+        await until(lambda: not hub.of(WEB))
+
+    with structlog.testing.capture_logs() as logs:
+        play(scene)
+
+    assert [entry["event"] for entry in logs] == ["proxy.connected", "resources.refused", "proxy.disconnected"]
+    assert all(entry["proxy"] == WEB and entry["stream"] == "sotw" for entry in logs)
+    assert (logs[1]["log_level"], logs[1]["type"], logs[1]["names"]) == ("warning", "clusters", ("a",))
+    assert logs[1]["reason"] == "cluster a: no"
+
+
+def test_listeners_wait_for_the_answer_about_clusters_until_time_is_up() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        hub.publish(WEB, snapshot(cluster("a"), listener("in")))
+        async with Proxy(server.port) as proxy:
+            await proxy.ask(CLUSTER)
+            await proxy.ask(LISTENER)
+
+            assert [(await proxy.hear()).type_url for _ in range(2)] == [CLUSTER, LISTENER]
+
+    with structlog.testing.capture_logs() as logs:
+        play(scene, patience=0.05)
+
+    assert "clusters.unanswered" in [entry["event"] for entry in logs]
+
+
+def test_a_clock_that_is_no_longer_needed_does_not_go_off() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        hub.publish(WEB, snapshot(cluster("a"), listener("in")))
+        async with Proxy(server.port) as proxy:
+            await proxy.ask(CLUSTER)
+            await proxy.ask(LISTENER)
+            await proxy.answer(await proxy.hear())
+            assert (await proxy.hear()).type_url == LISTENER
+            (stream,) = server._streams
+            assert stream._alarm is None
+
+    play(scene)
+
+
+def test_a_slow_client_gets_the_newest_and_not_everything_in_between() -> None:
+    last = 200
+
+    async def scene(hub: Hub, server: Server) -> None:
+        hub.publish(WEB, snapshot(large("a")))
+        async with Proxy(server.port, **{"http2.lookahead_bytes": 65_536}) as proxy:
+            await proxy.ask(ENDPOINTS, "a")
+            await proxy.hear()
+            for turn in range(1, last + 1):
+                hub.publish(WEB, snapshot(large("a", filling=b"%c" % turn)))
+                await asyncio.sleep(0)
+            newest = hub.newest(WEB)
+            assert newest is not None
+
+            count, version = 0, ""
+            while version != newest.version(ENDPOINTS):
+                version, count = (await proxy.hear()).version_info, count + 1
+
+        assert count < last / 2
+
+    play(scene)
+
+
+def test_a_client_that_does_not_read_delays_nobody_else() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        things = [large(name) for name in "abcdefgh"]
+        names = [packed.name for packed in things]
+        hub.publish("default.stuck", snapshot(*things))
+        hub.publish(WEB, snapshot(*things))
+        async with Proxy(server.port, "default.stuck") as stuck, Proxy(server.port) as proxy:
+            await stuck.ask(ENDPOINTS, *names)
+            await until(lambda: server._turns._free.locked())
+            await proxy.ask(ENDPOINTS, *names)
+
+            assert len((await proxy.hear()).resources) == len(names)
+            assert stuck
+
+    play(scene, large_at_once=1, large_patience=0.05)
+
+
+def test_a_client_that_talks_without_listening_is_not_listened_to_for_ever() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        things = [large(f"t{turn}") for turn in range(200)]
+        hub.publish(WEB, snapshot(*things))
+        async with Proxy(server.port) as proxy:
+            await proxy.ask(ENDPOINTS, "t0")
+            await until(lambda: server._streams)
+            (stream,) = server._streams
+            async with asyncio.TaskGroup() as tasks:
+                asking = tasks.create_task(ask_for_ever(proxy))
+                await until(lambda: not stream._room.is_set() and stream._outbox)
+                for _ in range(50):
+                    await asyncio.sleep(0)
+                    assert len(stream._outbox) <= 17
+                asking.cancel()
+
+    async def ask_for_ever(proxy: Proxy) -> None:
+        turn = 0
+        while True:
+            turn += 1
+            await proxy.ask(ENDPOINTS, f"t{turn % 200}")
+
+    play(scene)
+
+
+# --- ends ---
+
+
+def test_a_stream_that_is_old_is_closed_without_an_error() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        async with Proxy(server.port) as proxy:
+            await proxy.ask(CLUSTER)
+
+            assert (await proxy.end())[0] is grpc.StatusCode.OK
+
+    play(scene, max_age=0.05)
+
+
+def test_streams_that_began_together_do_not_end_together() -> None:
+    options = Options(max_age=100)
+
+    assert [options.age(number) for number in (0.0, 0.5, 1.0)] == [50, 75, 100]
+    assert Options().age(0.5) is None
+
+
+def test_a_server_that_stops_finishes_what_it_has_to_say() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        hub.publish(WEB, snapshot(cluster("a")))
+        async with Proxy(server.port) as proxy:
+            await proxy.ask(CLUSTER)
+            await proxy.answer(await proxy.hear())
+            await until(lambda: hub.of(WEB)[0].session.is_settled)
+            hub.publish(WEB, snapshot(cluster("b")))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(server.stop())
+                assert (await proxy.hear()).resources[0].value == cluster("b").body
+                assert (await proxy.end())[0] is grpc.StatusCode.OK
+
+    play(scene, grace=10)
+
+
+# --- ports ---
+
+
+def test_a_port_that_is_taken_is_an_error() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        with pytest.raises(RuntimeError, match=str(server.port)):
+            Server(hub, Options(port=server.port), chance)
+
+    play(scene)
+
+
+def test_processes_that_are_told_to_share_a_port_do() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        other = Server(hub, Options(port=server.port, shares_port=True), chance)
+        assert other.port == server.port
+        await other.stop()
+
+    play(scene, shares_port=True)

@@ -1,0 +1,83 @@
+"""Everything that policies come to for the proxies of a mesh, worked out as if nobody had ever looked at it before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import msgspec
+
+from cp.model.names import Key
+from cp.pipeline import Compiler, Proxy
+from cp.resources.world import World
+from cp.rules import PolicyRules
+from cp.stages import Effective, Entry, Rules, rules_of
+from cp.view.proxies import inbounds
+from tests.snapshots import policies
+
+Observed = dict[Any, Any]
+
+ROUTES = {policy.kind.name for policy in policies() if policy.is_route}
+
+
+def observed(world: World) -> Observed:
+    """What holds where. What a table of routes comes to is in its rows, and not in the confs of the routes."""
+    compiler = Compiler(policies())
+    proxies = [compiler.proxy(world, one) for one in world if one.type == "Dataplane"]
+    return {proxy.dataplane.key: _of_proxy(rules_of(world, proxy.dataplane), proxy) for proxy in proxies}
+
+
+def without(world: World, key: Key) -> World:
+    """The World from the same documents less one, from the beginning."""
+    return World.of((one.document for one in world if one.key != key), world.kinds)
+
+
+def _of_proxy(rules: Rules, proxy: Proxy) -> Observed:
+    numbered = zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True)
+    tags = list(_tags_of_clients())
+    return {
+        "outbounds": {listening: _of_entry(entry) for listening, entry in proxy.bundle.entries.items()},
+        "upstreams": {one: _values(upstream.effective) for one, upstream in proxy.bundle.upstreams.items()},
+        "inbounds": [
+            {"confs": _values(reached.effective), "for some": _for_some(rules, index, tags)}
+            for (index, _), reached in numbered
+        ],
+        "whole": {kind: of.proxy.conf.value for kind, of in rules.items() if of.shape.single and of.proxy},
+    }
+
+
+def _of_entry(entry: Entry) -> Observed:
+    return {
+        "protocol": entry.outbound.protocol,
+        "rows": entry.outbound.routes,
+        "confs": _values(entry.effective),
+        "of routes": {name: _values(found) for name, found in entry.of_routes.items()},
+    }
+
+
+def _values(effective: Effective) -> Observed:
+    return {kind: merged.value for kind, merged in effective.items() if kind not in ROUTES}
+
+
+def _for_some(rules: Rules, index: int, clients: list[Mapping[str, str]]) -> Observed:
+    found = {kind: _of_clients(of_kind, index, clients) for kind, of_kind in rules.items()}
+    return {kind: some for kind, some in found.items() if some}
+
+
+def _of_clients(rules: PolicyRules, index: int, clients: list[Mapping[str, str]]) -> Observed:
+    """What holds for some clients: for each that there could be; and for each match, of which the first counts."""
+    found: Observed = {}
+    if rules.shape.from_ and not rules.shape.from_as_rules:
+        for tags in clients:
+            if (rule := rules.from_(index).of(tags)) is not None:
+                found[tuple(tags.items())] = rule.combined.conf.value
+    for some in rules.inbound(index).for_some:
+        found.setdefault(msgspec.json.encode(some.match), some.combined.conf.value)
+    return found
+
+
+def _tags_of_clients() -> Iterator[Mapping[str, str]]:
+    for service, team in product(("a", "b", "backend", "orders", "redis", ""), ("red", "blue", "")):
+        tags = {"kuma.io/service": service, "team": team}
+        yield {name: value for name, value in tags.items() if value}
