@@ -23,6 +23,7 @@ from cp.ads.loop import DrainLoop
 from cp.ads.server import Options, Server, serving
 from cp.api.collaborators import About, Collaborators, ForProxies
 from cp.api.http import create_api, create_diagnostics
+from cp.defaults import initial_policies
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
@@ -90,8 +91,9 @@ async def control_plane(settings: Settings) -> AsyncIterator[Running]:
 async def _first_mesh(store: Store, settings: Settings) -> None:
     """A new store gets the Mesh `default`, unless somebody else writes it or nobody wants one."""
     if not settings.skip_mesh_creation:
+        companions = initial_policies(_DEFAULT_MESH, settings.policy_engine)
         with suppress(Conflict, ReadOnly):
-            await store.write(Put(_DEFAULT_MESH, based_on=ABSENT))
+            await store.write(Put(_DEFAULT_MESH, based_on=ABSENT), *map(Put, companions))
 
 
 def _collaborators(settings: Settings, store: Store, reconciler: Reconciler, ads: Server) -> Collaborators:
@@ -110,6 +112,7 @@ def _collaborators(settings: Settings, store: Store, reconciler: Reconciler, ads
         body_limit=settings.body_limit,
         read_only=settings.read_only,
         config=shown(settings),
+        companions=lambda document: initial_policies(document, settings.policy_engine),
     )
 
 

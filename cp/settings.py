@@ -16,13 +16,14 @@ from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from cp.defaults import Engine
+
 VERSION: Final = version("koguma")
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
 StoreType = Literal["sqlite", "memory"]
-Engine = Literal["TargetRef", "Legacy"]
 
 
 def _store_url(known: dict[str, Any]) -> str:
@@ -110,7 +111,8 @@ class Settings(BaseSettings):
     policy_engine: Engine = Field(
         default="TargetRef",
         validation_alias="KUMA_DEFAULTS_POLICY_ENGINE",
-        description="The policy engine of a Mesh that names none.",
+        description="The policy engine of a Mesh that names none. With `TargetRef` a new Mesh gets default policies, "
+        "with `Legacy` none.",
     )
     xds_host: str = Field(
         default="",

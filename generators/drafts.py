@@ -113,6 +113,11 @@ class ListenerDraft:
         return isinstance(self.site, Inbound)
 
     @property
+    def over_tls(self) -> bool:
+        """Whether clients prove who they are."""
+        return isinstance(self.site, Inbound) and self.site.tls is not None
+
+    @property
     def protocol(self) -> Protocol:
         return self.site.protocol
 

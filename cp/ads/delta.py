@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.ads.channel import LISTED, Changes, Channel
+from cp.ads.channel import Channel
+from cp.ads.holding import LISTED
+from cp.ads.in_flight import Changes
 from cp.ads.messages import WILDCARD, DeltaRequest, Response
 from cp.ads.rollout import Rollout, portions
 from cp.snapshot import CLUSTER, TYPES, Snapshot, digest_of, version_of
@@ -23,10 +25,13 @@ class DeltaSession(Rollout):
         channel = self._channel(request.type_url)
         if request.nonce != "":
             self._hear(channel, request.nonce, request.error)
-        self._subscribe(channel, request)
-        return self._advance()
+        asked = self._subscribe(channel, request)
+        return self._answer(is_only_an_answer=not asked and request.nonce != "")
 
-    def _subscribe(self, channel: Channel, request: DeltaRequest) -> None:
+    def _subscribe(self, channel: Channel, request: DeltaRequest) -> bool:
+        """Whether the client wants anything else than before, or says what it has."""
+        if channel.asked and not (request.subscribe or request.unsubscribe or request.held):
+            return False
         everything = WILDCARD in request.subscribe or not (channel.asked or request.subscribe)
         channel.asked = True
         if everything and channel.type_url in LISTED:
@@ -34,6 +39,7 @@ class DeltaSession(Rollout):
         channel.hold(request.held)
         self._returned = self._returned or (channel.type_url == CLUSTER and len(request.held) > 0)
         self._ask(channel, more=request.subscribe - {WILDCARD}, less=request.unsubscribe)
+        return True
 
     def _responses(
         self,
@@ -49,4 +55,4 @@ class DeltaSession(Rollout):
     def _tell(self, channel: Channel, changes: Changes) -> Response:
         gone = sum(digest_of(f"-{name}") for name in changes.removed)
         version = version_of(sum(batch.digest for batch in changes.batches) + gone)
-        return self._say(channel, version, changes.batches, changes)
+        return channel.say(version, changes.batches, changes, changes.removed)

@@ -51,6 +51,7 @@ class Hub:
         self._arrived: dict[str, Node] = {}
         self._arrival = asyncio.Event()
         self._answer = asyncio.Event()
+        self._waiting = 0
         self._names: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()
 
     # --- for those who compute ---
@@ -107,8 +108,9 @@ class Hub:
 
     def answered(self) -> None:
         """A client said something to a response: whoever waits for that may look again."""
-        self._answer.set()
-        self._answer = asyncio.Event()
+        if self._waiting > 0:
+            self._answer.set()
+            self._answer = asyncio.Event()
 
     def shared(self, names: frozenset[str]) -> frozenset[str]:
         """One set for all streams that ask for the same names, as those of a class do."""
@@ -135,5 +137,9 @@ class Hub:
 
     async def until(self, done: Callable[[], bool]) -> None:
         """Wait until something holds that depends on what clients answer."""
-        while not done():
-            await self._answer.wait()
+        self._waiting += 1
+        try:
+            while not done():
+                await self._answer.wait()
+        finally:
+            self._waiting -= 1

@@ -13,7 +13,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
-from cp.ads.channel import LISTED, Changes, Channel
+from cp.ads.channel import Channel
+from cp.ads.holding import LISTED
+from cp.ads.in_flight import Changes
 from cp.ads.messages import Nack, Response, Status
 from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, LISTENER, NO_PART, ROUTES, SECRET, Batch, Part, Snapshot
 
@@ -25,14 +27,7 @@ class Rollout(ABC):
     """The order of things on one stream. How a change is said is up to the kind of stream."""
 
     __slots__ = (
-        "_channels",
-        "_current",
-        "_is_told",
-        "_leaving",
-        "_newest",
-        "_returned",
-        "_share",
-        "_trusting",
+        *("_channels", "_current", "_is_told", "_leaving", "_newest", "_rests", "_returned", "_share", "_trusting"),
         "heard",
     )
 
@@ -47,6 +42,7 @@ class Rollout(ABC):
         self._newest: Snapshot | None = None
         self._share = share
         self._trusting = trusting
+        self._rests = False
         self._returned = False  # it brought clusters along
         self.heard: Nack | str | None = None  # what the last request said
 
@@ -87,7 +83,7 @@ class Rollout(ABC):
     def is_settled(self) -> bool:
         """Nothing is under way or refused: the versions that the client would name tell what it has."""
         knows = self._trusting or all(self._channel(type_url).has_accepted for type_url in LISTED)
-        return knows and all(channel.is_confirmed() for channel in self._channels.values())
+        return knows and all(channel.is_confirmed for channel in self._channels.values())
 
     # --- the order ---
 
@@ -112,6 +108,7 @@ class Rollout(ABC):
             self._is_told = True
             if self._current is self._newest:
                 break
+        self._rests = self._is_resting()
         return responses
 
     def _send_what_uses_clusters(self, snapshot: Snapshot) -> list[Response]:
@@ -122,10 +119,15 @@ class Rollout(ABC):
             self._leaving = NO_PART
         return responses
 
+    def _is_resting(self) -> bool:
+        """Nothing is to be said whatever is accepted, so that most answers cost next to nothing."""
+        arrived = self._current is self._newest and self._gate is None and self._leaving is NO_PART
+        return arrived and all(channel.is_quiet for channel in self._channels.values() if channel.asked)
+
     @property
     def _gate(self) -> str | None:
         clusters = self._channels.get(CLUSTER)
-        return None if clusters is None else clusters.waits_for()
+        return None if clusters is None else clusters.gate
 
     @property
     def _knows_users(self) -> bool:
@@ -165,28 +167,27 @@ class Rollout(ABC):
         for batch in changes.batches:
             self._channel(ENDPOINTS).again(batch.names)
 
-    def _say(self, channel: Channel, version: str, content: tuple[Batch, ...], changes: Changes) -> Response:
-        removed = () if self.says_all else changes.removed
-        response = Response(channel.type_url, version, channel.nonce(version), content, removed)
-        channel.sent(response, changes)
-        return response
-
     # --- what the client says ---
 
     def _hear(self, channel: Channel, nonce: str, error: str | None, in_force: str = "") -> None:
         self.heard = channel.answered(nonce, error, in_force)
-        if channel.type_url == CLUSTER and channel.is_confirmed():
+        if channel.type_url == CLUSTER and channel.is_confirmed:
             self._channel(ENDPOINTS).not_again()
 
     def _ask(self, channel: Channel, more: frozenset[str], less: frozenset[str]) -> None:
         if more or less:
             channel.leave(less)
             channel.ask(more)
-            channel.names = self._share(channel.names)
+            channel.subscription.names = self._share(channel.subscription.names)
+
+    def _answer(self, *, is_only_an_answer: bool) -> list[Response]:
+        if is_only_an_answer and self._rests and not isinstance(self.heard, Nack):
+            return []
+        return self._advance()
 
     def _is_confirmed(self, type_url: str) -> bool:
         channel = self._channels.get(type_url)
-        return channel is None or channel.is_confirmed()
+        return channel is None or channel.is_confirmed
 
 
 def portions(batches: tuple[Batch, ...]) -> list[tuple[Batch, ...]]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.ads.channel import LISTED, Changes, Channel
+from cp.ads.channel import Channel
+from cp.ads.holding import LISTED
+from cp.ads.in_flight import Changes
 from cp.ads.messages import WILDCARD, Request, Response
 from cp.ads.rollout import Rollout, portions
 from cp.snapshot import TYPES, Batch, Snapshot, version_of
@@ -27,25 +29,27 @@ class Session(Rollout):
             self._hear(channel, request.nonce, request.error, request.version)
         else:
             channel.claim = request.version
-        self._subscribe(channel, request.names)
-        return self._advance()
+        asked = self._subscribe(channel, request.names)
+        return self._answer(is_only_an_answer=not asked and request.nonce != "")
 
-    def _subscribe(self, channel: Channel, names: frozenset[str]) -> None:
-        """A request with an old nonce answers nothing, but its names count: they are what the client wants by now.
+    def _subscribe(self, channel: Channel, names: frozenset[str]) -> bool:
+        """Whether the client wants anything else than before.
 
+        A request with an old nonce answers nothing, but its names count: they are what the client wants by now.
         A name that was dropped and asked for again while a response was under way would otherwise go unnoticed.
         """
-        if names == channel.names and channel.asked and not channel.wildcard:
-            return
-        everything = WILDCARD in names or (not names and (channel.wildcard or not channel.asked))
+        has = channel.subscription
+        if channel.asked and names == has.names and (len(names) > 0 or has.wildcard):
+            return False
+        everything = WILDCARD in names or (not names and (has.wildcard or not channel.asked))
         channel.asked = True
         if everything and channel.type_url in LISTED:
             channel.ask_for_all()
         else:
-            channel.wildcard = False
+            has.wildcard = False
         named = names - {WILDCARD}
-        if named != channel.names:
-            self._ask(channel, more=named - channel.names, less=channel.names - named)
+        self._ask(channel, more=named - has.names, less=has.names - named)
+        return True
 
     def _responses(self, channel: Channel, changes: Changes, snapshot: Snapshot) -> Iterator[Response]:
         return self._all(channel, changes, snapshot) if channel.full else self._new(channel, changes, snapshot)
@@ -56,15 +60,15 @@ class Session(Rollout):
         if channel.is_refused(version):
             channel.take_back()
         elif changes.due or version != channel.told:
-            yield self._say(channel, version, content, changes)
+            yield channel.say(version, content, changes, ())
 
     def _new(self, channel: Channel, changes: Changes, snapshot: Snapshot) -> Iterator[Response]:
         """Only the last response carries the version of the whole: a client that got no further has not got it all."""
         *earlier, last = portions(changes.batches) or [()]
         for portion in earlier:
-            yield self._say(channel, _version(portion), portion, Changes(portion))
+            yield channel.say(_version(portion), portion, Changes(portion), ())
         if last:
-            yield self._say(channel, channel.version(snapshot), last, Changes(last))
+            yield channel.say(channel.version(snapshot), last, Changes(last), ())
 
 
 def _version(batches: tuple[Batch, ...]) -> str:

@@ -85,7 +85,7 @@ class Crud:
         self._must_be_writable()
         kind, key = self._named(request)
         stored = await self._there(key)
-        members = await self._members(key, request) if kind.name == _MESH else []
+        members = await self._members(stored.document, request) if kind.name == _MESH else []
         based_on = _based_on(request, stored)
         await self._store.write(*map(Delete, members), Delete(key, based_on))
         log.info("api.deleted", resource=str(key), members=len(members))
@@ -138,13 +138,15 @@ class Crud:
         keys = [stored.document.key for stored in contents.stored]
         return [key.name for key in keys if key.type == type_ and key.mesh == mesh]
 
-    async def _members(self, mesh: Key, request: Request) -> list[Key]:
-        """What a Mesh takes with it: nothing unless the request says so."""
+    async def _members(self, mesh: Document, request: Request) -> list[Key]:
+        """What a Mesh takes with it: what it came with, as it came, and more only if the request says so."""
         contents = await self._store.read()
-        members = [stored.document.key for stored in contents.stored if stored.document.key.mesh == mesh.name]
-        if members and request.query_params.get("cascade") != "true":
-            raise _still_used(mesh, sorted(members))
-        return members
+        members = [stored.document for stored in contents.stored if stored.document.key.mesh == mesh.key.name]
+        came_with_it = list(self._api.companions(mesh))
+        added = sorted(member.key for member in members if member not in came_with_it)
+        if added and request.query_params.get("cascade") != "true":
+            raise _still_used(mesh.key, added)
+        return [member.key for member in members]
 
     def _must_be_writable(self) -> None:
         if self._api.read_only:

@@ -2,3 +2,5 @@
 
 from cp.lint.codes import CATALOGUE as CATALOGUE
 from cp.lint.codes import NO_EFFECT as NO_EFFECT
+from cp.lint.lint import in_order as in_order
+from cp.lint.lint import lint as lint

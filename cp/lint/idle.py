@@ -12,7 +12,6 @@ from cp.lint.spots import item_of
 from cp.matching import is_shadow, top_of
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
-from cp.rules import Item
 
 _REMOVE = "remove it"
 
@@ -43,15 +42,10 @@ def _of_policy(scene: Scene, policy: Resource) -> Reason:
 def _items(scene: Scene, policy: Resource) -> Iterator[Finding]:
     """Where a policy has one item, what is true of it is true of the policy."""
     there = parts(policy)
-    for item in there if len(there) > 1 else ():
-        if not _matters(scene, item):
+    for item in there if len(there) > 1 and policy.key not in scene.needed else ():
+        if item_of(item.origin) not in scene.effective_items:
             why = reason(scene, item)
             yield found(policy, replace(why, text=f"this item has no effect: {why.text}"))
-
-
-def _matters(scene: Scene, item: Item) -> bool:
-    """An item of the old way to name a route counts with its route, and is not looked at by itself."""
-    return item_of(item.origin) in scene.effective_items
 
 
 def _selects_nobody(scene: Scene, policy: Resource) -> Reason:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cp.lint.codes import Reason
 from cp.lint.scene import Scene
-from cp.lint.spots import AnySpot, Spot, TableSpot
+from cp.lint.spots import AnySpot, ClientSpot, Spot, TableSpot
 from cp.lint.targets import called, missing
 from cp.lint.walk import Blocked
 from cp.merging import Field, Origin, Setting
 from cp.model.yaml import step
 from cp.resources.resource import Resource
 from cp.rules import Item
-from cp.rules.naming import resolve
 from cp.rules.items import reference
+from cp.rules.naming import resolve
 from cp.rules.targets import ROUTES, Targets
 from cp.stages import BUILT_IN
 
@@ -53,21 +53,23 @@ def because_blocked(item: Item, blocked: Sequence[Blocked]) -> Reason:
     return Reason("no-meaning", f"a {item.policy.type} has no meaning for {service}, which speaks tcp", path, hint)
 
 
-def said(origin: Origin) -> str:
-    """A policy as operators know it, with the place of its item."""
+def said(origin: Origin, line: int | None = None) -> str:
+    """A policy as operators know it, with the place of its item, or a line of it."""
     if origin.part == BUILT_IN:
         return "the built-in default"
-    place = f" ({origin.file}:{origin.line})" if origin.file else ""
+    place = f" ({origin.file}:{origin.line if line is None else line})" if origin.file else ""
     return f"{origin.policy.type} {origin.policy.name}{place}"
 
 
 def _outdone(item: Item, spots: Iterable[AnySpot]) -> Reason:
     rivals = _Rivals()
     for spot in spots:
-        if isinstance(spot, Spot):
-            _compare(item, spot, rivals)
-        else:
+        if isinstance(spot, TableSpot):
             _compare_rows(item, spot, rivals)
+        elif isinstance(spot, ClientSpot):
+            _compare_first(item, spot, rivals)
+        else:
+            _compare(item, spot, rivals)
     path = item.layer.path
     if rivals.other:
         whole = _fields(rivals.paths)
@@ -88,7 +90,16 @@ def _compare(item: Item, spot: Spot, rivals: _Rivals) -> None:
         rival = _rival(one, mine, item)
         if rival is not None:
             whose = rivals.same if rival.value == mine.value else rivals.other
-            whose[said(rival.origin)] = None
+            whose[said(rival.origin, rival.line)] = None
+
+
+def _compare_first(item: Item, spot: ClientSpot, rivals: _Rivals) -> None:
+    mine = item.layer.conf
+    rivals.paths |= dict.fromkeys(mine)
+    for one in spot.candidates:
+        if item not in one.items:
+            whose = rivals.same if one.conf.value == mine else rivals.other
+            whose[said(one.items[0].origin)] = None
 
 
 def _rival(one: Field, mine: Setting, item: Item) -> Setting | None:
@@ -162,5 +173,3 @@ def _listed(names: Iterable[str]) -> str:
     found = list(dict.fromkeys(names))
     more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""
     return ", ".join(found[:_FEW]) + more
-
-

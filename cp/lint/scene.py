@@ -9,8 +9,7 @@ from typing import Any
 
 from cp.lint.spots import AnySpot, Unit, item_of, policy_of, with_effect
 from cp.lint.walk import Blocked, Outbounds, of_inbound, of_proxy
-from cp.matching import ByKind, route_of
-from cp.merging import Merged
+from cp.matching import ByKind, match, route_of
 from cp.pipeline import Compiler, Proxy
 from cp.policies import Policies, Policy
 from cp.resources.resource import Resource
@@ -47,11 +46,15 @@ class Scene:
         return tuple(one for one in there if one not in self._beyond)
 
     @cached_property
+    def judged_set(self) -> frozenset[Resource]:
+        return frozenset(self.judged)
+
+    @cached_property
     def classes(self) -> tuple[tuple[ByKind, int], ...]:
         """What proxies matched, each once, with how many of them there are."""
-        by_id = {id(proxy.matched): proxy.matched for proxy in self.proxies}
-        counts = Counter(id(proxy.matched) for proxy in self.proxies)
-        return tuple((matched, counts[name]) for name, matched in by_id.items())
+        every = [match(self.world, proxy.dataplane) for proxy in self.proxies]
+        counts = Counter(map(id, every))
+        return tuple((matched, counts[name]) for name, matched in {id(one): one for one in every}.items())
 
     @cached_property
     def selected(self) -> Mapping[Resource, int]:
@@ -82,10 +85,18 @@ class Scene:
     @cached_property
     def effective(self) -> frozenset[Unit]:
         """The policies without which something would be different for some proxy."""
-        found = with_effect(self.spots, policy_of)
-        outdated = (one for one in self.judged if is_outdated(one) and one.key in found)
+        return self._by_itself | self.needed
+
+    @cached_property
+    def needed(self) -> frozenset[Unit]:
+        """The routes without which a policy would select nobody that names them at its top level."""
+        outdated = (one for one in self.judged if is_outdated(one) and one.key in self._by_itself)
         named = (route_of(self.world.table("MeshHTTPRoute", one.mesh), one) for one in outdated)
-        return frozenset({*found, *(route.key for route in named if route is not None)})
+        return frozenset(route.key for route in named if route is not None)
+
+    @cached_property
+    def _by_itself(self) -> frozenset[Unit]:
+        return frozenset(with_effect(self.spots, policy_of))
 
     @cached_property
     def effective_items(self) -> frozenset[Unit]:
@@ -127,7 +138,8 @@ class Scene:
 
         And those that tell more clients apart than can be told apart: without one of them the others may hold again.
         """
-        seen: dict[int, ByKind] = {id(one.matched): one.matched for one in self.proxies if _has_listeners(one)}
+        every = (match(self.world, one.dataplane) for one in self.proxies if _has_listeners(one))
+        seen = {id(one): one for one in every}
         found = {one.policy for matched in seen.values() for some in matched.values() for one in some}
         for rules in {id(rules): rules for rules in self._all_rules()}.values():
             found |= {one.policy for of_kind in rules.values() if _is_too_much(of_kind) for one in of_kind.matched}

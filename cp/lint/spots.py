@@ -70,7 +70,7 @@ class Spot:
         return sure - {unit_of(item.origin) for item in self.items if has_null(item)}
 
     def differs_without(self, gone: Gone) -> bool:
-        left = [one for level in self.levels if (one := _left(level, self.kind, gone)) is not None]
+        left = [one for level in self.levels if (one := _left(level, gone)) is not None]
         said = [overlay(left)] if left else []
         without = overlay([self.default, *said]) if self.default is not None else overlay(said) if said else None
         return without is None or without.value != self.merged.value
@@ -100,12 +100,42 @@ class TableSpot:
         return {unit_of(rule.origin) for rule in self.rules}
 
     def differs_without(self, gone: Gone) -> bool:
-        left = (_left(one, self.kind, gone) for one in self.candidates)
+        left = (_left(one, gone) for one in self.candidates)
         merged = next((one for one in left if one is not None), None)
         return merged is None or list(map(_row, routes_of(merged))) != list(map(_row, self.rules))
 
 
-AnySpot: TypeAlias = Spot | TableSpot
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientSpot:
+    """Clients of an inbound with one and the same match: the first of their rules counts, whatever others say."""
+
+    kind: Kind
+    candidates: tuple[Combined, ...]
+    protocol: Protocol
+    destination: None = None
+
+    @property
+    def merged(self) -> Merged:
+        return self.candidates[0].conf
+
+    @property
+    def key(self) -> Hashable:
+        return self.kind.name, tuple(map(id, self.candidates)), self.protocol
+
+    @property
+    def items(self) -> Iterator[Item]:
+        return chain.from_iterable(one.items for one in self.candidates)
+
+    def sure(self, unit_of: UnitOf) -> set[Unit]:
+        """Whoever has the first rule, if there is no other."""
+        return set() if len(self.candidates) > 1 else {unit_of(item.origin) for item in self.items}
+
+    def differs_without(self, gone: Gone) -> bool:
+        left = next((one.conf for one in self.candidates if not any(map(gone, one.items))), None)
+        return left is None or left.value != self.merged.value
+
+
+AnySpot: TypeAlias = Spot | TableSpot | ClientSpot
 
 
 def with_effect(spots: Iterable[AnySpot], unit_of: UnitOf) -> set[Unit]:
@@ -145,7 +175,7 @@ def _is_alone(field: Field, unit_of: UnitOf) -> bool:
     return all(one.value != winner.value or unit_of(one.origin) == unit for one in field.losers)
 
 
-def _left(level: Combined, kind: Kind, gone: Gone) -> Merged | None:
+def _left(level: Combined, gone: Gone) -> Merged | None:
     """What a level comes to without some of its items; None if there are no others."""
     left = [item for item in level.items if not gone(item)]
     if len(left) == len(level.items):

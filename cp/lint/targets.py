@@ -26,13 +26,11 @@ _SERVICE_TAG: Final = "kuma.io/service"
 
 
 def targets(scene: Scene) -> Iterator[Finding]:
-    """Items for what is not there. Whole policies of which nothing holds have their finding already."""
+    """Items for what is not there, of policies of which nobody asks whether they have an effect."""
     for policy in scene.world:
-        if policy.kind.policy is None or _is_idle(scene, policy):
-            continue
-        for item in parts(policy) if policy.mesh not in scene.meshes else ():
-            if (why := missing(scene.world, item)) is not None:
-                yield found(policy, why)
+        if policy.kind.policy is not None and policy not in scene.judged_set:
+            reasons = (missing(scene.world, item) for item in parts(policy))
+            yield from (found(policy, why) for why in reasons if why is not None)
 
 
 def backends(scene: Scene) -> Iterator[Finding]:
@@ -57,7 +55,8 @@ def missing(world: World, item: Item) -> Reason | None:
         return None
     wanted = item.target.name or " ".join(f"{k}={v}" for k, v in sorted((item.target.labels or {}).items()))
     hint = near(wanted, [one.display_name for one in world.table(item.target.kind, item.policy.mesh)])
-    return Reason("target-missing", f"there is no {item.target.kind} {wanted}", path, hint or "create it, or correct the name")
+    text = f"there is no {item.target.kind} {wanted}"
+    return Reason("target-missing", text, path, hint or "create it, or correct the name")
 
 
 def called(destination: Destination) -> str:
@@ -80,10 +79,6 @@ def _is_tagged(world: World, item: Item) -> bool:
     service = tags.pop(_SERVICE_TAG, "")
     destination = Destination(service, tags=tuple(sorted(tags.items())))
     return bool(service) and exists(world, item.policy.mesh, destination)
-
-
-def _is_idle(scene: Scene, policy: Resource) -> bool:
-    return policy in scene.judged_set and policy.key not in scene.effective
 
 
 def _of_type(world: World, kind: str) -> Iterator[Resource]:
@@ -124,8 +119,16 @@ def _weights(policy: Resource, rule: Mapping[str, Any], path: str) -> Iterator[F
 def _lost(world: World, policy: Resource, calls: Iterable[Destination], data: Mapping[str, Any]) -> str:
     """Why a reference leads nowhere, for some port that can be called; empty if it always leads somewhere."""
     wanted = _decoded(data)
+    if wanted.kind == "MeshExternalService":  # it has one port, and nobody calls it by a name
+        there = resolve(Targets.of(world, policy.mesh), _plain(policy, wanted))
+        return "" if there else f"there is no {wanted.kind} {wanted.name or ''}".rstrip()
     splits = (Resolver(world, policy.mesh, one).split(wanted, policy.identity) for one in calls)
     return next((split.reason for split in splits if split.missing), "")
+
+
+def _plain(policy: Resource, wanted: BackendRef) -> Reference:
+    identity = Identity(wanted.kind, policy.mesh, wanted.name or "", policy.zone, wanted.namespace or policy.namespace)
+    return Reference(identity, tuple((wanted.labels or {}).items()))
 
 
 def _decoded(data: Mapping[str, Any]) -> BackendRef:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from cp.lint.spots import AnySpot, Spot, TableSpot
+from cp.lint.spots import AnySpot, ClientSpot, Spot, TableSpot
 from cp.merging import Merged, Origin
 from cp.model.names import Destination
 from cp.pipeline import Bundle
 from cp.resources.world import World
-from cp.rules import Combined, Item, PolicyRules, levels, of_service, routes
+from cp.rules import Combined, InboundRules, Item, PolicyRules, levels, of_service, routes
 from cp.stages import Effective, Entry, Reached, Rules, Upstream
 from cp.view.services import protocol_of
 from generators.proxy import Protocol
@@ -118,7 +118,7 @@ class Outbounds:
         return tuple(one for one in found if one is not None)
 
 
-def of_inbound(rules: Rules, index: int, reached: Reached, defaults: Defaults) -> Iterator[Spot]:
+def of_inbound(rules: Rules, index: int, reached: Reached, defaults: Defaults) -> Iterator[AnySpot]:
     """What holds for those who call an inbound: for all of them, and for some."""
     protocol = reached.inbound.protocol
     for kind, of_kind in rules.items():
@@ -127,19 +127,18 @@ def of_inbound(rules: Rules, index: int, reached: Reached, defaults: Defaults) -
         found = of_kind.inbound(index).for_all
         if found is not None:
             yield Spot(of_kind.kind, (found,), reached.effective[kind], defaults.get(kind), protocol)
-        for combined in _of_some(of_kind, index):
-            yield Spot(of_kind.kind, (combined,), combined.conf, None, protocol)
+        if of_kind.shape.from_ and not of_kind.shape.from_as_rules:
+            for rule in of_kind.from_(index).rules:
+                yield Spot(of_kind.kind, (rule.combined,), rule.combined.conf, None, protocol)
+        yield from (ClientSpot(of_kind.kind, rules_, protocol) for rules_ in _by_match(of_kind.inbound(index)))
 
 
-def _of_some(of_kind: PolicyRules, index: int) -> Iterator[Combined]:
-    if of_kind.shape.from_ and not of_kind.shape.from_as_rules:
-        yield from (rule.combined for rule in of_kind.from_(index).rules)
-    seen: set[bytes] = set()
-    for rule in of_kind.inbound(index).for_some:
-        match = _encode(rule.match)
-        if match not in seen:  # of two with the same match the first is taken
-            seen.add(match)
-            yield rule.combined
+def _by_match(rules: InboundRules) -> Iterable[tuple[Combined, ...]]:
+    """What is said of the clients of each match. Several rules for the same one are not merged: the first counts."""
+    found: dict[bytes, list[Combined]] = {}
+    for rule in rules.for_some:
+        found.setdefault(_encode(rule.match), []).append(rule.combined)
+    return map(tuple, found.values())
 
 
 def of_proxy(rules: Rules) -> Iterator[Spot]:

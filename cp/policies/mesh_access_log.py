@@ -205,14 +205,14 @@ def _format(format_: Format) -> Iterator[Violation]:
             yield from must_be_set(f"json[{index}].key", field.key)
             yield from must_be_set(f"json[{index}].value", field.value)
             if not _is_json(f'{{"{field.key}": "{field.value}"}}'):
-                hint = 'write a quote in it as `\\\\"`'
+                hint = 'write a quote in it as `\\"`'
                 yield Violation(f"json[{index}]", f"`{field.key}` and `{field.value}` do not make JSON", hint)
 
 
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

@@ -34,8 +34,8 @@ tcp.disabled                      no check
 tcp.send                          TcpHealthCheck.send
 tcp.receive                       TcpHealthCheck.receive
 
-A service has one check: that of its protocol or, failing that, that of TCP. Texts are sent and expected as they are
-written.
+A service has one check: that of its protocol or, failing that, that of TCP.
+Texts are sent and expected as they are written.
 """
 
 from __future__ import annotations

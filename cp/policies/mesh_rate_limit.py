@@ -7,7 +7,7 @@ local.http.requestRate                  LocalRateLimit.token_bucket
 local.http.requestRate.num              TokenBucket.max_tokens, tokens_per_fill
 local.http.requestRate.interval         TokenBucket.fill_interval
 local.http.onRateLimit                  of the answer:
-local.http.onRateLimit.status           LocalRateLimit.status; 429 if left out
+local.http.onRateLimit.status           LocalRateLimit.status; 429 if left out, or no error
 local.http.onRateLimit.headers          LocalRateLimit.response_headers_to_add
 local.http.onRateLimit.headers.set      overwriting
 local.http.onRateLimit.headers.set[].name
@@ -153,7 +153,7 @@ def _http(http: LocalHttp) -> Iterator[Violation]:
 
 def _answer(answer: OnRateLimit) -> Iterator[Violation]:
     yield from above_zero("status", answer.status, "leave it out for 429")
-    if answer.status is not None and answer.status not in _STATUSES:
+    if answer.status is not None and answer.status >= _FIRST_ERROR and answer.status not in _STATUSES:
         yield Violation("status", f"`{answer.status}` is no status that Envoy answers with", "write for example 429")
     if answer.headers is not None:
         yield from at("headers", header_changes(answer.headers))
@@ -223,7 +223,8 @@ class MeshRateLimit(Policy[Conf]):
         """In place of what holds for everybody: that is the last of the rules."""
         if draft.manager is not None:
             draft.http_filters = [one for one in draft.http_filters if one.name != _HTTP_FILTER]
-            draft.http_filters.extend(first_fitting([(rule.match, _http_filters(rule.conf)) for rule in rules]))
+            filters = [(rule.match, _http_filters(rule.conf)) for rule in rules]
+            draft.http_filters.extend(first_fitting(filters, over_tls=draft.over_tls))
 
 
 def _http_filters(conf: Conf) -> list[HttpFilter]:
@@ -265,7 +266,7 @@ def _always(field: RuntimeFractionalPercent, key: str) -> None:
 
 
 def _write_answer(limit: HttpLimit, answer: OnRateLimit) -> None:
-    if answer.status is not None:
+    if answer.status is not None and answer.status >= _FIRST_ERROR:
         limit.status.code = answer.status  # type: ignore[assignment]  # an enum on the wire, a number in documents
     changes = answer.headers or HeaderChanges()
     headers = [(one, False) for one in changes.set or ()] + [(one, True) for one in changes.add or ()]

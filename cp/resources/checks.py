@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from cp.model import regex as expressions
 from cp.model.duration import Duration
 from cp.model.violation import Sort, Violation
 from cp.resources.schema import near
@@ -150,42 +150,32 @@ def repeated(values: Iterable[object]) -> Iterator[int]:
         seen.add(value)
 
 
-_NOT_RE2: Final = re.compile(r"\(\?(=|!|<=|<!|>|\()|\(\?P=|(?<!\\)(\\\\)*\\[1-9]|[*+?}]\+")
-_SAME_IN_RE2: Final = (
-    "missing )",
-    "unbalanced",
-    "unterminated",
-    "nothing to",
-    "multiple repeat",
-    "bad character range",
-)
 _LONGEST_REGEX: Final = 4096
 
 
 def regex(path: str, value: str | None) -> Iterator[Violation]:
-    """A regular expression that Envoy, which uses RE2, would refuse, and everything beside it with it."""
+    """A regular expression of RE2, which is what everybody reads expressions with here."""
     if value is None:
         return
     if len(value) > _LONGEST_REGEX:
         yield Violation(path, f"is longer than {_LONGEST_REGEX} characters")
-    elif _NOT_RE2.search(value):
-        hint = "RE2 has no lookaround, no references back and no possessive repeats"
-        yield Violation(path, f"`{value}` is not a regular expression of RE2", hint)
-    elif fault := _regex_fault(value):
-        yield Violation(path, f"`{value}` is not a regular expression: {fault}")
+    elif fault := expressions.fault(value):
+        yield Violation(path, f"`{value}` is not a regular expression of RE2: {fault}", _regex_hint(value))
 
 
-def _regex_fault(value: str) -> str:
-    """What Python finds wrong with it, where that is wrong in RE2 as well."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            re.compile(value)
-    except re.error as error:
-        return str(error) if str(error).startswith(_SAME_IN_RE2) else ""
-    except (RecursionError, OverflowError):
-        return "it is too deep or repeats too often"
-    return ""
+def regex_of_route(path: str, value: str | None) -> Iterator[Violation]:
+    """The same where Envoy compares requests with it, which may not take it long."""
+    faults = list(regex(path, value))
+    yield from faults
+    if value is not None and not faults and (excess := expressions.excess(value)):
+        yield Violation(path, f"`{value}` is too large: {excess}", "repeat less, or divide it into several matches")
+
+
+def _regex_hint(value: str) -> str:
+    return "RE2 has no lookaround, no references back and no possessive repeats" if _NOT_RE2.search(value) else ""
+
+
+_NOT_RE2: Final = re.compile(r"\(\?(=|!|<=|<!|>|\()|\(\?P=|(?<!\\)(\\\\)*\\[1-9]|[*+?}]\+")
 
 
 def host_and_port(path: str, value: object) -> Iterator[Violation]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from cp.model.violation import Violation
-from cp.resources.checks import must_be_set, printable, regex
+from cp.resources.checks import must_be_set, printable, regex_of_route
 from cp.resources.schema import Schema
 
 _NAME: Final = re.compile(r"[a-z0-9!#$%&'*+\-.^_`|~]+")
@@ -43,7 +43,7 @@ def header_match(match: HeaderMatch) -> Iterator[Violation]:
     if match.type in {"Present", "Absent"} and match.value:
         yield Violation("value", f"has no meaning with the type {match.type}", "remove it, or write `type: Exact`")
     if match.type == "RegularExpression":
-        yield from regex("value", match.value)
+        yield from regex_of_route("value", match.value)
 
 
 def header_changes(changes: HeaderChanges) -> Iterator[Violation]:

@@ -231,9 +231,9 @@ def _endpoint(endpoint: Endpoint) -> Iterator[Violation]:
 
 
 def _verification(verification: Verification) -> Iterator[Violation]:
-    name = verification.server_name
-    if name is not None and (is_ip(name) or not is_address(name)):
-        yield Violation("serverName", f"`{verification.server_name}` is not the name of a host")
+    server = verification.server_name
+    if server is not None and (is_ip(server) or not is_address(server)):
+        yield Violation("serverName", f"`{server}` is not the name of a host")
     for index, name in enumerate(verification.subject_alt_names or ()):
         yield from must_be_set(f"subjectAltNames[{index}].value", name.value)
     yield from data_source("caCert", verification.ca_cert)

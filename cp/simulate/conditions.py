@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
-from cp.simulate import regex
+from cp.model import regex
 from cp.simulate.request import REQUEST_ID, Request
 
 if TYPE_CHECKING:

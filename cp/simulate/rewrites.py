@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cp.simulate import regex
+from cp.model import regex
 from cp.simulate.conditions import Unsimulated
 from cp.simulate.paths import split
 

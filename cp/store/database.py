@@ -49,8 +49,12 @@ def errors_of(path: Path) -> Iterator[None]:
 def connect(path: Path) -> sqlite3.Connection:
     """A connection whose commits are on the disk when they return, and whose transactions are only ours to begin."""
     connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
-    # In WAL mode a commit under NORMAL does not wait for the disk: what was answered as stored would go with the power.
-    connection.execute("PRAGMA synchronous = FULL")
+    try:
+        # In WAL mode a commit under NORMAL does not wait for the disk: what was answered as stored goes with the power.
+        connection.execute("PRAGMA synchronous = FULL")
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 

@@ -29,6 +29,7 @@ Predicate: TypeAlias = Matcher.MatcherList.Predicate
 TAGS_HEADER: Final = "x-kuma-tags"
 """In it a proxy tells those that it calls what tags it has."""
 
+_TLS: Final = frozenset({"spiffeID", "sni"})
 _MATCHER: Final = "envoy.filters.http.match_delegate"
 
 
@@ -45,10 +46,15 @@ def by_tags(client: Client) -> bool:
     return bool(client.get("tags") or client.get("not"))
 
 
-def first_fitting(filters: Sequence[tuple[Client, Sequence[HttpFilter]]]) -> Iterator[HttpFilter]:
-    """The filters, each passed over for clients that it is not for, or that one before it is for."""
+def first_fitting(filters: Sequence[tuple[Client, Sequence[HttpFilter]]], *, over_tls: bool) -> Iterator[HttpFilter]:
+    """The filters, each passed over for clients that it is not for, or that one before it is for.
+
+    Without TLS nobody is who a rule asks for. Envoy could not tell, and would let such a filter act for everybody.
+    """
     before: list[Predicate] = []
     for client, some in filters:
+        if not over_tls and _TLS.intersection(client):
+            continue
         wanted = _all(list(_predicates(client)))
         passed_over = [*before, *([Predicate(not_matcher=wanted)] if wanted is not None else [])]
         yield from (_unless(passed_over, one) for one in some)

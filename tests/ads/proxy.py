@@ -75,5 +75,5 @@ class Proxy:
 async def until(condition: Any) -> None:
     """Wait for something that happens on this loop."""
     async with asyncio.timeout(WITHIN):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  what is waited for does not know that it is
             await asyncio.sleep(0.001)

@@ -399,7 +399,7 @@ def test_streams_of_a_class_hold_one_set_of_names() -> None:
     for session in sessions:
         session.receive(DeltaRequest(ENDPOINTS, names("a", "b")))
 
-    one, other = (session._channels[ENDPOINTS].names for session in sessions)
+    one, other = (session._channels[ENDPOINTS].subscription.names for session in sessions)
     assert one is other
 
 

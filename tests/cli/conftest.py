@@ -18,6 +18,7 @@ from cp.ads.loop import DrainLoop
 from cp.app import Running, control_plane
 from cp.cli.main import build
 from cp.settings import Settings, load, rows
+from tests.support.mesh import MESH
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def koguma(running: Running) -> Koguma:
     with httpx.Client(base_url=address) as client:
         for mesh in client.get("/meshes").raise_for_status().json()["items"]:
             client.delete(f"/meshes/{mesh['name']}", params={"cascade": "true"}).raise_for_status()
-        client.put("/meshes/default", json={"type": "Mesh", "name": "default"}).raise_for_status()
+        client.put("/meshes/default", json=MESH).raise_for_status()
     return Koguma(address)
 
 

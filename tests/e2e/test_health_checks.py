@@ -82,11 +82,11 @@ def test_what_counts_as_well_can_be_said(mesh: Playground, backend: Address) -> 
 def test_who_does_not_answer_in_time_is_ill_after_as_many_checks(
     mesh: Playground, backend: Address, threshold: int, asked: set[str]
 ) -> None:
-    check = checking("backend", http={"path": HEALTH}, timeout="100ms", unhealthyThreshold=threshold)
+    check = checking("backend", http={"path": HEALTH}, timeout="50ms", unhealthyThreshold=threshold)
     with mesh.having(check):
         eventually(lambda: upstream(mesh.envoys["frontend"], "backend")["health_checks"])
         mesh.services[ILL].on(HEALTH, delay=1)
-        eventually(lambda: mesh.services[ILL].hits(HEALTH) > 3)
+        eventually(lambda: mesh.services[ILL].hits(HEALTH) > 10)
         eventually(lambda: set(answering(backend, 12)) == asked)
 
         assert set(answering(backend, 30)) == asked

@@ -98,6 +98,11 @@ class Chance:
         found = "/" + "/".join(segments)
         return found if self.is_modern else found.replace("..;", "..")
 
+    def expression(self) -> str:
+        """Before Envoy 1.39, classes of Unicode were too large for it."""
+        found: str = self.one(_EXPRESSIONS)
+        return found if self.is_modern else found.replace("\\pP", "[!-/]")
+
     def row(self, index: int) -> Any:
         """A row as we write them."""
         filters = (self.filter(),) if self(0.4) else ()
@@ -122,13 +127,15 @@ class Chance:
     def path_match(self) -> PathMatch:
         kind = self.one((PathKind.EXACT, PathKind.PREFIX, PathKind.PREFIX, PathKind.REGEX))
         if kind is PathKind.REGEX:
-            return PathMatch(kind, self.one(_EXPRESSIONS))
+            return PathMatch(kind, self.expression())
         value = self.path().rstrip("/") or "/"
         return PathMatch(kind, "/" if self(0.1) else value)
 
     def value(self, names: tuple[str, ...], kinds: tuple[str, ...]) -> ValueMatch:
         kind = self.one(kinds)
-        return ValueMatch(self.one(names), kind, self.one(_EXPRESSIONS if kind == "RegularExpression" else _VALUES))
+        return ValueMatch(
+            self.one(names), kind, self.expression() if kind == "RegularExpression" else self.one(_VALUES)
+        )
 
     def filter(self) -> Filter:
         change = None
@@ -177,7 +184,7 @@ class Chance:
         kind = self.one(("exact", "prefix", "suffix", "contains", "safe_regex"))
         found = StringMatcher()
         if kind == "safe_regex":
-            found.safe_regex.regex = self.one(_EXPRESSIONS)
+            found.safe_regex.regex = self.expression()
         else:
             setattr(found, kind, self.one([one for one in _VALUES if one or kind == "exact"]))
             found.ignore_case = self(0.4)

@@ -21,7 +21,7 @@ from cp.policies.mesh_http_route.schema import (
     UrlRewrite,
 )
 from cp.resources.backends import MIRRORS, backend_refs
-from cp.resources.checks import absent, hostname, incomplete, must_be_set, percentage, regex, repeated
+from cp.resources.checks import absent, hostname, incomplete, must_be_set, percentage, regex_of_route, repeated
 from cp.resources.headers import header_match, header_name
 from cp.resources.kinds import Meta
 from cp.resources.targets import GATEWAY, SERVICES, Targets, target
@@ -79,7 +79,7 @@ def _path(path: PathMatch) -> Iterator[Violation]:
         yield incomplete("type", hint="Exact, PathPrefix or RegularExpression")
     if path.type == "RegularExpression":
         yield from must_be_set("value", path.value)
-        yield from regex("value", path.value)
+        yield from regex_of_route("value", path.value)
         return
     if not path.value.startswith("/"):
         yield Violation("value", f"must begin with a slash, not `{path.value}`", f"write `/{path.value}`")
@@ -95,7 +95,7 @@ def _queries(queries: list[QueryMatch]) -> Iterator[Violation]:
         if not query.name:
             yield incomplete(f"[{index}].name")
         if query.type == "RegularExpression":
-            yield from regex(f"[{index}].value", query.value)
+            yield from regex_of_route(f"[{index}].value", query.value)
     for index in repeated(query.name for query in queries):
         hint = "one match can ask for one value of it"
         yield Violation(f"[{index}].name", f"`{queries[index].name}` stands here twice", hint)

@@ -51,7 +51,7 @@ appendModifications[].httpFilter.jsonPatches[].path
 appendModifications[].httpFilter.jsonPatches[].value
 appendModifications[].httpFilter.jsonPatches[].from
 appendModifications[].virtualHost           RouteConfiguration.virtual_hosts
-appendModifications[].virtualHost.operation Add, Remove or Patch
+appendModifications[].virtualHost.operation  Add, Remove or Patch
 appendModifications[].virtualHost.match
 appendModifications[].virtualHost.match.origin
 appendModifications[].virtualHost.match.name                    VirtualHost.name

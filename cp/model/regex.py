@@ -13,32 +13,50 @@ from typing import Any, Final
 
 import re2  # type: ignore[import-untyped]
 
+_MOST_STEPS: Final = 100
+"""`re2.max_program_size.error_level`, Envoy's default."""
+
 _GROUP: Final = re.compile(rb"\\([0-9\\])")
+
+
+def fault(pattern: str) -> str:
+    """What is wrong with an expression, if anything is."""
+    expression = _compiled(pattern)
+    return expression if isinstance(expression, str) else ""
+
+
+def excess(pattern: str) -> str:
+    """Why Envoy does not take an expression in a route, sound as it is; it would refuse the whole route table."""
+    expression = _compiled(pattern)
+    steps = 0 if isinstance(expression, str) else int(expression.programsize)
+    return f"RE2 makes {steps} steps of it, and Envoy takes {_MOST_STEPS}" if steps > _MOST_STEPS else ""
 
 
 def matches(pattern: str, text: str) -> bool:
     """Whether an expression takes a text as a whole. One that is none takes nothing: Envoy refuses it."""
     expression = _compiled(pattern)
-    return expression is not None and expression.fullmatch(text.encode()) is not None
+    return not isinstance(expression, str) and expression.fullmatch(text.encode()) is not None
 
 
 def replaced(pattern: str, substitution: str, text: str) -> str:
     """A text with everything replaced that an expression takes; `\\1` stands for what its first group took."""
     expression = _compiled(pattern)
-    if expression is None:
+    if isinstance(expression, str):
         return text
     return b"".join(_pieces(expression, substitution.encode(), text.encode())).decode(errors="replace")
 
 
 @lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> Any | None:
+def _compiled(pattern: str) -> Any:
+    """An expression, or what is wrong with it."""
     options = re2.Options()
     options.log_errors = False
     options.encoding = re2.Options.Encoding.LATIN1  # since Envoy 1.39; for ASCII it is all the same
     try:
         return re2.compile(pattern.encode(), options)
-    except re2.error:
-        return None
+    except re2.error as error:
+        (said,) = error.args
+        return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
 
 
 def _pieces(expression: Any, substitution: bytes, text: bytes) -> Iterator[bytes]:

@@ -1,0 +1,110 @@
+"""The policies that a new Mesh starts with (design document 003). They are stored with it, once, and are then its own.
+
+They are Kuma's, name for name. `kuma.io/origin: global` puts them, among policies for the same proxies, below all that
+somebody wrote; the order of policies needs no other rule for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from cp.model.document import Document
+from cp.model.names import Key
+
+Engine: TypeAlias = Literal["TargetRef", "Legacy"]
+
+_EVERYTHING: Final = "*"
+_LABELS: Final = {"kuma.io/origin": "global"}
+
+
+def initial_policies(document: Document, engine: Engine) -> Iterator[Document]:
+    """What is stored together with a new document: of a Mesh its first policies, of anything else nothing."""
+    if document.key.type != "Mesh" or engine_of(document, engine) != "TargetRef":
+        return
+    skipped = document.data.get("skipCreatingInitialPolicies") or ()
+    mesh = document.key.name
+    for kind, prefix, spec in _POLICIES:
+        if _EVERYTHING not in skipped and kind not in skipped:
+            name = f"{prefix}-all-{mesh}"
+            yield Document(
+                Key(kind, mesh, name), {"type": kind, "mesh": mesh, "name": name, "labels": _LABELS, "spec": spec}
+            )
+
+
+def engine_of(mesh: Document, engine: Engine) -> Engine:
+    """A Mesh that names no policy engine has that of the settings."""
+    said = mesh.data.get("policyEngine")
+    return engine if said in {None, "Undefined"} else said
+
+
+def _to_mesh(default: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [{"targetRef": {"kind": "Mesh"}, "default": default}]
+
+
+def _of(proxies: str) -> Mapping[str, Any]:
+    return {"kind": "Mesh", "proxyTypes": [proxies]}
+
+
+_BACK_OFF: Final = {"baseInterval": "25ms", "maxInterval": "250ms"}
+_RETRY: Final = {"numRetries": 5, "perTryTimeout": "16s", "backOff": _BACK_OFF}
+
+_POLICIES: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
+    (
+        "MeshTimeout",
+        "mesh-timeout",
+        {
+            "targetRef": _of("Sidecar"),
+            "to": _to_mesh(
+                {
+                    "connectionTimeout": "5s",
+                    "idleTimeout": "1h",
+                    "http": {"requestTimeout": "15s", "streamIdleTimeout": "30m"},
+                }
+            ),
+            "from": _to_mesh(
+                {
+                    "connectionTimeout": "10s",
+                    "idleTimeout": "2h",
+                    "http": {"requestTimeout": "0s", "streamIdleTimeout": "1h", "maxStreamDuration": "0s"},
+                }
+            ),
+        },
+    ),
+    (
+        "MeshTimeout",
+        "mesh-gateways-timeout",
+        {
+            "targetRef": _of("Gateway"),
+            "to": _to_mesh({"idleTimeout": "1h", "http": {"streamIdleTimeout": "5s"}}),
+            "from": _to_mesh(
+                {"idleTimeout": "5m", "http": {"streamIdleTimeout": "5s", "requestHeadersTimeout": "500ms"}}
+            ),
+        },
+    ),
+    (
+        "MeshCircuitBreaker",
+        "mesh-circuit-breaker",
+        {
+            "targetRef": {"kind": "Mesh"},
+            "to": _to_mesh(
+                {
+                    "connectionLimits": {
+                        "maxConnections": 1024,
+                        "maxPendingRequests": 1024,
+                        "maxRequests": 1024,
+                        "maxRetries": 3,
+                    }
+                }
+            ),
+        },
+    ),
+    (
+        "MeshRetry",
+        "mesh-retry",
+        {
+            "targetRef": {"kind": "Mesh"},
+            "to": _to_mesh({"tcp": {"maxConnectAttempt": 5}, "http": _RETRY, "grpc": _RETRY}),
+        },
+    ),
+)

@@ -1,0 +1,98 @@
+"""The simulated route is the one that a real Envoy took: over random route tables and random calls, every time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from cp.simulate import Call, Outcome, Unsimulated, simulate
+from cp.simulate.paths import Unacceptable, normalized
+from tests.simulate.oracle import Oracle, Seen, is_modern
+from tests.simulate.tables import Chance
+
+KINDS = ("table", "foreign_table")
+"""As we write them, and with what others write."""
+
+
+def differences(folder: Path, kind: str, seed: int, tables: int, calls: int) -> tuple[list[str], Counter[str]]:
+    """Every call of which something else came than was simulated; and how many came to what."""
+    chance = Chance(Random(seed), is_modern())
+    made = [getattr(chance, kind)(chance.random.randint(1, 8)) for _ in range(tables)]
+    wrong, count = [], Counter[str]()
+    with Oracle(made, folder) as oracle:
+        for address in oracle.addresses:
+            for _ in range(calls):
+                call = chance.call(Call(*address))
+                seen = oracle.ask(address, call)
+                try:
+                    outcome = simulate(oracle.snapshot, call)
+                except Unsimulated:
+                    count["unsimulated"] += 1
+                    continue
+                count["forwarded" if outcome.forward else "answered"] += 1
+                if not agrees(outcome, seen):
+                    wrong.append(f"{call}\n  simulated {outcome.row}, {outcome.forward or outcome.reply}\n  seen {seen}")
+    return wrong, count
+
+
+def agrees(outcome: Outcome, seen: Seen) -> bool:
+    """Whether all is as simulated that can be seen from outside."""
+    row = None if outcome.row is None else outcome.row.index
+    if outcome.reply is not None:
+        expected = (outcome.reply.status, row, outcome.reply.location, outcome.reply.body)
+        return (seen.status, seen.row, seen.location) == expected[:3] and outcome.reply.body in {seen.body, ""}
+    assert outcome.forward is not None
+    statuses = {share.status if share.missing else 200 for share in outcome.forward.shares if share.weight > 0}
+    reached = seen.status != 200 or (seen.path, seen.host) == (outcome.forward.path, outcome.forward.host)
+    return seen.row == row and seen.status in statuses and reached
+
+
+@pytest.mark.envoy
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_call_goes_where_it_is_simulated_to_go(kind: str, tmp_path: Path) -> None:
+    wrong, count = differences(tmp_path, kind, seed=40, tables=40, calls=60)
+
+    assert wrong == []
+    assert count["unsimulated"] < 0.1 * count.total()
+    assert count["forwarded"] > 0.3 * count.total()
+
+
+@pytest.mark.slow
+@pytest.mark.envoy
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_great_many_calls_go_where_they_are_simulated_to_go(kind: str, seed: int, tmp_path: Path) -> None:
+    assert differences(tmp_path, kind, seed, tables=150, calls=200)[0] == []
+
+
+PIECES = (
+    *("/", "/", "/", ".", "..", "%2e", "%2E", ";", "a", "b", "%", "%2", "%25", "%41", "%34", "3", "4", "1", "2", "5", "e"),
+    *("\\", "%2f", "%5c", "?", "^", '"', "|", "%7e", "~", "%zz", "%0", "%00", "-", "x=1", "//", "#", "%ff", "@", "[", "{"),
+)
+
+
+@pytest.mark.envoy
+def test_paths_are_read_as_envoy_reads_them(tmp_path: Path) -> None:
+    chance = Chance(Random(7), is_modern())
+    pieces = PIECES if chance.is_modern else [piece for piece in PIECES if piece != ";"]
+    wrong = []
+    with Oracle([chance.everything()], tmp_path) as oracle:
+        (address,) = oracle.addresses
+        for _ in range(4000):
+            path = "/" + "".join(chance.random.choices(pieces, k=chance.random.randint(0, 9)))
+            seen = oracle.ask(address, Call(*address, path=path, host="backend"))
+            if (seen.path or str(seen.status)) != _normalized(path):
+                wrong.append((path, seen, _normalized(path)))
+
+    assert wrong == []
+
+
+def _normalized(path: str) -> str:
+    try:
+        return normalized(path)
+    except Unacceptable:
+        return "400"

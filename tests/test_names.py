@@ -1,0 +1,17 @@
+"""Names that are made in more than one place agree."""
+
+from __future__ import annotations
+
+from cp.model.names import SHORT_NAMES, Identity, kri
+from cp.policies import discover, kinds
+
+
+def test_the_short_names_inside_of_names_are_those_of_the_kinds() -> None:
+    known = kinds(discover())
+
+    assert {name: known[name].short for name in SHORT_NAMES} == SHORT_NAMES
+
+
+def test_an_identity_in_one_word_keeps_the_places_of_what_it_does_not_have() -> None:
+    assert kri(Identity("MeshService", "default", "backend", section="http")) == "kri_msvc_default___backend_http"
+    assert kri(Identity("MeshHTTPRoute", "m", "r", "east", "ns")) == "kri_mhttpr_m_east_ns_r_"
