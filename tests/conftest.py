@@ -7,8 +7,11 @@ from hypothesis import HealthCheck, settings
 
 from tests.golden import Golden
 
-# How long an example takes says something about the machine, not about the code.
-settings.register_profile("koguma", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says something about the machine, not about the code. For a long look:
+# make test ARGS="--hypothesis-profile=long"
+_CALM = [HealthCheck.too_slow]
+settings.register_profile("koguma", deadline=None, max_examples=40, suppress_health_check=_CALM)
+settings.register_profile("long", deadline=None, max_examples=1000, suppress_health_check=_CALM)
 settings.load_profile("koguma")
 
 

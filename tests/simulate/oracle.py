@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import socketserver
+import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ from generators.listeners import outbound_listener
 from generators.proxy import Backend, Outbound, Protocol
 from tests.simulate.tables import UPSTREAM
 from tests.support.bootstraps import socket_address
-from tests.support.envoy import Envoy
+from tests.support.envoy import Envoy, envoy_binary
 from tests.support.loopback import Address, new_address, new_host
 
 _ROW: Final = "x-row"
@@ -46,6 +48,14 @@ class Seen:
     """As the service saw it; empty where it did not get to see the call."""
 
     host: str = ""
+
+
+def is_modern() -> bool:
+    """Whether this Envoy is one of those that are simulated to the last corner: 1.39 and later."""
+    said = subprocess.run([envoy_binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"/(\d+)\.(\d+)\.\d+", said)
+    assert found is not None, said
+    return (int(found[1]), int(found[2])) >= (1, 39)
 
 
 class Oracle:

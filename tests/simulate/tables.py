@@ -199,6 +199,12 @@ class Chance:
             host.routes.append(row(Route("rest", splits=(Split(UPSTREAM),))))
         return table
 
+    def everything(self) -> RouteConfiguration:
+        """One row, which takes all there is."""
+        table = RouteConfiguration(name="table")
+        table.virtual_hosts.add(name="all", domains=["*"]).routes.append(row(Route("all", splits=(Split(UPSTREAM),))))
+        return table
+
     def foreign_table(self, rows: int) -> RouteConfiguration:
         table = RouteConfiguration(name="table", ignore_port_in_host_matching=self(0.3))
         domains = list(dict.fromkeys(["*", *(self.one(_DOMAINS) for _ in range(4))][:: self.one((1, -1))]))

@@ -34,7 +34,9 @@ def differences(folder: Path, kind: str, seed: int, tables: int, calls: int) -> 
                     continue
                 count["forwarded" if outcome.forward else "answered"] += 1
                 if not agrees(outcome, seen):
-                    wrong.append(f"{call}\n  simulated {outcome.row}, {outcome.forward or outcome.reply}\n  seen {seen}")
+                    wrong.append(
+                        f"{call}\n  simulated {outcome.row}, {outcome.forward or outcome.reply}\n  seen {seen}"
+                    )
     return wrong, count
 
 
@@ -70,8 +72,51 @@ def test_a_great_many_calls_go_where_they_are_simulated_to_go(kind: str, seed: i
 
 
 PIECES = (
-    *("/", "/", "/", ".", "..", "%2e", "%2E", ";", "a", "b", "%", "%2", "%25", "%41", "%34", "3", "4", "1", "2", "5", "e"),
-    *("\\", "%2f", "%5c", "?", "^", '"', "|", "%7e", "~", "%zz", "%0", "%00", "-", "x=1", "//", "#", "%ff", "@", "[", "{"),
+    *(
+        "/",
+        "/",
+        "/",
+        ".",
+        "..",
+        "%2e",
+        "%2E",
+        ";",
+        "a",
+        "b",
+        "%",
+        "%2",
+        "%25",
+        "%41",
+        "%34",
+        "3",
+        "4",
+        "1",
+        "2",
+        "5",
+        "e",
+    ),
+    *(
+        "\\",
+        "%2f",
+        "%5c",
+        "?",
+        "^",
+        '"',
+        "|",
+        "%7e",
+        "~",
+        "%zz",
+        "%0",
+        "%00",
+        "-",
+        "x=1",
+        "//",
+        "#",
+        "%ff",
+        "@",
+        "[",
+        "{",
+    ),
 )
 
 
