@@ -211,7 +211,7 @@ class _Work:
         return Bundle(self.world, self.reach, self.caller, listenings, entries, upstreams, part)
 
     def _entry(self, listening: Listening) -> Entry:
-        return self.stages.entry(self.world, self.mesh, self.rules, listening)
+        return self.stages.entry(self.world, self.mesh, self.rules, listening, self.caller)
 
     def _upstream(self, destination: Destination) -> Upstream:
         return self.stages.upstream(self.world, self.mesh, self.rules, destination, self.caller)

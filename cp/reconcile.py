@@ -22,7 +22,7 @@ from cp.policies import Policies, kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.snapshot import Snapshot
-from cp.store.port import Batch, Store
+from cp.store.port import Batch, Contents, Outdated, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Pace:
 class _Pending:
     """What happened since the last turn."""
 
+    contents: Contents | None = None
+    """Everything, where the changes alone would not tell; what follows comes after it."""
+
     batches: list[Batch] = field(default_factory=list)
     arrived: dict[str, None] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.batches or self.arrived)
 
 
 class Reconciler:
@@ -80,19 +80,30 @@ class Reconciler:
     async def run(self) -> None:
         """Follow the store and the hub until cancelled."""
         contents = await self._store.read()
-        documents = [stored.document for stored in contents.stored]
-        self._world = await asyncio.to_thread(World.of, documents, self._kinds, contents.revision, contents.findings)
-        self._tell(self._world.findings)
-        self._log.info("world.loaded", revision=contents.revision, resources=len(documents))
+        self._world = await self._read(contents)
         async with asyncio.TaskGroup() as running:
             running.create_task(self._follow_store(contents.revision))
             running.create_task(self._follow_hub())
             running.create_task(self._turns())
 
+    async def _read(self, contents: Contents) -> World:
+        documents = [stored.document for stored in contents.stored]
+        world = await asyncio.to_thread(World.of, documents, self._kinds, contents.revision, contents.findings)
+        self._tell(world.findings)
+        self._log.info("world.loaded", revision=contents.revision, resources=len(documents))
+        return world
+
     async def _follow_store(self, since: int) -> None:
-        async for batch in self._store.follow(since):
-            self._pending.batches.append(batch)
-            self._wake.set()
+        while True:
+            try:
+                async for batch in self._store.follow(since):
+                    self._pending.batches.append(batch)
+                    self._wake.set()
+            except Outdated:  # the changes since then are no longer kept: begin anew
+                contents = await self._store.read()
+                since = contents.revision
+                self._pending = _Pending(contents, [], self._pending.arrived)
+                self._wake.set()
 
     async def _follow_hub(self) -> None:
         while True:
@@ -122,6 +133,8 @@ class Reconciler:
         began = perf_counter()
         before = self.world
         self._connected = {proxy: None for proxy in (*self._connected, *pending.arrived) if self._hub.of(proxy)}
+        if pending.contents is not None:
+            before = await self._read(pending.contents)
         world, snapshots = await asyncio.to_thread(self._compute, before, pending.batches, tuple(self._connected))
         self._world = world
         published = [proxy for proxy, snapshot in snapshots.items() if self._hub.publish(proxy, snapshot)]

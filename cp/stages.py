@@ -28,6 +28,7 @@ from cp.view.backends import ANY, Resolver
 from cp.view.dataplanes import SERVICE_TAG
 from cp.view.proxies import Listening
 from cp.view.services import backend_of, cluster_name, endpoints_of, protocol_of
+from cp.view.sidecars import told, told_of
 from generators.proxy import Endpoints, Inbound, Outbound, Route
 
 Effective: TypeAlias = Mapping[str, Merged]
@@ -124,6 +125,7 @@ class Stages:
         self.fragments = Fragments(policies)
         self._route_policies = [policy for policy in policies if policy.is_route]
         self._arrangers = [policy for policy in policies if _writes(policy, ("arrange",))]
+        self._askers = [policy for policy in policies if _writes(policy, ("looks_at", "asks"))]
         self._outbound_defaults = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
         self._inbound_defaults = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
         self._writers: dict[_Hooks, frozenset[str]] = {
@@ -131,10 +133,10 @@ class Stages:
             for hooks in (_OF_CLUSTER, _OF_ENDPOINTS, _OF_LISTENER, _OF_INBOUND)
         }
 
-    def entry(self, world: World, mesh: str, rules: Rules, listening: Listening) -> Entry:
+    def entry(self, world: World, mesh: str, rules: Rules, listening: Listening, caller: Caller) -> Entry:
         destination = listening.destination
         resolver = Resolver(world, mesh, destination)
-        outbound = self._outbound(world, mesh, rules, listening, resolver)
+        outbound = replace(self._outbound(world, mesh, rules, listening, resolver), sidecar=told_of(caller))
         found = self._of_destination(rules, destination)
         of_routes = {
             name: self._of_destination(rules, destination, rule.owner, rule.hash)
@@ -156,10 +158,17 @@ class Stages:
         )
 
     def caller(self, world: World, dataplane: Resource) -> Caller:
-        """A proxy as policies see it that arrange endpoints for it."""
-        tables = ((policy, world.table(policy.kind.name, dataplane.mesh)) for policy in self._arrangers)
-        looked_at = (table.derived(policy.looks_at) for policy, table in tables)
-        return caller_of(dataplane, frozenset[str]().union(*looked_at))
+        """A proxy as policies see it that arrange endpoints for it, or have its listeners say something about it."""
+        looked_at = self._found(world, dataplane.mesh, "looks_at")
+        return replace(
+            caller_of(dataplane, looked_at), told=told(dataplane, self._found(world, dataplane.mesh, "asks"))
+        )
+
+    def _found(self, world: World, mesh: str, hook: str) -> frozenset[str]:
+        """What all policies of a mesh together answer to a question about their documents."""
+        asked = (policy for policy in self._askers if _writes(policy, (hook,)))
+        tables = ((policy, world.table(policy.kind.name, mesh)) for policy in asked)
+        return frozenset[str]().union(*(table.derived(getattr(policy, hook)) for policy, table in tables))
 
     def upstream(self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller) -> Upstream:
         found = self._of_destination(rules, destination)

@@ -12,7 +12,8 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from generators.drafts import ListenerDraft, RouteDraft
 from generators.envoy import names
-from generators.envoy.edit import over_ads, set_address
+from generators.envoy.clients import TAGS_HEADER, told
+from generators.envoy.edit import add_header, literal, over_ads, set_address
 from generators.envoy.routes import row
 from generators.proxy import Inbound, Outbound, Route, Split
 
@@ -23,7 +24,9 @@ def outbound_listener(outbound: Outbound) -> ListenerDraft:
     draft = ListenerDraft(outbound, Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND))
     set_address(draft.listener.address, outbound.address, outbound.port)
     if outbound.protocol.is_http:
-        _http(draft, outbound.name, outbound.service, outbound.routes)
+        table = _http(draft, outbound.name, outbound.service, outbound.routes)
+        if outbound.sidecar.tags:
+            add_header(table.request_headers_to_add, TAGS_HEADER, literal(told(outbound.sidecar.tags)))
     else:
         _tcp(draft, outbound.service, outbound.routes[0].splits if outbound.routes else ())
     return draft
@@ -43,7 +46,7 @@ def inbound_listener(inbound: Inbound) -> ListenerDraft:
     return draft
 
 
-def _http(draft: ListenerDraft, table: str, service: str, routes: tuple[Route, ...]) -> None:
+def _http(draft: ListenerDraft, table: str, service: str, routes: tuple[Route, ...]) -> RouteConfiguration:
     manager = draft.manager = HttpConnectionManager(stat_prefix=_stat(service))
     manager.rds.route_config_name = table
     over_ads(manager.rds.config_source)
@@ -52,6 +55,7 @@ def _http(draft: ListenerDraft, table: str, service: str, routes: tuple[Route, .
     draft.table = RouteConfiguration(name=table)
     draft.table.virtual_hosts.add(name=service, domains=["*"])
     draft.routes = [RouteDraft(route, row(route), draft.protocol, draft.is_inbound) for route in routes]
+    return draft.table
 
 
 def _tcp(draft: ListenerDraft, service: str, splits: tuple[Split, ...]) -> None:

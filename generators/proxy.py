@@ -198,6 +198,19 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
+class Sidecar:
+    """The proxy that a listener belongs to, as far as its configuration speaks of it."""
+
+    mesh: str = ""
+    zone: str = ""
+    service: str = ""
+    workload: str = ""
+    address: str = ""
+    tags: Tags = ()
+    """What it tells those that it calls about itself. A name may have several values."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outbound:
     """One destination as a proxy's workload sees it: a local address, and what happens to what is sent there."""
 
@@ -209,8 +222,8 @@ class Outbound:
     routes: tuple[Route, ...] = ()
     """For HTTP in the order in which they are tried; for TCP one."""
 
-    source: str = ""
-    """The calling service, where the configuration names it."""
+    sidecar: Sidecar = Sidecar()
+    """Who calls: only what some policy asks for, because proxies of which the same is said share what is built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +240,4 @@ class Inbound:
     tls: Tls | None = None
     permissive: bool = False
     mesh: str = ""
+    sidecar: Sidecar = Sidecar()

@@ -17,7 +17,7 @@ from cp.policies.mesh_timeout import MeshTimeout
 from cp.reconcile import Pace, Reconciler
 from cp.snapshot import CLUSTER
 from cp.store.memory import MemoryStore
-from cp.store.port import Delete, Put
+from cp.store.port import Batch, Delete, Outdated, Put
 from generators.drafts import ClusterDraft
 from tests.random_mesh import MESH, document
 
@@ -68,9 +68,13 @@ async def _until(look: Callable[[], T], wanted: Callable[[T], bool]) -> T:
         return found
 
 
-def run(test: Run, policies: Policies | None = None, pace: Pace | None = None) -> None:
+def run(
+    test: Run, policies: Policies | None = None, pace: Pace | None = None, store: MemoryStore | None = None
+) -> None:
+    store = store or MemoryStore()
+
     async def whole() -> None:
-        store, hub = MemoryStore(), Hub()
+        hub = Hub()
         reconciler = Reconciler(store, hub, policies or discover(), pace or Pace())
         async with asyncio.TaskGroup() as group:
             task = group.create_task(reconciler.run())
@@ -122,6 +126,34 @@ def test_changes_that_come_together_are_one_push() -> None:
             assert rig.woken[proxy] - before < 10, "29 writes in a row, and far fewer pushes"
 
     run(test, pace=Pace(quiet=0.05, at_most=5))
+
+
+class _Forgetful(MemoryStore):
+    """A store that, when it is followed for the first time, no longer knows the changes since then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def follow(self, since: int) -> AsyncIterator[Batch]:
+        self.asked += 1
+        return _outdated(since) if self.asked == 1 else super().follow(since)
+
+
+async def _outdated(since: int) -> AsyncIterator[Batch]:
+    raise Outdated(since, since + 1, since + 1)
+    yield
+
+
+def test_a_store_that_forgot_what_changed_is_read_anew() -> None:
+    async def test(rig: Rig) -> None:
+        async with rig.connected("web") as proxy:
+            await rig.write(MESH, dataplane("web", "backend"))
+            await rig.clusters(proxy, lambda names: "backend" in names)
+            await rig.write(dataplane("web", "more"))
+            await rig.clusters(proxy, lambda names: "more" in names)
+
+    run(test, store=_Forgetful())
 
 
 def test_an_edit_that_changes_nothing_for_a_proxy_does_not_wake_it() -> None:

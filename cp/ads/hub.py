@@ -7,6 +7,7 @@ who computes in a thread comes back with `loop.call_soon_threadsafe(hub.publish,
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,14 +30,16 @@ class Session(Protocol):
     def is_at(self, snapshot: Snapshot) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Seat:
-    """A connected stream, as seen from outside."""
+    """A connected stream, as seen from outside. Times are those of the hub's clock."""
 
     node: Node
     kind: str
     session: Session
     wake: Callable[[], None]
+    since: float = 0.0
+    heard_at: float = 0.0  # when it answered a response last
 
     @property
     def refusals(self) -> tuple[Nack, ...]:
@@ -44,8 +47,10 @@ class Seat:
 
 
 class Hub:
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._snapshots: dict[str, Snapshot] = {}
+        self._published: dict[str, float] = {}
         self._seats: dict[str, list[Seat]] = {}
         self._doubtful: set[str] = set()  # proxies whose last stream broke off while something was under way
         self._arrived: dict[str, Node] = {}
@@ -61,7 +66,7 @@ class Hub:
         known = self._snapshots.get(proxy)
         if known is not None and known == snapshot:
             return False
-        self._snapshots[proxy] = snapshot
+        self._snapshots[proxy], self._published[proxy] = snapshot, self._clock()
         for seat in self._seats.get(proxy, ()):
             seat.wake()
         return True
@@ -69,6 +74,7 @@ class Hub:
     def forget(self, proxy: str) -> None:
         """The proxy is no more. Streams that it still has keep what they were sent."""
         self._snapshots.pop(proxy, None)
+        self._published.pop(proxy, None)
         self._doubtful.discard(proxy)
 
     async def arrivals(self) -> Mapping[str, Node]:
@@ -91,6 +97,7 @@ class Hub:
     def seat(self, seat: Seat) -> Iterator[Seat]:
         """Take part for as long as the stream lasts."""
         proxy = seat.node.id
+        seat.since = seat.heard_at = self._clock()
         self._seats.setdefault(proxy, []).append(seat)
         self._arrived[proxy] = seat.node
         self._arrival.set()
@@ -104,10 +111,15 @@ class Hub:
         (self._doubtful.discard if seat.session.is_settled else self._doubtful.add)(proxy)
         if not self._seats[proxy]:
             del self._seats[proxy]
-        self.answered()
+        self._news()
 
-    def answered(self) -> None:
-        """A client said something to a response: whoever waits for that may look again."""
+    def answered(self, seat: Seat) -> None:
+        """A client said something to a response."""
+        seat.heard_at = self._clock()
+        self._news()
+
+    def _news(self) -> None:
+        """Whoever waits for something may look again."""
         if self._waiting > 0:
             self._answer.set()
             self._answer = asyncio.Event()
@@ -134,6 +146,15 @@ class Hub:
         """The proxy is connected, and every stream of it has confirmed everything that it should have."""
         snapshot, seats = self._snapshots.get(proxy), self._seats.get(proxy)
         return snapshot is not None and seats is not None and all(s.session.is_at(snapshot) for s in seats)
+
+    def since(self, proxy: str) -> float | None:
+        """Since when a connected proxy has been in sync, or not."""
+        seats = self.of(proxy)
+        if not seats:
+            return None
+        if self.is_in_sync(proxy):
+            return max(seat.heard_at for seat in seats)
+        return max(self._published.get(proxy, 0.0), min(seat.since for seat in seats))
 
     async def until(self, done: Callable[[], bool]) -> None:
         """Wait until something holds that depends on what clients answer."""

@@ -63,6 +63,7 @@ class Server:
         self._chance = chance
         self._turns = Turns(options.large_at_once, options.large_patience)
         self._streams: set[Stream] = set()
+        self._stopping = False
         self._server = grpc.aio.server(options=channel_arguments(options))
         self._server.add_generic_rpc_handlers((self._handlers(),))
         self.port = self._bound()
@@ -72,10 +73,10 @@ class Server:
 
     async def stop(self) -> None:
         """Let every stream finish what it is writing; those that can't within the grace are cut off."""
-        stopping = self._server.stop(self._options.grace)
+        self._stopping = True
         for stream in self._streams:
             stream.end()
-        await stopping
+        await self._server.stop(self._options.grace)
 
     def _bound(self) -> int:
         address = f"{self._options.host}:{self._options.port}"
@@ -98,6 +99,8 @@ class Server:
     async def _serve(self, kind: Kind, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         stream = Stream(kind, self._hub, self._turns, patience=self._options.patience)
         self._streams.add(stream)
+        if self._stopping:
+            stream.end()
         old = self._ends_when_old(stream)
         try:
             await stream.serve(context)

@@ -61,12 +61,14 @@ class Refused(Exception):
 
 
 class Stream:
+    _session: _Session  # from the first request on, as that says whose it is
+    _seat: hub.Seat
+
     def __init__(self, kind: Kind, served: hub.Hub, turns: Turns, *, patience: float) -> None:
         self._kind = kind
         self._hub = served
         self._turns = turns
         self._patience = patience
-        self._session: _Session = kind.session()
         self._published: Snapshot | None = None
         self._outbox: deque[Response] = deque()
         self._wake = asyncio.Event()
@@ -75,7 +77,6 @@ class Stream:
         self._awaited: str | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._log = structlog.get_logger("cp.ads").bind(stream=kind.name)
-        self._proxy = ""
 
     async def serve(self, context: Context) -> None:
         """Serve the client until it goes, or until `end`."""
@@ -104,10 +105,10 @@ class Stream:
         return node
 
     async def _seated(self, node: Node, first: bytes, context: Context) -> None:
-        self._proxy = node.id
         self._session = self._kind.session(self._hub.shared, trusting=self._hub.trusts(node.id))
         self._log = self._log.bind(proxy=node.id)
-        with self._hub.seat(hub.Seat(node, self._kind.name, self._session, self._wake.set)):
+        self._seat = hub.Seat(node, self._kind.name, self._session, self._wake.set)
+        with self._hub.seat(self._seat):
             self._log.info("proxy.connected", peer=context.peer(), envoy=node.version)
             try:
                 await self._converse(first, context)
@@ -140,7 +141,7 @@ class Stream:
         heard = self._session.heard
         if heard is not None:
             self._report(SHORT.get(request.type_url, request.type_url), heard, request.error)
-            self._hub.answered()
+            self._hub.answered(self._seat)
 
     def _report(self, type_name: str, heard: Nack | str, error: str | None) -> None:
         if isinstance(heard, Nack):
@@ -163,7 +164,7 @@ class Stream:
             self._room.set()
 
     def _catch_up(self) -> None:
-        newest = self._hub.newest(self._proxy)
+        newest = self._hub.newest(self._seat.node.id)
         if not self._outbox and newest is not None and newest is not self._published:
             self._published = newest
             self._queue(self._session.publish(newest))

@@ -22,6 +22,7 @@ from cp.api.errors import BAD_REQUEST, BROKEN, METHOD_NOT_ALLOWED, NOT_FOUND, UN
 from cp.api.explain import Explain
 from cp.api.info import Info
 from cp.api.inspect import Inspect
+from cp.api.lint import Lint
 from cp.api.validate import Validate
 from cp.store.port import Closed, Conflict, ReadOnly, Unusable
 
@@ -57,6 +58,7 @@ def _own(collaborators: Collaborators) -> Iterator[Route]:
     yield Route("/policies", info.policies)
     yield from _health(info)
     yield Route("/bootstrap", Bootstrap(collaborators).__call__, methods=["POST"])
+    yield from Lint(collaborators).routes
     yield Route("/validate", Validate(collaborators).__call__, methods=["POST"])
     yield Route(f"{_ONE}/_config", inspect.config)
     yield Route(f"{_ONE}/_rules", inspect.rules)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cp.cli import dp, explain, inspect, render, resources, run, validate
+from cp.cli import dp, explain, inspect, lint, render, resources, run, validate
 from cp.cli.problem import told
 from cp.settings import VERSION
 
@@ -36,6 +36,7 @@ def build() -> typer.Typer:
     proxies.command("run")(told(dp.run))
     app.add_typer(proxies, name="dp")
     app.command("validate")(told(validate.validate))
+    app.command("lint")(told(lint.lint))
     app.command("render")(told(render.render))
     app.command("inspect")(told(inspect.inspect))
     app.command("explain")(told(explain.explain))

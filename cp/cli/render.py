@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from cp.api.envoy_json import as_data, short_names
-from cp.cli.files import pieces, texts
+from cp.cli.files import Piece, pieces, texts
 from cp.cli.options import DataFormat, DataOutput, Files, Mesh, Variables
 from cp.cli.output import print_data
 from cp.cli.problem import Problem
@@ -53,6 +53,11 @@ def world_of(files: Sequence[str], variables: Sequence[str]) -> World:
     """The World of some files. As in a new control plane, there is a Mesh `default` if they have no Mesh."""
     pieces_, report = pieces(texts(files, variables), known())
     tell(report.errors)
+    return assembled(pieces_)
+
+
+def assembled(pieces_: Iterable[Piece]) -> World:
+    """The World of some documents; what is invalid in them is not in it."""
     documents = {piece.document.key: piece.document for piece in pieces_}
     if not any(key.type == "Mesh" for key in documents):
         key = Key("Mesh", "", DEFAULT_MESH)

@@ -50,7 +50,7 @@ class _Explainer:
         self._caller = self._stages.caller(world, dataplane)
 
     def explain(self, call: Asked, listening: Listening) -> Explanation:
-        entry = self._stages.entry(self._world, self._dataplane.mesh, self._rules, listening)
+        entry = self._stages.entry(self._world, self._dataplane.mesh, self._rules, listening, self._caller)
         upstreams = [self._upstream(one) for one in entry.uses]
         outcome = simulate(_snapshot(entry, upstreams), _sent(call, listening))
         row = _row(entry, outcome)

@@ -30,6 +30,7 @@ class Code:
 CATALOGUE: Final[Mapping[str, Code]] = MappingProxyType(
     {
         "unreadable-file": Code(_ERROR, "a file cannot be read at all"),
+        "file-too-large": Code(_ERROR, "a file is too large to be read"),
         "not-yaml": Code(_ERROR, "a file is neither YAML nor JSON"),
         "no-document": Code(_ERROR, "something in a file is no resource"),
         "invalid": Code(_ERROR, "a document is refused"),

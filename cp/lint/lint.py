@@ -38,6 +38,14 @@ def lint(policies: Policies, world: World) -> tuple[Finding, ...]:
     return in_order((*world.findings, *found))
 
 
+def of_mesh(findings: Iterable[Finding], mesh: str) -> Iterator[Finding]:
+    """Those about a mesh and what is in it; and about what is in no mesh, such as a file that cannot be read."""
+    for finding in findings:
+        key = finding.resource
+        if key is None or (key.name if key.type == "Mesh" else key.mesh) in {"", mesh}:
+            yield finding
+
+
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(dict.fromkeys(findings), key=_rank))
 

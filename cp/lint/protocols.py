@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from cp.lint.codes import Reason, found
 from cp.lint.scene import Scene
-from cp.lint.spots import Spot
+from cp.lint.spots import ClientSpot, Spot, TableSpot
 from cp.lint.targets import called
 from cp.merging import Setting
 from cp.model.names import Key
@@ -33,48 +33,74 @@ MEANS: Final[Mapping[str, Mapping[str, frozenset[Protocol]]]] = MappingProxyType
 )
 """The sections of confs that are for some protocols only. A test compares them with what is generated."""
 
-_Part: TypeAlias = tuple[Key, str, int, str]
+_Item: TypeAlias = tuple[Key, str, int]
+
+
+@dataclass(slots=True)
+class _Section:
+    """A section that an item sets: where, and whether it says something at any place at which it holds."""
+
+    setting: Setting
+    spot: Spot | ClientSpot
+    has_meaning: bool = False
 
 
 @dataclass(slots=True)
 class _Seen:
-    setting: Setting
-    spot: Spot
-    has_meaning: bool = False
+    """What an item sets that holds somewhere."""
+
+    is_general: bool
+    """Whether it is for services, or clients, of all sorts: then not everything in it needs to have a meaning."""
+
+    sections: dict[str, _Section] = field(default_factory=dict)
+    has_more: bool = False
+    """Whether it also sets what has a meaning whatever is spoken."""
+
+    @property
+    def pointless(self) -> Iterator[tuple[str, _Section]]:
+        some = self.has_more or any(one.has_meaning for one in self.sections.values())
+        if not (self.is_general and some):
+            yield from ((name, one) for name, one in self.sections.items() if not one.has_meaning)
 
 
 def protocols(scene: Scene) -> Iterator[Finding]:
     """Sections that somebody set, and that say something at no place at which they hold."""
-    seen: dict[_Part, _Seen] = {}
+    seen: dict[_Item, _Seen] = {}
     for spot in scene.spots:
-        if isinstance(spot, Spot) and spot.protocol is not None and spot.kind.name in MEANS:
+        if not isinstance(spot, TableSpot) and spot.protocol is not None and spot.kind.name in MEANS:
             _look(spot, seen)
-    for (key, _, _, section), one in seen.items():
+    for (key, _, _), one in seen.items():
         policy = scene.world.get(key)
-        if policy is not None and not one.has_meaning:
-            yield found(policy, _reason(section, one))
+        if policy is not None:
+            yield from (found(policy, _reason(name, section)) for name, section in one.pointless)
 
 
-def _look(spot: Spot, seen: dict[_Part, _Seen]) -> None:
-    for path, field in spot.merged.fields.items():
-        origin = field.winner.origin
-        section = next((one for one in MEANS[spot.kind.name] if f"{path}.".startswith((f"{one}.", f"{one}["))), None)
-        if section is None or origin.part == BUILT_IN:
+def _look(spot: Spot | ClientSpot, seen: dict[_Item, _Seen]) -> None:
+    means = MEANS[spot.kind.name]
+    for path, one in spot.merged.fields.items():
+        origin = one.winner.origin
+        if origin.part == BUILT_IN:
             continue
-        one = seen.setdefault((origin.policy, origin.part, origin.index, section), _Seen(field.winner, spot))
-        one.has_meaning |= spot.protocol in MEANS[spot.kind.name][section]
+        is_general = origin.part != "to" or origin.level == "mesh"
+        item = seen.setdefault((origin.policy, origin.part, origin.index), _Seen(is_general))
+        name = next((name for name in means if path == name or path.startswith((f"{name}.", f"{name}["))), None)
+        if name is None:
+            item.has_more = True
+        else:
+            section = item.sections.setdefault(name, _Section(one.winner, spot))
+            section.has_meaning |= spot.protocol in means[name]
 
 
-def _reason(section: str, one: _Seen) -> Reason:
-    protocol = one.spot.protocol
-    whom = "the inbounds" if one.spot.destination is None else called(one.spot.destination)
-    text = f"`{section}` has no meaning where {protocol} is spoken, as with {whom}, and nothing else is where it holds"
-    meant = " or ".join(sorted(MEANS[one.spot.kind.name][section]))
-    hint = f"if that is {meant}, say so: in `appProtocol` of the MeshService's port, or in the tag kuma.io/protocol"
-    return Reason("no-meaning", text, _upto(one.setting.path, section), hint)
+def _reason(name: str, section: _Section) -> Reason:
+    spot = section.spot
+    whom = "the inbounds of its proxies" if spot.destination is None else called(spot.destination)
+    text = f"`{name}` has no meaning where {spot.protocol} is spoken, as with {whom}; and it holds nowhere else"
+    meant = " or ".join(sorted(MEANS[spot.kind.name][name]))
+    where = "the tag kuma.io/protocol of the inbound" if spot.destination is None else "`appProtocol` of the port"
+    return Reason("no-meaning", text, _upto(section.setting.path, name), f"if {meant} is spoken, say so in {where}")
 
 
-def _upto(path: str, section: str) -> str:
+def _upto(path: str, name: str) -> str:
     """The path of the section in which a setting stands."""
-    head, found_, _ = path.partition(f".{section}")
+    head, found_, _ = path.partition(f".{name}")
     return f"{head}{found_}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cp.lint.codes import Reason, found
 from cp.lint.scene import Scene
@@ -19,7 +20,8 @@ from cp.view.services import destination_of, endpoints_of, exists
 def outbounds(scene: Scene) -> Iterator[Finding]:
     """Outbounds that lead nowhere, and workloads without any."""
     for proxy in scene.proxies:
-        yield from unresolved(scene.world, proxy.dataplane)
+        lost = unresolved(scene.world, proxy.dataplane)
+        yield from (replace(one, hint="correct the reference, or remove the outbound") for one in lost)
         yield from _to_nobody(scene.world, proxy.dataplane)
         net = proxy.dataplane.spec.net
         if not net.outbound and net.transparent_proxying is None and net.gateway is None and not net.listeners:

@@ -142,7 +142,12 @@ def _why_no_route(scene: Scene, item: Item) -> str:
         return "the route selects no proxy: compare its own `targetRef`"
     if not any(_both(scene, item.policy, route) for route in routes):
         return "the route is for other proxies: give both the same `targetRef` at the top"
-    return "the route is for a service that they do not call, or that does not speak its protocol"
+    blocked = [one for one in scene.blocked if one.item.policy in routes]
+    if blocked:
+        return because_blocked(blocked[0].item, blocked).text
+    if not any(route.key in scene.effective for route in routes):
+        return "the route itself has no effect"
+    return "they do not call the service that the route is for"
 
 
 def _routes(scene: Scene, item: Item) -> tuple[Resource, ...]:

@@ -93,8 +93,13 @@ def _of_item(world: World, policy: Resource, item: Item) -> Iterator[Finding]:
         yield from _weights(policy, rule, default)
         for path, reference_ in _references(rule, default):
             if why := _lost(world, policy, calls, reference_):
-                hint = "correct the reference; its share of the requests is answered with 500"
-                yield found(policy, Reason("refers-to-nothing", why, path, hint))
+                yield found(policy, _to_nothing(why, path, is_used=reference_.get("weight") != 0))
+
+
+def _to_nothing(why: str, path: str, *, is_used: bool) -> Reason:
+    if not is_used:
+        return Reason("target-missing", f"{why}, which gets nothing yet", path, "create it before you raise the weight")
+    return Reason("refers-to-nothing", f"{why}: its share of the calls fails", path, "correct the reference")
 
 
 def _references(rule: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

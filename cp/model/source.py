@@ -151,7 +151,7 @@ def _twice(document: Document, first: int) -> Finding:
         "duplicate-name",
         Severity.ERROR,
         document.key,
-        f"is written a second time, the first time on line {first}; the first counts",
+        f"is written a second time, the first time on line {first}",
         hint="give one of them another name, or remove it",
         file=document.source.file,
         line=line,

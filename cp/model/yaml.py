@@ -6,6 +6,7 @@ too, being YAML. What a careless or hostile file could do with nesting, aliases 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -94,6 +95,8 @@ class _Builder:
         value: Any
         if isinstance(event, yaml.ScalarEvent):
             value = _scalar(event)
+            if value in (math.inf, -math.inf):
+                raise NotYaml(f"`{event.value}` is larger than any number", line)
         elif isinstance(event, yaml.SequenceStartEvent):
             value = self._sequence(path, depth)
         else:

@@ -96,6 +96,14 @@ class Policy(Generic[Conf]):
         del table
         return frozenset()
 
+    def asks(self, table: Table) -> frozenset[str]:
+        """What the listener of an outbound has to say about its proxy: fields of `generators.proxy.Sidecar`.
+
+        Proxies of which something else is said have nothing in common: so only what these policies really need.
+        """
+        del table
+        return frozenset()
+
     def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
         """Write what concerns one upstream cluster. `draft.is_local` tells a workload's own from a destination's."""
 

@@ -8,23 +8,27 @@
     http[].delay.value                   FaultDelay.fixed_delay
     http[].delay.percentage              FaultDelay.percentage
     http[].responseBandwidth             HTTPFault.response_rate_limit
-    http[].responseBandwidth.limit       FaultRateLimit.fixed_limit
+    http[].responseBandwidth.limit       FaultRateLimit.fixed_limit, in whole KiB/s
     http[].responseBandwidth.percentage  FaultRateLimit.percentage
 
-On the side of the service that is called; for a gateway on its own.
+On the side of the service that is called; for a gateway on its own. Clients tell what tags they have in the header
+`x-kuma-tags`, as soon as some policy of the mesh asks for that.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+from envoy.extensions.filters.http.fault.v3.fault_pb2 import HTTPFault
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
 
+from cp.matching import target_of
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import ClientRule, Policy
 from cp.resources import deprecated
 from cp.resources.checks import incomplete, not_negative, percentage, status_code
 from cp.resources.kinds import Kind, Meta, PolicyShape
@@ -32,6 +36,12 @@ from cp.resources.matches import client_match
 from cp.resources.schema import Number, Schema
 from cp.resources.spec import Item, PolicySpec, Rule
 from cp.resources.targets import GATEWAY, SUBSETS, Targets, includes_gateways, only_with_gateways, only_without_gateways
+from generators.envoy.clients import TAGS_HEADER, by_tags, first_fitting
+from generators.envoy.edit import pack, set_duration, set_percentage
+
+if TYPE_CHECKING:
+    from cp.resources.world import Table
+    from generators.drafts import ListenerDraft
 
 
 class Abort(Schema, frozen=True):
@@ -67,7 +77,12 @@ class Spec(PolicySpec, frozen=True):
 
 TARGETS: Final = Targets(top_system=(GATEWAY,), to=("Mesh",), from_=SUBSETS)
 
-_BANDWIDTH: Final = re.compile(r"[0-9]*\s?[GMk]+bps")
+_BANDWIDTH: Final = re.compile(r"([0-9]*)\s?([GMk]+)bps")
+_BITS: Final = {"k": 10**3, "M": 10**6, "G": 10**9}
+_BITS_OF_KIB: Final = 8 * 1024
+_FASTEST: Final = 2**32
+_MOST_DIGITS: Final = 12
+_FILTER: Final = "envoy.filters.http.fault"
 
 
 def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
@@ -137,6 +152,57 @@ class MeshFaultInjection(Policy[Conf]):
     order = 800
     conf = Conf
     targets = TARGETS
+
+    def asks(self, table: Table) -> frozenset[str]:
+        items = (item for policy in table for item in policy.data.get("from") or ())
+        by_client = any(target_of(item.get("targetRef")).kind != "Mesh" for item in items)
+        return frozenset({"tags"}) if by_client else frozenset()
+
+    def listener(self, conf: Conf, draft: ListenerDraft) -> None:
+        if draft.is_inbound and draft.manager is not None:
+            draft.http_filters.extend(_filters(conf))
+
+    def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
+        """Items of `from` and of `rules` are two lists, and a fault of each may act."""
+        if draft.manager is None or draft.table is None:
+            return
+        from_items = [rule for rule in rules if "tags" in rule.match]
+        of_rules = [rule for rule in rules if "tags" not in rule.match]
+        if of_rules:  # in place of what holds for everybody: that is the last of them
+            draft.http_filters = [one for one in draft.http_filters if one.name != _FILTER]
+        for some in (from_items, of_rules):
+            filters = [(rule.match, _filters(rule.conf)) for rule in some]
+            draft.http_filters.extend(first_fitting(filters, over_tls=draft.over_tls))
+        if any(by_tags(rule.match) for rule in rules):
+            draft.table.request_headers_to_remove.append(TAGS_HEADER)
+
+
+def _filters(conf: Conf) -> list[HttpFilter]:
+    faults = (_message(fault) for fault in conf.http or ())
+    return [HttpFilter(name=_FILTER, typed_config=pack(fault)) for fault in faults]
+
+
+def _message(fault: Fault) -> HTTPFault:
+    message = HTTPFault()
+    if fault.abort is not None and fault.abort.http_status:
+        message.abort.http_status = fault.abort.http_status
+        set_percentage(message.abort.percentage, fault.abort.percentage)
+    if fault.delay is not None and fault.delay.value is not None and fault.delay.value > Duration():
+        set_duration(message.delay.fixed_delay, fault.delay.value)
+        set_percentage(message.delay.percentage, fault.delay.percentage)
+    if fault.response_bandwidth is not None:
+        message.response_rate_limit.fixed_limit.limit_kbps = _kib_per_second(fault.response_bandwidth.limit)
+        set_percentage(message.response_rate_limit.percentage, fault.response_bandwidth.percentage)
+    return message
+
+
+def _kib_per_second(limit: str) -> int:
+    """Bandwidths are written in bits, and Envoy counts in KiB. Slower than one it cannot be."""
+    found = _BANDWIDTH.fullmatch(limit)
+    if found is None or len(found[1].lstrip("0")) > _MOST_DIGITS:
+        return _FASTEST
+    bits = int(found[1] or 0) * _BITS[found[2][-1]]
+    return max(1, min(_FASTEST, round(bits / _BITS_OF_KIB)))
 
 
 POLICY = MeshFaultInjection()

@@ -1,4 +1,4 @@
-"""The calling side of load balancing: what the endpoints that a proxy is given can depend on."""
+"""The calling side: what the endpoints and listeners that a proxy is given can depend on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ Tags: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A proxy as those who arrange endpoints for it see it. Proxies that look the same are given the same."""
+    """A proxy as those see it who decide over its outbounds. Proxies that look the same are given the same."""
 
     zone: str = ""
     tags: Tags = ()
     """Those that some policy looks at."""
+
+    told: tuple[tuple[str, str | Tags], ...] = ()
+    """What its listeners have to say about it, because some policy asks for that."""
 
 
 def caller_of(dataplane: Resource, names: AbstractSet[str]) -> Caller:

@@ -15,6 +15,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.view.dataplanes import SERVICE_TAG, Port, ports_of
 from cp.view.services import destination_of, find_port
+from cp.view.sidecars import sidecar_of
 from generators.proxy import Inbound, Protocol
 
 _LOOPBACK = "127.0.0.1"
@@ -144,6 +145,7 @@ def _inbound(port: Port) -> Inbound:
         protocol=_protocol(port.protocol),
         tags=tuple(sorted(port.tags.items())),
         mesh=port.dataplane.mesh,
+        sidecar=port.dataplane.derived(sidecar_of),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from envoy.config.core.v3.config_source_pb2 import ApiVersion
+from envoy.type.v3.percent_pb2 import FractionalPercent
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from google.protobuf.wrappers_pb2 import UInt32Value, UInt64Value
 
 _NANOSECONDS = 1_000_000_000
+_MILLION = 1_000_000
 _FIRST_FETCH_SECONDS = 15
 
 
@@ -37,6 +39,13 @@ def set_number(field: UInt32Value | UInt64Value, number: int | None) -> None:
     if number is not None:
         field.value = number
         field.SetInParent()
+
+
+def set_percentage(field: FractionalPercent, percentage: float | str | None) -> None:
+    """Of a hundred, to four digits behind the point. None, like zero, is never."""
+    if percentage is not None:
+        field.denominator = FractionalPercent.MILLION
+        field.numerator = round(float(percentage) * _MILLION / 100)
 
 
 def pack(message: Message) -> AnyMessage:

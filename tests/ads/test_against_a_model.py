@@ -101,6 +101,15 @@ class Conversation(RuleBasedStateMachine):
             self.client.asked_again.update((ENDPOINTS, name) for name in NAMES)
         self.begin(trusting=trusting)
 
+    @precondition(lambda self: self.session.awaits is not None)
+    @rule()
+    def the_deadline_passes(self) -> None:
+        """The client may well be on its way; what should come first then does not."""
+        awaited = self.session.awaits
+        assert awaited is not None
+        self.under_way += self.session.expire(awaited)
+        self.client.suspended = True
+
     def is_blind(self) -> bool:
         """A state-of-the-world client does not say what it has, so the old cannot be kept until the new is there."""
         return isinstance(self.client, SotwClient)

@@ -93,11 +93,11 @@ def test_waiting_ends_when_the_last_answer_is_there() -> None:
             async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
                 waiting = tasks.create_task(hub.until(lambda: hub.is_in_sync("a")))
                 await asyncio.sleep(0)
-                hub.answered()
+                hub.answered(hub.of("a")[0])
                 await asyncio.sleep(0)
                 early = waiting.done()
                 client.at = newest
-                hub.answered()
+                hub.answered(hub.of("a")[0])
         return early
 
     assert asyncio.run(waits()) is False
@@ -133,6 +133,20 @@ def test_a_proxy_that_left_in_the_middle_of_something_is_not_believed_until_it_l
     with hub.seat(seat("a", Client())):
         pass
     assert hub.trusts("a")
+
+
+def test_it_is_known_since_when_a_proxy_is_in_sync_and_since_when_not() -> None:
+    times = iter(range(1, 10))
+    hub, client, newest = Hub(clock=lambda: float(next(times))), Client(), snapshot(cluster("x"))
+    assert hub.since("a") is None
+    with hub.seat(seat("a", client)) as taken:
+        assert hub.since("a") == 1
+        hub.publish("a", newest)
+        assert hub.since("a") == 2
+
+        client.at = newest
+        hub.answered(taken)
+        assert hub.since("a") == 3
 
 
 def test_a_forgotten_proxy_has_no_snapshot() -> None:

@@ -216,6 +216,19 @@ def test_a_refused_table_leaves_the_one_before_in_force(rig: Rig) -> None:
     assert call(rig.listener).status == 200
 
 
+def test_a_refused_table_does_not_hold_back_the_one_that_came_with_it(rig: Rig) -> None:
+    second = new_address()
+    more = (listener("second", second, routes="second"), routes("second", to="backend", prefix="/old"))
+    rig.publish(routes("outbound", to="backend"), *more)
+    rig.settled()
+
+    rig.publish(routes("outbound", to="backend", broken=True), more[0], routes("second", to="backend", prefix="/new"))
+
+    assert rig.refusal().names == ("outbound",)
+    eventually(lambda: call(second, "/new").status == 200)
+    assert call(rig.listener).status == 200
+
+
 def test_what_was_refused_is_forgotten_once_it_is_right(rig: Rig) -> None:
     rig.publish(cluster("bad", broken=True), endpoints("bad"), routes("outbound", to="backend"))
     rig.refusal()

@@ -85,7 +85,10 @@ def _passthrough(chance: Random) -> Data:
 
 def _check(chance: Random) -> Data:
     """Objects that say something by being there, and nulls over each other."""
-    default = {chance.choice(["http", "tcp", "grpc"]): chance.choice([{}, {"disabled": True}, {}, None]), "interval": "5s"}
+    default = {
+        chance.choice(["http", "tcp", "grpc"]): chance.choice([{}, {"disabled": True}, {}, None]),
+        "interval": "5s",
+    }
     return {**_top(chance), "to": [{"targetRef": _service(chance), "default": default}]}
 
 
@@ -93,7 +96,10 @@ def _breaker(chance: Random) -> Data:
     """Few fields and few values, so that several say the same, and nulls over nulls."""
     names = chance.sample(["maxConnections", "maxRetries"], chance.randrange(1, 3))
     limits: Data = {name: chance.choice([1, 2, None]) for name in names}
-    default = {"connectionLimits": chance.choice([limits, limits, None]), "outlierDetection": {"detectors": {"totalFailures": {}}}}
+    default = {
+        "connectionLimits": chance.choice([limits, limits, None]),
+        "outlierDetection": {"detectors": {"totalFailures": {}}},
+    }
     return {**_top(chance), "to": [{"targetRef": _service(chance), "default": default} for _ in range(2)]}
 
 

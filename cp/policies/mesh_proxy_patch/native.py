@@ -35,7 +35,7 @@ class NotNative(Exception):
 def native(text: str, kind: type[M]) -> M:
     """The message that a text describes. Raises `NotNative`."""
     try:
-        documents = [parsed.data for parsed in parse_all(text)]
+        documents = [document.data for document in parse_all(text)]
     except NotYaml as error:
         raise NotNative(f"not YAML: {error.message}, in its line {error.line}") from error
     if len(documents) > 1:
@@ -43,6 +43,11 @@ def native(text: str, kind: type[M]) -> M:
     data = documents[0] if documents else {}
     if not isinstance(data, dict):
         raise NotNative("a bare value, not an object")
+    return parsed(data, kind)
+
+
+def parsed(data: dict[str, Any], kind: type[M]) -> M:
+    """The message that plain data describes. Raises `NotNative`."""
     for package in set(_packages(data)):
         _load(package)
     try:

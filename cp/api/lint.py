@@ -1,0 +1,58 @@
+"""What an operator should know about the resources that a control plane has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from cp.api.collaborators import Collaborators
+from cp.api.near import not_found
+from cp.api.report import as_data
+from cp.lint import lint, of_mesh
+from cp.model.violation import Finding, Severity
+from cp.policies import Policies, discover
+
+
+class Lint:
+    """The handlers. Working out what holds for every proxy takes a while, and is done beside the event loop."""
+
+    def __init__(self, collaborators: Collaborators) -> None:
+        self._api = collaborators
+        self._policies: Policies = discover()
+
+    @property
+    def routes(self) -> Iterator[Route]:
+        yield Route("/_lint", self.everything)
+        yield Route("/meshes/{mesh}/_lint", self.one_mesh)
+
+    async def everything(self, _request: Request) -> Response:
+        return JSONResponse(linted(await self._findings()))
+
+    async def one_mesh(self, request: Request) -> Response:
+        mesh, world = request.path_params["mesh"], self._api.state.world
+        if world.mesh(mesh) is None:
+            raise not_found("Mesh", mesh, (found.name for found in world.table("Mesh")))
+        return JSONResponse(linted(tuple(of_mesh(await self._findings(), mesh))))
+
+    async def _findings(self) -> tuple[Finding, ...]:
+        return await asyncio.to_thread(lint, self._policies, self._api.state.world)
+
+
+def linted(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Findings as they are printed for machines: the same from files and from a control plane."""
+    counts = {severity: sum(one.severity is severity for one in findings) for severity in Severity}
+    return {
+        "errors": counts[Severity.ERROR],
+        "warnings": counts[Severity.WARNING],
+        "infos": counts[Severity.INFO],
+        "findings": [_as_data(finding) for finding in findings],
+    }
+
+
+def _as_data(finding: Finding) -> dict[str, Any]:
+    return {"code": finding.code, "severity": finding.severity.value, "path": finding.path, **as_data(finding)}

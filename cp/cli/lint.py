@@ -1,0 +1,81 @@
+"""`koguma lint`: what is wrong with a mesh, what in it has no effect, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+from cp.api.lint import linted
+from cp.cli.client import connect
+from cp.cli.files import pieces, texts
+from cp.cli.inspect import Offline
+from cp.cli.options import ADDRESS, Address, Format, Output, Variables
+from cp.cli.output import print_data
+from cp.cli.render import assembled
+from cp.cli.types import known
+from cp.lint import in_order, of_mesh
+from cp.lint import lint as findings_of
+from cp.policies import discover
+
+Data = Mapping[str, Any]
+
+OneMesh = Annotated[
+    str | None, typer.Option("--mesh", "-m", help="Only this mesh. Default: all of them.", show_default=False)
+]
+Strict = Annotated[bool, typer.Option("--strict", help="End with 1 for warnings too.")]
+
+_COUNTED: Final = (("errors", "error"), ("warnings", "warning"), ("infos", "info"))
+
+
+def lint(  # noqa: PLR0913  # an option each
+    *,
+    file: Offline = None,
+    mesh: OneMesh = None,
+    var: Variables = None,
+    output: Output = Format.TABLE,
+    strict: Strict = False,
+    address: Address = ADDRESS,
+) -> None:
+    """Tell what is wrong, has no effect, or cannot work as it is written. Ends with 1 when there are errors."""
+    data = _offline(file, var or [], mesh) if file else _asked(mesh, address)
+    if output is Format.TABLE:
+        for line in _lines(data):
+            typer.echo(line)
+    else:
+        print_data(data, output)
+    if data["errors"] or (strict and data["warnings"]):
+        raise typer.Exit(1)
+
+
+def _asked(mesh: str | None, address: str) -> Any:
+    with connect(address) as client:
+        return client.get("/_lint" if mesh is None else f"/meshes/{mesh}/_lint")
+
+
+def _offline(files: Sequence[str], variables: Sequence[str], mesh: str | None) -> Data:
+    """With what is wrong with the files themselves."""
+    there, report = pieces(texts(files, variables), known())
+    findings = in_order((*report.findings, *findings_of(discover(), assembled(there))))
+    return linted(findings if mesh is None else tuple(of_mesh(findings, mesh)))
+
+
+def _lines(data: Data) -> Iterator[str]:
+    for one in data["findings"]:
+        yield from _of_finding(one)
+        yield ""
+    counts = [f"{data[name]} {one}{'' if data[name] == 1 else 's'}" for name, one in _COUNTED if data[name]]
+    yield ", ".join(counts) or "nothing to say"
+
+
+def _of_finding(one: Data) -> Iterator[str]:
+    """Where and what in the first line, as compilers have it; then why; then what to write instead."""
+    place = (
+        f"{one['file']}:{one['line']}: " if one["file"] and one["line"] else f"{one['file']}: " if one["file"] else ""
+    )
+    subject = f" {one['resource']}" if one["resource"] else ""
+    yield f"{place}{one['severity']} [{one['code']}]{subject}"
+    yield f"  {one['path']}: {one['message']}" if one["path"] else f"  {one['message']}"
+    if one["hint"]:
+        yield f"  Instead: {one['hint']}"

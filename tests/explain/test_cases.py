@@ -1,0 +1,45 @@
+"""Golden cases of explanations. The first document of a case asks, the others are the mesh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cp.cli.explained import lines
+from cp.cli.output import as_json
+from cp.explain import asked, explain
+from cp.model.names import Key
+from cp.model.source import read_documents
+from cp.model.violation import Severity
+from cp.model.yaml import parse_all
+from cp.policies import kinds
+from cp.resources.world import World
+from tests.golden import Case, Golden, cases
+from tests.strategies import policies
+
+_KEYS = {"proxy", "request", "headers", "form"}
+
+
+@pytest.mark.parametrize("case", cases("explain"))
+def test_what_is_explained(case: Case, golden: Golden) -> None:
+    first = next(iter(parse_all(case.text))).data
+    assert not set(first) - _KEYS, f"{case.name} asks in words that no case knows"
+    explained = _explained(case, first)
+
+    golden.check(case, as_json(explained) if first.get("form") == "json" else _text(explained))
+
+
+def _explained(case: Case, first: dict[str, Any]) -> dict[str, Any]:
+    question, _, rest = case.text.partition("\n---\n")
+    reading = read_documents(rest, case.path.name, first_line=question.count("\n") + 3)
+    world = World.of(reading.documents, kinds(policies()))
+    errors = [str(finding) for finding in (*reading.findings, *world.findings) if finding.severity is Severity.ERROR]
+    assert not errors
+    dataplane = world.get(Key("Dataplane", "default", first["proxy"]))
+    assert dataplane is not None
+    return explain(policies(), world, dataplane, asked(first["request"], tuple(first.get("headers", ())))).as_json()
+
+
+def _text(explained: dict[str, Any]) -> str:
+    return "".join(f"{line}\n" for line, _ in lines(explained))

@@ -1,0 +1,213 @@
+"""What the simulation says beyond the route: timeouts, retries, shares; and nothing that it does not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from envoy.config.route.v3.route_components_pb2 import Route as RouteMessage
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+
+from cp.model.duration import Duration
+from cp.simulate import Call, NotListening, Outcome, Retry, Share, Unsimulated, simulate
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed, Part, Snapshot
+from generators.clusters import backend_cluster
+from generators.endpoints import assignment
+from generators.envoy.routes import row
+from generators.listeners import outbound_listener
+from generators.proxy import (
+    Backend,
+    Endpoint,
+    Endpoints,
+    Match,
+    Outbound,
+    PathKind,
+    PathMatch,
+    Protocol,
+    Redirect,
+    Route,
+    Split,
+    ValueMatch,
+)
+
+HOST, PORT = "127.0.0.1", 10080
+TYPE_URLS = {
+    "Cluster": CLUSTER,
+    "ClusterLoadAssignment": ENDPOINTS,
+    "Listener": LISTENER,
+    "RouteConfiguration": ROUTES,
+}
+
+
+def packed(*drafts: Any) -> Snapshot:
+    finished = (one for draft in drafts for one in draft.finish())
+    return Snapshot(Part(Packed.of(TYPE_URLS[m.DESCRIPTOR.name], n, m.SerializeToString()) for n, m in finished))
+
+
+def backend(name: str, *addresses: str, protocol: Protocol = Protocol.HTTP) -> tuple[Any, Any]:
+    endpoints = tuple(Endpoint(address, 8080) for address in addresses)
+    return backend_cluster(Backend(name, name, protocol)), assignment(Endpoints(name, endpoints))
+
+
+def served(*routes: Route, protocol: Protocol = Protocol.HTTP) -> Snapshot:
+    outbound = Outbound("backend", "backend", HOST, PORT, protocol, routes)
+    return packed(outbound_listener(outbound), *backend("v1", "10.0.0.1", "10.0.0.2"), *backend("v2", "10.0.0.3"))
+
+
+def with_rows(*messages: RouteMessage) -> Snapshot:
+    """A snapshot with rows that we do not write ourselves."""
+    table = RouteConfiguration(name="backend")
+    table.virtual_hosts.add(name="backend", domains=["*"]).routes.extend(messages)
+    resources = [one for part in served().parts for one in part if one.type_url != ROUTES]
+    return Snapshot(Part([*resources, Packed.of(ROUTES, "backend", table.SerializeToString())]))
+
+
+def to(path: str = "/", method: str = "GET", **headers: str) -> Call:
+    found = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    return Call(HOST, PORT, method, path, "backend", found)
+
+
+def outcome(snapshot: Snapshot, call: Call | None = None) -> Outcome:
+    return simulate(snapshot, call or to())
+
+
+def prefix(value: str) -> Match:
+    return Match(PathMatch(PathKind.PREFIX, value))
+
+
+def test_a_call_goes_to_the_shares_of_the_row_that_takes_it() -> None:
+    routes = (Route("api", match=prefix("/api"), splits=(Split("v1", 9), Split("v2", 1))), Route("rest"))
+
+    found = outcome(served(*routes), to("/api/x"))
+
+    assert found.row is not None
+    assert found.row.name == "api"
+    assert found.forward is not None
+    assert found.forward.shares == (
+        Share("v1", 9, ("10.0.0.1:8080", "10.0.0.2:8080")),
+        Share("v2", 1, ("10.0.0.3:8080",)),
+    )
+
+
+def test_a_share_of_a_backend_that_is_missing_is_answered_with_500() -> None:
+    found = outcome(served(Route("all", splits=(Split("v1"), Split("gone", missing=True)))))
+
+    assert found.forward is not None
+    assert [(share.missing, share.status) for share in found.forward.shares] == [(False, 0), (True, 500)]
+
+
+def test_a_cluster_that_is_not_served_is_503() -> None:
+    found = outcome(served(Route("all", splits=(Split("elsewhere"),))))
+
+    assert found.forward is not None
+    assert found.forward.shares == (Share("elsewhere", missing=True, status=503),)
+
+
+def test_what_is_not_configured_is_as_envoy_has_it() -> None:
+    found = outcome(served(Route("all", splits=(Split("v1"),)))).forward
+
+    assert found is not None
+    assert (str(found.timeout), str(found.idle_timeout), found.retry) == ("15s", "5m0s", None)
+
+
+def test_timeouts_and_retries_are_those_of_the_row() -> None:
+    message = row(Route("all", splits=(Split("v1"),)))
+    message.route.timeout.seconds = 2
+    message.route.idle_timeout.SetInParent()
+    policy = message.route.retry_policy
+    policy.retry_on = "5xx,retriable-status-codes"
+    policy.retriable_status_codes.append(503)
+    policy.retry_back_off.base_interval.nanos = 50_000_000
+
+    found = outcome(with_rows(message)).forward
+
+    assert found is not None
+    assert (str(found.timeout), str(found.idle_timeout)) == ("2s", "0s")
+    assert found.retry == Retry(
+        on=("5xx", "retriable-status-codes"),
+        retries=1,
+        per_try_timeout=Duration(),
+        base_interval=Duration.parse("50ms"),
+        max_interval=Duration.parse("500ms"),
+        statuses=(503,),
+    )
+
+
+def test_a_redirect_says_where_to() -> None:
+    found = outcome(served(Route("all", filters=(Redirect(hostname="new", status=301),))), to("/a?b"))
+
+    assert found.reply is not None
+    assert (found.reply.status, found.reply.location) == (301, "http://new/a?b")
+
+
+def test_a_refusal_says_why() -> None:
+    found = outcome(served(Route("all", refusal="nobody is there")))
+
+    assert found.reply is not None
+    assert (found.reply.status, found.reply.body) == (500, "nobody is there")
+
+
+def test_without_a_row_that_fits_it_is_404() -> None:
+    found = outcome(served(Route("api", match=prefix("/api"))), to("/other"))
+
+    assert found.row is None
+    assert found.reply is not None
+    assert found.reply.status == 404
+
+
+@pytest.mark.parametrize(
+    "call", [to("no-slash"), to("/a b"), to("/a#b"), to("/%00"), to(method="FETCH"), to(method="get")]
+)
+def test_what_is_no_request_is_400(call: Call) -> None:
+    found = outcome(served(Route("all")), call)
+
+    assert found.reply is not None
+    assert found.reply.status == 400
+    assert found.rows == ()
+
+
+def test_each_row_says_which_of_its_conditions_fail() -> None:
+    match = Match(PathMatch(PathKind.EXACT, "/a"), "POST", (ValueMatch("x-version", value="2"),), (ValueMatch("q"),))
+
+    (found,) = outcome(served(Route("all", match=match)), to("/a?q=1", x_version="1")).rows
+
+    assert [(one.of, one.kind, one.wanted, one.given, one.holds) for one in found.conditions] == [
+        ("path", "Exact", "/a", "/a", True),
+        ("method", "Exact", "POST", "GET", False),
+        ("header x-version", "Exact", "2", "1", False),
+        ("query parameter q", "Exact", "", "1", False),
+    ]
+
+
+def test_a_connection_goes_to_the_shares_of_its_listener() -> None:
+    found = outcome(served(Route("all", splits=(Split("v1", 4), Split("v2", 1))), protocol=Protocol.TCP))
+
+    assert found.rows == ()
+    assert found.forward is not None
+    assert [(share.cluster, share.weight) for share in found.forward.shares] == [("v1", 4), ("v2", 1)]
+
+
+def test_where_nothing_listens_there_is_no_outcome() -> None:
+    with pytest.raises(NotListening):
+        simulate(served(Route("all")), Call(HOST, PORT + 1))
+
+
+def test_a_row_that_cannot_be_simulated_is_no_reason_if_another_is_first() -> None:
+    odd = row(Route("odd", splits=(Split("v1"),)))
+    odd.match.runtime_fraction.default_value.numerator = 50
+    api = row(Route("api", match=prefix("/api"), splits=(Split("v2"),)))
+    snapshot = with_rows(api, odd)
+
+    assert outcome(snapshot, to("/api")).forward is not None
+    with pytest.raises(Unsimulated, match="runtime_fraction"):
+        outcome(snapshot, to("/other"))
+
+
+def test_an_id_that_envoy_makes_up_is_not_guessed() -> None:
+    snapshot = served(
+        Route("all", match=Match(headers=(ValueMatch("x-request-id", value="1"),)), splits=(Split("v1"),))
+    )
+
+    assert outcome(snapshot, to(x_request_id="1")).forward is not None
+    with pytest.raises(Unsimulated, match="x-request-id"):
+        outcome(snapshot)
