@@ -17,10 +17,10 @@ from cp.policies import ClientRule, Policies, Policy
 from cp.resources.schema import decode
 from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed
 from generators.clusters import backend_cluster, local_cluster
-from generators.drafts import ClusterDraft, EndpointsDraft, Finished, ListenerDraft
+from generators.drafts import Built, ClusterDraft, EndpointsDraft, Finished, ListenerDraft, SidecarDraft
 from generators.endpoints import assignment
 from generators.listeners import inbound_listener, outbound_listener
-from generators.proxy import Backend, Endpoints, Inbound, Outbound
+from generators.proxy import Backend, Endpoints, Inbound, Outbound, Sidecar
 
 Confs: TypeAlias = tuple[tuple[str, bytes], ...]
 """The effective conf of each policy that has one: its kind, and the conf as canonical JSON."""
@@ -31,16 +31,20 @@ RouteConfs: TypeAlias = tuple[tuple[str, Confs], ...]
 ClientConfs: TypeAlias = tuple[tuple[str, tuple[tuple[bytes, bytes], ...]], ...]
 """The confs of each policy that tells the clients of an inbound apart: its kind, and who gets which conf, in order."""
 
-Site: TypeAlias = Backend | Endpoints | Outbound | Inbound
+Site: TypeAlias = Backend | Endpoints | Outbound | Inbound | Sidecar
+
+Problem: TypeAlias = tuple[str, str, str]
+"""What a policy could not do: its kind, the path in its conf, and why."""
 
 
 class Fragment:
     """The finished resources of one task. Equal only to itself: who has the same task has the same fragment."""
 
-    __slots__ = ("__weakref__", "resources")
+    __slots__ = ("__weakref__", "problems", "resources")
 
-    def __init__(self, resources: Iterable[Packed]) -> None:
+    def __init__(self, resources: Iterable[Packed], problems: Iterable[Problem] = ()) -> None:
         self.resources = tuple(resources)
+        self.problems = tuple(problems)
 
     def __iter__(self) -> Iterator[Packed]:
         return iter(self.resources)
@@ -95,8 +99,17 @@ class Fragments:
 
 def build(task: Task, policies: Policies) -> Fragment:
     """Draft, let each policy write, serialise."""
-    finished = (one for draft in _drafts(task, policies) for one in draft)
-    return Fragment(_packed(name, message) for name, message in finished)
+    built = Built(task.site, [message for draft in _drafts(task, policies) for _, message in draft])
+    problems = list(_finish(built, policies, _decoder(task.confs)))
+    return Fragment((_packed(name, message) for name, message in built.finish()), problems)
+
+
+def _finish(built: Built, policies: Policies, of_policy: Decoder) -> Iterator[Problem]:
+    for policy in policies:
+        if type(policy).finish is not Policy.finish and (conf := of_policy(policy)) is not None:
+            policy.finish(conf, built)
+            yield from ((policy.kind.name, path, reason) for path, reason in built.problems)
+            built.problems.clear()
 
 
 def _packed(name: str, message: Any) -> Packed:
@@ -113,6 +126,8 @@ def _drafts(task: Task, policies: Policies) -> Iterator[Iterator[Finished]]:
         yield _endpoints(assignment(site), policies, of_policy)
     elif isinstance(site, Outbound):
         yield _listener(outbound_listener(site), policies, task)
+    elif isinstance(site, Sidecar):
+        yield _sidecar(SidecarDraft(site), policies, of_policy)
     else:
         yield _cluster(local_cluster(site), policies, of_policy)
         yield _listener(inbound_listener(site), policies, task)
@@ -143,6 +158,13 @@ def _endpoints(draft: EndpointsDraft, policies: Policies, of_policy: Decoder) ->
     for policy in policies:
         if (conf := of_policy(policy)) is not None:
             policy.endpoints(conf, draft)
+    return draft.finish()
+
+
+def _sidecar(draft: SidecarDraft, policies: Policies, of_policy: Decoder) -> Iterator[Finished]:
+    for policy in policies:
+        if (conf := of_policy(policy)) is not None:
+            policy.sidecar(conf, draft)
     return draft.finish()
 
 

@@ -19,8 +19,8 @@ from cp.resources.caller import Caller
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.snapshot import Packed, Part, Snapshot
+from cp.stages import Beside, Entry, Reached, Rules, Stages, Upstream, rules_of
 from cp.stages import Effective as Effective
-from cp.stages import Entry, Reached, Rules, Stages, Upstream, rules_of
 from cp.touched import Touched, by_policies, by_world
 from cp.view.proxies import Listening, inbounds, outbounds
 
@@ -70,6 +70,7 @@ class Proxy:
     dataplane: Resource
     bundle: Bundle
     inbounds: tuple[Reached, ...]
+    beside: Beside
     part: Part
     reach: Reach
     """The policies that decide over its inbounds."""
@@ -139,10 +140,12 @@ class Compiler:
     def _proxy(self, world: World, dataplane: Resource, reach: Reach, bundle: Bundle, before: Proxy | None) -> Proxy:
         """A proxy's own inbounds are worked out again only if it itself, or who decides over them, is another."""
         if before and before.dataplane is dataplane and before.reach is reach:
-            return Proxy(dataplane, bundle, before.inbounds, before.part, reach)
+            return Proxy(dataplane, bundle, before.inbounds, before.beside, before.part, reach)
         rules = rules_of(world, dataplane)
         reached = tuple(self._stages.reached(rules, index, inbound) for index, inbound in inbounds(dataplane))
-        return Proxy(dataplane, bundle, reached, Part(_resources(one.fragment for one in reached)), reach)
+        beside = self._stages.beside(rules, dataplane)
+        part = Part(_resources([*(one.fragment for one in reached), beside.fragment]))
+        return Proxy(dataplane, bundle, reached, beside, part, reach)
 
 
 def _decide(matched: ByKind, decides: Callable[[Resource], bool], what: Callable[[Matched], Any]) -> _OfKinds:

@@ -28,8 +28,8 @@ from cp.view.backends import ANY, Resolver
 from cp.view.dataplanes import SERVICE_TAG
 from cp.view.proxies import Listening
 from cp.view.services import backend_of, cluster_name, endpoints_of, protocol_of
-from cp.view.sidecars import told, told_of
-from generators.proxy import Endpoints, Inbound, Outbound, Route
+from cp.view.sidecars import sidecar_of, told, told_of
+from generators.proxy import Endpoints, Inbound, Outbound, Route, Sidecar
 
 Effective: TypeAlias = Mapping[str, Merged]
 """The effective conf of each policy that says something, by its kind."""
@@ -39,10 +39,11 @@ Rules: TypeAlias = Mapping[str, PolicyRules]
 
 _Hooks: TypeAlias = tuple[str, ...]
 
-_OF_CLUSTER: Final = ("cluster",)
+_OF_CLUSTER: Final = ("cluster", "finish")
 _OF_ENDPOINTS: Final = ("endpoints",)
-_OF_LISTENER: Final = ("listener", "route")
-_OF_INBOUND: Final = ("cluster", "listener", "route")
+_OF_LISTENER: Final = ("listener", "route", "finish")
+_OF_INBOUND: Final = ("cluster", "listener", "route", "finish")
+_OF_SIDECAR: Final = ("sidecar", "finish")
 
 BUILT_IN: Final = "built-in"
 """The `part` of the origin of a default."""
@@ -94,6 +95,15 @@ class Reached:
     fragment: Fragment
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """What a proxy has beside its inbounds and outbounds, and what holds for it."""
+
+    effective: Effective
+    task: Task
+    fragment: Fragment
+
+
 def rules_of(world: World, dataplane: Resource) -> Rules:
     """The rules of a proxy. Proxies for which they come to the same get the same mapping."""
     matched = match(world, dataplane)
@@ -130,7 +140,7 @@ class Stages:
         self._inbound_defaults = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
         self._writers: dict[_Hooks, frozenset[str]] = {
             hooks: frozenset(policy.kind.name for policy in policies if _writes(policy, hooks))
-            for hooks in (_OF_CLUSTER, _OF_ENDPOINTS, _OF_LISTENER, _OF_INBOUND)
+            for hooks in (_OF_CLUSTER, _OF_ENDPOINTS, _OF_LISTENER, _OF_INBOUND, _OF_SIDECAR)
         }
 
     def entry(self, world: World, mesh: str, rules: Rules, listening: Listening, caller: Caller) -> Entry:
@@ -187,6 +197,16 @@ class Stages:
         )
         task = Task(inbound, self._confs(found, _OF_INBOUND), clients=clients)
         return Reached(inbound, found, task, self.fragments.get(task))
+
+    def beside(self, rules: Rules, dataplane: Resource) -> Beside:
+        """What a proxy has beside its inbounds and outbounds; nothing, unless some policy is about that."""
+        found: dict[str, Merged] = {}
+        for of_kind in rules.values():
+            if of_kind.shape.single:
+                _lay(found, of_kind, _of_proxy(of_kind))
+        confs = self._confs(found, _OF_SIDECAR)
+        task = Task(dataplane.derived(sidecar_of) if confs else Sidecar(), confs)
+        return Beside(found, task, self.fragments.get(task))
 
     def _outbound(self, world: World, mesh: str, rules: Rules, listening: Listening, resolver: Resolver) -> Outbound:
         """The destination with its routes: those that policies give it, or one to itself."""

@@ -27,7 +27,7 @@ from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpPro
 
 from generators.envoy import names
 from generators.envoy.edit import pack
-from generators.proxy import Backend, Endpoints, Inbound, Outbound, Protocol, Route
+from generators.proxy import Backend, Endpoints, Inbound, Outbound, Protocol, Route, Sidecar, Tags
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -140,4 +140,53 @@ class ListenerDraft:
             yield Filter(name=names.TCP_PROXY, typed_config=pack(self.tcp))
 
 
-Draft: TypeAlias = ClusterDraft | EndpointsDraft | ListenerDraft
+@dataclass(slots=True)
+class SidecarDraft:
+    """What a proxy has beside inbounds and outbounds, such as a listener for those that collect its metrics."""
+
+    site: Sidecar
+    resources: list[Message] = field(default_factory=list)
+    """Clusters, listeners and route tables, whole ones."""
+
+    def finish(self) -> Iterator[Finished]:
+        return ((_name(message), message) for message in self.resources)
+
+
+@dataclass(slots=True)
+class Built:
+    """All that one site came to, once every policy has written."""
+
+    site: Backend | Endpoints | Outbound | Inbound | Sidecar
+    resources: list[Message]
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    """What could not be done to it: the path in a conf that asked for it, and why."""
+
+    @property
+    def is_of_proxy(self) -> bool:
+        """Whether it is what a proxy has beside its inbounds and outbounds."""
+        return isinstance(self.site, Sidecar)
+
+    @property
+    def origin(self) -> str:
+        if self.is_of_proxy:
+            return ""
+        return "inbound" if isinstance(self.site, Inbound) else "outbound"
+
+    @property
+    def service(self) -> str:
+        return "" if isinstance(self.site, Endpoints) else self.site.service
+
+    @property
+    def tags(self) -> Tags:
+        return self.site.tags if isinstance(self.site, Inbound) else ()
+
+    def finish(self) -> Iterator[Finished]:
+        return ((_name(message), message) for message in self.resources)
+
+
+def _name(message: Message) -> str:
+    """Of endpoints the name of their cluster."""
+    return str(getattr(message, "cluster_name" if isinstance(message, ClusterLoadAssignment) else "name"))
+
+
+Draft: TypeAlias = ClusterDraft | EndpointsDraft | ListenerDraft | SidecarDraft

@@ -35,18 +35,27 @@ class Line:
 
 def lines(data: Data) -> Iterator[tuple[str, str]]:
     """Every line of an explanation, and its style."""
-    call = data["call"]
-    url = f"http://{_authority(call)}{call['path']}" if call["host"] else call["path"]
-    yield f"{data['proxy']['name']}: {call['method']} {url}", STRONG
+    yield f"{data['proxy']['name']}: {_called(data)}", STRONG
     yield "", PLAIN
     yield from _columns(_summary(data))
     if len(data["rows"]) > 1:
         yield from _section("ROUTES, in the order in which they are tried", _rows(data["rows"]))
-    yield from _section("VALUES", _values([*data["values"], *_shared(data["backends"])]))
+    yield from _section("VALUES", _values([*data["values"], *_further(data["values"], _shared(data["backends"]))]))
     for backend in _differing(data["backends"]):
-        yield from _section(f"VALUES for {_service(backend)}", _values(backend["values"]))
+        yield from _section(f"VALUES for {_service(backend)}", _values(_further(data["values"], backend["values"])))
     for hop in data["hops"]:
         yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"]))
+
+
+def _called(data: Data) -> str:
+    call = data["call"]
+    if data["outbound"]["protocol"] == "tcp":
+        return f"tcp://{_authority(call)}"
+    return (
+        f"{call['method']} http://{_authority(call)}{call['path']}"
+        if call["host"]
+        else f"{call['method']} {call['path']}"
+    )
 
 
 def _section(title: str, rows: Iterable[Line]) -> Iterator[tuple[str, str]]:
@@ -204,6 +213,12 @@ def _shared(backends: Sequence[Data]) -> list[Data]:
     """What holds for all backends alike."""
     known: list[Data] = list(backends[0]["values"]) if backends else []
     return known if all(one["values"] == known for one in backends if not one["missing"]) else []
+
+
+def _further(told: Sequence[Data], values: Sequence[Data]) -> list[Data]:
+    """Without those that are told already: a field can act on the listener and on clusters."""
+    known = [(one["policy"], one["path"], one["said"]) for one in told]
+    return [one for one in values if (one["policy"], one["path"], one["said"]) not in known]
 
 
 def _differing(backends: Sequence[Data]) -> Sequence[Data]:

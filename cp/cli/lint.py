@@ -63,13 +63,13 @@ def _offline(files: Sequence[str], variables: Sequence[str], mesh: str | None) -
 
 def _lines(data: Data) -> Iterator[str]:
     for one in data["findings"]:
-        yield from _of_finding(one)
+        yield from told(one)
         yield ""
     counts = [f"{data[name]} {one}{'' if data[name] == 1 else 's'}" for name, one in _COUNTED if data[name]]
     yield ", ".join(counts) or "nothing to say"
 
 
-def _of_finding(one: Data) -> Iterator[str]:
+def told(one: Data) -> Iterator[str]:
     """Where and what in the first line, as compilers have it; then why; then what to write instead."""
     place = (
         f"{one['file']}:{one['line']}: " if one["file"] and one["line"] else f"{one['file']}: " if one["file"] else ""

@@ -12,7 +12,7 @@ from cp.explain.model import Backend, Explanation, Outbound, Value
 from cp.explain.outbounds import called, listening_for
 from cp.explain.rows import rows
 from cp.explain.unset import unset
-from cp.explain.values import Place, acting, idle
+from cp.explain.values import Place, acting, idle, taken_away
 from cp.model.names import Destination
 from cp.policies import Policies
 from cp.resources.resource import Resource
@@ -86,12 +86,16 @@ class _Explainer:
         return values.of_backend(self._policies, upstream, endpoints, self._caller)
 
     def _held(self, places: Sequence[Place], known: _Backends, entry: Entry, outcome: Outcome) -> Iterator[Value]:
+        """What holds for the request; and once for everything, what holds nowhere."""
         of_clusters = [place for found in known.places.values() for place in found]
+        everywhere = [*places, *of_clusters]
         acts = tuple(acting(self._world, places))
-        yield from acts
-        yield from idle(self._world, [*places, *of_clusters], entry.outbound.protocol)
-        known_fields = (*acts, *acting(self._world, of_clusters))
-        yield from unset(known_fields, outcome.forward, entry.outbound.protocol)
+        others = (
+            *idle(self._world, everywhere, _why_idle(entry, outcome)),
+            *taken_away(self._world, everywhere),
+        )
+        yield from (*acts, *others)
+        yield from unset((*acts, *others, *acting(self._world, of_clusters)), outcome.forward, entry.outbound.protocol)
 
     def _backend(self, share: Share, row: Route | None, outcome: Outcome, known: _Backends) -> Backend:
         total = sum(one.weight for one in _shares(outcome)) or 1
@@ -132,6 +136,13 @@ def _row(entry: Entry, outcome: Outcome) -> Route | None:
     if not entry.outbound.protocol.is_http:
         return entry.outbound.routes[0]
     return None if outcome.row is None else entry.outbound.routes[outcome.row.index]
+
+
+def _why_idle(entry: Entry, outcome: Outcome) -> str:
+    """Why a field can do nothing for a call."""
+    if outcome.reply is not None:
+        return "has no meaning for a request that Envoy answers by itself"
+    return f"has no meaning where {entry.outbound.protocol} is spoken"
 
 
 def _shares(outcome: Outcome) -> tuple[Share, ...]:

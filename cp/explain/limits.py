@@ -75,7 +75,7 @@ class Servers:
 def hops(servers: Servers, values: Sequence[Value], backends: Iterable[Backend], protocol: Protocol) -> Iterator[Hop]:
     section = "grpc" if protocol is Protocol.GRPC else "http"
     limited = _http(section) if protocol.is_http else _TCP
-    for backend in backends:
+    for backend in (one for one in backends if not one.missing):
         own = (*values, *backend.values)
         for names, reached in [*servers.behind(backend.endpoints)] or [((), ())]:
             found = (limit for one in limited for limit in _marked(tuple(_limits(one, own, reached))))
@@ -86,7 +86,7 @@ def _limits(limited: _Limited, client: Sequence[Value], server: Sequence[Value])
     for side, fields, values in ((CLIENT, limited.client, client), (SERVER, limited.server, server)):
         for policy, path in fields:
             value = find(values, policy, path)
-            if value is not None:
+            if value is not None and value.at:
                 yield Limit(limited.of, side, policy, path, value.said, _seconds(value))
 
 

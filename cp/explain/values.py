@@ -16,10 +16,11 @@ from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
 from cp.resources.world import World
 from cp.stages import Effective, Entry, Reached, Upstream
-from generators.proxy import Endpoints, Protocol, Route
+from generators.proxy import Endpoints, Route
 
 _INBOUND = "inbound"
 _PROXY = "proxy"
+_SAME = "makes no difference: it would be the same without it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,17 @@ def acting(world: World, places: Iterable[Place]) -> Iterator[Value]:
                 yield _value(world, place, field)
 
 
-def idle(world: World, places: Sequence[Place], protocol: Protocol) -> Iterator[Value]:
+def taken_away(world: World, places: Iterable[Place]) -> Iterator[Value]:
+    """The fields that are not there because of somebody's null."""
+    seen: set[tuple[str, str]] = set()
+    for place in places:
+        for path, field in place.merged.removed.items():
+            if (place.policy.kind.name, path) not in seen:
+                seen.add((place.policy.kind.name, path))
+                yield _value(world, place, field, "taken away")
+
+
+def idle(world: World, places: Sequence[Place], why: str) -> Iterator[Value]:
     """The fields that somebody set and that do nothing at any of these places."""
     found: dict[tuple[str, str], tuple[Place, Field]] = {}
     best: dict[tuple[str, str], Effect] = {}
@@ -109,17 +120,11 @@ def idle(world: World, places: Sequence[Place], protocol: Protocol) -> Iterator[
             best[key] = max(best.get(key, Effect.NONE), place.effect(path), key=_order)
     for key, (place, field) in found.items():
         if best[key] is not Effect.ACTS and field.winner.origin.part != stages.BUILT_IN:
-            yield _value(world, place, field, note=_note(best[key], protocol))
+            yield _value(world, place, field, _SAME if best[key] is Effect.SAME else why)
 
 
 def _order(one: Effect) -> int:
     return (Effect.NONE, Effect.SAME, Effect.ACTS).index(one)
-
-
-def _note(best: Effect, protocol: Protocol) -> str:
-    if best is Effect.SAME:
-        return "makes no difference: it would be the same without it"
-    return f"has no meaning here, where {protocol} is spoken"
 
 
 def _value(world: World, place: Place, field: Field, note: str = "") -> Value:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from cp.lint.codes import NO_EFFECT, Reason, found
 from cp.lint.reasons import reason
@@ -13,7 +15,21 @@ from cp.matching import is_shadow, top_of
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
 
-_REMOVE = "remove it"
+_REMOVE: Final = "remove it"
+_BY_TAGS: Final = "compare it with the tags of inbounds"
+_COMPARE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "name": "compare it with the names of Dataplanes, and `sectionName` with their inbounds",
+        "Dataplane": "compare it with the labels of Dataplanes, and `sectionName` with their inbounds",
+        "Mesh": "compare `proxyTypes` with the proxies that there are",
+        "MeshSubset": _BY_TAGS,
+        "MeshService": _BY_TAGS,
+        "MeshServiceSubset": _BY_TAGS,
+        "MeshGateway": "compare it with the MeshGateways, and those with the tags of gateways",
+        "MeshHTTPRoute": "compare it with the routes that there are, and with the proxies that they are for",
+    }
+)
+"""What to look at, by the kind of the target."""
 
 
 def idle(scene: Scene) -> Iterator[Finding]:
@@ -31,7 +47,7 @@ def _of_policy(scene: Scene, policy: Resource) -> Reason:
         return Reason("shadow", f"{NO_EFFECT}, as its label says: it is only looked at", "labels", hint)
     if not scene.selected.get(policy):
         return _selects_nobody(scene, policy)
-    reasons = [reason(scene, item) for item in parts(policy)]
+    reasons = [reason(scene, item, as_whole=True) for item in parts(policy)]
     codes = {one.code for one in reasons}
     if not reasons:
         return Reason("no-effect", f"{NO_EFFECT}: it says nothing", policy.kind.root, _REMOVE)
@@ -44,7 +60,7 @@ def _items(scene: Scene, policy: Resource) -> Iterator[Finding]:
     there = parts(policy)
     for item in there if len(there) > 1 and policy.key not in scene.needed else ():
         if item_of(item.origin) not in scene.effective_items:
-            why = reason(scene, item)
+            why = reason(scene, item, as_whole=False)
             yield found(policy, replace(why, text=f"this item has no effect: {why.text}"))
 
 
@@ -52,9 +68,10 @@ def _selects_nobody(scene: Scene, policy: Resource) -> Reason:
     target = top_of(policy)
     tags = " ".join(f"{name}={value}" for name, value in sorted((target.tags or target.labels or {}).items()))
     whom = " ".join(part for part in (target.kind, target.name or "", tags) if part)
-    there = sum(count for _, count in scene.classes)
-    text = f"{NO_EFFECT}: it selects no proxy; none of {there} is {whom}"
-    return Reason("selects-no-proxy", text, f"{policy.kind.root}.targetRef", "compare it with the tags of inbounds")
+    there = sum(proxy.dataplane.mesh == policy.mesh for proxy in scene.proxies)
+    text = f"{NO_EFFECT}: it is for {whom}, and of the {there} proxies of the mesh none is"
+    hint = _COMPARE["name" if target.name and target.kind == "Dataplane" else target.kind]
+    return Reason("selects-no-proxy", text, f"{policy.kind.root}.targetRef", hint)
 
 
 def _joined(texts: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cp.lint.codes import Reason
 from cp.lint.scene import Scene
-from cp.lint.spots import AnySpot, ClientSpot, Spot, TableSpot
+from cp.lint.spots import AnySpot, ClientSpot, Spot, TableSpot, UnitOf, item_of, policy_of
 from cp.lint.targets import called, missing
 from cp.lint.walk import Blocked
 from cp.merging import Field, Origin, Setting
@@ -27,15 +27,22 @@ _FEW: Final = 3
 class _Rivals:
     """Who sets what an item sets: otherwise, or the same."""
 
+    unit_of: UnitOf
+    """Whether items of the same policy count as rivals."""
+
     other: dict[str, None] = field(default_factory=dict)
     same: dict[str, None] = field(default_factory=dict)
     paths: dict[str, None] = field(default_factory=dict)
 
+    def add(self, is_same: bool, whose: str) -> None:  # noqa: FBT001  # of two lists the one or the other
+        (self.same if is_same else self.other)[whose] = None
 
-def reason(scene: Scene, item: Item) -> Reason:
+
+def reason(scene: Scene, item: Item, *, as_whole: bool) -> Reason:
+    """Why: as a part of a policy that has no effect as a whole, or by itself."""
     spots = scene.spots_of.get(item, ())
     if spots:
-        return _outdone(item, spots)
+        return _outdone(item, spots, as_whole=as_whole)
     blocked = [one for one in scene.blocked if one.item is item]
     if blocked:
         return because_blocked(item, blocked)
@@ -61,8 +68,8 @@ def said(origin: Origin, line: int | None = None) -> str:
     return f"{origin.policy.type} {origin.policy.name}{place}"
 
 
-def _outdone(item: Item, spots: Iterable[AnySpot]) -> Reason:
-    rivals = _Rivals()
+def _outdone(item: Item, spots: Sequence[AnySpot], *, as_whole: bool) -> Reason:
+    rivals = _Rivals(policy_of if as_whole else item_of)
     for spot in spots:
         if isinstance(spot, TableSpot):
             _compare_rows(item, spot, rivals)
@@ -72,8 +79,9 @@ def _outdone(item: Item, spots: Iterable[AnySpot]) -> Reason:
             _compare(item, spot, rivals)
     path = item.layer.path
     if rivals.other:
-        whole = _fields(rivals.paths)
-        text = f"{whole} overridden by {_listed(rivals.other)}, wherever the item holds"
+        text = f"{_fields(rivals.paths)} overridden by {_listed(rivals.other)}, wherever it holds"
+        if all(isinstance(spot, TableSpot) for spot in spots):
+            text = f"stronger routes with the same matches take its place: {_listed(rivals.other)}"
         hint = "remove it, or write it for fewer proxies than what overrides it"
         return Reason("overridden", text, path, hint)
     by = f" ({_listed(rivals.same)} says so)" if rivals.same else ""
@@ -87,26 +95,17 @@ def _compare(item: Item, spot: Spot, rivals: _Rivals) -> None:
         if mine is None:
             continue
         rivals.paths[one.path] = None
-        rival = _rival(one, mine, item)
+        rival = _rival(one, mine, rivals.unit_of)
         if rival is not None:
-            whose = rivals.same if rival.value == mine.value else rivals.other
-            whose[said(rival.origin, rival.line)] = None
+            rivals.add(rival.value == mine.value, said(rival.origin, rival.line))
 
 
-def _compare_first(item: Item, spot: ClientSpot, rivals: _Rivals) -> None:
-    mine = item.layer.conf
-    rivals.paths |= dict.fromkeys(mine)
-    for one in spot.candidates:
-        if item not in one.items:
-            whose = rivals.same if one.conf.value == mine else rivals.other
-            whose[said(one.items[0].origin)] = None
-
-
-def _rival(one: Field, mine: Setting, item: Item) -> Setting | None:
+def _rival(one: Field, mine: Setting, unit_of: UnitOf) -> Setting | None:
     """Who wins over a setting; of one that wins itself, who says the same."""
-    if one.winner.origin.policy != item.policy.key:
+    own = unit_of(mine.origin)
+    if unit_of(one.winner.origin) != own:
         return one.winner
-    others = (setting for setting in one.losers if setting.origin.policy != item.policy.key)
+    others = (setting for setting in one.losers if unit_of(setting.origin) != own)
     return next((setting for setting in others if setting.value == mine.value), None)
 
 
@@ -116,8 +115,15 @@ def _compare_rows(item: Item, spot: TableSpot, rivals: _Rivals) -> None:
     mine = [list(rule.get("matches") or ()) for rule in conf.get("rules", ())]
     for rule in spot.rules:
         if rule.origin != item.origin and (not mine or list(rule.matches) in mine):
-            rivals.other[said(rule.origin)] = None
-    rivals.paths["rules"] = None
+            rivals.add(False, said(rule.origin))  # noqa: FBT003  # it says something else
+
+
+def _compare_first(item: Item, spot: ClientSpot, rivals: _Rivals) -> None:
+    mine = item.layer.conf
+    rivals.paths |= dict.fromkeys(mine)
+    for one in spot.candidates:
+        if item not in one.items:
+            rivals.add(one.conf.value == mine, said(one.items[0].origin))
 
 
 def _of_target(scene: Scene, item: Item) -> Reason:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cp.resources.targets import Targets
     from cp.resources.world import Table
     from cp.rules import RouteRule
-    from generators.drafts import ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft
+    from generators.drafts import Built, ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft, SidecarDraft
     from generators.proxy import Endpoints, Outbound, Split
 
 Conf = TypeVar("Conf")
@@ -118,6 +118,12 @@ class Policy(Generic[Conf]):
 
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
         """Write what an inbound does for some clients and not for others. The first rule that fits holds."""
+
+    def sidecar(self, conf: Conf, draft: SidecarDraft) -> None:
+        """Write what a proxy has beside its inbounds and outbounds."""
+
+    def finish(self, conf: Conf, built: Built) -> None:
+        """Change what all policies together came to. What cannot be done goes into `built.problems`."""
 
 
 Policies = Sequence[Policy[Any]]

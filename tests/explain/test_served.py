@@ -110,7 +110,7 @@ def of_request(found: Explanation) -> list[Value]:
 
 def assert_same(values: Iterable[Value], served: Fields, at: str = "") -> None:
     """All that is served is explained; all that is explained is served, unless it is what Envoy does by itself."""
-    ours = [value for value in values if value.policy in OURS]
+    ours = [value for value in values if value.policy in OURS and value.said.value is not None]
     said = {(one.policy, one.path): _text(one.said.value) for one in reversed(ours)}
     certain = {(one.policy, one.path) for one in ours if one.said.level != ENVOY and (not at or one.at == at)}
 

@@ -18,7 +18,7 @@ Data = dict[str, Any]
 _TEAMS: Final = ("red", "blue")
 _SERVICES: Final = ("a", "b", "c")
 _ROUTES: Final = ("r1", "r2")
-_BUILT_IN: Final = {"http": {"requestTimeout": "15s"}}
+_BUILT_IN: Final[Data] = {"http": {"requestTimeout": "15s"}}
 
 
 def random_world(chance: Random) -> World:
@@ -113,8 +113,8 @@ def _timeout(chance: Random) -> Data:
         top = {"targetRef": {"kind": "MeshHTTPRoute", "name": chance.choice(_ROUTES)}}
         value = f"{chance.randrange(3)}s"
         return {**top, "to": [{"targetRef": {"kind": "Mesh"}, "default": {"http": {"requestTimeout": value}}}]}
-    nothing = {"http": {"requestTimeout": None, "streamIdleTimeout": "30m"}}
-    default = chance.choice([_BUILT_IN, nothing])
+    nothing: Data = {"http": {"requestTimeout": None, "streamIdleTimeout": "30m"}}
+    default: Data = chance.choice([_BUILT_IN, nothing])
     return {**_top(chance), "to": [{"targetRef": _service(chance), "default": default}]}
 
 

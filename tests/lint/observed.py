@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from cp.model.names import Key
 from cp.pipeline import Compiler, Proxy
 from cp.resources.world import World
 from cp.rules import PolicyRules
@@ -26,11 +25,6 @@ def observed(world: World) -> Observed:
     compiler = Compiler(policies())
     proxies = [compiler.proxy(world, one) for one in world if one.type == "Dataplane"]
     return {proxy.dataplane.key: _of_proxy(rules_of(world, proxy.dataplane), proxy) for proxy in proxies}
-
-
-def without(world: World, key: Key) -> World:
-    """The World from the same documents less one, from the beginning."""
-    return World.of((one.document for one in world if one.key != key), world.kinds)
 
 
 def _of_proxy(rules: Rules, proxy: Proxy) -> Observed:

@@ -25,7 +25,7 @@ FROM_A_STORE: Final = {"unreadable-file", "file-too-large"}
 
 def told(text: str) -> list[dict[str, Any]]:
     """The findings about a file, as `koguma lint` has them."""
-    reading = read_documents(text)
+    reading = read_documents(text, "mesh.yaml")
     world = World.of(reading.documents, kinds(policies()), findings=reading.findings)
     return [shown(finding) for finding in in_order(lint(policies(), world))]
 

@@ -67,13 +67,19 @@ appendModifications[].virtualHost.jsonPatches[].from
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from cp.model.violation import Violation
 from cp.policies import Policy
+from cp.policies.mesh_proxy_patch.changes import change
+from cp.policies.mesh_proxy_patch.json_patch import DoesNotApply
 from cp.policies.mesh_proxy_patch.schema import Conf, Spec
 from cp.policies.mesh_proxy_patch.validation import TARGETS, validate
 from cp.resources import deprecated
 from cp.resources.kinds import Kind, Meta, PolicyShape
+
+if TYPE_CHECKING:
+    from generators.drafts import Built
 
 
 def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
@@ -93,6 +99,15 @@ class MeshProxyPatch(Policy[Conf]):
     order = 9999
     conf = Conf
     targets = TARGETS
+
+    def finish(self, conf: Conf, built: Built) -> None:
+        """Each modification by itself: one that cannot be made leaves everything as it is, and the others alone."""
+        for index, modification in enumerate(conf.append_modifications or ()):
+            path = f"appendModifications[{index}]"
+            try:
+                change(modification, built, lambda reason, path=path: built.problems.append((path, reason)))  # type: ignore[misc]
+            except DoesNotApply as error:
+                built.problems.append((path, str(error)))
 
 
 POLICY = MeshProxyPatch()

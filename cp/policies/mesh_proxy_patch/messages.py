@@ -23,9 +23,14 @@ _WELL_KNOWN: Final = "google.protobuf."
 _STRUCT: Final = "google.protobuf.Struct"
 
 
-@lru_cache(maxsize=1024)
 def written(text: str, kind: type[M]) -> M:
     """What an operator wrote, as a message that nobody may change."""
+    found: M = _written(text, kind)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _written(text: str, kind: Any) -> Any:
     try:
         return native(text, kind)
     except NotNative as error:
@@ -34,7 +39,10 @@ def written(text: str, kind: type[M]) -> M:
 
 def with_patches(message: M, patches: Sequence[JsonPatch]) -> M:
     """A message after operations on its form as JSON, with field names in camel case."""
-    data = patched(json_format.MessageToDict(message), patches)
+    try:
+        data = patched(json_format.MessageToDict(message), patches)
+    except TypeError as error:
+        raise DoesNotApply(f"holds a message that cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise DoesNotApply("what comes out is not an object")
     try:

@@ -1,0 +1,77 @@
+"""Collectors of logs and spans: what a proxy sends them needs a cluster of its own."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
+
+from generators.envoy import names
+from generators.envoy.edit import pack, set_address
+
+if TYPE_CHECKING:
+    from envoy.config.core.v3.grpc_service_pb2 import GrpcService
+
+    from generators.drafts import ListenerDraft
+
+_LAST_PORT = 65535
+_CONNECT_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """Where something is sent."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, place: str, port: int) -> Collector | None:
+        """`host:port` or `host`; None where there can be no such port."""
+        host, _, written = place.rpartition(":")
+        if not host or not written.isascii() or not written.isdigit():
+            host, written = place, str(port)
+        found = int(written) if len(written) <= len(str(_LAST_PORT)) else 0
+        return cls(host.strip("[]"), found) if host and 0 < found <= _LAST_PORT else None
+
+    @property
+    def authority(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def cluster_of(collector: Collector, draft: ListenerDraft, *, grpc: bool) -> str:
+    """The name of a collector's cluster, which is there from now on. Each side of a proxy has its own."""
+    side, protocol = "inbound" if draft.is_inbound else "outbound", "grpc" if grpc else "http"
+    name = f"collector:{side}:{protocol}:{collector.authority}"
+    if all(cluster.name != name for cluster in draft.clusters):
+        draft.clusters.append(_cluster(name, collector, grpc=grpc))
+    return name
+
+
+def write_grpc(service: GrpcService, collector: Collector, draft: ListenerDraft) -> None:
+    service.envoy_grpc.cluster_name = cluster_of(collector, draft, grpc=True)
+
+
+def _cluster(name: str, collector: Collector, *, grpc: bool) -> Cluster:
+    kind = Cluster.STATIC if _is_ip(collector.host) else Cluster.STRICT_DNS
+    cluster = Cluster(name=name, type=kind, alt_stat_name=name.replace(":", "_").replace(".", "_"))
+    cluster.connect_timeout.seconds = _CONNECT_SECONDS
+    cluster.load_assignment.cluster_name = name
+    endpoint = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
+    set_address(endpoint.address, collector.host, collector.port)
+    if grpc:
+        options = HttpProtocolOptions()
+        options.explicit_http_config.http2_protocol_options.SetInParent()
+        cluster.typed_extension_protocol_options[names.HTTP_OPTIONS].CopyFrom(pack(options))
+    return cluster
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,142 @@
+"""Formats of access logs: commands of the mesh are answered here, Envoy's are left to Envoy, all else is text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValueList
+
+from generators.envoy.edit import literal
+from generators.proxy import Inbound
+
+if TYPE_CHECKING:
+    from generators.proxy import Outbound
+
+COMMANDS: Final = {
+    "KUMA_MESH": "mesh",
+    "KUMA_ZONE": "zone",
+    "KUMA_WORKLOAD": "workload",
+    "KUMA_SOURCE_SERVICE": "service",
+    "KUMA_SOURCE_ADDRESS": "address",
+    "KUMA_SOURCE_ADDRESS_WITHOUT_PORT": "address",
+}
+"""What of a proxy it takes to answer a command."""
+
+OF_REQUESTS: Final = (
+    '[%START_TIME%] %KUMA_MESH% "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% '
+    "%RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "
+    '"%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" "%REQ(X-B3-TRACEID?X-DATADOG-TRACEID)%" "%REQ(X-REQUEST-ID)%" '
+    '"%REQ(:AUTHORITY)%" "%KUMA_SOURCE_SERVICE%" "%KUMA_DESTINATION_SERVICE%" "%KUMA_SOURCE_ADDRESS_WITHOUT_PORT%" '
+    '"%UPSTREAM_HOST%"'
+)
+OF_CONNECTIONS: Final = (
+    "[%START_TIME%] %RESPONSE_FLAGS% %KUMA_MESH% %KUMA_SOURCE_ADDRESS_WITHOUT_PORT%(%KUMA_SOURCE_SERVICE%)->"
+    "%UPSTREAM_HOST%(%KUMA_DESTINATION_SERVICE%) took %DURATION%ms, sent %BYTES_SENT% bytes, "
+    "received: %BYTES_RECEIVED% bytes"
+)
+
+_COMMAND: Final = re.compile(r"%(?P<name>[A-Z][A-Z0-9_]*)(?P<brackets>\((?P<of>[^)\r\n\0]*)\))?(?P<cut>:[0-9]{1,5})?%")
+_HEADER: Final = re.compile(r":?[A-Za-z0-9_-]+(\?:?[A-Za-z0-9_-]+)?")
+_OF_HEADERS: Final = frozenset({"REQ", "RESP", "TRAILER"})
+_OF_SOMETHING: Final = frozenset(
+    {"COMMON_DURATION", "DYNAMIC_METADATA", "CLUSTER_METADATA", "UPSTREAM_METADATA", "FILTER_STATE", "ENVIRONMENT"}
+)
+_OF_ANYTHING: Final = frozenset({"START_TIME", "START_TIME_LOCAL", "EMIT_TIME", "EMIT_TIME_LOCAL"})
+_ALONE: Final = frozenset(
+    """
+    RESPONSE_CODE RESPONSE_CODE_DETAILS RESPONSE_FLAGS RESPONSE_FLAGS_LONG BYTES_RECEIVED BYTES_SENT PROTOCOL
+    UPSTREAM_PROTOCOL DURATION REQUEST_DURATION REQUEST_TX_DURATION RESPONSE_DURATION RESPONSE_TX_DURATION
+    DOWNSTREAM_HANDSHAKE_DURATION ROUNDTRIP_DURATION UPSTREAM_CONNECTION_POOL_READY_DURATION GRPC_STATUS
+    GRPC_STATUS_NUMBER UPSTREAM_WIRE_BYTES_SENT UPSTREAM_WIRE_BYTES_RECEIVED UPSTREAM_HEADER_BYTES_SENT
+    UPSTREAM_HEADER_BYTES_RECEIVED DOWNSTREAM_WIRE_BYTES_SENT DOWNSTREAM_WIRE_BYTES_RECEIVED
+    DOWNSTREAM_HEADER_BYTES_SENT DOWNSTREAM_HEADER_BYTES_RECEIVED REQUEST_HEADERS_BYTES RESPONSE_HEADERS_BYTES
+    RESPONSE_TRAILERS_BYTES UPSTREAM_HOST UPSTREAM_HOST_NAME UPSTREAM_HOST_NAME_WITHOUT_PORT UPSTREAM_CLUSTER
+    UPSTREAM_CLUSTER_RAW UPSTREAM_CONNECTION_ID UPSTREAM_REMOTE_ADDRESS UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT
+    UPSTREAM_REMOTE_PORT UPSTREAM_LOCAL_ADDRESS UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT UPSTREAM_LOCAL_PORT
+    UPSTREAM_REQUEST_ATTEMPT_COUNT UPSTREAM_TLS_CIPHER UPSTREAM_TLS_VERSION UPSTREAM_TLS_SESSION_ID
+    UPSTREAM_PEER_ISSUER UPSTREAM_PEER_CERT UPSTREAM_PEER_SUBJECT UPSTREAM_TRANSPORT_FAILURE_REASON
+    DOWNSTREAM_REMOTE_ADDRESS DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT DOWNSTREAM_REMOTE_PORT
+    DOWNSTREAM_DIRECT_REMOTE_ADDRESS DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT DOWNSTREAM_DIRECT_REMOTE_PORT
+    DOWNSTREAM_LOCAL_ADDRESS DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT DOWNSTREAM_LOCAL_PORT DOWNSTREAM_PEER_URI_SAN
+    DOWNSTREAM_PEER_DNS_SAN DOWNSTREAM_PEER_IP_SAN DOWNSTREAM_PEER_SUBJECT DOWNSTREAM_PEER_ISSUER
+    DOWNSTREAM_PEER_SERIAL DOWNSTREAM_PEER_FINGERPRINT_256 DOWNSTREAM_PEER_FINGERPRINT_1 DOWNSTREAM_PEER_CERT
+    DOWNSTREAM_LOCAL_URI_SAN DOWNSTREAM_LOCAL_DNS_SAN DOWNSTREAM_LOCAL_IP_SAN DOWNSTREAM_LOCAL_SUBJECT
+    DOWNSTREAM_TLS_CIPHER DOWNSTREAM_TLS_VERSION DOWNSTREAM_TLS_SESSION_ID DOWNSTREAM_TRANSPORT_FAILURE_REASON
+    CONNECTION_ID STREAM_ID CONNECTION_TERMINATION_DETAILS REQUESTED_SERVER_NAME ROUTE_NAME VIRTUAL_CLUSTER_NAME
+    HOSTNAME LOCAL_REPLY_BODY FILTER_CHAIN_NAME ACCESS_LOG_TYPE UNIQUE_ID TRACE_ID TLS_JA3_FINGERPRINT
+    """.split()
+)
+_DEEPEST: Final = 30
+
+
+def answers(site: Outbound | Inbound) -> Mapping[str, str]:
+    """What the commands of the mesh come to on a listener. Who calls an inbound is not known."""
+    sidecar, is_inbound = site.sidecar, isinstance(site, Inbound)
+    return {
+        **{command: getattr(sidecar, field) for command, field in COMMANDS.items()},
+        "KUMA_SOURCE_SERVICE": "unknown" if is_inbound else sidecar.service,
+        "KUMA_DESTINATION_SERVICE": site.service,
+        "KUMA_SOURCE_ADDRESS": f"{sidecar.address}:0",
+        "KUMA_TRAFFIC_DIRECTION": "INBOUND" if is_inbound else "OUTBOUND",
+    }
+
+
+def asked(text: str) -> Iterator[str]:
+    """What of a proxy it takes to answer the commands in a text."""
+    return (COMMANDS[found["name"]] for found in _COMMAND.finditer(text) if found["name"] in COMMANDS)
+
+
+def answered(text: str, answer: Mapping[str, str]) -> str:
+    """A format as Envoy takes it. What is no command, and would be refused, stands in the log as it was written."""
+    parts, end = [], 0
+    for found in _COMMAND.finditer(text):
+        parts += [_text(text[end : found.start()]), _command(found, answer)]
+        end = found.end()
+    return "".join([*parts, _text(text[end:])])
+
+
+def any_value(body: Any, answer: Mapping[str, str], depth: int = 0) -> AnyValue:
+    """The body of a record of OpenTelemetry, in which Envoy takes texts, lists and maps."""
+    value = AnyValue()
+    kind, content = next(iter(body.items()), ("", "")) if isinstance(body, Mapping) else ("stringValue", body)
+    nested = content.get("values") or () if isinstance(content, Mapping) and depth < _DEEPEST else ()
+    if kind == "arrayValue":
+        value.array_value.values.extend(any_value(one, answer, depth + 1) for one in nested)
+    elif kind == "kvlistValue":
+        for one in nested:
+            if isinstance(one, Mapping):
+                value.kvlist_value.values.add(
+                    key=str(one.get("key", "")), value=any_value(one.get("value"), answer, depth + 1)
+                )
+    else:
+        value.string_value = answered("" if content is None else str(content), answer)
+    return value
+
+
+def key_values(pairs: Iterator[tuple[str, str]], answer: Mapping[str, str]) -> KeyValueList:
+    found = KeyValueList()
+    for key, text in pairs:
+        found.values.add(key=key, value=any_value(text, answer))
+    return found
+
+
+def _command(found: re.Match[str], answer: Mapping[str, str]) -> str:
+    name, of = found["name"], found["of"]
+    if name in answer:
+        return literal(answer[name])
+    return found[0] if _is_known(name, of) else literal(found[0])
+
+
+def _is_known(name: str, of: str | None) -> bool:
+    if name in _OF_HEADERS:
+        return of is not None and _HEADER.fullmatch(of) is not None
+    if name in _OF_SOMETHING:
+        return bool(of)
+    return name in _OF_ANYTHING or (name in _ALONE and of is None)
+
+
+def _text(text: str) -> str:
+    """Two percent signs are one, for Envoy as for whoever wrote the format."""
+    return literal(text.replace("%%", "%"))

@@ -1,0 +1,134 @@
+"""How calls are written, and which outbound they mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cp.explain import Asked, Explanation, Unclear, asked, explain
+from cp.model.names import Key
+from tests.strategies import MESH, Mesh, policies
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("GET http://backend:80/a?b=c", Asked("GET", "backend", 80, "/a?b=c")),
+        ("post http://Backend/a", Asked("POST", "backend", None, "/a")),
+        ("backend", Asked("GET", "backend", None, "/")),
+        ("backend:81", Asked("GET", "backend", 81, "/")),
+        ("backend?x", Asked("GET", "backend", None, "/?x")),
+        ("/a", Asked("GET", "", None, "/a")),
+        ("http://[::1]:80/a#part", Asked("GET", "::1", 80, "/a")),
+        ("tcp://redis:6379", Asked("GET", "redis", 6379, "/")),
+        ("http://backend/ä", Asked("GET", "backend", None, "/%C3%A4")),
+        ("http://backend/%20a/../b", Asked("GET", "backend", None, "/%20a/../b")),
+    ],
+)
+def test_a_call_is_read_as_it_is_meant(call: str, expected: Asked) -> None:
+    assert asked(call) == expected
+
+
+def test_headers_are_written_as_for_curl() -> None:
+    assert asked("/", ("X-Version: 2", "x-empty:")).headers == (("X-Version", "2"), ("x-empty", ""))
+
+
+@pytest.mark.parametrize(
+    ("call", "headers"),
+    [("", ()), ("GET http://b/a b", ()), ("http://b:99999/", ()), ("http://b:port/", ()), ("/", ("no colon",))],
+)
+def test_what_is_no_call_says_how_to_write_one(call: str, headers: tuple[str, ...]) -> None:
+    with pytest.raises(Unclear) as refused:
+        asked(call, headers)
+
+    assert "write for example" in refused.value.hint
+
+
+def service(name: str, *ports: int) -> dict[str, Any]:
+    listed = [{"port": port, "targetPort": 9000, "appProtocol": "http"} for port in ports]
+    spec = {"selector": {"dataplaneTags": {"kuma.io/service": name}}, "ports": listed}
+    return {"type": "MeshService", "mesh": "default", "name": name, "spec": spec}
+
+
+def client(*outbounds: dict[str, Any]) -> dict[str, Any]:
+    inbound = [{"port": 9000, "tags": {"kuma.io/service": "web"}}]
+    networking = {"address": "10.0.0.1", "inbound": inbound, "outbound": list(outbounds)}
+    return {"type": "Dataplane", "mesh": "default", "name": "web-1", "networking": networking}
+
+
+def to(port: int, name: str, service_port: int, **where: Any) -> dict[str, Any]:
+    return {"port": port, "backendRef": {"kind": "MeshService", "name": name, "port": service_port}, **where}
+
+
+CLIENT = client(
+    to(10080, "backend", 80),
+    to(10081, "backend", 81),
+    to(10082, "orders", 8080),
+    {"port": 10083, "tags": {"kuma.io/service": "legacy_ns_svc_80"}},
+    to(80, "orders", 8080, address="240.0.0.1"),
+)
+DOCUMENTS = (MESH, service("backend", 80, 81), service("orders", 8080), CLIENT)
+
+
+def explained(call: str, *documents: dict[str, Any]) -> Explanation:
+    world = Mesh(documents or DOCUMENTS).world()
+    dataplane = world.get(Key("Dataplane", "default", "web-1"))
+    assert dataplane is not None
+    return explain(policies(), world, dataplane, asked(call))
+
+
+@pytest.mark.parametrize(
+    ("call", "port"),
+    [
+        ("http://backend:80/", 10080),
+        ("http://backend/", 10080),
+        ("http://backend:81/", 10081),
+        ("http://backend:10081/", 10081),
+        ("http://orders/", 10082),
+        ("http://orders:8080/", 10082),
+        ("http://127.0.0.1:10082/", 10082),
+        ("http://localhost:10082/", 10082),
+        ("http://240.0.0.1/", 80),
+        ("http://legacy_ns_svc_80/", 10083),
+        ("http://legacy_ns_svc_80:80/", 10083),
+        ("http://legacy.ns.svc.80.mesh/", 10083),
+    ],
+)
+def test_an_outbound_is_found_by_its_service_or_its_address(call: str, port: int) -> None:
+    assert explained(call).outbound.port == port
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        (
+            "http://backing/",
+            "no outbound for `backing`",
+            "`backend:80` at 127.0.0.1:10080, `backend:81` at 127.0.0.1:10081",
+        ),
+        (
+            "http://backend:8080/",
+            "no outbound for `backend:8080`",
+            "there is `backend:80` at 127.0.0.1:10080, `backend:81`",
+        ),
+        ("http://localhost:1/", "no outbound for `localhost:1`", "`orders:8080` at 127.0.0.1:10082"),
+        ("http://localhost/", "`localhost` can be any of several outbounds", "`legacy_ns_svc_80` at 127.0.0.1:10083"),
+        ("/a", "a call without a host can be any of several outbounds", "`orders:8080` at"),
+    ],
+)
+def test_a_call_that_means_no_one_outbound_is_told_which_there_are(call: str, message: str, hint: str) -> None:
+    with pytest.raises(Unclear) as unclear:
+        explained(call)
+
+    assert message in unclear.value.message
+    assert hint in unclear.value.hint
+
+
+def test_a_proxy_with_one_outbound_needs_no_host() -> None:
+    assert explained("/a", MESH, service("orders", 8080), client(to(1, "orders", 8080))).outbound.port == 1
+
+
+def test_a_proxy_without_outbounds_says_so() -> None:
+    with pytest.raises(Unclear, match="has no outbound"):
+        explained("/a", MESH, client())

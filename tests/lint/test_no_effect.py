@@ -1,0 +1,148 @@
+"""A finding that something has no effect is true, and there is one for all that has none.
+
+What lint reads from origins is held against the real thing: the mesh worked out once more without it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from cp.lint import NO_EFFECT, lint
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.model.violation import Finding
+from cp.resources.world import World
+from tests import strategies
+from tests.lint.meshes import random_world
+from tests.lint.observed import observed
+from tests.rules.worlds import world_of
+from tests.snapshots import policies
+
+ITEM = "this item has no effect"
+SEEDS = st.integers(0, 10**9)
+
+
+def idle(world: World) -> set[Key | None]:
+    return {finding.resource for finding in lint(policies(), world) if finding.message.startswith(NO_EFFECT)}
+
+
+def really_idle(world: World) -> set[Key | None]:
+    before = observed(world)
+    found = (one.key for one in world if one.kind.policy is not None)
+    return {key for key in found if observed(without(world, key)) == before}
+
+
+def without(world: World, key: Key) -> World:
+    return World.of((one.document for one in world if one.key != key), world.kinds)
+
+
+@settings(max_examples=60)
+@given(seed=SEEDS)
+def test_policies_of_every_shape_have_no_effect_if_and_only_if_it_is_told(seed: int) -> None:
+    world = random_world(Random(seed))
+
+    assert idle(world) == really_idle(world)
+
+
+@settings(max_examples=40)
+@given(mesh=strategies.meshes())
+def test_timeouts_retries_and_routes_have_no_effect_if_and_only_if_it_is_told(mesh: strategies.Mesh) -> None:
+    world = mesh.world()
+    assume(strategies.dataplanes(world))
+
+    assert idle(world) == really_idle(world)
+
+
+@settings(max_examples=40)
+@given(mesh=strategies.meshes())
+def test_an_item_has_no_effect_if_and_only_if_it_is_told(mesh: strategies.Mesh) -> None:
+    """For items of policies that have one."""
+    world = mesh.world()
+    assume(strategies.dataplanes(world))
+    findings, before = lint(policies(), world), observed(world)
+    told = {(one.resource, root(one)) for one in findings if one.message.startswith(ITEM)}
+    effective = [one for one in world if one.kind.policy is not None and one.key not in idle(world)]
+
+    for key, path, shorter in (found for policy in effective for found in with_one_item_less(policy.document)):
+        changed = World.of((shorter if one.key == key else one.document for one in world), world.kinds)
+        assert ((key, path) in told) == (observed(changed) == before), path
+
+
+def root(finding: Finding) -> str:
+    """The path of the item that a finding is about."""
+    head, bracket, _ = finding.path.partition("]")
+    return head + bracket
+
+
+def with_one_item_less(document: Document) -> Iterator[tuple[Key, str, Document]]:
+    spec: dict[str, Any] = document.data.get("spec") or {}
+    places = [(part, index) for part in ("to", "from", "rules") for index, _ in enumerate(spec.get(part, ()))]
+    for part, index in places if len(places) > 1 else ():
+        data: dict[str, Any] = copy.deepcopy(dict(document.data))
+        del data["spec"][part][index]
+        yield document.key, f"spec.{part}[{index}]", Document(document.key, data)
+
+
+PROXIES = """
+type: Mesh
+name: default
+---
+type: Dataplane
+mesh: default
+name: web
+networking:
+  address: 10.0.0.1
+  inbound: [{port: 80, tags: {kuma.io/service: web}}]
+  outbound: [{port: 81, tags: {kuma.io/service: web}}]
+"""
+
+
+def timeouts(*confs: str) -> World:
+    """Timeouts for everybody, the strongest first, and one proxy that calls itself."""
+    made = (
+        f"---\ntype: MeshTimeout\nmesh: default\nname: t-{place}\n"
+        f"spec: {{to: [{{targetRef: {{kind: Mesh}}, default: {conf}}}]}}\n"
+        for place, conf in enumerate(confs)
+    )
+    return world_of(PROXIES + "".join(made))
+
+
+@pytest.mark.parametrize(
+    ("confs", "expected"),
+    [
+        pytest.param(["{connectionTimeout: 1s}"], set(), id="somebody sets something"),
+        pytest.param(["{connectionTimeout: 5s}"], {"t-0"}, id="what is built in"),
+        pytest.param(["{connectionTimeout: 1s}", "{connectionTimeout: 2s}"], {"t-1"}, id="overridden"),
+        pytest.param(["{connectionTimeout: 1s}"] * 2, {"t-0", "t-1"}, id="either would be enough"),
+        pytest.param(
+            ["{connectionTimeout: null, idleTimeout: 1s}", "{connectionTimeout: 2s}"], {"t-1"}, id="taken away"
+        ),
+        pytest.param(
+            ["{connectionTimeout: null, idleTimeout: 1h}", "{connectionTimeout: 2s}"],
+            {"t-1"},
+            id="nothing but taking away is an effect",
+        ),
+        pytest.param(
+            ["{connectionTimeout: null, idleTimeout: 1h}", "{connectionTimeout: 5s}"],
+            {"t-0", "t-1"},
+            id="taken away what would hold anyway",
+        ),
+        pytest.param(
+            ["{connectionTimeout: null, idleTimeout: 1h}"] * 2 + ["{connectionTimeout: 2s}"],
+            {"t-0", "t-1", "t-2"},
+            id="of two that take away the same either would be enough",
+        ),
+    ],
+)
+def test_who_has_no_effect(confs: list[str], expected: set[str]) -> None:
+    world = timeouts(*confs)
+
+    assert {key.name for key in idle(world) if key is not None} == expected
+    assert idle(world) == really_idle(world)
