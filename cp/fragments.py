@@ -177,12 +177,17 @@ def _listener(draft: ListenerDraft, policies: Policies, task: Task) -> Iterator[
         conf = of_policy(policy)
         if conf is not None:
             policy.listener(conf, draft)
+        apart = []
         for route in draft.routes:
             own = of_owner.get(route.site.owner)
             of_route = None if own is None else own(policy)
             effective = conf if of_route is None else of_route
             if effective is not None:
                 policy.route(effective, route)
+            if of_route is not None:
+                apart.append((route, of_route))
+        if apart:
+            policy.apart(apart, draft)
         if (rules := clients.get(policy.kind.name)) is not None:
             policy.clients([_client_rule(policy, *rule) for rule in rules], draft)
     return draft.finish()

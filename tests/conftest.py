@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.golden import Golden
+from tests.witness import Witness
 
 # How long an example takes says something about the machine, not about the code. For a long look:
 # make test ARGS="--hypothesis-profile=long"
@@ -28,3 +31,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     return Golden(update=request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="session")
+def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
+    with Witness.called(tmp_path_factory.mktemp("witness")) as called:
+        yield called

@@ -6,8 +6,6 @@ without the documents of that kind, and only what differs is written down.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import betterproto2
 import pytest
 from envoy_data_plane.envoy.config.cluster.v3 import Cluster
@@ -30,12 +28,6 @@ _SECOND_READER: dict[str, type[betterproto2.Message]] = {
     LISTENER: Listener,
     ROUTES: RouteConfiguration,
 }
-
-
-@pytest.fixture(scope="session")
-def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
-    with Witness.called(tmp_path_factory.mktemp("witness")) as called:
-        yield called
 
 
 def test_every_file_among_the_cases_belongs_to_one() -> None:

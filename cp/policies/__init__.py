@@ -116,6 +116,9 @@ class Policy(Generic[Conf]):
     def route(self, conf: Conf, draft: RouteDraft) -> None:
         """Write what concerns one route. The conf is that of the route, falling back field by field."""
 
+    def apart(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
+        """Write what a listener does otherwise for these routes, which have confs of their own, than `listener` says."""
+
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
         """Write what an inbound does for some clients and not for others. The first rule that fits holds."""
 

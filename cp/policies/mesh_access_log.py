@@ -31,17 +31,21 @@
     backends[].openTelemetry.attributes[].key
     backends[].openTelemetry.attributes[].value
 
-Formats may have Envoy's operators, and %KUMA_MESH% and the like. Of a route: the same with a filter by its name.
+Formats may have Envoy's operators, and %KUMA_MESH% and the like. Of a route: the same with a filter by its name; what
+takes such a route is not in the logs of its service.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any, Final, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+from envoy.config.core.v3.config_source_pb2 import ApiVersion
+from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
+from envoy.extensions.access_loggers.open_telemetry.v3.logs_service_pb2 import OpenTelemetryAccessLogConfig
 
 from cp.model.violation import Violation, at
 from cp.policies import Policy
@@ -54,6 +58,24 @@ from cp.resources.schema import Schema
 from cp.resources.spec import Item, PolicySpec, Rule
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, Targets
 from cp.resources.telemetry import BackendResourceRef, collector, endpoint_deprecated, is_place
+from generators.envoy.access_logs import access_log, add_logs, except_routes, of_routes
+from generators.envoy.collectors import OTEL_PORT, Collector, write_grpc
+from generators.envoy.log_formats import (
+    OF_CONNECTIONS,
+    OF_REQUESTS,
+    answered,
+    answers,
+    any_value,
+    asked,
+    key_values,
+)
+
+if TYPE_CHECKING:
+    from envoy.config.accesslog.v3.accesslog_pb2 import AccessLog
+    from envoy.config.core.v3.substitution_format_string_pb2 import SubstitutionFormatString
+
+    from cp.resources.world import Table
+    from generators.drafts import ListenerDraft, RouteDraft
 
 
 class JsonField(Schema, frozen=True):
@@ -243,6 +265,65 @@ class MeshAccessLog(Policy[Conf]):
     targets = TARGETS
     route_fields = TARGETS.http_route
     tcp_route_fields = TARGETS.tcp_route
+
+    def asks(self, table: Table) -> frozenset[str]:
+        return frozenset(field for policy in table for item in policy.spec.to or () for field in _asked(item.default))
+
+    def listener(self, conf: Conf, draft: ListenerDraft) -> None:
+        add_logs(draft, _logs(conf, draft))
+
+    def apart(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
+        except_routes(draft, (route.site.name for route, _ in routes))
+        names: dict[bytes, tuple[Conf, list[str]]] = {}
+        for route, conf in routes:
+            names.setdefault(msgspec.json.encode(conf), (conf, []))[1].append(route.site.name)
+        for conf, some in names.values():
+            add_logs(draft, [of_routes(log, some) for log in _logs(conf, draft)])
+
+
+def _asked(conf: Conf | None) -> Iterator[str]:
+    """What of a proxy it takes to write its logs."""
+    for backend in (conf.backends if conf is not None else None) or ():
+        yield from asked(f"{msgspec.json.encode(backend).decode()} {OF_REQUESTS} {OF_CONNECTIONS}")
+
+
+def _logs(conf: Conf, draft: ListenerDraft) -> Iterator[AccessLog]:
+    usual = OF_REQUESTS if draft.manager is not None else OF_CONNECTIONS
+    answer = answers(draft.site)
+    for backend in conf.backends or ():
+        if backend.type == "File" and backend.file is not None:
+            yield _file_log(backend.file, usual, answer)
+        elif backend.type == "OpenTelemetry" and backend.open_telemetry is not None:
+            yield from _otel_log(backend.open_telemetry, usual, answer, draft)
+
+
+def _file_log(file: FileBackend, usual: str, answer: Mapping[str, str]) -> AccessLog:
+    log = FileAccessLog(path=file.path)
+    _write_format(log.log_format, file.format or Format(), usual, answer)
+    return access_log("envoy.access_loggers.file", log)
+
+
+def _write_format(message: SubstitutionFormatString, format_: Format, usual: str, answer: Mapping[str, str]) -> None:
+    message.omit_empty_values = bool(format_.omit_empty_values)
+    if format_.type == "Json" and format_.json:
+        for field in format_.json:
+            message.json_format[field.key] = answered(field.value, answer)
+    else:
+        message.text_format_source.inline_string = answered(format_.plain or usual, answer) + "\n"
+
+
+def _otel_log(otel: OtelBackend, usual: str, answer: Mapping[str, str], draft: ListenerDraft) -> Iterator[AccessLog]:
+    collected_by = Collector.parse(otel.endpoint or "", OTEL_PORT)
+    if collected_by is None:
+        return
+    log = OpenTelemetryAccessLogConfig()
+    log.common_config.log_name = "MeshAccessLog"
+    log.common_config.transport_api_version = ApiVersion.V3
+    write_grpc(log.common_config.grpc_service, collected_by, draft)
+    log.body.CopyFrom(any_value(usual if otel.body is None else otel.body, answer))
+    attributes = ((attribute.key, attribute.value) for attribute in otel.attributes or ())
+    log.attributes.CopyFrom(key_values(attributes, answer))
+    yield access_log("envoy.access_loggers.open_telemetry", log)
 
 
 POLICY = MeshAccessLog()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
     from generators.drafts import ListenerDraft
 
-_LAST_PORT = 65535
-_CONNECT_SECONDS = 5
+OTEL_PORT: Final = 4317
+"""Where collectors of OpenTelemetry listen, unless somebody says otherwise."""
+
+_LAST_PORT: Final = 65535
+_CONNECT_SECONDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def explained(call: str, *documents: dict[str, Any]) -> Explanation:
         ("http://backend/", 10080),
         ("http://backend:81/", 10081),
         ("http://backend:10081/", 10081),
-        ("http://orders/", 10082),
+        ("http://orders/", 80),
         ("http://orders:8080/", 10082),
         ("http://127.0.0.1:10082/", 10082),
         ("http://localhost:10082/", 10082),

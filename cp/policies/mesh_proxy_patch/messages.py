@@ -25,7 +25,8 @@ _STRUCT: Final = "google.protobuf.Struct"
 
 def written(text: str, kind: type[M]) -> M:
     """What an operator wrote, as a message that nobody may change."""
-    found: M = _written(text, kind)
+    of_kind: Any = kind
+    found: M = _written(text, of_kind)
     return found
 
 
