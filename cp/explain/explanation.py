@@ -11,7 +11,7 @@ from cp.explain.limits import Servers, hops
 from cp.explain.model import Backend, Explanation, Outbound, Value
 from cp.explain.outbounds import called, listening_for
 from cp.explain.rows import rows
-from cp.explain.unset import unset
+from cp.explain.unset import unset, with_conditions
 from cp.explain.values import Place, acting, idle, taken_away
 from cp.model.names import Destination
 from cp.policies import Policies
@@ -89,7 +89,7 @@ class _Explainer:
         """What holds for the request; and once for everything, what holds nowhere."""
         of_clusters = [place for found in known.places.values() for place in found]
         everywhere = [*places, *of_clusters]
-        acts = tuple(acting(self._world, places))
+        acts = tuple(with_conditions(one, outcome.forward) for one in acting(self._world, places))
         others = (
             *idle(self._world, everywhere, _why_idle(entry, outcome)),
             *taken_away(self._world, everywhere),

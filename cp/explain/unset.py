@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from cp.explain.model import BUILT_IN, ENVOY, LISTENER, ROUTE, Said, Value
@@ -11,7 +12,9 @@ from generators.proxy import Protocol
 
 _NO_LIMIT: Final = ("http.requestHeadersTimeout", "http.maxStreamDuration", "http.maxConnectionDuration")
 
-_BY_HEADERS: Final = "retriable-headers"
+_METHOD: Final = "HttpMethod"
+_BY_FIELDS: Final = frozenset({"retriable-headers", "retriable-status-codes"})
+"""Conditions of Envoy's that only point to other fields."""
 
 
 def unset(known: Iterable[Value], forward: Forward | None, protocol: Protocol) -> Iterator[Value]:
@@ -21,6 +24,19 @@ def unset(known: Iterable[Value], forward: Forward | None, protocol: Protocol) -
         return
     found = _http(forward, protocol) if protocol.is_http else _tcp(forward)
     yield from (one for one in found if (one.policy, one.path) not in there)
+
+
+def with_conditions(value: Value, forward: Forward | None) -> Value:
+    """Where only methods are named, those are retried on the conditions that hold by default."""
+    if not value.path.endswith(".retryOn") or forward is None or forward.retry is None:
+        return value
+    if not all(str(one).startswith(_METHOD) for one in value.said.value):
+        return value
+    return replace(value, note=f"for these methods, on the default {', '.join(_conditions(forward.retry))}")
+
+
+def _conditions(retry: Retry) -> list[str]:
+    return [one for one in retry.on if one not in _BY_FIELDS]
 
 
 def _http(forward: Forward, protocol: Protocol) -> Iterator[Value]:
@@ -39,7 +55,7 @@ def _retry(section: str, retry: Retry) -> Iterator[Value]:
 
     yield value("numRetries", retry.retries)
     yield value("perTryTimeout", None, note="a try may take as long as the request")
-    conditions = [one for one in retry.on if one != _BY_HEADERS]
+    conditions = _conditions(retry)
     if conditions:
         yield value("retryOn", conditions, BUILT_IN)
     else:

@@ -117,7 +117,7 @@ class Policy(Generic[Conf]):
         """Write what concerns one route. The conf is that of the route, falling back field by field."""
 
     def apart(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
-        """Write what a listener does otherwise for these routes, which have confs of their own, than `listener` says."""
+        """Write what a listener does for these routes, which have confs of their own, in place of what it does."""
 
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
         """Write what an inbound does for some clients and not for others. The first rule that fits holds."""

@@ -284,7 +284,10 @@ class MeshAccessLog(Policy[Conf]):
 def _asked(conf: Conf | None) -> Iterator[str]:
     """What of a proxy it takes to write its logs."""
     for backend in (conf.backends if conf is not None else None) or ():
-        yield from asked(f"{msgspec.json.encode(backend).decode()} {OF_REQUESTS} {OF_CONNECTIONS}")
+        yield from asked(msgspec.json.encode(backend).decode())
+        file, otel = backend.file, backend.open_telemetry
+        if (file is not None and file.format is None) or (otel is not None and otel.body is None):
+            yield from asked(f"{OF_REQUESTS} {OF_CONNECTIONS}")
 
 
 def _logs(conf: Conf, draft: ListenerDraft) -> Iterator[AccessLog]:

@@ -38,13 +38,17 @@ OF_CONNECTIONS: Final = (
 )
 
 _COMMAND: Final = re.compile(r"%(?P<name>[A-Z][A-Z0-9_]*)(?P<brackets>\((?P<of>[^)\r\n\0]*)\))?(?P<cut>:[0-9]{1,5})?%")
-_HEADER: Final = re.compile(r":?[A-Za-z0-9_-]+(\?:?[A-Za-z0-9_-]+)?")
-_OF_HEADERS: Final = frozenset({"REQ", "RESP", "TRAILER"})
-_OF_SOMETHING: Final = frozenset(
-    {"COMMON_DURATION", "DYNAMIC_METADATA", "CLUSTER_METADATA", "UPSTREAM_METADATA", "FILTER_STATE", "ENVIRONMENT"}
-)
-_OF_ANYTHING: Final = frozenset({"START_TIME", "START_TIME_LOCAL", "EMIT_TIME", "EMIT_TIME_LOCAL"})
-_ALONE: Final = frozenset(
+_ARGUMENTS: Final = {
+    **dict.fromkeys(("REQ", "RESP", "TRAILER"), re.compile(r":?[A-Za-z0-9_-]+(\?:?[A-Za-z0-9_-]+)?")),
+    **dict.fromkeys(("DYNAMIC_METADATA", "CLUSTER_METADATA", "UPSTREAM_METADATA"), re.compile(r"[^:]+(:[^:]+)*")),
+    "COMMON_DURATION": re.compile(r"[A-Z_]+:[A-Z_]+(:(ms|us|ns))?"),
+    "ENVIRONMENT": re.compile(r"\w+"),
+    "FILTER_STATE": re.compile(r"[^:]+(:(PLAIN|TYPED))?"),
+}
+"""What stands in brackets behind commands that cannot do without."""
+
+_TIMES: Final = frozenset({"START_TIME", "START_TIME_LOCAL", "EMIT_TIME", "EMIT_TIME_LOCAL"})
+_ALONE: Final = frozenset(  # one word a line would fill three screens
     """
     RESPONSE_CODE RESPONSE_CODE_DETAILS RESPONSE_FLAGS RESPONSE_FLAGS_LONG BYTES_RECEIVED BYTES_SENT PROTOCOL
     UPSTREAM_PROTOCOL DURATION REQUEST_DURATION REQUEST_TX_DURATION RESPONSE_DURATION RESPONSE_TX_DURATION
@@ -66,7 +70,11 @@ _ALONE: Final = frozenset(
     DOWNSTREAM_TLS_CIPHER DOWNSTREAM_TLS_VERSION DOWNSTREAM_TLS_SESSION_ID DOWNSTREAM_TRANSPORT_FAILURE_REASON
     CONNECTION_ID STREAM_ID CONNECTION_TERMINATION_DETAILS REQUESTED_SERVER_NAME ROUTE_NAME VIRTUAL_CLUSTER_NAME
     HOSTNAME LOCAL_REPLY_BODY FILTER_CHAIN_NAME ACCESS_LOG_TYPE UNIQUE_ID TRACE_ID TLS_JA3_FINGERPRINT
-    """.split()
+    BYTES_RETRANSMITTED PACKETS_RETRANSMITTED DOWNSTREAM_DIRECT_LOCAL_ADDRESS DOWNSTREAM_DIRECT_LOCAL_PORT
+    DOWNSTREAM_PEER_CERT_V_START DOWNSTREAM_PEER_CERT_V_END UPSTREAM_PEER_CERT_V_START UPSTREAM_PEER_CERT_V_END
+    UPSTREAM_PEER_URI_SAN UPSTREAM_PEER_DNS_SAN UPSTREAM_PEER_IP_SAN UPSTREAM_LOCAL_URI_SAN UPSTREAM_LOCAL_DNS_SAN
+    UPSTREAM_LOCAL_IP_SAN
+    """.split()  # noqa: SIM905
 )
 _DEEPEST: Final = 30
 
@@ -123,18 +131,16 @@ def key_values(pairs: Iterator[tuple[str, str]], answer: Mapping[str, str]) -> K
 
 
 def _command(found: re.Match[str], answer: Mapping[str, str]) -> str:
-    name, of = found["name"], found["of"]
+    name = found["name"]
     if name in answer:
         return literal(answer[name])
-    return found[0] if _is_known(name, of) else literal(found[0])
+    return found[0] if _is_known(name, found["of"], found["cut"]) else literal(found[0])
 
 
-def _is_known(name: str, of: str | None) -> bool:
-    if name in _OF_HEADERS:
-        return of is not None and _HEADER.fullmatch(of) is not None
-    if name in _OF_SOMETHING:
-        return bool(of)
-    return name in _OF_ANYTHING or (name in _ALONE and of is None)
+def _is_known(name: str, of: str | None, cut: str | None) -> bool:
+    if name in _ARGUMENTS:
+        return of is not None and _ARGUMENTS[name].fullmatch(of) is not None
+    return cut is None and (name in _TIMES or (name in _ALONE and of is None))
 
 
 def _text(text: str) -> str:

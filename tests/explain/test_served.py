@@ -111,11 +111,17 @@ def of_request(found: Explanation) -> list[Value]:
 def assert_same(values: Iterable[Value], served: Fields, at: str = "") -> None:
     """All that is served is explained; all that is explained is served, unless it is what Envoy does by itself."""
     ours = [value for value in values if value.policy in OURS and value.said.value is not None]
-    said = {(one.policy, one.path): _text(one.said.value) for one in reversed(ours)}
+    said = {(one.policy, one.path): _text(_with_default(one)) for one in reversed(ours)}
     certain = {(one.policy, one.path) for one in ours if one.said.level != ENVOY and (not at or one.at == at)}
 
     assert {key: said.get(key) for key in served} == served
     assert certain - served.keys() == set()
+
+
+def _with_default(value: Value) -> Any:
+    """A list of methods alone says in its note on which conditions."""
+    _, _, conditions = value.note.partition("on the default ")
+    return [*value.said.value, *conditions.split(", ")] if conditions else value.said.value
 
 
 def _text(value: Any) -> Any:

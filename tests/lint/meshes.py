@@ -85,7 +85,7 @@ def _passthrough(chance: Random) -> Data:
 
 def _check(chance: Random) -> Data:
     """Objects that say something by being there, and nulls over each other."""
-    default = {
+    default: Data = {
         chance.choice(["http", "tcp", "grpc"]): chance.choice([{}, {"disabled": True}, {}, None]),
         "interval": "5s",
     }

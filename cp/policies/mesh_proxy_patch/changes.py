@@ -50,6 +50,8 @@ def _resources(asked: Change[Any], kind: type[Message], built: Built, report: Re
     """Whole resources. One that is added belongs to the proxy, and takes the place of one with its name."""
     if asked.operation == "Add":
         added = written(asked.value or "", kind)
+        if not _name(added):
+            raise DoesNotApply("what is added has no name")
         replaced = {id(one) for one in built.resources if isinstance(one, kind) and _name(one) == _name(added)}
         built.resources = [one for one in built.resources if id(one) not in replaced]
         if built.is_of_proxy:
@@ -117,12 +119,23 @@ def _patched(asked: Change[Any], one: M, kind: type[M], report: Report) -> M:
     try:
         if isinstance(one, Filter | HttpFilter):
             return _with_config(asked, one, kind)
-        if asked.json_patches:
-            return with_patches(one, asked.json_patches)
-        return merged(one, written(asked.value or "", kind))
+        return _same_name(one, _rewritten(asked, one, kind))
     except DoesNotApply as error:
         report(f"{_name(one)}: {error}")
         return one
+
+
+def _rewritten(asked: Change[Any], one: M, kind: type[M]) -> M:
+    if asked.json_patches:
+        return with_patches(one, asked.json_patches)
+    return merged(one, written(asked.value or "", kind))
+
+
+def _same_name(before: M, after: M) -> M:
+    """By its name others refer to it, and no two may have one."""
+    if _name(after) != _name(before):
+        raise DoesNotApply(f"cannot be named `{_name(after)}`: a name stays what it is")
+    return after
 
 
 def _with_config(asked: Change[Any], one: Any, kind: type[M]) -> M:
