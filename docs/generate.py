@@ -12,10 +12,14 @@ from typing import Any, Final
 
 import typer
 
+from cp.cli.lint import told
 from cp.cli.main import build
+from cp.lint import CATALOGUE, findings_of, linted
+from cp.policies import discover
 from cp.settings import rows
 
 REFERENCE: Final = Path(__file__).resolve().parent / "reference"
+CASES: Final = REFERENCE.parents[1] / "tests" / "cases" / "lint"
 
 _SECTION: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SETTING: Final = re.compile(r"(.*?)(?: \[([A-Z_]+)\])?", re.DOTALL)
@@ -35,7 +39,21 @@ def commands() -> Iterator[str]:
     yield from _command(typer.main.get_command(build()), ("koguma",))
 
 
-SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {"settings": settings, "commands": commands}
+def findings() -> Iterator[str]:
+    """Every sort of finding, with what is told where it is found: in the case of its name, if there is one."""
+    for code, one in CATALOGUE.items():
+        yield f"### `{code}`"
+        yield ""
+        yield f"{one.severity.capitalize()}: {one.meaning}."
+        yield ""
+        yield from _example(code)
+
+
+SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
+    "settings": settings,
+    "commands": commands,
+    "findings": findings,
+}
 
 
 def written(page: str) -> str:
@@ -50,6 +68,18 @@ def written(page: str) -> str:
 
 def pages() -> list[Path]:
     return sorted(REFERENCE.glob("*.md"))
+
+
+def _example(code: str) -> Iterator[str]:
+    case = CASES / f"{code}.in.yaml"
+    if case.exists():
+        data = linted(findings_of(discover(), case.read_text(), "mesh.yaml"))
+        yield "```text"
+        yield from told(next(finding for finding in data["findings"] if finding["code"] == code))
+        yield "```"
+        yield ""
+        yield f"Found in [`{case.name}`](../../tests/cases/lint/{case.name})."
+        yield ""
 
 
 def _command(command: Any, words: tuple[str, ...]) -> Iterator[str]:

@@ -96,7 +96,7 @@ def _breaker(chance: Random) -> Data:
     """Few fields and few values, so that several say the same, and nulls over nulls."""
     names = chance.sample(["maxConnections", "maxRetries"], chance.randrange(1, 3))
     limits: Data = {name: chance.choice([1, 2, None]) for name in names}
-    default = {
+    default: Data = {
         "connectionLimits": chance.choice([limits, limits, None]),
         "outlierDetection": {"detectors": {"totalFailures": {}}},
     }
