@@ -26,6 +26,7 @@ with warnings.catch_warnings():
     from envoy_data_plane.google import protobuf
 
 ADS_CLUSTER: Final = "ads_cluster"
+ADMIN_CLUSTER: Final = "koguma:admin"
 
 _CONNECT_TIMEOUT: Final = timedelta(seconds=1)
 _KEEPALIVE: Final = timedelta(seconds=30)
@@ -76,7 +77,9 @@ def bootstrap(proxy: Proxy, control_plane: Address) -> dict[str, Any]:
         node=_node(proxy),
         admin=_admin(proxy.admin),
         dynamic_resources=_dynamic_resources(proxy),
-        static_resources=envoy.BootstrapStaticResources(clusters=[_ads_cluster(control_plane)]),
+        static_resources=envoy.BootstrapStaticResources(
+            clusters=[_ads_cluster(control_plane), _admin_cluster(proxy.admin)]
+        ),
         layered_runtime=_runtime(),
     ).to_dict()
 
@@ -140,6 +143,18 @@ def _ads_cluster(control_plane: Address) -> clusters.Cluster:
         connect_timeout=_CONNECT_TIMEOUT,
         typed_extension_protocol_options={_HTTP_OPTIONS: protobuf.Any.pack(_http2())},
         load_assignment=endpoints.ClusterLoadAssignment(cluster_name=ADS_CLUSTER, endpoints=[locality]),
+    )
+
+
+def _admin_cluster(admin: Address) -> clusters.Cluster:
+    """Lets listeners lead to the admin interface, such as one for those who collect metrics."""
+    host = endpoints.Endpoint(address=_address(admin))
+    locality = endpoints.LocalityLbEndpoints(lb_endpoints=[endpoints.LbEndpoint(endpoint=host)])
+    return clusters.Cluster(
+        name=ADMIN_CLUSTER,
+        type=clusters.ClusterDiscoveryType.STATIC,
+        connect_timeout=_CONNECT_TIMEOUT,
+        load_assignment=endpoints.ClusterLoadAssignment(cluster_name=ADMIN_CLUSTER, endpoints=[locality]),
     )
 
 

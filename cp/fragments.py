@@ -40,11 +40,15 @@ Problem: TypeAlias = tuple[str, str, str]
 class Fragment:
     """The finished resources of one task. Equal only to itself: who has the same task has the same fragment."""
 
-    __slots__ = ("__weakref__", "problems", "resources")
+    __slots__ = ("__weakref__", "problems", "resources", "used")
 
-    def __init__(self, resources: Iterable[Packed], problems: Iterable[Problem] = ()) -> None:
+    def __init__(
+        self, resources: Iterable[Packed], problems: Iterable[Problem] = (), used: Iterable[tuple[str, str]] = ()
+    ) -> None:
         self.resources = tuple(resources)
         self.problems = tuple(problems)
+        self.used = frozenset(used)
+        """Where a policy says which of its parts are about something here: its kind, and the path in its conf."""
 
     def __iter__(self) -> Iterator[Packed]:
         return iter(self.resources)
@@ -99,17 +103,17 @@ class Fragments:
 
 def build(task: Task, policies: Policies) -> Fragment:
     """Draft, let each policy write, serialise."""
-    built = Built(task.site, [message for draft in _drafts(task, policies) for _, message in draft])
-    problems = list(_finish(built, policies, _decoder(task.confs)))
-    return Fragment((_packed(name, message) for name, message in built.finish()), problems)
-
-
-def _finish(built: Built, policies: Policies, of_policy: Decoder) -> Iterator[Problem]:
+    problems: list[Problem] = []
+    built = Built(task.site, [message for draft in _drafts(task, policies, problems) for _, message in draft])
+    used: list[tuple[str, str]] = []
+    of_policy = _decoder(task.confs)
     for policy in policies:
         if type(policy).finish is not Policy.finish and (conf := of_policy(policy)) is not None:
             policy.finish(conf, built)
-            yield from ((policy.kind.name, path, reason) for path, reason in built.problems)
-            built.problems.clear()
+            problems += ((policy.kind.name, path, reason) for path, reason in built.problems)
+            used += ((policy.kind.name, path) for path in built.used)
+            built.problems, built.used = [], []
+    return Fragment((_packed(name, message) for name, message in built.finish()), problems, used)
 
 
 def _packed(name: str, message: Any) -> Packed:
@@ -117,7 +121,7 @@ def _packed(name: str, message: Any) -> Packed:
     return Packed.of(type_url, name, message.SerializeToString(deterministic=True))
 
 
-def _drafts(task: Task, policies: Policies) -> Iterator[Iterator[Finished]]:
+def _drafts(task: Task, policies: Policies, problems: list[Problem]) -> Iterator[Iterator[Finished]]:
     of_policy = _decoder(task.confs)
     site = task.site
     if isinstance(site, Backend):
@@ -127,7 +131,7 @@ def _drafts(task: Task, policies: Policies) -> Iterator[Iterator[Finished]]:
     elif isinstance(site, Outbound):
         yield _listener(outbound_listener(site), policies, task)
     elif isinstance(site, Sidecar):
-        yield _sidecar(SidecarDraft(site), policies, of_policy)
+        yield _sidecar(SidecarDraft(site), policies, of_policy, problems)
     else:
         yield _cluster(local_cluster(site), policies, of_policy)
         yield _listener(inbound_listener(site), policies, task)
@@ -161,10 +165,14 @@ def _endpoints(draft: EndpointsDraft, policies: Policies, of_policy: Decoder) ->
     return draft.finish()
 
 
-def _sidecar(draft: SidecarDraft, policies: Policies, of_policy: Decoder) -> Iterator[Finished]:
+def _sidecar(
+    draft: SidecarDraft, policies: Policies, of_policy: Decoder, problems: list[Problem]
+) -> Iterator[Finished]:
     for policy in policies:
         if (conf := of_policy(policy)) is not None:
             policy.sidecar(conf, draft)
+            problems += ((policy.kind.name, path, reason) for path, reason in draft.problems)
+            draft.problems.clear()
     return draft.finish()
 
 

@@ -128,7 +128,7 @@ class Part:
         self.digest = sum(packed.digest for of_type in self._types.values() for packed in of_type.values())
         self._whole: dict[str, Batch] = {}
         self._versions: dict[str, Mapping[str, str]] = {}
-        self._since: WeakKeyDictionary[Part, dict[str, Difference]] = WeakKeyDictionary()
+        self._since: WeakKeyDictionary[Part, Mapping[str, Difference]] = WeakKeyDictionary()
 
     def of(self, type_url: str) -> Mapping[str, Packed]:
         return self._types.get(type_url, _NOTHING)
@@ -153,15 +153,14 @@ class Part:
         """The resources of a type as they stand in a state-of-the-world response."""
         return b"".join(self.whole(type_url).frames(delta=False))
 
-    def since(self, before: Part, type_url: str) -> Difference:
-        """How the resources of a type differ from those of an earlier part; worked out once for each pair."""
-        known = self._since.setdefault(before, {})
-        if type_url not in known:
-            old, new = before.of(type_url), self.of(type_url)
-            changed = [p for name, p in new.items() if name not in old or old[name].version != p.version]
-            updated = self.whole(type_url) if len(changed) == len(new) else Batch(changed)
-            known[type_url] = Difference(updated, tuple(name for name in old if name not in new))
-        return known[type_url]
+    def since(self, before: Part) -> Mapping[str, Difference]:
+        """How it differs from an earlier part, for each type that does; worked out once for each pair."""
+        known = self._since.get(before)
+        if known is None:
+            every = dict.fromkeys((*before._types, *self._types))
+            differences = {type_url: _difference(before, self, type_url) for type_url in every}
+            known = self._since[before] = {t: difference for t, difference in differences.items() if difference}
+        return known
 
     def updated(self, resources: Iterable[Packed]) -> Part:
         """These resources in place of those of the same names; whole types that stay as they are are shared."""
@@ -174,6 +173,9 @@ class Part:
         part = Part()
         part._types = {url: {**of_type, **changed.get(url, {})} for url, of_type in self._types.items()}
         part._whole = {url: batch for url, batch in self._whole.items() if url not in changed}
+        part.digest = self.digest + sum(
+            packed.digest - self.of(url)[name].digest for url, new in changed.items() for name, packed in new.items()
+        )
         return part
 
     def __len__(self) -> int:
@@ -240,12 +242,19 @@ class Snapshot:
 
         Shared parts cost nothing, and streams that go from the same part to the same part share the difference.
         """
-        ours = [part for part in self.parts if part not in before.parts]
-        theirs = [part for part in before.parts if part not in self.parts]
-        pairs = zip_longest(ours, theirs, fillvalue=NO_PART)
-        steps = tuple(step for new, old in pairs if (step := new.since(old, type_url)))
+        ways = self._ways(before)
+        steps = tuple(way[type_url] for way in ways if type_url in way)
         moved = {name for step in steps for name in step.removed if self.get(type_url, name) is not None}
         return tuple(filter(None, self._without(moved, before, steps))) if moved else steps
+
+    def touched(self, before: Snapshot) -> frozenset[str]:
+        """The types in which it may differ from an earlier snapshot; in all others it does not."""
+        return frozenset(chain.from_iterable(self._ways(before)))
+
+    def _ways(self, before: Snapshot) -> list[Mapping[str, Difference]]:
+        ours = [part for part in self.parts if part not in before.parts]
+        theirs = [part for part in before.parts if part not in self.parts]
+        return [new.since(old) for new, old in zip_longest(ours, theirs, fillvalue=NO_PART)]
 
     def since(self, before: Snapshot, type_url: str) -> Difference:
         """How the resources of a type differ from those of an earlier snapshot."""
@@ -276,6 +285,13 @@ class Snapshot:
 
 NO_PART = Part()
 EMPTY = Snapshot()
+
+
+def _difference(before: Part, after: Part, type_url: str) -> Difference:
+    old, new = before.of(type_url), after.of(type_url)
+    changed = [packed for name, packed in new.items() if name not in old or old[name].version != packed.version]
+    updated = after.whole(type_url) if len(changed) == len(new) else Batch(changed)
+    return Difference(updated, tuple(name for name in old if name not in new))
 
 
 def version_of(digest: int) -> str:

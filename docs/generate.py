@@ -12,10 +12,13 @@ from typing import Any, Final
 
 import typer
 
+from cp.api.lint import linted
 from cp.cli.lint import told
 from cp.cli.main import build
-from cp.lint import CATALOGUE, findings_of, linted
-from cp.policies import discover
+from cp.lint import CATALOGUE, lint
+from cp.model.source import read_documents
+from cp.policies import discover, kinds
+from cp.resources.world import World
 from cp.settings import rows
 
 REFERENCE: Final = Path(__file__).resolve().parent / "reference"
@@ -73,7 +76,8 @@ def pages() -> list[Path]:
 def _example(code: str) -> Iterator[str]:
     case = CASES / f"{code}.in.yaml"
     if case.exists():
-        data = linted(findings_of(discover(), case.read_text(), "mesh.yaml"))
+        policies, reading = discover(), read_documents(case.read_text(), "mesh.yaml")
+        data = linted(lint(policies, World.of(reading.documents, kinds(policies), findings=reading.findings)))
         yield "```text"
         yield from told(next(finding for finding in data["findings"] if finding["code"] == code))
         yield "```"

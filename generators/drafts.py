@@ -148,6 +148,9 @@ class SidecarDraft:
     resources: list[Message] = field(default_factory=list)
     """Clusters, listeners and route tables, whole ones."""
 
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    """What could not be had: the path in a conf that asked for it, and why."""
+
     def finish(self) -> Iterator[Finished]:
         return ((_name(message), message) for message in self.resources)
 
@@ -160,6 +163,9 @@ class Built:
     resources: list[Message]
     problems: list[tuple[str, str]] = field(default_factory=list)
     """What could not be done to it: the path in a conf that asked for it, and why."""
+
+    used: list[str] = field(default_factory=list)
+    """The paths in a conf that found something here which they are about."""
 
     @property
     def is_of_proxy(self) -> bool:

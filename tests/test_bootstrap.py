@@ -50,7 +50,7 @@ def test_a_proxy_says_who_it_is_once_a_stream() -> None:
 
 
 def test_a_control_plane_that_hangs_is_noticed() -> None:
-    (cluster,) = bootstrap(proxy(), CONTROL_PLANE)["staticResources"]["clusters"]
+    cluster, _ = bootstrap(proxy(), CONTROL_PLANE)["staticResources"]["clusters"]
     (options,) = cluster["typedExtensionProtocolOptions"].values()
 
     assert options["explicitHttpConfig"]["http2ProtocolOptions"]["connectionKeepalive"] == {
@@ -60,7 +60,7 @@ def test_a_control_plane_that_hangs_is_noticed() -> None:
 
 
 def test_a_control_plane_may_listen_on_a_socket() -> None:
-    (cluster,) = bootstrap(proxy(), Address(socket="/run/ads.sock"))["staticResources"]["clusters"]
+    cluster, _ = bootstrap(proxy(), Address(socket="/run/ads.sock"))["staticResources"]["clusters"]
     endpoint = cluster["loadAssignment"]["endpoints"][0]["lbEndpoints"][0]["endpoint"]
 
     assert (cluster["type"], endpoint["address"]) == ("STATIC", {"pipe": {"path": "/run/ads.sock"}})

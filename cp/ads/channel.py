@@ -98,6 +98,13 @@ class Channel:
         due, self._due = self._due or (self.full and len(fresh) > 0), False
         return Changes(tuple(filter(None, (*batches, Batch(updated)))), (*missing, *removed), due)
 
+    def is_at_base(self, snapshot: Snapshot) -> bool:
+        return self._holding.base is snapshot
+
+    def pass_to(self, snapshot: Snapshot) -> None:
+        """The client has all of this, as it has all of the one before."""
+        self._holding.base = snapshot
+
     @property
     def _is_pending(self) -> bool:
         return bool(self._fresh or self._again or self._holding.apart or self._claims or self.claim)

@@ -96,7 +96,7 @@ class Holding:
                 updated += [want] if want.version != has else []
             elif goes:
                 del self.apart[name]
-                removed += [name] if has != ABSENT else []
+                removed.append(name)
         return updated, removed
 
     def take(self, packed: Packed, wanted: Snapshot) -> None:

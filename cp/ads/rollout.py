@@ -53,8 +53,16 @@ class Rollout(ABC):
 
     def publish(self, snapshot: Snapshot) -> list[Response]:
         """There is a newer snapshot."""
-        self._newest = snapshot
+        before, self._newest = self._newest, snapshot
+        if self._rests and before is not None:
+            self._pass_over(snapshot.touched(before), snapshot)
         return self._advance()
+
+    def _pass_over(self, touched: frozenset[str], snapshot: Snapshot) -> None:
+        """What has all of the snapshot before has all of this one, where nothing changed."""
+        for type_url, channel in self._channels.items():
+            if channel.asked and type_url not in touched:
+                channel.pass_to(snapshot)
 
     def expire(self, nonce: str) -> list[Response]:
         """What was awaited is not coming in time: go on without it."""
@@ -135,12 +143,15 @@ class Rollout(ABC):
         return not self._returned or all(self._channel(type_url).asked for type_url in (LISTENER, ROUTES))
 
     def _adopt(self, snapshot: Snapshot) -> None:
-        gone = (name for step in snapshot.steps(self._current, CLUSTER) for name in step.removed)
-        last = (self._current.get(ENDPOINTS, name) for name in gone)
+        self._is_told = False
+        before, self._current = self._current, snapshot
+        if self._channel(CLUSTER).is_at_base(snapshot):
+            return
+        gone = (name for step in snapshot.steps(before, CLUSTER) for name in step.removed)
+        last = (before.get(ENDPOINTS, name) for name in gone)
         still = [packed for packed in (*self._leaving.of(ENDPOINTS).values(), *last) if packed is not None]
         stay = [packed for packed in still if snapshot.get(ENDPOINTS, packed.name) is None]
         self._leaving = Part(stay) if stay else NO_PART
-        self._current, self._is_told = snapshot, False
 
     @property
     def _behind(self) -> Snapshot:

@@ -13,6 +13,7 @@ from cp.api.errors import UNPROCESSABLE, Refused, bad_request
 from cp.api.near import not_found
 from cp.explain import Asked, Unclear, asked, explain
 from cp.model.names import Key
+from cp.pipeline import Compiler
 from cp.policies import Policies, discover
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -22,22 +23,25 @@ _TITLE = "Could not explain a call"
 
 
 class Explain:
-    """The handler. Explaining takes a while, and is done beside the event loop."""
+    """The handler. Explaining takes a while, and is done beside the event loop, with what the last one worked out."""
 
     def __init__(self, collaborators: Collaborators) -> None:
         self._api = collaborators
         self._policies: Policies = discover()
+        self._compiler = Compiler(self._policies)
+        self._explaining = asyncio.Lock()
 
     async def __call__(self, request: Request) -> Response:
         """`?call=GET http://backend:80/path`, and `&header=x-version: 2` as often as there are headers."""
         world = self._api.state.world
         dataplane = _dataplane(world, request)
         call = _call(request)
-        return JSONResponse(await asyncio.to_thread(self._explained, world, dataplane, call))
+        async with self._explaining:
+            return JSONResponse(await asyncio.to_thread(self._explained, world, dataplane, call))
 
     def _explained(self, world: World, dataplane: Resource, call: Asked) -> dict[str, Any]:
         try:
-            return explain(self._policies, world, dataplane, call).as_json()
+            return explain(self._compiler, self._policies, world, dataplane, call).as_json()
         except Unclear as unclear:
             raise bad_request("call", unclear.message, unclear.hint, _TITLE) from None
         except Unsimulated as why:

@@ -19,6 +19,7 @@ from cp.cli.render import found, world_of
 from cp.explain import Unclear, asked
 from cp.explain import explain as explained
 from cp.model.source import DEFAULT_MESH
+from cp.pipeline import Compiler
 from cp.policies import discover
 from cp.simulate import Unsimulated
 
@@ -64,7 +65,8 @@ def _asked(dataplane: str, call: str, headers: Sequence[str], mesh: str, address
 def _offline(dataplane: str, call: str, headers: Sequence[str], mesh: str, world: Any) -> Any:
     try:
         question = asked(call, tuple(headers))
-        return explained(discover(), world, found(world, mesh, dataplane), question).as_json()
+        policies = discover()
+        return explained(Compiler(policies), policies, world, found(world, mesh, dataplane), question).as_json()
     except Unclear as unclear:
         raise Problem(unclear.message, _sentence(unclear.hint)) from None
     except Unsimulated as why:

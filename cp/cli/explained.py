@@ -88,6 +88,8 @@ def _summary(data: Data) -> Iterator[Line]:
 
 
 def _route(row: Data) -> Line:
+    if row["patched"]:
+        return Line(("by route", f"one that a MeshProxyPatch wrote: {_asks(row)}"), CHOSEN)
     if row["owner"] is None:
         return Line(("by route", "the one that every service has: no route resource takes this request"), CHOSEN)
     asked = f": {_asks(row)}" if row["asks"] else ""
@@ -143,7 +145,8 @@ def _rows(rows: Sequence[Data]) -> Iterator[Line]:
 
 
 def _row(row: Data) -> Line:
-    owner = "everything else" if row["owner"] is None else row["owner"]["name"]
+    of_nobody = "a patch's" if row["patched"] else "everything else"
+    owner = of_nobody if row["owner"] is None else row["owner"]["name"]
     mark, style = ("►", CHOSEN) if row["taken"] else ("", WEAK)
     return Line((mark, owner, _asks(row), _place(row["place"]), row["why"]), style)
 

@@ -19,6 +19,7 @@ from cp.model.yaml import step
 from cp.policies import Policy
 from cp.resources.caller import Caller
 from cp.resources.schema import decode
+from cp.snapshot import ROUTES, Packed
 from cp.stages import Entry, Reached, Upstream
 from generators.proxy import Endpoints, Outbound, Route
 
@@ -46,17 +47,24 @@ def effect(make: Build, conf: Conf, path: str) -> Effect:
     return Effect.SAME if make(_alone(conf, path)) != make({}) else Effect.NONE
 
 
-def of_route(policy: Policy[Any], entry: Entry, row: Route) -> Build:
-    """What a policy makes of one row of a route table."""
+def of_own_row(policy: Policy[Any], entry: Entry, row: Route, of_whole: Conf) -> Build:
+    """What a policy makes of one row of a route table for which something of its own holds."""
     site = _with_one_row(entry.outbound, row)
-    return lambda conf: _built(Task(site, (), ((_ROUTE, _confs(policy, conf)),)), policy)
+    whole = _confs(policy, of_whole)
+    return lambda conf: _built(Task(site, whole, ((_ROUTE, _confs(policy, conf)),)), policy)
 
 
-def of_listener(policy: Policy[Any], entry: Entry, row: Route, of_row: Conf) -> Build:
+def of_row(policy: Policy[Any], entry: Entry, row: Route) -> Build:
+    """What a policy makes of a row for which holds what holds for the whole listener."""
+    site = _with_one_row(entry.outbound, row)
+    return lambda conf: _built(Task(site, _confs(policy, conf)), policy, lambda packed: packed.type_url == ROUTES)
+
+
+def of_listener(policy: Policy[Any], entry: Entry, row: Route, of_row: Conf | None) -> Build:
     """What a policy makes of a listener beside its rows. A TCP listener is all there is."""
     site = _with_one_row(entry.outbound, row)
-    routes = ((_ROUTE, _confs(policy, of_row)),) if entry.outbound.protocol.is_http else ()
-    return lambda conf: _built(Task(site, _confs(policy, conf), routes), policy)
+    own = () if of_row is None else ((_ROUTE, _confs(policy, of_row)),)
+    return lambda conf: _built(Task(site, _confs(policy, conf), own), policy, lambda packed: packed.type_url != ROUTES)
 
 
 def of_cluster(policy: Policy[Any], upstream: Upstream, endpoints: Endpoints, caller: Caller) -> Build:
@@ -75,8 +83,8 @@ def of_inbound(policy: Policy[Any], reached: Reached) -> Build:
     return lambda conf: _built(Task(reached.inbound, _confs(policy, conf)), policy)
 
 
-def _built(task: Task, policy: Policy[Any]) -> list[bytes]:
-    return [packed.body for packed in fragment(task, (policy,))]
+def _built(task: Task, policy: Policy[Any], wanted: Callable[[Packed], bool] = lambda _: True) -> list[bytes]:
+    return [packed.body for packed in fragment(task, (policy,)) if wanted(packed)]
 
 
 def _with_one_row(outbound: Outbound, row: Route) -> Outbound:

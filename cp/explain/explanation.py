@@ -6,20 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cp.explain import values
-from cp.explain.asked import Asked
+from cp.explain.asked import Asked, Unclear
 from cp.explain.limits import Servers, hops
 from cp.explain.model import Backend, Explanation, Outbound, Value
 from cp.explain.outbounds import called, listening_for
-from cp.explain.rows import rows
+from cp.explain.rows import rows, taken
 from cp.explain.unset import unset, with_conditions
 from cp.explain.values import Place, acting, idle, taken_away
-from cp.model.names import Destination
+from cp.pipeline import Compiler
 from cp.policies import Policies
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.simulate import Call, Outcome, Share, simulate
-from cp.snapshot import Part, Snapshot
-from cp.stages import Entry, Stages, Upstream, rules_of
+from cp.simulate import Call, NotListening, Outcome, Share, simulate
+from cp.stages import Entry, Upstream, rules_of
 from cp.view.proxies import Listening
 from cp.view.services import cluster_name, endpoints_of
 from generators.proxy import HeaderChange, Mirror, Route
@@ -27,9 +26,13 @@ from generators.proxy import HeaderChange, Mirror, Route
 _WHOLE = 100.0
 
 
-def explain(policies: Policies, world: World, dataplane: Resource, call: Asked) -> Explanation:
-    """Why a call of a proxy goes where it goes, and what holds for it. Raises `Unclear`, or `Unsimulated`."""
-    return _Explainer(policies, world, dataplane).explain(call, listening_for(world, dataplane, call))
+def explain(compiler: Compiler, policies: Policies, world: World, dataplane: Resource, call: Asked) -> Explanation:
+    """Why a call of a proxy goes where it goes, and what holds for it. Raises `Unclear`, or `Unsimulated`.
+
+    The compiler may be one that is in use: what it has worked out already is not worked out again.
+    """
+    listening = listening_for(world, dataplane, call)
+    return _Explainer(compiler, policies, world, dataplane).explain(call, listening)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,47 +46,49 @@ class _Backends:
 class _Explainer:
     """What is needed for all parts of one explanation."""
 
-    def __init__(self, policies: Policies, world: World, dataplane: Resource) -> None:
-        self._policies, self._world, self._dataplane = policies, world, dataplane
-        self._stages = Stages(policies)
-        self._rules = rules_of(world, dataplane)
-        self._caller = self._stages.caller(world, dataplane)
+    def __init__(self, compiler: Compiler, policies: Policies, world: World, dataplane: Resource) -> None:
+        self._policies, self._world = policies, world
+        self._proxy = compiler.proxy(world, dataplane)
+        self._servers = Servers(compiler, policies, world, dataplane.mesh)
 
     def explain(self, call: Asked, listening: Listening) -> Explanation:
-        entry = self._stages.entry(self._world, self._dataplane.mesh, self._rules, listening, self._caller)
-        upstreams = [self._upstream(one) for one in entry.uses]
-        outcome = simulate(_snapshot(entry, upstreams), _sent(call, listening))
-        row = _row(entry, outcome)
+        entry = self._proxy.bundle.entries[listening]
+        outcome = self._outcome(call, listening)
+        row = taken(entry, outcome)
         places = values.of_request(self._policies, entry, row)
-        known = self._backends(upstreams, outcome)
+        known = self._backends(outcome)
         backends = tuple(self._backend(share, row, outcome, known) for share in _shares(outcome))
         held = tuple(self._held(places, known, entry, outcome))
-        servers = Servers(self._stages, self._policies, self._world, self._dataplane.mesh)
         return Explanation(
-            proxy=self._dataplane.key,
+            proxy=self._proxy.dataplane.key,
             call=call,
             outbound=self._outbound(entry),
             outcome=outcome,
-            rows=rows(self._world, self._rules, entry, outcome),
+            rows=rows(self._world, rules_of(self._world, self._proxy.dataplane), entry, outcome),
             values=held,
             backends=backends,
-            hops=tuple(hops(servers, held, backends, entry.outbound.protocol)),
+            hops=tuple(hops(self._servers, held, backends, entry.outbound.protocol)),
             changes=tuple(_changes(row)),
         )
 
-    def _upstream(self, destination: Destination) -> Upstream:
-        return self._stages.upstream(self._world, self._dataplane.mesh, self._rules, destination, self._caller)
+    def _outcome(self, call: Asked, listening: Listening) -> Outcome:
+        host = call.authority if call.host else f"{listening.address}:{listening.port}"
+        sent = Call(listening.address, listening.port, call.method, call.path, host, call.headers)
+        try:
+            return simulate(self._proxy.snapshot, sent)
+        except NotListening as fault:
+            raise Unclear(str(fault), "a MeshProxyPatch has taken the listener away") from None
 
-    def _backends(self, upstreams: Sequence[Upstream], outcome: Outcome) -> _Backends:
+    def _backends(self, outcome: Outcome) -> _Backends:
         """Those of the clusters that this call can end up at."""
         wanted = {share.cluster for share in _shares(outcome)}
-        found = {cluster_name(one.destination): one for one in upstreams}
+        found = {cluster_name(one.destination): one for one in self._proxy.bundle.upstreams.values()}
         reached = {name: upstream for name, upstream in found.items() if name in wanted}
         return _Backends(reached, {name: self._places(upstream) for name, upstream in reached.items()})
 
     def _places(self, upstream: Upstream) -> tuple[Place, ...]:
-        endpoints = endpoints_of(self._world, self._dataplane.mesh, upstream.destination)
-        return values.of_backend(self._policies, upstream, endpoints, self._caller)
+        endpoints = endpoints_of(self._world, self._proxy.dataplane.mesh, upstream.destination)
+        return values.of_backend(self._policies, upstream, endpoints, self._proxy.bundle.caller)
 
     def _held(self, places: Sequence[Place], known: _Backends, entry: Entry, outcome: Outcome) -> Iterator[Value]:
         """What holds for the request; and once for everything, what holds nowhere."""
@@ -119,23 +124,6 @@ class _Explainer:
             protocol=entry.outbound.protocol.value,
             kind="kuma.io/service" if identity is None else identity.type,
         )
-
-
-def _snapshot(entry: Entry, upstreams: Sequence[Upstream]) -> Snapshot:
-    fragments = [entry.fragment, *(fragment for upstream in upstreams for fragment in upstream.fragments)]
-    return Snapshot(Part(packed for fragment in fragments for packed in fragment))
-
-
-def _sent(call: Asked, listening: Listening) -> Call:
-    host = call.authority if call.host else f"{listening.address}:{listening.port}"
-    return Call(listening.address, listening.port, call.method, call.path, host, call.headers)
-
-
-def _row(entry: Entry, outcome: Outcome) -> Route | None:
-    """The row that took the call, as it was before it became Envoy's."""
-    if not entry.outbound.protocol.is_http:
-        return entry.outbound.routes[0]
-    return None if outcome.row is None else entry.outbound.routes[outcome.row.index]
 
 
 def _why_idle(entry: Entry, outcome: Outcome) -> str:

@@ -9,9 +9,9 @@ from typing import Final
 from cp.explain.model import Backend, Hop, Limit, Value
 from cp.explain.values import acting, find, of_inbound
 from cp.model.duration import Duration
+from cp.pipeline import Compiler
 from cp.policies import Policies
 from cp.resources.world import World
-from cp.stages import Stages, rules_of
 from cp.view.dataplanes import Port, ports_of
 from cp.view.proxies import inbounds
 from generators.proxy import Protocol
@@ -19,7 +19,8 @@ from generators.proxy import Protocol
 CLIENT: Final = "client"
 SERVER: Final = "server"
 
-_REQUEST: Final = (("MeshTimeout", "http.requestTimeout"), ("MeshTimeout", "http.maxStreamDuration"))
+_TIMEOUT: Final = "MeshTimeout"
+_REQUEST: Final = ((_TIMEOUT, "http.requestTimeout"), (_TIMEOUT, "http.maxStreamDuration"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class _Limited:
 
 
 def _http(section: str) -> tuple[_Limited, ...]:
-    silence, headers = (("MeshTimeout", f"http.{name}") for name in ("streamIdleTimeout", "requestHeadersTimeout"))
+    silence, headers = ((_TIMEOUT, f"http.{name}") for name in ("streamIdleTimeout", "requestHeadersTimeout"))
     return (
         _Limited("a request", _REQUEST, _REQUEST),
         _Limited("each try of it", (("MeshRetry", f"{section}.perTryTimeout"),), _REQUEST),
@@ -41,35 +42,34 @@ def _http(section: str) -> tuple[_Limited, ...]:
     )
 
 
-_TCP: Final = (
-    _Limited("silence on the connection", (("MeshTimeout", "idleTimeout"),), (("MeshTimeout", "idleTimeout"),)),
-)
+_TCP: Final = (_Limited("silence on the connection", ((_TIMEOUT, "idleTimeout"),), ((_TIMEOUT, "idleTimeout"),)),)
 
 
 class Servers:
     """The limits of the inbounds behind endpoints."""
 
-    def __init__(self, stages: Stages, policies: Policies, world: World, mesh: str) -> None:
-        self._stages, self._policies, self._world = stages, policies, world
+    def __init__(self, compiler: Compiler, policies: Policies, world: World, mesh: str) -> None:
+        self._compiler, self._policies, self._world = compiler, policies, world
         found = (port for dataplane in world.table("Dataplane", mesh) for port in ports_of(dataplane))
         self._ports: Mapping[str, Port] = {f"{port.address}:{port.inbound.port}": port for port in found}
 
     def behind(self, endpoints: Iterable[str]) -> Iterator[tuple[tuple[str, ...], tuple[Value, ...]]]:
         """Dataplanes with what holds on the inbound that is reached: those for which that is the same together."""
-        groups: dict[tuple[Value, ...], list[str]] = {}
-        for endpoint in endpoints:
-            port = self._ports.get(endpoint)
-            if port is not None:
-                groups.setdefault(self._values(port), []).append(port.dataplane.name)
-        return ((tuple(names), values) for values, names in groups.items())
+        groups: list[tuple[tuple[Value, ...], list[str]]] = []
+        for port in (self._ports[endpoint] for endpoint in endpoints if endpoint in self._ports):
+            values = self._values(port)
+            names = next((names for same, names in groups if same == values), None)
+            if names is None:
+                groups.append((values, names := []))
+            names.append(port.dataplane.name)
+        return ((tuple(names), values) for values, names in groups)
 
     def _values(self, port: Port) -> tuple[Value, ...]:
-        rules = rules_of(self._world, port.dataplane)
-        found = next((one for index, one in inbounds(port.dataplane) if index == port.index), None)
-        if found is None:
-            return ()
-        reached = self._stages.reached(rules, port.index, found)
-        return tuple(acting(self._world, of_inbound(self._policies, reached)))
+        reached = self._compiler.proxy(self._world, port.dataplane).inbounds
+        indexes = [index for index, _ in inbounds(port.dataplane)]
+        found = [one for index, one in zip(indexes, reached, strict=True) if index == port.index]
+        limiting = [policy for policy in self._policies if policy.kind.name == _TIMEOUT]
+        return tuple(acting(self._world, (place for one in found for place in of_inbound(limiting, one))))
 
 
 def hops(servers: Servers, values: Sequence[Value], backends: Iterable[Backend], protocol: Protocol) -> Iterator[Hop]:

@@ -77,6 +77,9 @@ class Row:
     why: str
     """Why it took the request, or did not."""
 
+    patched: bool = False
+    """Whether it is not of ours, but a patch's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:

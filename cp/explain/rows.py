@@ -13,6 +13,7 @@ from cp.resources.world import World
 from cp.rules import RouteRule, by_specificity, routes
 from cp.simulate import Outcome, Tried
 from cp.stages import Entry, Rules
+from generators.proxy import Route
 
 _ONLY: Final = "a connection has no other route"
 
@@ -28,10 +29,38 @@ class Written:
 def rows(world: World, rules: Rules, entry: Entry, outcome: Outcome) -> tuple[Row, ...]:
     if not entry.outbound.protocol.is_http:
         return tuple(Row(0, rule.origin.policy, _of_rule(world, rule), (), True, True, _ONLY) for rule in _tcp(entry))  # noqa: FBT003
+    made = _made(entry, outcome)
     written = _written(rules, entry)
-    taken = outcome.row
-    winner = written.get(taken.index) if taken is not None else None
-    return tuple(_row(world, one, taken, written.get(one.index), winner) for one in outcome.rows)
+    by_row = {index: written.get(of) for index, of in made.items()}
+    first = outcome.row
+    winner = by_row.get(first.index) if first is not None else None
+    found = (_row(world, one, first, by_row.get(one.index), winner) for one in outcome.rows)
+    return tuple(replace(row, patched=row.index not in made) for row in found)
+
+
+def taken(entry: Entry, outcome: Outcome) -> Route | None:
+    """The row that took the call, as it was before it became Envoy's; None if none did, or a patch wrote it."""
+    if not entry.outbound.protocol.is_http:
+        return entry.outbound.routes[0]
+    of = None if outcome.row is None else _made(entry, outcome).get(outcome.row.index)
+    return None if of is None else entry.outbound.routes[of]
+
+
+def _made(entry: Entry, outcome: Outcome) -> Mapping[int, int]:
+    """Which row of ours each row of the table was made from. Patches can write others between them."""
+    if outcome.virtual_host != entry.outbound.service:
+        return {}
+    ours = _by_name([row.name for row in entry.outbound.routes])
+    served = _by_name([row.name for row in outcome.rows])
+    same = (name for name, places in served.items() if len(places) == len(ours.get(name, ())))
+    return {there: here for name in same for there, here in zip(served[name], ours[name], strict=True)}
+
+
+def _by_name(names: Sequence[str]) -> Mapping[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        found.setdefault(name, []).append(index)
+    return found
 
 
 def _row(world: World, tried: Tried, taken: Tried | None, own: Written | None, winner: Written | None) -> Row:

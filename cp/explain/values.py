@@ -53,15 +53,19 @@ def _whole(entry: Entry) -> Effective:
 def _of_request(
     policies: Policies, entry: Entry, row: Route | None, own: Effective, whole: Effective
 ) -> Iterator[Place]:
-    some_row = row or entry.outbound.routes[0]
     for policy in _speaking(policies, {**whole, **own}):
-        kind = policy.kind.name
-        of_row, of_whole = own.get(kind), whole.get(kind)
-        if row is not None and of_row is not None and entry.outbound.protocol.is_http:
-            yield Place(ROUTE, policy, of_row, effects.of_route(policy, entry, row))
+        of_row, of_whole = own.get(policy.kind.name), whole.get(policy.kind.name)
+        if not entry.outbound.protocol.is_http or row is None or of_row is None:
+            own_conf = None
+        elif of_whole is not None and of_row.canonical == of_whole.canonical:
+            own_conf = None
+            yield Place(ROUTE, policy, of_row, effects.of_row(policy, entry, row))
+        else:
+            own_conf = of_row.value
+            yield Place(ROUTE, policy, of_row, effects.of_own_row(policy, entry, row, _conf(of_whole)))
         if of_whole is not None:
-            make = effects.of_listener(policy, entry, some_row, _conf(of_row))
-            yield Place(LISTENER, policy, of_whole, make)
+            some_row = row or entry.outbound.routes[0]
+            yield Place(LISTENER, policy, of_whole, effects.of_listener(policy, entry, some_row, own_conf))
 
 
 def _conf(merged: Merged | None) -> Conf:

@@ -14,6 +14,9 @@ from cp.resources.resource import Resource
 NO_EFFECT: Final = "has no effect"
 """With this the message of a finding begins that is about a whole policy: nothing changes if it is removed."""
 
+NO_EFFECT_OF_ITEM: Final = "this item has no effect"
+"""The same for one item of a policy whose other items have some."""
+
 _ERROR: Final = Severity.ERROR
 _WARNING: Final = Severity.WARNING
 _INFO: Final = Severity.INFO
@@ -49,6 +52,7 @@ CATALOGUE: Final[Mapping[str, Code]] = MappingProxyType(
         "no-endpoints": Code(_WARNING, "no inbound of any proxy serves a port of a MeshService"),
         "mtls-off": Code(_WARNING, "something that needs mTLS, in a mesh in which it is off"),
         "deprecated": Code(_WARNING, "something that still works, and should be written otherwise"),
+        "does-not-apply": Code(_WARNING, "a part of a policy that asks what Envoy cannot do, or is about nothing"),
         "no-effect": Code(_WARNING, "a policy changes nothing, for more than one reason"),
         "not-called": Code(_WARNING, "no proxy that a policy selects calls the service that an item is for"),
         "redundant": Code(_INFO, "a policy says what would hold without it"),

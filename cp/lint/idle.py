@@ -7,13 +7,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from cp.lint.codes import NO_EFFECT, Reason, found
+from cp.lint.codes import NO_EFFECT, NO_EFFECT_OF_ITEM, Reason, found
 from cp.lint.reasons import reason
 from cp.lint.scene import Scene, parts
 from cp.lint.spots import item_of
 from cp.matching import is_shadow, top_of
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
+from cp.rules import Item
+from cp.rules.targets import ROUTES
 
 _REMOVE: Final = "remove it"
 _BY_TAGS: Final = "compare it with the tags of inbounds"
@@ -61,7 +63,13 @@ def _items(scene: Scene, policy: Resource) -> Iterator[Finding]:
     for item in there if len(there) > 1 and policy.key not in scene.needed else ():
         if item_of(item.origin) not in scene.effective_items:
             why = reason(scene, item, as_whole=False)
-            yield found(policy, replace(why, text=f"this item has no effect: {why.text}"))
+            text = why.text if _is_the_only_route(item, there) else f"{NO_EFFECT_OF_ITEM}: {why.text}"
+            yield found(policy, replace(why, text=text))
+
+
+def _is_the_only_route(item: Item, there: Iterable[Item]) -> bool:
+    """A policy that names a route in `to` is not for services by tag: without that item the others would be."""
+    return item.target.kind in ROUTES and not any(one.target.kind in ROUTES for one in there if one is not item)
 
 
 def _selects_nobody(scene: Scene, policy: Resource) -> Reason:

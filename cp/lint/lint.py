@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
-from cp.lint import hidden, idle, mtls, protocols, proxies, routes, targets
+from cp.lint import hidden, idle, mtls, patches, protocols, proxies, routes, targets
 from cp.lint.scene import Scene
 from cp.model.violation import Finding, Severity
 from cp.policies import Policies
@@ -23,6 +23,7 @@ RULES: Final[tuple[Rule, ...]] = (
     protocols.protocols,
     hidden.hidden,
     mtls.mtls,
+    patches.patches,
     proxies.outbounds,
     proxies.services,
     proxies.no_dataplanes,

@@ -135,25 +135,31 @@ def _of_target(scene: Scene, item: Item) -> Reason:
     whom = f"none of the {count} proxies that it selects" if count > 1 else "the proxy that it selects"
     if item.target.kind in ROUTES:
         verb = "has" if count > 1 else "does not have"
-        text = f"{whom} {verb} {item.target.kind} {item.target.name or 'with these labels'}"
-        return Reason("route-not-there", text, path, _why_no_route(scene, item))
+        why, hint = _why_no_route(scene, item)
+        text = f"{whom} {verb} {item.target.kind} {item.target.name or 'with these labels'}: {why}"
+        return Reason("route-not-there", text, path, hint)
     verb = "calls" if count > 1 else "does not call"
     what = "anybody" if item.target.kind == "Mesh" else f"{item.target.kind} {item.target.name or ''}".rstrip()
     return Reason("not-called", f"{whom} {verb} {what}", path, "give a proxy an outbound for it, or remove the item")
 
 
-def _why_no_route(scene: Scene, item: Item) -> str:
+def _why_no_route(scene: Scene, item: Item) -> tuple[str, str]:
+    """And what can be done about it."""
     routes = _routes(scene, item)
     if not any(scene.selected.get(route) for route in routes):
-        return "the route selects no proxy: compare its own `targetRef`"
+        return "the route selects no proxy at all", "correct the `targetRef` at the top of the route"
     if not any(_both(scene, item.policy, route) for route in routes):
-        return "the route is for other proxies: give both the same `targetRef` at the top"
+        return "the route is for others", "give the policy and the route the same `targetRef` at the top"
     blocked = [one for one in scene.blocked if one.item.policy in routes]
     if blocked:
-        return because_blocked(blocked[0].item, blocked).text
+        why = because_blocked(blocked[0].item, blocked)
+        return why.text, why.hint
     if not any(route.key in scene.effective for route in routes):
-        return "the route itself has no effect"
-    return "they do not call the service that the route is for"
+        return "the route itself has no effect", "see what is said of the route"
+    return (
+        "it is for a service that is not called from there",
+        "select the proxies that call it, and not those that serve it",
+    )
 
 
 def _routes(scene: Scene, item: Item) -> tuple[Resource, ...]:

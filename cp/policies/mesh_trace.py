@@ -3,7 +3,7 @@
 backends                                 HttpConnectionManager.tracing.provider; one
 backends[].type                          which of these:
 backends[].zipkin                        ZipkinConfig
-backends[].zipkin.url                    ZipkinConfig.collector_cluster, collector_endpoint
+backends[].zipkin.url                    ZipkinConfig.collector_cluster, collector_endpoint, collector_hostname
 backends[].zipkin.apiVersion             ZipkinConfig.collector_endpoint_version
 backends[].zipkin.traceId128bit          ZipkinConfig.trace_id_128bit
 backends[].zipkin.sharedSpanContext      ZipkinConfig.shared_span_context
@@ -26,14 +26,18 @@ tags[].literal                           CustomTag.literal
 tags[].header                            CustomTag.request_header
 tags[].header.name
 tags[].header.default
+
+On listeners of HTTP, inbound and outbound. What is not sampled otherwise, Envoy samples in full.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
+from envoy.config.trace.v3.zipkin_pb2 import ZipkinConfig
 
 from cp.model.violation import Violation, at
 from cp.policies import Policy
@@ -45,6 +49,19 @@ from cp.resources.schema import Number, Schema
 from cp.resources.spec import PolicySpec
 from cp.resources.targets import GATEWAY, Targets
 from cp.resources.telemetry import BackendResourceRef, Url, collector, endpoint_deprecated, is_place
+from generators.envoy import tracing
+from generators.envoy.collectors import OTEL_PORT, Collector
+from generators.proxy import Inbound
+
+if TYPE_CHECKING:
+    from envoy.config.trace.v3.trace_pb2 import Tracing
+    from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+        HttpConnectionManager,
+    )
+    from envoy.type.v3.percent_pb2 import Percent
+
+    from cp.resources.world import Table
+    from generators.drafts import ListenerDraft
 
 
 class Zipkin(Schema, frozen=True):
@@ -107,6 +124,9 @@ SCHEMA_DEFAULTS: Final = {
 }
 
 _LAST_PORT: Final = 65535
+_PORTS: Final = {"http": 80, "https": 443}
+_JSON: Final = ZipkinConfig.HTTP_JSON
+_HEADER: Final = re.compile(r"[!-~]+")
 
 
 def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
@@ -202,6 +222,77 @@ class MeshTrace(Policy[Conf]):
     order = 700
     conf = Conf
     targets = TARGETS
+
+    def asks(self, table: Table) -> frozenset[str]:
+        """A collector of Zipkin's learns the service from Envoy's own bootstrap."""
+        backends = (one for policy in table for one in (policy.spec.default or Conf()).backends or ())
+        return frozenset({"service"}) if any(one.type != "Zipkin" for one in backends) else frozenset()
+
+    def listener(self, conf: Conf, draft: ListenerDraft) -> None:
+        provider = _provider(conf, draft)
+        if draft.manager is not None and provider is not None:
+            draft.manager.tracing.provider.CopyFrom(provider)
+            _write_sampling(draft.manager.tracing, conf.sampling or Sampling())
+            _write_tags(draft.manager.tracing, conf.tags or [])
+
+
+def _provider(conf: Conf, draft: ListenerDraft) -> Tracing.Http | None:
+    backend = (conf.backends or [Backend()])[0]
+    service = draft.site.sidecar.service
+    if backend.type == "Zipkin" and backend.zipkin is not None:
+        return _zipkin_provider(backend.zipkin, draft)
+    if backend.type == "Datadog" and backend.datadog is not None:
+        url = Url.parse(backend.datadog.url)
+        agent = Collector(url.host.strip("[]"), url.port) if url is not None and url.port is not None else None
+        name = _part(service, draft) if backend.datadog.split_service else service
+        return None if agent is None else tracing.datadog(agent, name, draft)
+    if backend.type == "OpenTelemetry" and backend.open_telemetry is not None:
+        collected_by = Collector.parse(backend.open_telemetry.endpoint or "", OTEL_PORT)
+        return None if collected_by is None else tracing.open_telemetry(collected_by, service, draft)
+    return None
+
+
+def _zipkin_provider(zipkin: Zipkin, draft: ListenerDraft) -> Tracing.Http | None:
+    url = Url.parse(zipkin.url if "://" in zipkin.url else f"http://{zipkin.url}")
+    if url is None:
+        return None
+    tls = url.scheme == "https"
+    port = url.port if url.port is not None else _PORTS.get(url.scheme, 0)
+    if not 0 < port <= _LAST_PORT:
+        return None
+    config = tracing.zipkin(Collector(url.host.strip("[]"), port), url.rest or "/", draft, tls=tls)
+    config.collector_endpoint_version = ZipkinConfig.HTTP_PROTO if zipkin.api_version == "httpProto" else _JSON
+    config.trace_id_128bit = bool(zipkin.trace_id_128bit)
+    config.shared_span_context.value = zipkin.shared_span_context is not False
+    return tracing.provider("envoy.tracers.zipkin", config)
+
+
+def _part(service: str, draft: ListenerDraft) -> str:
+    """The part of a service on one listener, as one of several services."""
+    is_inbound = isinstance(draft.site, Inbound)
+    return f"{service}_INBOUND" if is_inbound else f"{service}_OUTBOUND_{draft.site.service}"
+
+
+def _write_sampling(message: HttpConnectionManager.Tracing, sampling: Sampling) -> None:
+    _write_share(message.overall_sampling, sampling.overall)
+    _write_share(message.client_sampling, sampling.client)
+    _write_share(message.random_sampling, sampling.random)
+
+
+def _write_share(field: Percent, share: Number | None) -> None:
+    """None leaves Envoy's own default in place; zero is written."""
+    if share is not None:
+        field.value = float(share)
+        field.SetInParent()
+
+
+def _write_tags(message: HttpConnectionManager.Tracing, tags: list[Tag]) -> None:
+    for tag in tags:
+        if tag.literal:  # an empty one would be refused, and says nothing
+            message.custom_tags.add(tag=tag.name).literal.value = tag.literal
+        elif tag.header is not None and _HEADER.fullmatch(tag.header.name):
+            header = message.custom_tags.add(tag=tag.name).request_header
+            header.name, header.default_value = tag.header.name, tag.header.default or ""
 
 
 POLICY = MeshTrace()

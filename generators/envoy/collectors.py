@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from generators.envoy import names
@@ -45,12 +46,16 @@ class Collector:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def cluster_of(collector: Collector, draft: ListenerDraft, *, grpc: bool) -> str:
+def cluster_of(collector: Collector, draft: ListenerDraft, *, grpc: bool, tls: bool = False) -> str:
     """The name of a collector's cluster, which is there from now on. Each side of a proxy has its own."""
     side, protocol = "inbound" if draft.is_inbound else "outbound", "grpc" if grpc else "http"
-    name = f"collector:{side}:{protocol}:{collector.authority}"
+    name = f"collector:{side}:{protocol}{'s' if tls else ''}:{collector.authority}"
     if all(cluster.name != name for cluster in draft.clusters):
-        draft.clusters.append(_cluster(name, collector, grpc=grpc))
+        cluster = _cluster(name, collector, grpc=grpc)
+        if tls:
+            cluster.transport_socket.name = "envoy.transport_sockets.tls"
+            cluster.transport_socket.typed_config.CopyFrom(pack(UpstreamTlsContext(sni=collector.host)))
+        draft.clusters.append(cluster)
     return name
 
 

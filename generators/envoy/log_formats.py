@@ -47,6 +47,9 @@ _ARGUMENTS: Final = {
 }
 """What stands in brackets behind commands that cannot do without."""
 
+_CUT: Final = frozenset({"REQ", "RESP", "TRAILER"})
+"""Commands whose outcome can be cut to a length."""
+
 _TIMES: Final = frozenset({"START_TIME", "START_TIME_LOCAL", "EMIT_TIME", "EMIT_TIME_LOCAL"})
 _ALONE: Final = frozenset(  # one word a line would fill three screens
     """
@@ -138,9 +141,11 @@ def _command(found: re.Match[str], answer: Mapping[str, str]) -> str:
 
 
 def _is_known(name: str, of: str | None, cut: str | None) -> bool:
+    if cut is not None and name not in _CUT:
+        return False
     if name in _ARGUMENTS:
         return of is not None and _ARGUMENTS[name].fullmatch(of) is not None
-    return cut is None and (name in _TIMES or (name in _ALONE and of is None))
+    return name in _TIMES or (name in _ALONE and of is None)
 
 
 def _text(text: str) -> str:

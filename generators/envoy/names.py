@@ -15,6 +15,9 @@ HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 LOOPBACK = "127.0.0.1"
 
+ADMIN = "koguma:admin"
+"""Envoy's own admin interface, a cluster of the bootstrap configuration: nothing else knows where it is."""
+
 REFUSED = "koguma:refused"
 """A cluster that never exists: what is sent there is answered with 500."""
 
@@ -29,6 +32,15 @@ def inbound_listener(address: str, port: int) -> str:
 
 def inbound_routes(address: str, port: int) -> str:
     return f"inbound:{address}:{port}"
+
+
+def metrics_listener(address: str, port: int) -> str:
+    return f"metrics:{address}:{port}"
+
+
+def application_cluster(address: str, port: int) -> str:
+    """A workload that is asked for its metrics."""
+    return f"metrics:{address}:{port}"
 
 
 def local_cluster(address: str, port: int) -> str:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from cp.ads.delta import DeltaSession
 from cp.ads.rollout import ITS_USERS, Rollout
@@ -180,11 +187,22 @@ class RefusingDelta(Refusing, Delta):
     pass
 
 
-LONG = settings(max_examples=300, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
+MACHINES = (Sotw, Delta, RefusingSotw, RefusingDelta)
 
-TestSotw = Sotw.TestCase
-TestDelta = Delta.TestCase
-TestRefusingSotw = RefusingSotw.TestCase
-TestRefusingDelta = RefusingDelta.TestCase
-for case in (TestSotw, TestDelta, TestRefusingSotw, TestRefusingDelta):
-    case.settings = LONG
+
+def converse(machine: type[Conversation], examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None)
+    )
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_whatever_happens_the_client_ends_up_with_the_newest(machine: type[Conversation]) -> None:
+    converse(machine, examples=40, steps=25)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_whatever_happens_for_long_the_client_ends_up_with_the_newest(machine: type[Conversation]) -> None:
+    converse(machine, examples=2000, steps=50)

@@ -145,6 +145,17 @@ def test_a_changed_cluster_is_in_force_at_once_because_its_endpoints_come_again(
     assert difference(before, rig.serving.sent(PROXY)) == {"Cluster": (1, 1), "ClusterLoadAssignment": (1, 1)}
 
 
+def test_a_changed_listener_is_in_force_at_once_without_its_routes_coming_again(rig: Rig) -> None:
+    before, begun, elsewhere = rig.serving.sent(PROXY), time.monotonic(), new_address()
+
+    rig.publish(listener("outbound", elsewhere, routes="outbound"), routes("outbound", to="backend"))
+    rig.settled()
+
+    eventually(lambda: call(elsewhere).service == "backend")
+    assert time.monotonic() - begun < WARM_UP_TIMEOUT / 2
+    assert difference(before, rig.serving.sent(PROXY)) == {"Listener": (1, 1)}
+
+
 def test_taking_the_endpoints_away_takes_an_empty_assignment(rig: Rig) -> None:
     rig.publish(endpoints("backend"), routes("outbound", to="backend"))
     rig.settled()

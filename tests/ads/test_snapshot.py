@@ -34,6 +34,13 @@ def test_different_content_has_different_versions(one: list[Packed], other: list
     assert (Snapshot(Part(one)) == Snapshot(Part(other))) is same
 
 
+@given(resources, st.integers(0, 2))
+def test_a_part_with_something_new_is_what_it_would_be_if_it_were_made_anew(made: list[Packed], revision: int) -> None:
+    new = [cluster(packed.name, revision) for packed in made[:2]]
+
+    assert Snapshot(Part(made).updated(new)) == Snapshot(Part([*new, *made[2:]]))
+
+
 @given(resources, resources, st.sets(st.sampled_from("abcd")), st.sets(st.sampled_from("abcd")))
 def test_a_difference_leads_from_one_snapshot_to_the_other(
     before: list[Packed], after: list[Packed], one: set[str], other: set[str]

@@ -33,7 +33,7 @@ def refused(api: Api, **wanted: Any) -> httpx.Response:
 
 
 def control_plane(bootstrap: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    (cluster,) = bootstrap["staticResources"]["clusters"]
+    cluster, _ = bootstrap["staticResources"]["clusters"]
     (locality,) = cluster["loadAssignment"]["endpoints"]
     return cluster["type"], locality["lbEndpoints"][0]["endpoint"]["address"]["socketAddress"]
 

@@ -8,6 +8,7 @@ import pytest
 
 from cp.explain import Asked, Explanation, Unclear, asked, explain
 from cp.model.names import Key
+from cp.pipeline import Compiler
 from tests.strategies import MESH, Mesh, policies
 
 
@@ -75,7 +76,7 @@ def explained(call: str, *documents: dict[str, Any]) -> Explanation:
     world = Mesh(documents or DOCUMENTS).world()
     dataplane = world.get(Key("Dataplane", "default", "web-1"))
     assert dataplane is not None
-    return explain(policies(), world, dataplane, asked(call))
+    return explain(Compiler(policies()), policies(), world, dataplane, asked(call))
 
 
 @pytest.mark.parametrize(

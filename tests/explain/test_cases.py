@@ -13,6 +13,7 @@ from cp.model.names import Key
 from cp.model.source import read_documents
 from cp.model.violation import Severity
 from cp.model.yaml import parse_all
+from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.world import World
 from tests.golden import Case, Golden, cases
@@ -38,7 +39,9 @@ def _explained(case: Case, first: dict[str, Any]) -> dict[str, Any]:
     assert not errors
     dataplane = world.get(Key("Dataplane", "default", first["proxy"]))
     assert dataplane is not None
-    return explain(policies(), world, dataplane, asked(first["request"], tuple(first.get("headers", ())))).as_json()
+    return explain(
+        Compiler(policies()), policies(), world, dataplane, asked(first["request"], tuple(first.get("headers", ())))
+    ).as_json()
 
 
 def _text(explained: dict[str, Any]) -> str:

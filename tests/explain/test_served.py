@@ -38,7 +38,7 @@ def calls(world: World, chance: Random) -> Iterator[tuple[Resource, Listening, A
 
 
 def explained(world: World, dataplane: Resource, call: Asked) -> Explanation:
-    return explain(policies(), world, dataplane, call)
+    return explain(Compiler(policies()), policies(), world, dataplane, call)
 
 
 @given(mesh=meshes(), seed=st.integers(0, 1000))

@@ -152,7 +152,7 @@ class ControlPlane:
 def path(document: Document) -> str:
     """Where the API keeps a resource."""
     kind, name = document["type"], document["name"]
-    plural = "meshes" if kind == "Mesh" else f"{kind.lower()}s".replace("rys", "ries").replace("gys", "gies")
+    plural = "meshes" if kind == "Mesh" else f"{kind.lower()}s".replace("rys", "ries").replace("gys", "gies").replace("chs", "ches")
     if kind in GLOBAL:
         return f"/{plural}/{name}"
     return f"/meshes/{document.get('mesh', DEFAULT_MESH)}/{plural}/{name}"

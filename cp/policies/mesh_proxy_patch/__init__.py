@@ -72,7 +72,6 @@ from typing import TYPE_CHECKING
 from cp.model.violation import Violation
 from cp.policies import Policy
 from cp.policies.mesh_proxy_patch.changes import change
-from cp.policies.mesh_proxy_patch.json_patch import DoesNotApply
 from cp.policies.mesh_proxy_patch.schema import Conf, Spec
 from cp.policies.mesh_proxy_patch.validation import TARGETS, validate
 from cp.resources import deprecated
@@ -103,11 +102,10 @@ class MeshProxyPatch(Policy[Conf]):
     def finish(self, conf: Conf, built: Built) -> None:
         """Each modification by itself: one that cannot be made leaves everything as it is, and the others alone."""
         for index, modification in enumerate(conf.append_modifications or ()):
-            path = f"appendModifications[{index}]"
-            try:
-                change(modification, built, lambda reason, path=path: built.problems.append((path, reason)))  # type: ignore[misc]
-            except DoesNotApply as error:
-                built.problems.append((path, str(error)))
+            path, attempt = f"appendModifications[{index}]", change(modification, built)
+            built.problems += [(path, reason) for reason in attempt.problems]
+            if attempt.fits:
+                built.used.append(path)
 
 
 POLICY = MeshProxyPatch()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain
@@ -26,27 +27,47 @@ from generators.drafts import Built
 from generators.envoy.edit import pack
 
 M = TypeVar("M", bound=Message)
-Report: TypeAlias = Callable[[str], None]
 
 _SERVICE_TAG: Final = "kuma.io/service"
 _ANY_VALUE: Final = "*"
+_NEED_NOTHING: Final = frozenset({"Add", "AddFirst", "AddLast"})
 
 
-def change(modification: Modification, built: Built, report: Report) -> None:
-    """Make one modification. What it does not apply to stays as it is, and is reported."""
+@dataclass(slots=True)
+class Attempt:
+    """What came of one modification."""
+
+    fits: bool = False
+    """Whether there was anything that it is about."""
+
+    problems: list[str] = field(default_factory=list)
+    """Why it could not be made to some of that, which then is as it was."""
+
+
+def change(modification: Modification, built: Built) -> Attempt:
+    """Make one modification, as far as it can be made."""
+    attempt = Attempt()
+    try:
+        _change(modification, built, attempt)
+    except DoesNotApply as error:
+        attempt.problems.append(str(error))
+    return attempt
+
+
+def _change(modification: Modification, built: Built, attempt: Attempt) -> None:
     if modification.cluster is not None:
-        _resources(modification.cluster, Cluster, built, report)
+        _resources(modification.cluster, Cluster, built, attempt)
     if modification.listener is not None:
-        _resources(modification.listener, Listener, built, report)
+        _resources(modification.listener, Listener, built, attempt)
     if modification.network_filter is not None:
-        _network_filters(modification.network_filter, built, report)
+        _network_filters(modification.network_filter, built, attempt)
     if modification.http_filter is not None:
-        _http_filters(modification.http_filter, built, report)
+        _http_filters(modification.http_filter, built, attempt)
     if modification.virtual_host is not None:
-        _virtual_hosts(modification.virtual_host, built, report)
+        _virtual_hosts(modification.virtual_host, built, attempt)
 
 
-def _resources(asked: Change[Any], kind: type[Message], built: Built, report: Report) -> None:
+def _resources(asked: Change[Any], kind: type[Message], built: Built, attempt: Attempt) -> None:
     """Whole resources. One that is added belongs to the proxy, and takes the place of one with its name."""
     if asked.operation == "Add":
         added = written(asked.value or "", kind)
@@ -54,43 +75,45 @@ def _resources(asked: Change[Any], kind: type[Message], built: Built, report: Re
             raise DoesNotApply("what is added has no name")
         replaced = {id(one) for one in built.resources if isinstance(one, kind) and _name(one) == _name(added)}
         built.resources = [one for one in built.resources if id(one) not in replaced]
+        attempt.fits = True
         if built.is_of_proxy:
             built.resources.append(_copy(added))
         return
     fits = partial(_fits_resource, asked.match, built)
     others = [one for one in built.resources if not isinstance(one, kind)]
     ours = [one for one in built.resources if isinstance(one, kind)]
-    built.resources = [*others, *_changed(asked, ours, kind, fits, report)]
+    built.resources = [*others, *_changed(asked, ours, kind, fits, attempt)]
 
 
-def _network_filters(asked: Change[FilterMatch], built: Built, report: Report) -> None:
+def _network_filters(asked: Change[FilterMatch], built: Built, attempt: Attempt) -> None:
     for chain in _chains(asked.match, built):
-        _write(chain.filters, _changed(asked, list(chain.filters), Filter, _named(asked), report))
+        _write(chain.filters, _changed(asked, list(chain.filters), Filter, _named(asked), attempt))
 
 
-def _http_filters(asked: Change[FilterMatch], built: Built, report: Report) -> None:
+def _http_filters(asked: Change[FilterMatch], built: Built, attempt: Attempt) -> None:
     for chain in _chains(asked.match, built):
         for manager in _managers(chain):
-            found = _changed(asked, list(manager.http_filters), HttpFilter, _named(asked), report)
+            found = _changed(asked, list(manager.http_filters), HttpFilter, _named(asked), attempt)
             _write(manager.http_filters, found)
 
 
-def _virtual_hosts(asked: Change[VirtualHostMatch], built: Built, report: Report) -> None:
+def _virtual_hosts(asked: Change[VirtualHostMatch], built: Built, attempt: Attempt) -> None:
     if not _fits_origin(asked.match, built):
         return
     wanted = None if asked.match is None else asked.match.route_configuration_name
     for table in _tables(built):
         if wanted is None or table.name == wanted:
-            found = _changed(asked, list(table.virtual_hosts), VirtualHost, _named(asked), report)
+            found = _changed(asked, list(table.virtual_hosts), VirtualHost, _named(asked), attempt)
             _write(table.virtual_hosts, found)
 
 
-def _changed(asked: Change[Any], there: list[M], kind: type[M], fits: Callable[[M], bool], report: Report) -> list[M]:
+def _changed(asked: Change[Any], there: list[M], kind: type[M], fits: Callable[[M], bool], attempt: Attempt) -> list[M]:
     """A list with one modification made."""
+    attempt.fits |= asked.operation in _NEED_NOTHING or any(map(fits, there))
     if asked.operation == "Remove":
         return [one for one in there if not fits(one)]
     if asked.operation == "Patch":
-        return [_patched(asked, one, kind, report) if fits(one) else one for one in there]
+        return [_patched(asked, one, kind, attempt) if fits(one) else one for one in there]
     at = _place(asked.operation, there, fits)
     return there if at is None else [*there[:at], _copy(written(asked.value or "", kind)), *there[at:]]
 
@@ -115,13 +138,13 @@ def _ends_a_chain(one: Message) -> bool:
     return isinstance(one, Filter | HttpFilter) and one.typed_config.TypeName() in _ENDS
 
 
-def _patched(asked: Change[Any], one: M, kind: type[M], report: Report) -> M:
+def _patched(asked: Change[Any], one: M, kind: type[M], attempt: Attempt) -> M:
     try:
         if isinstance(one, Filter | HttpFilter):
             return _with_config(asked, one, kind)
         return _same_name(one, _rewritten(asked, one, kind))
     except DoesNotApply as error:
-        report(f"{_name(one)}: {error}")
+        attempt.problems.append(f"{_name(one)}: {error}")
         return one
 
 

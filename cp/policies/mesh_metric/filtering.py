@@ -1,0 +1,140 @@
+"""The program of the HTTP filter that stands in front of Envoy's metrics, in Lua.
+
+Envoy's admin interface can leave out metrics by one expression on names as Envoy has them inside. A MeshMetric speaks
+of names as Prometheus has them, and of metrics of applications too; so the answer is read and put together anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
+
+from cp.policies.mesh_metric.patterns import NotAPattern, patterns
+from cp.policies.mesh_metric.schema import Profiles, Selector
+
+Report: TypeAlias = list[tuple[str, str]]
+
+_BASIC: Final = (
+    "envoy_cluster_circuit_breakers",
+    "envoy_cluster_external_upstream_rq",
+    "envoy_cluster_health_check",
+    "envoy_cluster_lb_healthy_panic",
+    "envoy_cluster_membership",
+    "envoy_cluster_outlier_detection",
+    "envoy_cluster_ssl",
+    "envoy_cluster_upstream_cx",
+    "envoy_cluster_upstream_rq",
+    "envoy_control_plane",
+    "envoy_http_downstream_cx",
+    "envoy_http_downstream_rq",
+    "envoy_http_local_rate_limit",
+    "envoy_http_rbac",
+    "envoy_listener_downstream_cx",
+    "envoy_listener_ssl",
+    "envoy_server",
+    "envoy_tcp",
+)
+"""What dashboards and alarms are made of: who is called how often, how fast, with what outcome, and who is well."""
+
+_ALL: Final = (("prefix", ""),)
+_OF_PROFILE: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "All": _ALL,
+    "Basic": tuple(("prefix", name) for name in _BASIC),
+    "None": (),
+}
+
+_PROGRAM: Final = """
+local profile = {PROFILE}
+local exclude = {EXCLUDE}
+local include = {INCLUDE}
+local applications = {APPLICATIONS}
+
+local function among(name, tests)
+  for _, test in ipairs(tests) do
+    local how, text = test[1], test[2]
+    if how == "prefix" and name:sub(1, #text) == text then return true end
+    if how == "exact" and name == text then return true end
+    if how == "contains" and name:find(text, 1, true) then return true end
+    if how == "pattern" and name:find(text) then return true end
+  end
+  return false
+end
+
+local function kept(name)
+  return among(name, include) or (among(name, profile) and not among(name, exclude))
+end
+
+local function filtered(text)
+  local lines, keep = {}, false
+  for line in text:gmatch("[^\\n]+") do
+    local family = line:match("^# %u+ (%S+)")
+    if family then keep = kept(family) end
+    if keep then lines[#lines + 1] = line end
+  end
+  lines[#lines + 1] = ""
+  return table.concat(lines, "\\n")
+end
+
+function envoy_on_response(handle)
+  if handle:headers():get(":status") ~= "200" then return end
+  local parts = {}
+  for _, one in ipairs(applications) do
+    local asked = { [":method"] = "GET", [":path"] = one.path, [":authority"] = one.authority }
+    local headers, text = handle:httpCall(one.cluster, asked, "", 5000)
+    if headers and headers[":status"] == "200" and text then
+      parts[#parts + 1] = text
+      if text:sub(-1) ~= "\\n" then parts[#parts + 1] = "\\n" end
+    end
+  end
+  local body = handle:body(true)
+  table.insert(parts, 1, filtered(body:getBytes(0, body:length())))
+  local length = body:setBytes(table.concat(parts))
+  handle:headers():replace("content-length", length)
+end
+"""
+
+
+def program(profiles: Profiles | None, applications: Iterable[tuple[str, str, str]], report: Report) -> str:
+    """The program, or nothing where everything is passed on as it is."""
+    profiles = profiles or Profiles()
+    names = [one.name or "All" for one in profiles.append_profiles or ()] or ["All"]
+    profile = tuple(test for name in names for test in _OF_PROFILE[name])
+    exclude = tuple(_tests(profiles.exclude, "exclude", report))
+    include = tuple(_tests(profiles.include, "include", report))
+    asked = tuple(applications)
+    if set(_ALL) <= set(profile) and not exclude and not asked:
+        return ""
+    text = _PROGRAM
+    for name, tests in (("PROFILE", profile), ("EXCLUDE", exclude), ("INCLUDE", include)):
+        text = text.replace(f"{{{name}}}", _list(f"{{{_quoted(how)}, {_quoted(what)}}}" for how, what in tests))
+    fields = ("cluster", "path", "authority")
+    rows = (", ".join(f"{name} = {_quoted(value)}" for name, value in zip(fields, one, strict=True)) for one in asked)
+    return text.replace("{APPLICATIONS}", _list(f"{{{row}}}" for row in rows))
+
+
+def _tests(selectors: Iterable[Selector] | None, field: str, report: Report) -> Iterator[tuple[str, str]]:
+    for selector in selectors or ():
+        if selector.type != "Regex":
+            yield (selector.type or "Exact").lower(), selector.match
+            continue
+        try:
+            yield from (("pattern", one) for one in patterns(selector.match))
+        except NotAPattern as error:
+            report.append((f"sidecar.profiles.{field}", f"{error}, which Envoy cannot compare names of metrics with"))
+
+
+def _list(items: Iterable[str]) -> str:
+    return f"{{{', '.join(items)}}}"
+
+
+def _quoted(text: str) -> str:
+    """A text of Lua's, whatever is in it."""
+    return f'"{_SPECIAL.sub(_numbered, text)}"'
+
+
+def _numbered(found: re.Match[str]) -> str:
+    return "".join(f"\\{byte:03d}" for byte in found[0].encode(errors="replace"))
+
+
+_SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.:/%*+?$^()\[\]-]")

@@ -1,0 +1,31 @@
+"""What the guide shows is what its example really comes to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Koguma
+from tests.golden import Golden
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "lint.md"
+OUTPUT = re.compile(r"(```text\n\$ koguma lint -f mesh\.yaml\n).*?(```)", re.DOTALL)
+
+
+def test_the_output_in_the_guide_is_real(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, golden: Golden
+) -> None:
+    text = GUIDE.read_text()
+    monkeypatch.chdir(tmp_path)
+    Path("mesh.yaml").write_text("".join(re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)))
+    ended = Koguma()("lint", "-f", "mesh.yaml")
+
+    real = OUTPUT.sub(lambda found: f"{found[1]}{ended.out}{found[2]}", text)
+    if request.config.getoption("--update-golden"):
+        GUIDE.write_text(real)
+        return
+    assert OUTPUT.search(text)
+    assert text == real, "if that is right: make golden ARGS='-k guide'"
+    assert ended.status == 1
