@@ -95,7 +95,7 @@ class Channel:
         batches += [self._holding.follow(step, fresh) for step in wanted.steps(self._holding.base, self.type_url)]
         self._holding.base = wanted
         updated, removed = self._holding.settle(wanted, fallback, removing=removing)
-        due, self._due = self._due or (self.full and len(fresh) > 0), False
+        due, self._due = self._due or (self.full and len(fresh) > 0) or self._is_unsure, False
         return Changes(tuple(filter(None, (*batches, Batch(updated)))), (*missing, *removed), due)
 
     def is_at_base(self, snapshot: Snapshot) -> bool:
@@ -107,7 +107,13 @@ class Channel:
 
     @property
     def _is_pending(self) -> bool:
-        return bool(self._fresh or self._again or self._holding.apart or self._claims or self.claim)
+        asked = self._fresh or self._again or self._claims or self.claim
+        return bool(asked or self._holding.apart or self._is_unsure)
+
+    @property
+    def _is_unsure(self) -> bool:
+        """Some of what the client refused it may have applied, so that even what it had before has to be sent."""
+        return self.full and self.told == ""
 
     def _begin(self, wanted: Snapshot) -> None:
         """Take what the client says it has from before as the point to start from."""
@@ -256,7 +262,8 @@ class Channel:
     @property
     def is_quiet(self) -> bool:
         """Nothing is to be said, unless something happens."""
-        return self._begun and self._holding.is_even and not (self._fresh or self._again or self._claims)
+        refused = self._refused_version != "" or not self._holding.is_even
+        return self._begun and not (refused or self._fresh or self._again or self._claims)
 
     def is_at(self, snapshot: Snapshot) -> bool:
         base = self._holding.base

@@ -93,11 +93,10 @@ class _Explainer:
     def _held(self, places: Sequence[Place], known: _Backends, entry: Entry, outcome: Outcome) -> Iterator[Value]:
         """What holds for the request; and once for everything, what holds nowhere."""
         of_clusters = [place for found in known.places.values() for place in found]
-        everywhere = [*places, *of_clusters]
         acts = tuple(with_conditions(one, outcome.forward) for one in acting(self._world, places))
         others = (
-            *idle(self._world, everywhere, _why_idle(entry, outcome)),
-            *taken_away(self._world, everywhere),
+            *idle(self._world, places, of_clusters, _why_idle(entry, outcome)),
+            *taken_away(self._world, places),
         )
         yield from (*acts, *others)
         yield from unset((*acts, *others, *acting(self._world, of_clusters)), outcome.forward, entry.outbound.protocol)

@@ -113,18 +113,17 @@ def taken_away(world: World, places: Iterable[Place]) -> Iterator[Value]:
                 yield _value(world, place, field, "taken away")
 
 
-def idle(world: World, places: Sequence[Place], why: str) -> Iterator[Value]:
-    """The fields that somebody set and that do nothing at any of these places."""
+def idle(world: World, places: Sequence[Place], clusters: Sequence[Place], why: str) -> Iterator[Value]:
+    """The fields that somebody set for a request, and that do nothing for it: not even in the clusters that it reaches."""
     found: dict[tuple[str, str], tuple[Place, Field]] = {}
-    best: dict[tuple[str, str], Effect] = {}
     for place in places:
         for path, field in place.merged.fields.items():
-            key = (place.policy.kind.name, path)
-            found.setdefault(key, (place, field))
-            best[key] = max(best.get(key, Effect.NONE), place.effect(path), key=_order)
-    for key, (place, field) in found.items():
-        if best[key] is not Effect.ACTS and field.winner.origin.part != stages.BUILT_IN:
-            yield _value(world, place, field, _SAME if best[key] is Effect.SAME else why)
+            found.setdefault((place.policy.kind.name, path), (place, field))
+    for (kind, path), (place, field) in found.items():
+        there = (one for one in (*places, *clusters) if one.policy.kind.name == kind and path in one.merged.fields)
+        best = max((one.effect(path) for one in there), key=_order)
+        if best is not Effect.ACTS and field.winner.origin.part != stages.BUILT_IN:
+            yield _value(world, place, field, _SAME if best is Effect.SAME else why)
 
 
 def _order(one: Effect) -> int:

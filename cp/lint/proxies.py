@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final, TypeAlias
+
+import msgspec
 
 from cp.lint.codes import Reason, found
 from cp.lint.scene import Scene
@@ -16,18 +19,22 @@ from cp.view.dataplanes import SERVICE_TAG
 from cp.view.proxies import unresolved
 from cp.view.services import destination_of, endpoints_of, exists
 
+_Written: TypeAlias = tuple[bytes, str, str, str]
+
+_LOST: Final = "correct the reference, or remove the outbound"
+
 
 def outbounds(scene: Scene) -> Iterator[Finding]:
     """Outbounds that lead nowhere, and workloads without any."""
+    fine: set[_Written] = set()
     for proxy in scene.proxies:
-        lost = unresolved(scene.world, proxy.dataplane)
-        yield from (replace(one, hint="correct the reference, or remove the outbound") for one in lost)
-        yield from _to_nobody(scene.world, proxy.dataplane)
-        net = proxy.dataplane.spec.net
-        if not net.outbound and net.transparent_proxying is None and net.gateway is None and not net.listeners:
-            text = "has neither outbounds nor transparent proxying: its workload calls nobody through its proxy"
-            hint = "give it `networking.outbound`, unless it only serves"
-            yield found(proxy.dataplane, Reason("no-outbounds", text, "networking", hint))
+        dataplane = proxy.dataplane
+        written = dataplane.derived(_written)
+        if written not in fine:  # most proxies have written the same as others
+            lost = [*unresolved(scene.world, dataplane), *_to_nobody(scene.world, dataplane)]
+            yield from (one if one.hint else replace(one, hint=_LOST) for one in lost)
+            fine |= set() if lost else {written}
+        yield from _calls_nobody(dataplane)
 
 
 def services(scene: Scene) -> Iterator[Finding]:
@@ -50,6 +57,20 @@ def no_dataplanes(scene: Scene) -> Iterator[Finding]:
         if mesh.name in with_policies - scene.meshes:
             text = "there is no Dataplane in this mesh, so what its policies do is not judged"
             yield found(mesh, Reason("no-dataplanes", text, "", "give `koguma lint` the Dataplanes too"))
+
+
+def _written(dataplane: Resource) -> _Written:
+    """All on which it depends what a dataplane's outbounds lead to, beside the World."""
+    listed = (dataplane.data.get("networking") or {}).get("outbound") or ()
+    return msgspec.json.encode(listed), dataplane.mesh, dataplane.zone, dataplane.namespace
+
+
+def _calls_nobody(dataplane: Resource) -> Iterator[Finding]:
+    net = dataplane.spec.net
+    if not net.outbound and net.transparent_proxying is None and net.gateway is None and not net.listeners:
+        text = "has neither outbounds nor transparent proxying: its workload calls nobody through its proxy"
+        hint = "give it `networking.outbound`, unless it only serves"
+        yield found(dataplane, Reason("no-outbounds", text, "networking", hint))
 
 
 def _to_nobody(world: World, dataplane: Resource) -> Iterator[Finding]:

@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 from cp.merging import Field, Merged, Origin, merge_groups, overlay
 from cp.model.names import Destination
 from cp.resources.kinds import Kind
-from cp.resources.resource import Resource
 from cp.rules import Combined, Item, RouteRule
-from cp.rules.items import items, recipe, shape_of
+from cp.rules.items import recipe, shape_of
 from cp.rules.routes import routes_of
 from cp.stages import BUILT_IN
 from generators.proxy import Protocol
@@ -62,12 +61,8 @@ class Spot:
         return chain.from_iterable(level.items for level in self.levels)
 
     def sure(self, unit_of: UnitOf) -> set[Unit]:
-        """Those of whom the origins alone say that something differs without them.
-
-        Who says null somewhere is not among them: without it something weaker may come back that says the same.
-        """
-        sure = {unit_of(field.winner.origin) for field in self.merged.fields.values() if _is_alone(field, unit_of)}
-        return sure - {unit_of(item.origin) for item in self.items if has_null(item)}
+        """Those of whom the origins alone say that something differs without them."""
+        return {unit_of(field.winner.origin) for field in self.merged.fields.values() if _is_alone(field, unit_of)}
 
     def differs_without(self, gone: Gone) -> bool:
         left = [one for level in self.levels if (one := _left(level, gone)) is not None]
@@ -149,25 +144,12 @@ def with_effect(spots: Iterable[AnySpot], unit_of: UnitOf) -> set[Unit]:
     return effective
 
 
-def has_null(item: Item) -> bool:
-    return (item.origin.part, item.index) in item.policy.derived(_nulls)
-
-
-def _nulls(policy: Resource) -> frozenset[tuple[str, int]]:
-    """The items of a policy that say null somewhere."""
-    every = items(policy)
-    all_items = (*every.to, *every.from_, *every.rules, *every.default)
-    return frozenset((item.origin.part, item.index) for item in all_items if _says_null(item.layer.conf))
-
-
-def _says_null(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(inner is None or _says_null(inner) for inner in value.values())
-    return False
-
-
 def _is_alone(field: Field, unit_of: UnitOf) -> bool:
-    """Whether nobody but the winner says its value. What holds no value of its own shows too little of its history."""
+    """Whether nobody else says the winner's value. Of an object that is there and empty, not all who said it are known.
+
+    What a null of a stronger level took away on that level is not known either. But whoever said that null, and this
+    value for the level below, is alone or not alone at the spot of that level too.
+    """
     winner = field.winner
     if winner.origin.part == BUILT_IN or isinstance(winner.value, Mapping):
         return False

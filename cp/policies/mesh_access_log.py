@@ -11,7 +11,7 @@
     backends[].file.format.json[].key
     backends[].file.format.json[].value
     backends[].file.format.omitEmptyValues     SubstitutionFormatString.omit_empty_values
-    backends[].tcp                             a stream of its own, through the proxy's log sink
+    backends[].tcp                             nothing yet: Envoy sends no lines, a sink beside it has to
     backends[].tcp.address                     its address
     backends[].tcp.format                      as of a file:
     backends[].tcp.format.type
@@ -22,7 +22,7 @@
     backends[].tcp.format.omitEmptyValues
     backends[].openTelemetry                   envoy.access_loggers.open_telemetry
     backends[].openTelemetry.endpoint          OpenTelemetryAccessLogConfig.common_config.grpc_service
-    backends[].openTelemetry.backendRef        the same, from a MeshOpenTelemetryBackend
+    backends[].openTelemetry.backendRef        nothing yet; the same, from a MeshOpenTelemetryBackend
     backends[].openTelemetry.backendRef.kind
     backends[].openTelemetry.backendRef.name
     backends[].openTelemetry.backendRef.labels
@@ -58,8 +58,8 @@ from cp.resources.schema import Schema
 from cp.resources.spec import Item, PolicySpec, Rule
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, Targets
 from cp.resources.telemetry import BackendResourceRef, collector, endpoint_deprecated, is_place
-from generators.envoy.access_logs import access_log, add_logs, except_routes, of_routes
-from generators.envoy.collectors import OTEL_PORT, Collector, write_grpc
+from generators.access_logs import access_log, add_logs, except_routes, of_routes
+from generators.collectors import OTEL_PORT, Collector, write_grpc
 from generators.envoy.log_formats import (
     OF_CONNECTIONS,
     OF_REQUESTS,

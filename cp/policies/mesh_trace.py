@@ -12,7 +12,7 @@ backends[].datadog.url                   DatadogConfig.collector_cluster
 backends[].datadog.splitService          DatadogConfig.service_name, with the destination in it
 backends[].openTelemetry                 OpenTelemetryConfig
 backends[].openTelemetry.endpoint        OpenTelemetryConfig.grpc_service
-backends[].openTelemetry.backendRef      the same, from a MeshOpenTelemetryBackend
+backends[].openTelemetry.backendRef      nothing yet; the same, from a MeshOpenTelemetryBackend
 backends[].openTelemetry.backendRef.kind
 backends[].openTelemetry.backendRef.name
 backends[].openTelemetry.backendRef.labels
@@ -49,8 +49,8 @@ from cp.resources.schema import Number, Schema
 from cp.resources.spec import PolicySpec
 from cp.resources.targets import GATEWAY, Targets
 from cp.resources.telemetry import BackendResourceRef, Url, collector, endpoint_deprecated, is_place
-from generators.envoy import tracing
-from generators.envoy.collectors import OTEL_PORT, Collector
+from generators import tracing
+from generators.collectors import OTEL_PORT, Collector
 from generators.proxy import Inbound
 
 if TYPE_CHECKING:

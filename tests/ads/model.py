@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from cp.ads.messages import DeltaRequest, Request, Response
 from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed
-from tests.ads.content import BAD, GOOD, POISON, unpack
+from tests.ads.content import GOOD, POISON, unpack
 
 ORDER = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
 
@@ -25,7 +25,7 @@ class Client:
     """What the two protocols have in common."""
 
     def __init__(self, *, naming: bool = True) -> None:
-        self.naming = naming  # it says which resource is poisonous
+        self.naming = naming  # it says which resources it refuses
         self.has: dict[str, dict[str, Packed]] = {type_url: {} for type_url in ORDER}
         self.outbox: deque[Any] = deque()
         self.warming: set[str] = set()
@@ -92,7 +92,7 @@ class Client:
             self.excused |= {p.name for p in refused}
         if not refused:
             return None
-        named = [p.name for p in refused if unpack(p).taste == BAD or self.naming]
+        named = [p.name for p in refused] if self.naming else []
         return f"Error adding/updating: {', '.join(named)}: no" if named else "Proto constraint validation failed"
 
     def take_clusters(self, response: Response) -> None:

@@ -54,8 +54,9 @@ class Conversation(RuleBasedStateMachine):
         self.newest: Snapshot | None = None
         self.under_way: list[Any] = []
 
-    @initialize()
-    def connected(self) -> None:
+    @initialize(naming=st.booleans())
+    def connected(self, naming: bool) -> None:
+        self.client.naming = naming
         self.begin(trusting=True)
 
     def begin(self, *, trusting: bool) -> None:

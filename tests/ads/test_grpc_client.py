@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -71,14 +72,18 @@ def echo() -> Iterator[Address]:
     """A gRPC service that answers with what it is told."""
     address = new_address()
     server = grpc.server(ThreadPoolExecutor(1))
-    say = grpc.unary_unary_rpc_method_handler(lambda said, _: said + b" to you")
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", {"Say": say}),))
+    methods: dict[str, Any] = {"Say": grpc.unary_unary_rpc_method_handler(answer)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", methods),))
     server.add_insecure_port(str(address))
     server.start()
     try:
         yield address
     finally:
         server.stop(None)
+
+
+def answer(said: bytes, _: object) -> bytes:
+    return said + b" to you"
 
 
 def test_a_grpc_client_reaches_a_service_by_its_name(tmp_path: Path) -> None:

@@ -204,6 +204,19 @@ def test_no_two_responses_that_a_client_may_still_speak_of_share_a_nonce() -> No
     assert len({response.nonce for response in sent}) == len(sent) == 5
 
 
+def test_what_is_sent_again_has_a_nonce_of_its_own() -> None:
+    session = Session()
+    session.publish(snapshot(*WEB))
+    accept(session, session.receive(Request(CLUSTER)))
+    (first,) = session.receive(Request(ENDPOINTS, names("web")))
+    session.receive(ack(first))
+
+    _, again = session.publish(snapshot(cluster("web", revision=1), *WEB[1:]))
+
+    assert list(again.resources) == list(first.resources)
+    assert again.nonce != first.nonce
+
+
 # --- changes ---
 
 
@@ -411,6 +424,35 @@ def test_a_refusal_that_names_nobody_is_not_answered_with_the_same_version() -> 
     assert said(session.publish(snapshot(*WEB, cluster("b")))) == [(CLUSTER, ["b", "web"])]
 
 
+def test_going_back_from_a_refusal_that_named_nobody_sends_what_was_there_before() -> None:
+    """Some of what came with it may have been applied."""
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB, cluster("a"), cluster("b")))
+    session.receive(nack(sent, "Proto constraint validation failed"))
+
+    assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"])]
+
+
+def test_going_back_from_a_refused_cluster_sends_nothing() -> None:
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB, cluster("bad")))
+    session.receive(nack(sent, "cluster bad: no"))
+
+    assert not session.publish(snapshot(*WEB))
+    assert session.is_at(snapshot(*WEB))
+
+
+def test_a_refused_cluster_that_is_accepted_after_all_gets_its_endpoints() -> None:
+    """It named nobody, so all of the next response may be new to it."""
+    session = begun(*WEB)
+    changed = cluster("web", revision=1)
+    sent, behind = session.publish(snapshot(changed, *WEB[1:], cluster("bad")))
+    session.receive(ack(behind))
+    session.receive(nack(sent, "Proto constraint validation failed"))
+
+    assert said(session.publish(snapshot(changed, *WEB[1:]))) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
+
+
 def test_a_refusal_by_a_client_whose_clusters_are_unknown_leaves_none_of_them_out() -> None:
     """It came back with an older version: what is left out of the next response it would remove."""
     session = Session()
@@ -514,6 +556,16 @@ def test_a_client_that_names_a_listener_hears_that_there_is_none() -> None:
     assert not list(sent.resources)
 
 
+def test_a_client_that_names_one_more_is_answered_even_if_that_is_not_there() -> None:
+    session = Session()
+    session.publish(snapshot(listener("a")))
+    (first,) = session.receive(Request(LISTENER, names("a")))
+
+    more = Request(LISTENER, names("a", "b"), version=first.version)
+
+    assert said(session.receive(more)) == [(LISTENER, ["a"])]
+
+
 def test_a_client_that_named_clusters_and_names_none_any_more_wants_none() -> None:
     session = Session()
     session.publish(snapshot(cluster("a")))
@@ -541,7 +593,7 @@ def test_streams_of_a_class_send_the_very_same_bytes() -> None:
     assert messages[0] is messages[1]
 
 
-def test_a_large_part_that_others_share_is_not_mixed_with_what_is_the_proxys_own() -> None:
+def test_a_large_part_that_others_share_is_not_mixed_with_what_is_one_proxy_s_own() -> None:
     shared, own = Part([large("a")]), Part([large("b")])
     session = Session()
     session.publish(Snapshot(shared, own))

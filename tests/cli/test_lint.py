@@ -128,7 +128,7 @@ def test_a_control_plane_tells_what_files_tell(koguma: Koguma, mesh: Path) -> No
 
 
 def test_a_mesh_that_is_not_there_is_told(koguma: Koguma) -> None:
-    ended = koguma("lint", "--mesh", "defalt")
+    ended = koguma("lint", "--mesh", "defaults")
 
     assert ended.status == 1
     assert "did you mean `default`" in ended.err

@@ -133,6 +133,7 @@ def test_a_route_has_a_log_of_its_own(mesh: Playground, backend: Address, log: P
     with mesh.having(of_outbound(service_item("backend", plain(log, "%REQ(:PATH)%")), item)):
         assert logged(of_route, backend, "/special/one") == f"{ROUTE} /special/one"
         assert logged(log, backend, "/usual") == "/usual"
+        logged(of_route, backend, "/special/end")
         assert not [line for line in lines(log) if line.startswith("/special")]
         assert not [line for line in lines(of_route) if "/special" not in line]
 

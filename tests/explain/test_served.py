@@ -30,7 +30,7 @@ def calls(world: World, chance: Random) -> Iterator[tuple[Resource, Listening, A
     """For every outbound a few calls, among them those that routes ask for."""
     for dataplane in dataplanes(world):
         for listening in outbounds(world, dataplane):
-            for path in chance.sample(PATHS, 2):
+            for path in chance.sample([*PATHS, "/%00"], 2):
                 headers = chance.choice([(), (("x-version", "1"),)])
                 target = path + chance.choice(["", "/x", "?q"])
                 method = chance.choice(["GET", "POST"])

@@ -40,6 +40,7 @@ _HEADERS: Final = (
     "x-forwarded-proto",
     "x-request-id",
     "te",
+    "x-envoy-max-retries",
     ":path",
 )
 _SENT: Final = (

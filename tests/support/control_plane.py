@@ -13,11 +13,14 @@ import httpx
 import yaml
 
 from cp.model.source import DEFAULT_MESH, GLOBAL
+from cp.policies import discover, kinds
 from tests.support.loopback import Address, free_port, new_host
 from tests.support.processes import Running
 from tests.support.waiting import eventually
 
 KOGUMA: Final = Path(sys.executable).with_name("koguma")
+
+KINDS: Final = kinds(discover())
 
 Document = Mapping[str, Any]
 
@@ -152,7 +155,7 @@ class ControlPlane:
 def path(document: Document) -> str:
     """Where the API keeps a resource."""
     kind, name = document["type"], document["name"]
-    plural = "meshes" if kind == "Mesh" else f"{kind.lower()}s".replace("rys", "ries").replace("gys", "gies").replace("chs", "ches")
+    plural = KINDS[kind].plural
     if kind in GLOBAL:
         return f"/{plural}/{name}"
     return f"/meshes/{document.get('mesh', DEFAULT_MESH)}/{plural}/{name}"

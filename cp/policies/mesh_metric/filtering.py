@@ -78,7 +78,8 @@ end
 
 function envoy_on_response(handle)
   if handle:headers():get(":status") ~= "200" then return end
-  local parts = {}
+  local told = handle:body(true)
+  local parts = { filtered(told:getBytes(0, told:length())) }
   for _, one in ipairs(applications) do
     local asked = { [":method"] = "GET", [":path"] = one.path, [":authority"] = one.authority }
     local headers, text = handle:httpCall(one.cluster, asked, "", 5000)
@@ -87,9 +88,7 @@ function envoy_on_response(handle)
       if text:sub(-1) ~= "\\n" then parts[#parts + 1] = "\\n" end
     end
   end
-  local body = handle:body(true)
-  table.insert(parts, 1, filtered(body:getBytes(0, body:length())))
-  local length = body:setBytes(table.concat(parts))
+  local length = handle:body(true):setBytes(table.concat(parts))
   handle:headers():replace("content-length", length)
 end
 """

@@ -9,7 +9,7 @@ from envoy.config.trace.v3.opentelemetry_pb2 import OpenTelemetryConfig
 from envoy.config.trace.v3.trace_pb2 import Tracing
 from envoy.config.trace.v3.zipkin_pb2 import ZipkinConfig
 
-from generators.envoy.collectors import Collector, cluster_of, write_grpc
+from generators.collectors import Collector, cluster_of, write_grpc
 from generators.envoy.edit import pack
 
 if TYPE_CHECKING:
