@@ -114,7 +114,7 @@ def taken_away(world: World, places: Iterable[Place]) -> Iterator[Value]:
 
 
 def idle(world: World, places: Sequence[Place], clusters: Sequence[Place], why: str) -> Iterator[Value]:
-    """The fields that somebody set for a request, and that do nothing for it: not even in the clusters that it reaches."""
+    """The fields that somebody set for a request, and that do nothing for it, nor in the clusters that it reaches."""
     found: dict[tuple[str, str], tuple[Place, Field]] = {}
     for place in places:
         for path, field in place.merged.fields.items():

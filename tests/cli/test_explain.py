@@ -10,7 +10,8 @@ import yaml
 
 from tests.cli.conftest import Koguma
 
-DEMO = Path(__file__).resolve().parents[2] / "examples/demo/resources"
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = ROOT / "examples/demo/resources"
 CALL = "GET http://backend:80/slow-endpoint"
 
 
@@ -39,6 +40,15 @@ def test_it_says_where_a_call_goes_and_who_set_what(offline: Koguma) -> None:
     ] in words
     assert ["instead", "of", "2s", "route", "timeout-on-backend-route", "to[0]", f"{DEMO}/timeouts.yaml:25"] in words
     assert ["a", "request", "3s", "◄", "binding", "no", "limit"] in words
+
+
+def test_the_guide_shows_what_is_really_said(offline: Koguma, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = (ROOT / "docs/guides/explain.md").read_text()
+    monkeypatch.chdir(ROOT)
+
+    ended = offline("explain", "frontend-2", CALL, "-f", "examples/demo/resources")
+
+    assert f"```text\n{ended.out}```\n" in guide
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
