@@ -25,12 +25,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whoever updates goldens runs the tests that have some, and no others."""
     if config.getoption("--update-golden"):
-        items[:] = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
+        items[:] = [item for item in items if "is_updating" in getattr(item, "fixturenames", ())]
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Golden:
-    return Golden(update=request.config.getoption("--update-golden"))
+def is_updating(request: pytest.FixtureRequest) -> bool:
+    """Whether what is expected is to be written down anew."""
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def golden(is_updating: bool) -> Golden:
+    return Golden(update=is_updating)
 
 
 @pytest.fixture(scope="session")

@@ -150,9 +150,9 @@ def test_every_piece_of_python_stands_in_the_code(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", journey.PAGES, ids=lambda page: page.name)
-def test_what_a_page_shows_of_each_stage_is_what_is(page: Path, request: pytest.FixtureRequest) -> None:
+def test_what_a_page_shows_of_each_stage_is_what_is(page: Path, is_updating: bool) -> None:
     text, stages = page.read_text(), journey.stages()
-    if request.config.getoption("--update-golden"):
+    if is_updating:
         page.write_text(journey.with_blocks(text, stages))
         return
 

@@ -8,22 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Koguma
-from tests.golden import Golden
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "lint.md"
 OUTPUT = re.compile(r"(```text\n\$ koguma lint -f mesh\.yaml\n).*?(```)", re.DOTALL)
 
 
-def test_the_output_in_the_guide_is_real(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, golden: Golden
-) -> None:
+def test_the_output_in_the_guide_is_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_updating: bool) -> None:
     text = GUIDE.read_text()
     monkeypatch.chdir(tmp_path)
     Path("mesh.yaml").write_text("".join(re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)))
     ended = Koguma()("lint", "-f", "mesh.yaml")
 
     real = OUTPUT.sub(lambda found: f"{found[1]}{ended.out}{found[2]}", text)
-    if request.config.getoption("--update-golden"):
+    if is_updating:
         GUIDE.write_text(real)
         return
     assert OUTPUT.search(text)
