@@ -5,7 +5,7 @@ ARG PYTHON_VERSION=3.13
 
 FROM python:${PYTHON_VERSION}-slim AS build
 WORKDIR /src
-COPY pyproject.toml hatch_build.py LICENSE ./
+COPY pyproject.toml hatch_build.py LICENSE README.md ./
 COPY protos/ protos/
 COPY generators/ generators/
 COPY cp/ cp/

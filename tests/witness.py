@@ -45,12 +45,12 @@ class Witness:
 
         def settled() -> bool:
             session = self._serving.seat(_PROXY).session
-            refused = any(status.refused is not None for status in session.statuses)
+            refused = any(status.refused for status in session.statuses)
             return refused or session.is_at(shown)
 
         eventually(settled, _DEADLINE)
-        refused = [status.refused for status in self._serving.seat(_PROXY).session.statuses]
-        return "\n".join(one.text for one in refused if one is not None)
+        statuses = self._serving.seat(_PROXY).session.statuses
+        return "\n".join(nack.text for status in statuses for nack in status.refused)
 
 
 def _strict(packed: Packed) -> Packed:

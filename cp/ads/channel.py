@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from cp.ads.holding import ABSENT, LISTED, Holding, Subscription
 from cp.ads.in_flight import NO_CHANGES, Changes, InFlight, Sent
 from cp.ads.messages import WILDCARD, Nack, Response, Status
-from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, Batch, Snapshot, version_of
+from cp.ads.suspects import Suspects
+from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, Batch, Packed, Snapshot, version_of
 
 # Types of which "there is none" is an answer. A listener whose routes were answered so would never get ready.
 ANSWERED_IF_MISSING = LISTED | {ENDPOINTS}
@@ -17,7 +18,8 @@ ANSWERED_IF_MISSING = LISTED | {ENDPOINTS}
 class Channel:
     __slots__ = (
         *("_acked", "_acked_version", "_again", "_begun", "_claims", "_due", "_fresh", "_holding", "_in_flight"),
-        *("_known", "_nack", "_refused_version", "_sent", "_trusting", "asked", "claim", "full", "latest"),
+        *("_known", "_nacks", "_refusal", "_refused_version", "_sent", "_suspects", "_trusting", "asked", "claim"),
+        *("full", "latest"),
         *("messages", "resources", "size", "subscription", "told", "type_url"),
     )
 
@@ -41,7 +43,9 @@ class Channel:
         self._known = False  # what the client has is known, name by name
         self._sent = self._acked = EMPTY
         self._acked_version = self._refused_version = ""
-        self._nack: Nack | None = None
+        self._refusal: Nack | None = None  # of a whole version
+        self._nacks: dict[str, Nack] = {}  # of what is held back
+        self._suspects = Suspects()
 
     # --- what is asked for ---
 
@@ -213,9 +217,11 @@ class Channel:
         sent = self._in_flight.answered(nonce)
         if sent is None:
             return None
-        if error is None or (sent.version == in_force and in_force != ""):
-            return self._accepted(sent)
-        return self._rejected(sent, error)
+        accepted = error is None or (sent.version == in_force and in_force != "")
+        heard = self._accepted(sent) if accepted else self._rejected(sent, error or "")
+        if not self._in_flight:
+            self._holding.release(self._suspects.next(self._holding.refused))
+        return heard
 
     def _accepted(self, sent: Sent) -> str:
         self._acked, self._acked_version = sent.base, sent.version
@@ -224,17 +230,39 @@ class Channel:
         return sent.version
 
     def _rejected(self, sent: Sent, text: str) -> Nack:
-        updated = list(sent.changes.updated)
-        named = [packed for packed in updated if _mentions(text, packed.name)]
+        updated = self._refusable(sent)
+        culprits = [p for p in updated if len(updated) == 1 or _mentions(text, p.name)]
+        nack = Nack(sent.version, text, tuple(packed.name for packed in culprits or updated))
         if not self._in_flight:
-            self.told = self._acked_version if len(named) == len(updated) else ""
-        self._nack = Nack(sent.version, text, tuple(packed.name for packed in named or updated))
-        if self.full and (not named or not self._known):
-            self._refused_version = sent.version  # without knowing whose fault it is, nothing can be left out of it
+            self.told = self._acked_version if len(culprits) == len(updated) else ""
+        if not updated or (self.full and not self._known):
+            self._reject_whole(nack)
+            return nack
+        self._holding.quarantine(updated, culprits or updated, self._acked)
+        self._holding.repeat_removal(sent.changes.removed)
+        held = {name: before for name, before in self._nacks.items() if name in self._holding.refused}
+        self._nacks = held | dict.fromkeys(nack.names, nack)
+        if not culprits:
+            self._suspects.add(nack.names)
+        return nack
+
+    def _refusable(self, sent: Sent) -> list[Packed]:
+        """What in a response may be wrong. A full one repeats what was said before it and is not accepted yet."""
+        if not self.full:
+            return list(sent.changes.updated)
+        new = (packed for step in sent.base.steps(self._acked, self.type_url) for packed in step.updated)
+        return [p for p in new if p.name in self.subscription and not self._holding.is_refused(p)]
+
+    def _reject_whole(self, nack: Nack) -> None:
+        """Nothing can be left out of it: the client would lose what it has, or there is nothing to leave out."""
+        self._refused_version, self._refusal = nack.version, nack
+        if self.full:
             self.take_back()
-        else:
-            self._holding.quarantine(sent, named or updated, self._acked)
-        return self._nack
+
+    @property
+    def _refusals(self) -> tuple[Nack, ...]:
+        found = [self._nacks[name] for name in self._holding.refused]
+        return tuple(dict.fromkeys(found + ([self._refusal] if self._refusal and self._refused_version else [])))
 
     # --- where the client stands ---
 
@@ -271,12 +299,11 @@ class Channel:
         return not self.asked or (same and self.is_quiet and self.is_confirmed)
 
     def status(self, wanted: Snapshot | None) -> Status:
-        is_refused = len(self._holding.refused) > 0 or self._refused_version != ""
         return Status(
             type_url=self.type_url,
             sent=version_of(sum(batch.digest for batch in self.subscription.of(self._sent))),
             acked=self.version(self._acked),
-            refused=self._nack if is_refused else None,
+            refused=self._refusals,
             in_sync=wanted is not None and self.is_at(wanted),
             messages=self.messages,
             resources=self.resources,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cp.ads.in_flight import Sent
 from cp.snapshot import CLUSTER, EMPTY, LISTENER, Batch, Difference, Packed, Snapshot
 
 # Types that a client may ask for without a name; what is gone is taken out of them. Of the others Envoy keeps the last
@@ -112,17 +111,24 @@ class Holding:
         for name in self._kept.keys() - self.apart.keys():
             del self._kept[name]
 
-    def quarantine(self, sent: Sent, culprits: list[Packed], good: Snapshot) -> None:
+    def quarantine(self, updated: list[Packed], culprits: list[Packed], good: Snapshot) -> None:
         """Hold back what was refused until it changes; what came with it may not have been applied: say it again."""
-        for packed in sent.changes.updated:
+        for packed in updated:
             if self.base.get(self._type_url, packed.name) == packed and self._is_at_base(packed.name):
                 self.apart[packed.name] = UNKNOWN
                 self._keep(good.get(self._type_url, packed.name), packed)
                 if packed in culprits:
                     self.refused[packed.name] = packed.version
-        for name in sent.changes.removed if culprits else ():
+
+    def repeat_removal(self, names: Iterable[str]) -> None:
+        for name in names:
             if self.base.get(self._type_url, name) is None and self._is_at_base(name):
                 self.apart[name] = UNKNOWN
+
+    def release(self, names: Iterable[str]) -> None:
+        """Let these be sent again, though they were refused."""
+        for name in names:
+            self.refused.pop(name, None)
 
     def _is_at_base(self, name: str) -> bool:
         return name in self._subscription and name not in self.apart

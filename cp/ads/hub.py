@@ -43,7 +43,7 @@ class Seat:
 
     @property
     def refusals(self) -> tuple[Nack, ...]:
-        return tuple(status.refused for status in self.session.statuses if status.refused is not None)
+        return tuple(nack for status in self.session.statuses for nack in status.refused)
 
 
 class Hub:

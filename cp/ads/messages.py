@@ -80,7 +80,7 @@ class Status:
     type_url: str
     sent: str  # the version that it was told last
     acked: str  # the version that it has in force, as far as it said
-    refused: Nack | None  # what it refused, as long as that is still wanted
+    refused: tuple[Nack, ...]  # what it refused, as long as that is still wanted
     in_sync: bool  # it has confirmed everything that is wanted
     messages: int
     resources: int

@@ -71,6 +71,14 @@ def routes(name: str, to: str, prefix: str = "/", *, broken: bool = False) -> Pa
     return _packed(ROUTES, name, message)
 
 
+def wrong_regex(name: str) -> Packed:
+    """A table that Envoy refuses without saying which it is."""
+    message = RouteConfiguration(name=name)
+    route = message.virtual_hosts.add(name="all", domains=["*"]).routes.add(route={"cluster": "backend"})
+    route.match.safe_regex.regex = "["
+    return _packed(ROUTES, name, message)
+
+
 def _any(message: Message) -> Any:
     wrapped = Any()
     wrapped.Pack(message, deterministic=True)

@@ -265,7 +265,7 @@ def test_a_refusal_is_known_with_its_text_and_its_names() -> None:
 
     session.receive(nack(sent, "Error adding/updating cluster(s) b: bad"))
 
-    (refusal,) = (status.refused for status in session.statuses if status.refused)
+    (refusal,) = (nack for status in session.statuses for nack in status.refused)
     assert (refusal.version, refusal.names) == (sent.version, ("b",))
     assert refusal.text == "Error adding/updating cluster(s) b: bad"
 
@@ -282,12 +282,31 @@ def test_what_was_refused_is_not_sent_again_and_what_came_with_it_is() -> None:
     ]
 
 
-def test_a_refusal_that_names_nobody_holds_all_back_until_they_change() -> None:
+def test_a_refusal_that_names_nobody_is_cleared_up_until_the_culprit_stands_alone() -> None:
     session = begun(*WEB)
     (sent,) = session.publish(snapshot(*WEB, cluster("a"), cluster("b")))
 
-    assert not session.receive(nack(sent, "Proto constraint validation failed"))
+    (first,) = session.receive(nack(sent, "Proto constraint validation failed"))
+    (second,) = session.receive(nack(first, "Proto constraint validation failed"))
+
+    assert said([first, second]) == [(CLUSTER, ["a"], []), (CLUSTER, ["b"], [])]
+    assert not session.receive(ack(second))
     assert said(session.publish(snapshot(*WEB, cluster("a", revision=1), cluster("b")))) == [(CLUSTER, ["a"], [])]
+
+
+def test_finding_the_culprit_among_many_takes_few_responses() -> None:
+    many = [routes(f"t{number}") for number in range(500)]
+    session = DeltaSession()
+    session.publish(snapshot(*many))
+    sent = session.receive(DeltaRequest(ROUTES, names(*(packed.name for packed in many))))
+
+    for response in sent:
+        is_bad = any(packed.name == "t77" for packed in response.resources)
+        sent += session.receive(nack(response, "missing ]: [") if is_bad else ack(response))
+
+    (refusal,) = (nack for status in session.statuses for nack in status.refused)
+    assert refusal.names == ("t77",)
+    assert len(sent) < 40
 
 
 def test_going_back_from_what_was_refused_sends_what_was_there_before() -> None:
@@ -313,6 +332,23 @@ def test_a_removal_that_came_with_what_was_refused_is_repeated() -> None:
     assert said([sent]) == [(LISTENER, ["bad"], ["in"])]
 
     assert said(session.receive(nack(sent, "listener bad: no"))) == [(LISTENER, [], ["in"])]
+
+
+def test_what_was_refused_is_not_sent_again_though_it_is_asked_for_again() -> None:
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
+    session.receive(nack(sent, "bad"))
+
+    assert not session.receive(DeltaRequest(ROUTES, names("table")))
+
+
+def test_a_removal_that_is_refused_alone_is_known_and_not_repeated() -> None:
+    session = begun(*WEB, listener("in", "table"))
+    (sent,) = session.publish(snapshot(*WEB))
+
+    assert not session.receive(nack(sent, "no"))
+    assert [nack.version for status in session.statuses for nack in status.refused] == [sent.version]
+    assert not session.is_at(snapshot(*WEB))
 
 
 # --- coming back ---
@@ -361,6 +397,13 @@ def test_a_client_that_comes_back_without_routes_keeps_a_cluster_until_the_deadl
     assert session.awaits == ITS_USERS
 
     assert said(session.expire(ITS_USERS)) == [(CLUSTER, [], ["web"])]
+
+
+def test_what_a_client_says_it_has_and_does_not_ask_for_is_not_sent() -> None:
+    session = DeltaSession()
+    session.publish(snapshot(endpoints("a"), endpoints("b")))
+
+    assert not session.receive(DeltaRequest(ENDPOINTS, names("a"), held={"a": endpoints("a").version, "b": "old"}))
 
 
 def test_a_client_whose_last_stream_broke_off_gets_endpoints_that_it_says_it_has() -> None:

@@ -20,7 +20,7 @@ class Client:
     def __init__(self) -> None:
         self.at: Snapshot | None = None
         self.is_settled = True
-        self.refused: Nack | None = None
+        self.refused: tuple[Nack, ...] = ()
 
     @property
     def statuses(self) -> tuple[Status, ...]:
@@ -116,11 +116,11 @@ def test_waiting_ends_when_who_is_waited_for_goes() -> None:
 
 def test_refusals_of_a_stream_are_there_to_read() -> None:
     hub, client = Hub(), Client()
-    client.refused = Nack("1", "no", ("x",))
+    client.refused = (Nack("1", "no", ("x",)),)
     with hub.seat(seat("a", client)):
         (found,) = hub.seats["a"]
 
-    assert found.refusals == (client.refused,)
+    assert found.refusals == client.refused
 
 
 def test_a_proxy_that_left_in_the_middle_of_something_is_not_believed_until_it_left_in_order() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from cp.ads.messages import Nack
 from cp.snapshot import Packed
-from tests.ads.resources import cluster, endpoints, listener, routes, stuck_cluster
+from tests.ads.resources import cluster, endpoints, listener, routes, stuck_cluster, wrong_regex
 from tests.ads.serving import Sent, Serving
 from tests.support.bootstraps import socket_address
 from tests.support.client import Traffic, call
@@ -237,6 +237,19 @@ def test_a_refused_table_does_not_hold_back_the_one_that_came_with_it(rig: Rig) 
 
     assert rig.refusal().names == ("outbound",)
     eventually(lambda: call(second, "/new").status == 200)
+    assert call(rig.listener).status == 200
+
+
+def test_a_table_that_is_refused_without_being_named_does_not_hold_back_the_others(rig: Rig) -> None:
+    """What Envoy says of a wrong regular expression is where it is wrong, not whose it is."""
+    addresses = [new_address() for _ in range(4)]
+    more = [listener(f"in-{number}", address, routes=f"in-{number}") for number, address in enumerate(addresses)]
+    tables = [routes(f"in-{number}", to="backend", prefix="/new") for number in range(4)]
+    rig.publish(*more, wrong_regex("outbound"), *tables)
+
+    for address in addresses:
+        eventually(lambda address=address: call(address, "/new").status == 200)  # type: ignore[misc]
+    eventually(lambda: rig.refusal().names == ("outbound",))
     assert call(rig.listener).status == 200
 
 

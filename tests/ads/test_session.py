@@ -322,6 +322,22 @@ def test_a_change_without_new_clusters_waits_for_nothing() -> None:
     assert session.awaits is None
 
 
+def test_the_removal_of_a_cluster_holds_nothing_up() -> None:
+    session = begun(*WEB, cluster("b"))
+
+    assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"])]
+    assert session.awaits is None
+
+
+def test_clusters_are_not_sent_again_while_one_of_them_waits_to_go() -> None:
+    session = begun(*WEB, cluster("b"))
+
+    (table,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
+
+    assert said([table]) == [(ROUTES, ["table"])]
+    assert said(session.receive(ack(table))) == [(CLUSTER, ["web"])]
+
+
 def test_a_stream_of_changes_does_not_hold_up_the_routes() -> None:
     """While the first change waits for its clusters others follow; its routes are sent before their clusters."""
     session = begun(*WEB)
@@ -352,6 +368,17 @@ def test_endpoints_of_a_cluster_on_its_way_are_there_though_it_is_gone_from_the_
     assert said(session.receive(asked)) == [(ENDPOINTS, ["b"])]
 
 
+def test_endpoints_of_a_cluster_that_waits_to_go_are_there() -> None:
+    """A client that came back while the cluster was warming up asks for them, and answers nothing before."""
+    session = Session()
+    session.publish(snapshot(*WEB))
+    session.receive(Request(CLUSTER, version=snapshot(*WEB).version(CLUSTER)))
+    session.receive(Request(LISTENER))
+    session.publish(moved())
+
+    assert said(session.receive(Request(ENDPOINTS, names("web", "new")))) == [(ENDPOINTS, ["new", "web"])]
+
+
 # --- refusing ---
 
 
@@ -362,10 +389,10 @@ def test_a_refusal_is_known_with_its_text_its_version_and_its_names() -> None:
     session.receive(nack(sent, "Error adding/updating cluster(s) b: bad", in_force="before"))
 
     status = next(status for status in session.statuses if status.type_url == CLUSTER)
-    assert status.refused is not None
-    assert (status.refused.version, status.refused.names) == (sent.version, ("b",))
-    assert status.refused.text == "Error adding/updating cluster(s) b: bad"
-    assert session.heard == status.refused
+    (refusal,) = status.refused
+    assert (refusal.version, refusal.names) == (sent.version, ("b",))
+    assert refusal.text == "Error adding/updating cluster(s) b: bad"
+    assert session.heard == refusal
     assert not status.in_sync
 
 
@@ -414,23 +441,40 @@ def test_a_refused_change_of_a_cluster_leaves_the_one_before_in_the_set() -> Non
     assert {packed.name: packed for packed in again.resources} == {"web": WEB[0], "good": cluster("good")}
 
 
-def test_a_refusal_that_names_nobody_is_not_answered_with_the_same_version() -> None:
-    session = begun(*WEB)
-    newer = (*WEB, cluster("a"), cluster("b"))
-    (sent,) = session.publish(snapshot(*newer))
+def test_however_often_a_cluster_is_refused_the_last_good_one_stays_in_the_set() -> None:
+    session, good = begun(*WEB), cluster("good")
+    for revision in (1, 2):
+        clusters, *_ = session.publish(snapshot(cluster("web", revision=revision), *WEB[1:], good))
+        accept(session, session.receive(nack(clusters, "cluster web: no")))
 
-    assert not session.receive(nack(sent, "Proto constraint validation failed"))
-    assert not session.publish(snapshot(*newer))
-    assert said(session.publish(snapshot(*WEB, cluster("b")))) == [(CLUSTER, ["b", "web"])]
+    (clusters,) = session.publish(snapshot(cluster("web", revision=2), *WEB[1:], cluster("good", revision=1)))
+
+    assert WEB[0] in clusters.resources
 
 
-def test_going_back_from_a_refusal_that_named_nobody_sends_what_was_there_before() -> None:
-    """Some of what came with it may have been applied."""
+def test_a_refusal_that_names_nobody_is_cleared_up_until_the_culprit_stands_alone() -> None:
     session = begun(*WEB)
     (sent,) = session.publish(snapshot(*WEB, cluster("a"), cluster("b")))
-    session.receive(nack(sent, "Proto constraint validation failed"))
 
-    assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"])]
+    (first,) = session.receive(nack(sent, "Proto constraint validation failed"))
+    (second,) = session.receive(nack(first, "Proto constraint validation failed"))
+
+    assert said([first, second]) == [(CLUSTER, ["a", "web"]), (CLUSTER, ["b", "web"])]
+    assert not session.receive(ack(second))
+    (refusal,) = (nack for status in session.statuses for nack in status.refused)
+    assert refusal.names == ("a",)
+
+
+def test_what_goes_while_it_is_under_suspicion_is_no_longer_tried() -> None:
+    session, wanted = Session(), names("a", "b", "c")
+    session.publish(snapshot(routes("a"), routes("b"), routes("c")))
+    (sent,) = session.receive(Request(ROUTES, wanted))
+    (first,) = session.receive(Request(ROUTES, wanted, sent.nonce, error="missing ]"))
+    session.publish(snapshot(routes("a"), routes("c")))
+
+    second = session.receive(ack(first, wanted))
+
+    assert said([first, *second]) == [(ROUTES, ["a"]), (ROUTES, ["c"])]
 
 
 def test_going_back_from_a_refused_cluster_sends_nothing() -> None:
@@ -442,15 +486,42 @@ def test_going_back_from_a_refused_cluster_sends_nothing() -> None:
     assert session.is_at(snapshot(*WEB))
 
 
-def test_a_refused_cluster_that_is_accepted_after_all_gets_its_endpoints() -> None:
-    """It named nobody, so all of the next response may be new to it."""
+def test_a_cluster_that_was_not_answered_for_yet_may_be_what_is_refused_later() -> None:
+    """Every full response repeats it."""
     session = begun(*WEB)
-    changed = cluster("web", revision=1)
-    sent, behind = session.publish(snapshot(changed, *WEB[1:], cluster("bad")))
-    session.receive(ack(behind))
-    session.receive(nack(sent, "Proto constraint validation failed"))
+    (unanswered,) = session.publish(snapshot(*WEB, cluster("bad")))
+    session.expire(unanswered.nonce)
+    (sent,) = session.publish(snapshot(*WEB, cluster("bad"), cluster("good")))
 
-    assert said(session.publish(snapshot(changed, *WEB[1:]))) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
+    assert said(session.receive(nack(sent, "cluster bad: no"))) == [(CLUSTER, ["good", "web"])]
+
+
+def returned_and_refused(*resources: Packed) -> Session:
+    """The session of a client that came back with an older version, and refused the new one."""
+    session = Session()
+    session.publish(snapshot(*resources))
+    (clusters,) = session.receive(Request(CLUSTER, version="older"))
+    accept(session, session.receive(Request(ENDPOINTS, NAMED[ENDPOINTS], version="older")))
+    assert not session.receive(nack(clusters, "cluster bad: no", in_force="older"))
+    return session
+
+
+def test_a_version_that_was_refused_as_a_whole_is_not_sent_again() -> None:
+    session = returned_and_refused(*WEB, cluster("bad"))
+
+    assert not session.publish(snapshot(*WEB, cluster("bad"), routes("other")))
+
+
+def test_after_a_refusal_as_a_whole_every_cluster_is_new_and_gets_its_endpoints() -> None:
+    session = returned_and_refused(*WEB, cluster("bad"))
+
+    assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
+
+
+def test_after_a_refusal_as_a_whole_there_being_no_clusters_is_said() -> None:
+    session = returned_and_refused(*WEB, cluster("bad"))
+
+    assert (CLUSTER, []) in said(session.publish(snapshot()))
 
 
 def test_a_refusal_by_a_client_whose_clusters_are_unknown_leaves_none_of_them_out() -> None:
@@ -468,7 +539,7 @@ def test_a_name_is_not_taken_for_a_part_of_another_name() -> None:
 
     session.receive(nack(sent, "cluster(s) backend: bad, back-2: bad"))
 
-    (refusal,) = (status.refused for status in session.statuses if status.refused)
+    (refusal,) = (nack for status in session.statuses for nack in status.refused)
     assert refusal.names == ("back-2", "backend")
 
 
@@ -519,6 +590,25 @@ def test_a_client_that_comes_back_to_a_changed_cluster_gets_endpoints_that_it_sa
 
 def test_a_client_whose_last_stream_broke_off_is_not_believed() -> None:
     assert [type_url for type_url, _ in said(returned(snapshot(*WEB), trusting=False))] == [CLUSTER, ENDPOINTS]
+
+
+def test_a_client_that_is_not_believed_is_once_it_accepted_clusters_and_listeners() -> None:
+    session = Session(trusting=False)
+    session.publish(snapshot(*WEB))
+    assert not session.is_settled
+
+    for type_url in (CLUSTER, ENDPOINTS, LISTENER):
+        accept(session, session.receive(Request(type_url, NAMED.get(type_url, frozenset()))))
+
+    assert session.is_settled
+
+
+def test_endpoints_are_not_sent_again_for_clusters_that_did_without() -> None:
+    session = Session()
+    session.publish(snapshot(*WEB))
+    accept(session, session.receive(Request(CLUSTER, version="older")))
+
+    assert not session.receive(Request(ENDPOINTS, NAMED[ENDPOINTS], version=snapshot(*WEB).version(ENDPOINTS)))
 
 
 def test_routes_asked_for_after_new_listeners_are_sent_whatever_version_the_client_names() -> None:

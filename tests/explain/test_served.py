@@ -36,7 +36,7 @@ def calls(world: World, chance: Random) -> Iterator[tuple[Resource, Listening, A
                 yield dataplane, listening, Asked(method, listening.address, listening.port, target, headers)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(mesh=meshes(), seed=st.integers(0, 1000))
 def test_every_timeout_and_retry_is_explained_with_the_value_that_is_served(mesh: Mesh, seed: int) -> None:
     world, compiler = mesh.world(), Compiler(policies())
