@@ -219,8 +219,7 @@ class Channel:
             return None
         accepted = error is None or (sent.version == in_force and in_force != "")
         heard = self._accepted(sent) if accepted else self._rejected(sent, error or "")
-        if not self._in_flight:
-            self._holding.release(self._suspects.next(self._holding.refused))
+        self._holding.release(self._suspects.next(self._holding.refused))
         return heard
 
     def _accepted(self, sent: Sent) -> str:

@@ -348,6 +348,16 @@ def test_a_stream_of_changes_does_not_hold_up_the_routes() -> None:
     assert said(session.receive(ack(clusters))) == [(ROUTES, ["table"]), (CLUSTER, ["new", "web"])]
 
 
+def test_clusters_of_a_snapshot_that_waited_are_sent_though_the_next_one_did_not_change_them() -> None:
+    session = begun(*WEB)
+    (clusters,) = session.publish(moved())
+    more = (cluster("new"), endpoints("new"), cluster("more"), WEB[2])
+    session.publish(snapshot(*more, routes("table", "new")))
+    session.publish(snapshot(*more, routes("table", "new", revision=1)))
+
+    assert (CLUSTER, ["more", "new", "web"]) in said(session.receive(ack(clusters)))
+
+
 def test_endpoints_do_not_wait_for_the_order_of_things() -> None:
     session = begun(*WEB)
     (clusters,) = session.publish(snapshot(*WEB, cluster("b")))
@@ -514,6 +524,7 @@ def test_a_version_that_was_refused_as_a_whole_is_not_sent_again() -> None:
 
 def test_after_a_refusal_as_a_whole_every_cluster_is_new_and_gets_its_endpoints() -> None:
     session = returned_and_refused(*WEB, cluster("bad"))
+    session.publish(snapshot(*WEB, cluster("bad"), routes("other")))
 
     assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
 
@@ -570,6 +581,13 @@ def returned(newer: Snapshot, *, trusting: bool = True) -> list[Response]:
 
 def test_a_client_that_comes_back_to_what_it_has_is_sent_nothing() -> None:
     assert not returned(snapshot(*WEB))
+
+
+def test_a_version_counts_though_it_comes_with_a_nonce_of_an_earlier_server() -> None:
+    session = Session()
+    session.publish(snapshot(*WEB))
+
+    assert not session.receive(Request(CLUSTER, nonce="old", version=snapshot(*WEB).version(CLUSTER)))
 
 
 def test_it_does_not_matter_how_what_it_has_is_cut_into_parts() -> None:

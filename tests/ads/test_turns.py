@@ -1,0 +1,70 @@
+"""So many at once and no more, whoever keeps the others waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from cp.ads.turns import Turns
+
+WITHIN = 10
+
+
+class Crowd:
+    """Those who want a turn: how many had one at the same time."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self.now = self.most = 0
+
+    async def take(self, during: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        async with self._turns.turn():
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await during()
+            self.now -= 1
+
+
+async def a_moment() -> None:
+    await asyncio.sleep(0)
+
+
+def test_no_more_have_a_turn_at_once_than_there_are() -> None:
+    async def most() -> int:
+        crowd = Crowd(Turns(at_once=2, patience=WITHIN))
+        async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
+            for _ in range(10):
+                tasks.create_task(crowd.take(a_moment))
+        return crowd.most
+
+    assert asyncio.run(most()) == 2
+
+
+def test_who_takes_too_long_keeps_nobody_waiting_for_longer() -> None:
+    async def others() -> None:
+        turns, done = Turns(at_once=1, patience=0.01), asyncio.Event()
+        async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
+            tasks.create_task(Crowd(turns).take(done.wait))
+            await asyncio.sleep(0)
+            await Crowd(turns).take(a_moment)
+            done.set()
+
+    asyncio.run(others())
+
+
+def test_a_turn_that_was_taken_away_is_not_given_back_as_well() -> None:
+    async def most() -> int:
+        turns, done = Turns(at_once=1, patience=0.01), asyncio.Event()
+        async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
+            tasks.create_task(Crowd(turns).take(done.wait))
+            await asyncio.sleep(0)
+            await Crowd(turns).take(a_moment)
+            done.set()
+        crowd = Crowd(turns)
+        async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
+            for _ in range(3):
+                tasks.create_task(crowd.take(a_moment))
+        return crowd.most
+
+    assert asyncio.run(most()) == 1
