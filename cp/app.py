@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 import uvicorn
-from prometheus_client import REGISTRY
+from prometheus_client import disable_created_metrics
 from starlette.applications import Starlette
 
 from cp import log
@@ -24,10 +24,12 @@ from cp.ads.server import Options, Server, serving
 from cp.api.collaborators import About, Collaborators, ForProxies
 from cp.api.http import create_api, create_diagnostics
 from cp.defaults import initial_policies
+from cp.lag import Lag
+from cp.metrics import Metrics
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
-from cp.reconcile import Reconciler
+from cp.reconcile import Pace, Reconciler
 from cp.settings import VERSION, Settings, shown
 from cp.store.open import open_store
 from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
@@ -47,6 +49,7 @@ class Running:
 def run(settings: Settings, ready: Callable[[Running], None] = lambda _: None) -> None:
     """Run a control plane until it is told to end."""
     log.configure(settings.log_level, settings.log_format)
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double what is served
     with asyncio.Runner(loop_factory=DrainLoop) as runner:
         runner.run(_until_told(settings, ready))
 
@@ -65,17 +68,20 @@ async def _until_told(settings: Settings, ready: Callable[[Running], None]) -> N
 @asynccontextmanager
 async def control_plane(settings: Settings) -> AsyncIterator[Running]:
     """A control plane that is there for as long as the block lasts."""
-    policies, hub = discover(), Hub()
+    metrics = Metrics()
+    policies, hub = discover(), Hub(metrics=metrics)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings.store))
         await _first_mesh(store, settings)
-        reconciler = Reconciler(store, hub, policies)
+        pace = Pace(settings.quiet, settings.at_most)
+        reconciler = Reconciler(store, hub, policies, pace, checks_itself=settings.checks_itself)
         await stack.enter_async_context(_in_background(reconciler.run()))
-        options = Options(host=settings.bind, port=settings.ads_port)
-        ads = await stack.enter_async_context(serving(hub, options, random.random))
+        await stack.enter_async_context(_in_background(Lag(metrics).watch()))
+        ads = await stack.enter_async_context(serving(hub, _options(settings), random.random))
+        _ask(metrics, hub, reconciler)
         given = _collaborators(settings, store, reconciler, ads)
         http_port = await stack.enter_async_context(_http(create_api(given), settings.http_bind, settings.http_port))
-        diagnostics = create_diagnostics(given, REGISTRY)
+        diagnostics = create_diagnostics(given, metrics.registry)
         diagnostics_port = await stack.enter_async_context(_http(diagnostics, settings.bind, settings.diagnostics_port))
         running = Running(ads.port, http_port, diagnostics_port)
         structlog.get_logger().info(
@@ -85,7 +91,44 @@ async def control_plane(settings: Settings) -> AsyncIterator[Running]:
             http=f"http://{settings.http_bind}:{running.http_port}",
             diagnostics=f"http://{settings.bind}:{running.diagnostics_port}",
         )
-        yield running
+        try:
+            yield running
+        finally:  # first: while streams are drained, the others answer, and say that no more proxies should come
+            reconciler.is_stopping = True
+            await ads.stop()
+
+
+def _options(settings: Settings) -> Options:
+    return Options(
+        host=settings.bind,
+        port=settings.ads_port,
+        max_age=settings.stream_age or None,
+        drain=settings.drain,
+        most_streams=settings.most_streams or None,
+        request_limit=settings.request_limit,
+    )
+
+
+def _ask(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
+    """What is not counted while it happens, but asked for when metrics are collected."""
+    metrics.asked("ads_streams", "Streams that are open", hub.streams, "stream")
+    metrics.asked(
+        "proxies",
+        "Connected proxies: those in sync, those behind and those that refuse something",
+        hub.standings,
+        "state",
+    )
+    metrics.asked("classes", "Classes of proxies that share their outbounds", lambda: reconciler.compiler.classes)
+    metrics.asked("fragments", "Fragments that some proxy has", lambda: len(reconciler.compiler.fragments))
+    metrics.asked("fragments_built", "Fragments built", lambda: reconciler.compiler.fragments.built, grows=True)
+    metrics.asked(
+        "fragments_reused",
+        "Fragments that were there already",
+        lambda: reconciler.compiler.fragments.reused,
+        grows=True,
+    )
+    metrics.asked("world_revision", "The revision of the store that is served", lambda: reconciler.world.revision)
+    metrics.asked("world_resources", "Resources in force", lambda: reconciler.world.counts, "kind")
 
 
 async def _first_mesh(store: Store, settings: Settings) -> None:

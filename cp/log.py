@@ -30,6 +30,7 @@ EVENTS: Final = MappingProxyType(
         "resources.accepted": "An Envoy took what it was sent.",
         "resources.refused": "An Envoy refused what it was sent, and said why.",
         "proxy.failed": "A fault of ours in what one proxy gets; it keeps what it has.",
+        "self_check.failed": "What was kept from before differs from a full computation, which is served instead.",
         "world.changed": "Resources changed, and proxies were served what follows from it.",
         "world.loaded": "The store was read; from now on proxies are served.",
     }

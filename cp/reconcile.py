@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import monotonic
 
 import structlog
 
@@ -21,7 +21,7 @@ from cp.pipeline import Compiler
 from cp.policies import Policies, kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.snapshot import Snapshot
+from cp.snapshot import TYPES, Snapshot
 from cp.store.port import Batch, Contents, Outdated, Store
 
 
@@ -42,16 +42,22 @@ class _Pending:
 
     batches: list[Batch] = field(default_factory=list)
     arrived: dict[str, None] = field(default_factory=dict)
+    since: float | None = None
+    """When the first of the changes was noticed."""
 
 
 class Reconciler:
     """Keeps the World that the store describes, and the newest snapshot of every connected proxy in the hub."""
 
-    def __init__(self, store: Store, hub: Hub, policies: Policies, pace: Pace = Pace()) -> None:
+    def __init__(
+        self, store: Store, hub: Hub, policies: Policies, pace: Pace = Pace(), *, checks_itself: bool = False
+    ) -> None:
         self._store = store
         self._hub = hub
+        self._policies = policies
         self._kinds = kinds(policies)
         self._compiler = Compiler(policies)
+        self._checks_itself = checks_itself
         self._pace = pace
         self._pending = _Pending()
         self._wake = asyncio.Event()
@@ -59,6 +65,7 @@ class Reconciler:
         self._connected: dict[str, None] = {}
         self._log = structlog.get_logger()
         self._world: World | None = None
+        self.is_stopping = False
 
     @property
     def world(self) -> World:
@@ -66,7 +73,7 @@ class Reconciler:
 
     @property
     def is_ready(self) -> bool:
-        return self._world is not None
+        return self._world is not None and not self.is_stopping
 
     @property
     def compiler(self) -> Compiler:
@@ -98,11 +105,12 @@ class Reconciler:
             try:
                 async for batch in self._store.follow(since):
                     self._pending.batches.append(batch)
+                    self._pending.since = self._pending.since or monotonic()
                     self._wake.set()
             except Outdated:  # the changes since then are no longer kept: begin anew
                 contents = await self._store.read()
                 since = contents.revision
-                self._pending = _Pending(contents, [], self._pending.arrived)
+                self._pending = _Pending(contents, [], self._pending.arrived, monotonic())
                 self._wake.set()
 
     async def _follow_hub(self) -> None:
@@ -130,18 +138,19 @@ class Reconciler:
             await asyncio.sleep(self._pace.quiet)
 
     async def _turn(self, pending: _Pending) -> None:
-        began = perf_counter()
+        began = monotonic()
         before = self.world
         self._connected = {proxy: None for proxy in (*self._connected, *pending.arrived) if self._hub.of(proxy)}
         if pending.contents is not None:
             before = await self._read(pending.contents)
         world, snapshots = await asyncio.to_thread(self._compute, before, pending.batches, tuple(self._connected))
         self._world = world
-        published = [proxy for proxy, snapshot in snapshots.items() if self._hub.publish(proxy, snapshot)]
+        self._hub.metrics.turn.observe(monotonic() - began)
+        published = [proxy for proxy, found in snapshots.items() if self._hub.publish(proxy, found, pending.since)]
         self._compiler.keep_only(_key(proxy) for proxy in self._connected)
         if pending.batches:
             self._tell(_findings(world, pending.batches))
-            elapsed = round((perf_counter() - began) * 1000, 1)
+            elapsed = round((monotonic() - began) * 1000, 1)
             self._log.info("world.changed", revision=world.revision, proxies=len(published), milliseconds=elapsed)
 
     def _compute(
@@ -155,7 +164,26 @@ class Reconciler:
             dataplane = dataplane_of(world, proxy)
             if dataplane is not None and (snapshot := self._served(world, dataplane)) is not None:
                 snapshots[proxy] = snapshot
+        if self._checks_itself:
+            snapshots |= self._corrections(world, snapshots)
         return world, snapshots
+
+    def _corrections(self, world: World, snapshots: Mapping[str, Snapshot]) -> Mapping[str, Snapshot]:
+        """What differs from a full computation: none, unless we forgot something that a change reaches."""
+        afresh, full = world.afresh(), Compiler(self._policies)
+        corrections = {}
+        for proxy, snapshot in snapshots.items():
+            dataplane = dataplane_of(afresh, proxy)
+            if dataplane is not None and (expected := full.snapshot(afresh, dataplane)) != snapshot:
+                corrections[proxy] = expected
+                names = [packed.name for url in TYPES for packed in expected.since(snapshot, url).updated]
+                self._log.error("self_check.failed", proxy=proxy, revision=world.revision, resources=names)
+        checks = self._hub.metrics.self_checks
+        checks.labels("same").inc(len(snapshots) - len(corrections))
+        checks.labels("different").inc(len(corrections))
+        if corrections:
+            self._compiler = full
+        return corrections
 
     def _served(self, world: World, dataplane: Resource) -> Snapshot | None:
         """A fault of ours in what one proxy gets leaves it what it has, and everybody else theirs."""

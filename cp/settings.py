@@ -92,6 +92,53 @@ class Settings(BaseSettings):
         validation_alias="KUMA_DIAGNOSTICS_SERVER_PORT",
         description="The port of `/ready`, `/healthy` and `/metrics`. 0 takes any free one.",
     )
+    most_streams: int = Field(
+        default=0,
+        ge=0,
+        validation_alias="KOGUMA_MOST_STREAMS",
+        description="How many streams of proxies are served at once; who comes then is asked to come back later. "
+        "0 is any number.",
+    )
+    request_limit: int = Field(
+        default=16 * 1024 * 1024,
+        ge=64 * 1024,
+        validation_alias="KOGUMA_REQUEST_LIMIT",
+        description="The largest request that a proxy may send, in bytes.",
+    )
+    stream_age: float = Field(
+        default=0,
+        ge=0,
+        validation_alias="KOGUMA_STREAM_AGE",
+        description="Seconds after which a stream is closed at the latest (at the earliest after half of them), so "
+        "that proxies spread over new instances. 0 closes none.",
+    )
+    drain: float = Field(
+        default=0,
+        ge=0,
+        validation_alias="KOGUMA_DRAIN",
+        description="Seconds over which streams are closed at the end, so that not all proxies come to other instances "
+        "at the same moment. Meanwhile `/ready` says no.",
+    )
+    quiet: float = Field(
+        default=0.005,
+        ge=0,
+        le=10,
+        validation_alias="KOGUMA_QUIET",
+        description="Seconds without a change after which changes are served.",
+    )
+    at_most: float = Field(
+        default=0.1,
+        ge=0,
+        le=60,
+        validation_alias="KOGUMA_AT_MOST",
+        description="Seconds that changes wait at the most for others to be served together with.",
+    )
+    checks_itself: bool = Field(
+        default=False,
+        validation_alias="KOGUMA_CHECKS_ITSELF",
+        description="Whether everything that is served is compared with a full computation, which is served where they "
+        "differ. It costs what a full computation costs.",
+    )
     read_only: bool = Field(
         default=False,
         validation_alias="KUMA_API_SERVER_READ_ONLY",

@@ -69,13 +69,17 @@ async def _until(look: Callable[[], T], wanted: Callable[[T], bool]) -> T:
 
 
 def run(
-    test: Run, policies: Policies | None = None, pace: Pace | None = None, store: MemoryStore | None = None
+    test: Run,
+    policies: Policies | None = None,
+    pace: Pace | None = None,
+    store: MemoryStore | None = None,
+    **options: Any,
 ) -> None:
     store = store or MemoryStore()
 
     async def whole() -> None:
         hub = Hub()
-        reconciler = Reconciler(store, hub, policies or discover(), pace or Pace())
+        reconciler = Reconciler(store, hub, policies or discover(), pace or Pace(), **options)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(reconciler.run())
             with suppress(asyncio.CancelledError):
@@ -194,3 +198,27 @@ def test_a_fault_of_ours_costs_the_proxy_that_meets_it_its_news_and_nobody_else_
             assert await rig.clusters(web, lambda names: "more" in names) == {"more", "localhost:80"}
 
     run(test, policies=faulty)
+
+
+def checked(rig: Rig, outcome: str) -> float:
+    count: float = rig.hub.metrics.self_checks.labels(outcome)._value.get()
+    return count
+
+
+def test_a_control_plane_that_checks_itself_serves_what_a_full_computation_gives() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "backend"))
+        async with rig.connected("web") as proxy:
+            await rig.clusters(proxy, bool)
+            assert (checked(rig, "same") > 0, checked(rig, "different")) == (True, 0)
+
+            forgetful = rig.reconciler.compiler
+            old = forgetful.snapshot
+            forgetful.snapshot = lambda world, dataplane: old(before, before.get(dataplane.key) or dataplane)  # type: ignore[method-assign]
+            before = rig.reconciler.world
+            await rig.write(dataplane("web", "more"))
+            assert await rig.clusters(proxy, lambda names: "more" in names) == {"more", "localhost:80"}
+            assert checked(rig, "different") == 1
+            assert rig.reconciler.compiler is not forgetful
+
+    run(test, checks_itself=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from cp.ads.messages import Nack, Node, Status
+from cp.metrics import Metrics
 from cp.snapshot import Snapshot
 
 
@@ -47,10 +49,12 @@ class Seat:
 
 
 class Hub:
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, metrics: Metrics | None = None) -> None:
         self._clock = clock
+        self.metrics = Metrics() if metrics is None else metrics
         self._snapshots: dict[str, Snapshot] = {}
         self._published: dict[str, float] = {}
+        self._under_way: dict[str, float] = {}  # proxies that have not confirmed a change yet, and when it was made
         self._seats: dict[str, list[Seat]] = {}
         self._doubtful: set[str] = set()  # proxies whose last stream broke off while something was under way
         self._arrived: dict[str, Node] = {}
@@ -61,11 +65,16 @@ class Hub:
 
     # --- for those who compute ---
 
-    def publish(self, proxy: str, snapshot: Snapshot) -> bool:
-        """Make this the newest snapshot of a proxy, and wake its streams unless it has the same content already."""
+    def publish(self, proxy: str, snapshot: Snapshot, changed: float | None = None) -> bool:
+        """Make this the newest snapshot of a proxy, and wake its streams unless it has the same content already.
+
+        `changed` is the moment (`monotonic`) of the change from which it follows, if it follows from one.
+        """
         known = self._snapshots.get(proxy)
         if known is not None and known == snapshot:
             return False
+        if changed is not None and (proxy not in self._under_way or self.is_in_sync(proxy)):
+            self._under_way[proxy] = changed
         self._snapshots[proxy], self._published[proxy] = snapshot, self._clock()
         for seat in self._seats.get(proxy, ()):
             seat.wake()
@@ -76,6 +85,7 @@ class Hub:
         self._snapshots.pop(proxy, None)
         self._published.pop(proxy, None)
         self._doubtful.discard(proxy)
+        self._under_way.pop(proxy, None)
 
     async def arrivals(self) -> Mapping[str, Node]:
         """Wait for proxies to connect: all that did since the last time."""
@@ -111,11 +121,15 @@ class Hub:
         (self._doubtful.discard if seat.session.is_settled else self._doubtful.add)(proxy)
         if not self._seats[proxy]:
             del self._seats[proxy]
+            self._under_way.pop(proxy, None)
         self._news()
 
     def answered(self, seat: Seat) -> None:
         """A client said something to a response."""
         seat.heard_at = self._clock()
+        proxy = seat.node.id
+        if proxy in self._under_way and self.is_in_sync(proxy):
+            self.metrics.in_force_after(self._under_way.pop(proxy))
         self._news()
 
     def _news(self) -> None:
@@ -141,6 +155,19 @@ class Hub:
 
     def of(self, proxy: str) -> tuple[Seat, ...]:
         return tuple(self._seats.get(proxy, ()))
+
+    def streams(self) -> Mapping[str, int]:
+        """How many streams there are of each kind."""
+        return Counter(seat.kind for seats in self._seats.values() for seat in seats)
+
+    def standings(self) -> Mapping[str, int]:
+        """How many connected proxies are in sync, behind, or refuse something."""
+        found = Counter({"in sync": 0, "behind": 0, "refusing": 0})
+        for proxy, seats in self._seats.items():
+            settled = self.is_in_sync(proxy)
+            refusing = not settled and any(seat.refusals for seat in seats)
+            found["in sync" if settled else "refusing" if refusing else "behind"] += 1
+        return found
 
     def is_in_sync(self, proxy: str) -> bool:
         """The proxy is connected, and every stream of it has confirmed everything that it should have."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import grpc
@@ -30,6 +30,9 @@ class Options:
     large_at_once: int = 32
     large_patience: float = 1.0  # after which a large message that is not taken no longer counts
     grace: float = 5.0  # how long a stream may take to end
+    drain: float = 0.0  # over how long streams are ended when the server stops
+    most_streams: int | None = None
+    request_limit: int = 16 * _MIB
 
     def age(self, chance: float) -> float | None:
         """Up to half a lifetime less, so that proxies that came together do not come back together."""
@@ -50,7 +53,7 @@ def channel_arguments(options: Options) -> tuple[tuple[str, int], ...]:
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.max_send_message_length", 64 * _MIB),
-        ("grpc.max_receive_message_length", 16 * _MIB),
+        ("grpc.max_receive_message_length", options.request_limit),
     )
 
 
@@ -63,6 +66,7 @@ class Server:
         self._chance = chance
         self._turns = Turns(options.large_at_once, options.large_patience)
         self._streams: set[Stream] = set()
+        self._none_left = asyncio.Event()
         self._stopping = False
         self._server = grpc.aio.server(options=channel_arguments(options))
         self._server.add_generic_rpc_handlers((self._handlers(),))
@@ -74,9 +78,21 @@ class Server:
     async def stop(self) -> None:
         """Let every stream finish what it is writing; those that can't within the grace are cut off."""
         self._stopping = True
+        await self._drained()
         for stream in self._streams:
             stream.end()
         await self._server.stop(self._options.grace)
+
+    async def _drained(self) -> None:
+        """One stream after the other, so that whoever takes them on gets them one after the other too."""
+        if not self._streams or self._options.drain <= 0:
+            return
+        loop = asyncio.get_running_loop()
+        for stream in self._streams:
+            loop.call_later(self._options.drain * self._chance(), stream.end)
+        self._none_left.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._none_left.wait(), self._options.drain)
 
     def _bound(self) -> int:
         address = f"{self._options.host}:{self._options.port}"
@@ -97,17 +113,28 @@ class Server:
         return grpc.stream_stream_rpc_method_handler(serve)
 
     async def _serve(self, kind: Kind, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        await self._admit(context)
         stream = Stream(kind, self._hub, self._turns, patience=self._options.patience)
         self._streams.add(stream)
-        if self._stopping:
-            stream.end()
         old = self._ends_when_old(stream)
         try:
             await stream.serve(context)
         finally:
             self._streams.remove(stream)
+            if not self._streams:
+                self._none_left.set()
             if old is not None:
                 old.cancel()
+
+    async def _admit(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        if self._stopping:
+            self._hub.metrics.refused.labels("stopping").inc()
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this control plane is stopping; ask another one")
+        most = self._options.most_streams
+        if most is not None and len(self._streams) >= most:
+            self._hub.metrics.refused.labels("too many").inc()
+            reason = f"this control plane serves {most} streams already, and no more (KOGUMA_MOST_STREAMS)"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
 
     def _ends_when_old(self, stream: Stream) -> asyncio.TimerHandle | None:
         age = self._options.age(self._chance())

@@ -90,6 +90,7 @@ class Stream:
             fault = refused.exceptions[0]
         else:
             return
+        self._hub.metrics.refused.labels("protocol").inc()
         self._log.warning("proxy.refused", reason=str(fault))
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
 
@@ -109,6 +110,7 @@ class Stream:
         self._log = self._log.bind(proxy=node.id)
         self._seat = hub.Seat(node, self._kind.name, self._session, self._wake.set)
         with self._hub.seat(self._seat):
+            self._hub.metrics.opened.labels(self._kind.name).inc()
             self._log.info("proxy.connected", peer=context.peer(), envoy=node.version)
             try:
                 await self._converse(first, context)
@@ -140,15 +142,17 @@ class Stream:
         self._queue(self._session.receive(request))
         heard = self._session.heard
         if heard is not None:
-            self._report(SHORT.get(request.type_url, request.type_url), heard, request.error)
+            self._report(SHORT[request.type_url], heard, request.error)
             self._hub.answered(self._seat)
 
     def _report(self, type_name: str, heard: Nack | str, error: str | None) -> None:
         if isinstance(heard, Nack):
+            self._hub.metrics.nacks.labels(type_name).inc()
             self._log.warning(
                 "resources.refused", type=type_name, version=heard.version, names=heard.names, reason=heard.text
             )
         else:
+            self._hub.metrics.acks.labels(type_name).inc()
             self._log.debug("resources.accepted", type=type_name, version=heard, earlier_refusal=error)
 
     # --- what it is told ---
@@ -171,10 +175,16 @@ class Stream:
 
     async def _put(self, response: Response, context: Context) -> None:
         if response.size < _LARGE:
-            await context.write(self._kind.encoded(response))
+            await self._say(response, context)
         else:
             async with self._turns.turn():
-                await context.write(self._kind.encoded(response))
+                await self._say(response, context)
+
+    async def _say(self, response: Response, context: Context) -> None:
+        data = self._kind.encoded(response)
+        await context.write(data)
+        resources = sum(map(len, response.batches))
+        self._hub.metrics.sent(self._kind.name, SHORT[response.type_url], resources, len(data))
 
     def _queue(self, responses: list[Response]) -> None:
         if responses:

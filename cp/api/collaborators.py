@@ -27,6 +27,11 @@ class State(Protocol):
         """Whether the first World is there, and proxies are served."""
         ...
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether proxies are being sent elsewhere, because this is the end."""
+        ...
+
     async def snapshot(self, dataplane: Resource) -> Snapshot:
         """What a proxy is served now or, while it is not connected, would be served."""
         ...

@@ -62,7 +62,8 @@ class Info:
         """Not ready until the first World is there: a proxy that came earlier would wait."""
         if self._api.state.is_ready:
             return JSONResponse({"status": "ready"})
-        return JSONResponse({"status": "reading the store"}, UNAVAILABLE)
+        status = "stopping" if self._api.state.is_stopping else "reading the store"
+        return JSONResponse({"status": status}, UNAVAILABLE)
 
     def _described(self, kind: Kind) -> dict[str, Any]:
         said: dict[str, Any] = {

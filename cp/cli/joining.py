@@ -58,6 +58,7 @@ def bootstrap(client: Client, joining: Joining, patience: Patience) -> str:
         "name": joining.name,
         "workdir": joining.work_dir,
         "version": {"kumaDp": {"version": VERSION}},
+        "features": ["feature-delta-grpc"],
     }
     return persistently(lambda: client.post("/bootstrap", request, accept="text/x-yaml"), patience)
 

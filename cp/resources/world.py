@@ -6,6 +6,7 @@ everything that was ever looked up in it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -62,12 +63,10 @@ class Table:
             self._derived[function] = function(self)
         return cast("T", self._derived[function])
 
-    def changed(self, name: str, resource: Resource | None) -> Table:
-        resources = dict(self._by_name)
-        resources.pop(name, None)
-        if resource is not None:
-            resources[name] = resource
-        return Table(resources)
+    def changed(self, changes: Mapping[str, Resource | None]) -> Table:
+        """The table with some resources replaced or, where `None`, removed."""
+        resources = {**self._by_name, **changes}
+        return Table({name: resource for name, resource in resources.items() if resource is not None})
 
 
 _EMPTY = Table({})
@@ -119,20 +118,27 @@ class World:
         A document that became invalid takes its resource away from nobody: the last good state stays in force,
         beside the finding. Only removing it removes it.
         """
-        reads, tables = dict(self._reads), dict(self._tables)
+        reads = dict(self._reads)
+        of_tables: dict[tuple[str, str], dict[str, Resource | None]] = {}
         for key, document in changes.items():
-            table = tables.get((key.type, key.mesh), _EMPTY)
             if document is None:
                 reads.pop(key, None)
-                tables[key.type, key.mesh] = table.changed(key.name, None)
+                of_tables.setdefault((key.type, key.mesh), {})[key.name] = None
                 continue
             read = reads[key] = parse(document, self.kinds)
             if read.resource is not None:
-                tables[key.type, key.mesh] = table.changed(key.name, read.resource)
+                of_tables.setdefault((key.type, key.mesh), {})[key.name] = read.resource
+        changed = {of: self._tables.get(of, _EMPTY).changed(its) for of, its in of_tables.items()}
+        tables = {**self._tables, **changed}
         kept = self._store_findings if findings is None else findings
         world = World(self.kinds, reads, tables, revision, kept)
         world._inherited = {**self._inherited, **self._derived}  # its own kind
         return world
+
+    def afresh(self) -> World:
+        """The same World, in which nothing was looked up or worked out yet."""
+        tables = {of: Table({one.name: one for one in table}) for of, table in self._tables.items()}
+        return World(self.kinds, self._reads, tables, self.revision, self._store_findings)
 
     def derived(self, function: Callable[[World, T | None], T]) -> T:
         """What a function makes of this World, worked out once.
@@ -159,6 +165,14 @@ class World:
     def __iter__(self) -> Iterator[Resource]:
         for table in self._tables.values():
             yield from table
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many resources there are of each kind."""
+        found: Counter[str] = Counter()
+        for (kind, _), table in self._tables.items():
+            found[kind] += len(table)
+        return found
 
     def findings_of(self, key: Key) -> Iterator[Finding]:
         """What is wrong with one document."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from cp.ads.hub import Hub, Seat
@@ -165,3 +166,51 @@ def test_equal_names_are_one_set_for_as_long_as_anybody_holds_it() -> None:
     assert hub.shared(frozenset({"b", "a"})) is first
     del first
     assert not len(hub._names)
+
+
+def observed(hub: Hub) -> float:
+    (family,) = hub.metrics.change_to_ack.collect()
+    return next(sample.value for sample in family.samples if sample.name.endswith("_count"))
+
+
+def test_it_is_measured_how_long_a_change_takes_and_not_how_long_a_proxy_takes_to_connect() -> None:
+    hub, client = Hub(), Client()
+    first, second = snapshot(cluster("x")), snapshot(cluster("y"))
+    with hub.seat(seat("a", client)) as taken:
+        hub.publish("a", first)
+        client.at = first
+        hub.answered(taken)
+        assert observed(hub) == 0
+
+        hub.publish("a", second, changed=0.0)
+        hub.answered(taken)
+        assert observed(hub) == 0
+        client.at = second
+        hub.answered(taken)
+        hub.answered(taken)
+        assert observed(hub) == 1
+
+
+def test_a_change_of_which_a_proxy_needs_nothing_is_not_measured_with_the_next_one() -> None:
+    hub, client = Hub(), Client()
+    first, second = snapshot(cluster("x")), snapshot(cluster("y"))
+    with hub.seat(seat("a", client)):
+        hub.publish("a", first, changed=1.0)
+        client.at = first  # without a word: it was sent nothing
+        hub.publish("a", second, changed=2.0)
+
+        assert hub._under_way == {"a": 2.0}
+
+
+def test_proxies_are_counted_by_where_they_stand() -> None:
+    hub, newest = Hub(), snapshot(cluster("x"))
+    clients = {name: Client() for name in ("has it", "is behind", "refuses")}
+    clients["has it"].at = newest
+    clients["refuses"].refused = (Nack("1", "no", ("x",)),)
+    with ExitStack() as seats:
+        for name, client in clients.items():
+            hub.publish(name, newest)
+            seats.enter_context(hub.seat(seat(name, client)))
+
+        assert hub.standings() == {"in sync": 1, "behind": 1, "refusing": 1}
+        assert hub.streams() == {"delta": 3}

@@ -270,6 +270,55 @@ def test_a_server_that_stops_finishes_what_it_has_to_say() -> None:
     play(scene, grace=10)
 
 
+def test_a_server_that_stops_lets_streams_go_one_after_the_other_and_takes_no_new_ones() -> None:
+    moments = iter([0.0, 0.0, 1.0, 0.0])  # each stream's age as it begins, then when it is to end
+
+    async def scene(hub: Hub, server: Server) -> None:
+        server._chance = lambda: next(moments)
+        async with Proxy(server.port, "default.a") as a, Proxy(server.port, "default.b") as b:
+            for proxy in (a, b):
+                await proxy.ask(CLUSTER)
+            await until(lambda: len(hub.seats) == 2)
+            async with asyncio.TaskGroup() as tasks:
+                stopping = tasks.create_task(server.stop())
+                await until(lambda: len(hub.seats) == 1)
+                assert not stopping.done()
+                async with Proxy(server.port, "default.late") as late:
+                    assert (await late.end())[0] is grpc.StatusCode.UNAVAILABLE
+            assert {(await proxy.end())[0] for proxy in (a, b)} == {grpc.StatusCode.OK}
+
+    play(scene, drain=2)
+
+
+# --- limits ---
+
+
+def test_no_more_streams_than_wanted_are_served_and_whoever_comes_then_is_told_why() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        hub.publish(WEB, snapshot(cluster("a")))
+        async with Proxy(server.port) as first, Proxy(server.port, "default.second") as second:
+            await first.ask(CLUSTER)
+            await first.hear()
+
+            code, text = await second.end()
+        assert (code, "1 streams" in text) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+
+    play(scene, most_streams=1)
+
+
+def test_a_request_that_is_too_large_ends_its_stream_and_no_other() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        hub.publish(WEB, snapshot(cluster("a")))
+        async with Proxy(server.port) as proxy, Proxy(server.port, "default.large") as greedy:
+            await greedy.ask(ENDPOINTS, *(f"{number:0100}" for number in range(1000)))
+            assert (await greedy.end())[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+            await proxy.ask(CLUSTER)
+            await proxy.hear()
+
+    play(scene, request_limit=64 * 1024)
+
+
 # --- ports ---
 
 

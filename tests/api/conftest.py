@@ -32,6 +32,7 @@ class FixedState:
 
     world: World
     is_ready: bool = True
+    is_stopping: bool = False
     served: Snapshot = field(default_factory=Snapshot)
 
     async def snapshot(self, dataplane: Resource) -> Snapshot:

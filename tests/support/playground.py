@@ -58,7 +58,10 @@ class Playground:
     def _started(self, proxy: Proxy) -> Proxy:
         self.proxies[proxy.name] = proxy
         self.control_plane.apply(proxy.document)
-        bootstrap = self.control_plane.bootstrap(proxy.document)
+        delta = (
+            len(self.proxies) % 2 == 1
+        )  # every other proxy speaks the older protocol, so that both are used everywhere
+        bootstrap = self.control_plane.bootstrap(proxy.document, delta=delta)
         self.envoys[proxy.name] = self.stack.enter_context(Envoy(bootstrap, self.folder))
         return proxy
 

@@ -1,0 +1,93 @@
+"""`Metrics`: what the control plane counts of itself, for Prometheus. A name that is served is looked up here.
+
+What happens is counted when it happens; what can be asked for (how many streams there are, how many fragments were
+built) is asked when somebody collects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+Values = float | Mapping[str, float]
+"""One number, or one for each value of a label."""
+
+
+class Metrics:
+    """One control plane's."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        self._messages = self._counter("ads_messages_sent", "Responses sent to proxies", "stream", "type")
+        self._resources = self._counter("ads_resources_sent", "Resources in these responses", "stream", "type")
+        self._bytes = self._counter("ads_bytes_sent", "Bytes of these responses", "stream", "type")
+        self._of_traffic: dict[tuple[str, str], tuple[Counter, Counter, Counter]] = {}
+        self.acks = self._counter("ads_acks", "Responses that a proxy took", "type")
+        self.nacks = self._counter("ads_nacks", "Responses that a proxy refused", "type")
+        self.opened = self._counter("ads_streams_opened", "Streams that proxies opened", "stream")
+        self.refused = self._counter("ads_streams_refused", "Streams that were turned away", "reason")
+        self.change_to_ack = self._histogram(
+            "change_to_ack_seconds", "From a change in the store to a proxy's word that all of it is in force"
+        )
+        self.turn = self._histogram("turn_seconds", "What it took to work out what changes come to, of one turn")
+        self.lag = self._histogram("event_loop_lag_seconds", "How much later than planned the event loop woke up")
+        self.self_checks = self._counter("self_checks", "Snapshots compared with a full computation", "outcome")
+
+    def asked(self, name: str, text: str, ask: Callable[[], Values], label: str = "", *, grows: bool = False) -> None:
+        """Something that is asked for when somebody collects. `grows`: it is counted up and never down."""
+        self.registry.register(_Asked(f"koguma_{name}", text, ask, label, grows=grows))
+
+    def sent(self, stream: str, type_name: str, resources: int, size: int) -> None:
+        """A response went out; called for each one, and so quick."""
+        key = (stream, type_name)
+        if key not in self._of_traffic:
+            counters = (self._messages, self._resources, self._bytes)
+            self._of_traffic[key] = tuple(counter.labels(*key) for counter in counters)  # type: ignore[assignment]
+        messages, of_resources, of_bytes = self._of_traffic[key]
+        messages.inc()
+        of_resources.inc(resources)
+        of_bytes.inc(size)
+
+    def in_force_after(self, began: float) -> None:
+        """A proxy has confirmed everything that follows from a change of that moment (`monotonic`)."""
+        self.change_to_ack.observe(monotonic() - began)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"koguma_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(f"koguma_{name}", text, registry=self.registry, buckets=_SECONDS)
+
+
+class _Asked(Collector):
+    def __init__(self, name: str, text: str, ask: Callable[[], Values], label: str, *, grows: bool) -> None:
+        self._ask = ask
+        self._family = CounterMetricFamily if grows else GaugeMetricFamily
+        self._said = (name, text)
+        self._labels = (label,) if label else ()
+
+    def describe(self) -> Iterable[Metric]:
+        yield self._family(*self._said, labels=self._labels)
+
+    def collect(self) -> Iterable[Metric]:
+        family = self._family(*self._said, labels=self._labels)
+        values = self._ask()
+        for label, value in values.items() if isinstance(values, Mapping) else ((None, values),):
+            family.add_metric([] if label is None else [label], value)
+        yield family
