@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 import uvicorn
@@ -18,21 +16,20 @@ from prometheus_client import disable_created_metrics
 from starlette.applications import Starlette
 
 from cp import log
-from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
-from cp.ads.server import Options, Server, serving
-from cp.api.collaborators import About, Collaborators, ForProxies
+from cp.api.collaborators import About, Collaborators, ForProxies, State
 from cp.api.http import create_api, create_diagnostics
 from cp.defaults import initial_policies
-from cp.lag import Lag
-from cp.metrics import Metrics
+from cp.metrics import together
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
-from cp.reconcile import Pace, Reconciler
+from cp.serve import proxies_served, reconciled
 from cp.settings import VERSION, Settings, shown
 from cp.store.open import open_store
 from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
+from cp.workers.crew import Crew, reserved
+from cp.workers.front import Front
 
 _DEFAULT_MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
 
@@ -68,22 +65,16 @@ async def _until_told(settings: Settings, ready: Callable[[Running], None]) -> N
 @asynccontextmanager
 async def control_plane(settings: Settings) -> AsyncIterator[Running]:
     """A control plane that is there for as long as the block lasts."""
-    metrics = Metrics()
-    policies, hub = discover(), Hub(metrics=metrics)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings.store))
         await _first_mesh(store, settings)
-        pace = Pace(settings.quiet, settings.at_most)
-        reconciler = Reconciler(store, hub, policies, pace, checks_itself=settings.checks_itself)
-        await stack.enter_async_context(_in_background(reconciler.run()))
-        await stack.enter_async_context(_in_background(Lag(metrics).watch()))
-        ads = await stack.enter_async_context(serving(hub, _options(settings), random.random))
-        _ask(metrics, hub, reconciler)
-        given = _collaborators(settings, store, reconciler, ads)
+        proxies = await stack.enter_async_context(AsyncExitStack())
+        serving = await proxies.enter_async_context(_serving(settings, store))
+        given = _collaborators(settings, store, serving)
         http_port = await stack.enter_async_context(_http(create_api(given), settings.http_bind, settings.http_port))
-        diagnostics = create_diagnostics(given, metrics.registry)
+        diagnostics = create_diagnostics(given, serving.metrics)
         diagnostics_port = await stack.enter_async_context(_http(diagnostics, settings.bind, settings.diagnostics_port))
-        running = Running(ads.port, http_port, diagnostics_port)
+        running = Running(serving.port, http_port, diagnostics_port)
         structlog.get_logger().info(
             "control_plane.ready",
             store=settings.store,
@@ -94,41 +85,46 @@ async def control_plane(settings: Settings) -> AsyncIterator[Running]:
         try:
             yield running
         finally:  # first: while streams are drained, the others answer, and say that no more proxies should come
+            await proxies.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """What serves proxies, here or in workers."""
+
+    port: int
+    state: State
+    metrics: Callable[[], Awaitable[bytes]]
+
+
+def _serving(settings: Settings, store: Store) -> AbstractAsyncContextManager[_Serving]:
+    return _here(settings, store) if settings.workers == 1 else _in_workers(settings, store)
+
+
+@asynccontextmanager
+async def _here(settings: Settings, store: Store) -> AsyncIterator[_Serving]:
+    async with proxies_served(settings, store, settings.ads_port) as serving:
+
+        async def metrics() -> bytes:
+            return serving.metrics.text()
+
+        yield _Serving(serving.port, serving.reconciler, metrics)
+
+
+@asynccontextmanager
+async def _in_workers(settings: Settings, store: Store) -> AsyncIterator[_Serving]:
+    """This process serves no proxies, but knows the World, to answer what is asked about it."""
+    with reserved(settings.bind, settings.ads_port) as port:
+        crew = Crew(settings, port)
+        async with reconciled(settings, store) as (hub, reconciler), crew.at_work():
+
+            async def metrics() -> bytes:
+                answers = await crew.ask("metrics")
+                of_all = {"api": hub.metrics.text()} | {str(number): text for number, text in answers.items()}
+                return together(of_all)
+
+            yield _Serving(port, Front(reconciler, crew), metrics)
             reconciler.is_stopping = True
-            await ads.stop()
-
-
-def _options(settings: Settings) -> Options:
-    return Options(
-        host=settings.bind,
-        port=settings.ads_port,
-        max_age=settings.stream_age or None,
-        drain=settings.drain,
-        most_streams=settings.most_streams or None,
-        request_limit=settings.request_limit,
-    )
-
-
-def _ask(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
-    """What is not counted while it happens, but asked for when metrics are collected."""
-    metrics.asked("ads_streams", "Streams that are open", hub.streams, "stream")
-    metrics.asked(
-        "proxies",
-        "Connected proxies: those in sync, those behind and those that refuse something",
-        hub.standings,
-        "state",
-    )
-    metrics.asked("classes", "Classes of proxies that share their outbounds", lambda: reconciler.compiler.classes)
-    metrics.asked("fragments", "Fragments that some proxy has", lambda: len(reconciler.compiler.fragments))
-    metrics.asked("fragments_built", "Fragments built", lambda: reconciler.compiler.fragments.built, grows=True)
-    metrics.asked(
-        "fragments_reused",
-        "Fragments that were there already",
-        lambda: reconciler.compiler.fragments.reused,
-        grows=True,
-    )
-    metrics.asked("world_revision", "The revision of the store that is served", lambda: reconciler.world.revision)
-    metrics.asked("world_resources", "Resources in force", lambda: reconciler.world.counts, "kind")
 
 
 async def _first_mesh(store: Store, settings: Settings) -> None:
@@ -139,14 +135,14 @@ async def _first_mesh(store: Store, settings: Settings) -> None:
             await store.write(Put(_DEFAULT_MESH, based_on=ABSENT), *map(Put, companions))
 
 
-def _collaborators(settings: Settings, store: Store, reconciler: Reconciler, ads: Server) -> Collaborators:
+def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Collaborators:
     return Collaborators(
         store=store,
         kinds=kinds(discover()),
-        state=reconciler,
+        state=serving.state,
         about=About(socket.gethostname(), VERSION, str(uuid.uuid4())),
         for_proxies=ForProxies(
-            port=settings.xds_port or ads.port,
+            port=settings.xds_port or serving.port,
             host=settings.xds_host,
             admin_address=settings.admin_address,
             admin_port=settings.admin_port,
@@ -157,17 +153,6 @@ def _collaborators(settings: Settings, store: Store, reconciler: Reconciler, ads
         config=shown(settings),
         companions=lambda document: initial_policies(document, settings.policy_engine),
     )
-
-
-@asynccontextmanager
-async def _in_background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run something beside the block; if it fails the block is cancelled, and it ends with the block."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(coroutine)
-        try:
-            yield
-        finally:
-            task.cancel()
 
 
 class _HttpServer(uvicorn.Server):

@@ -31,6 +31,8 @@ EVENTS: Final = MappingProxyType(
         "resources.refused": "An Envoy refused what it was sent, and said why.",
         "proxy.failed": "A fault of ours in what one proxy gets; it keeps what it has.",
         "self_check.failed": "What was kept from before differs from a full computation, which is served instead.",
+        "worker.died": "A process that served proxies ended; they come to another one, and it is replaced.",
+        "worker.ready": "A process serves proxies.",
         "world.changed": "Resources changed, and proxies were served what follows from it.",
         "world.loaded": "The store was read; from now on proxies are served.",
     }

@@ -17,8 +17,10 @@ from prometheus_client import (
     Histogram,
     PlatformCollector,
     ProcessCollector,
+    generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -64,6 +66,10 @@ class Metrics:
         of_resources.inc(resources)
         of_bytes.inc(size)
 
+    def text(self) -> bytes:
+        """All of it, in Prometheus' format."""
+        return generate_latest(self.registry)
+
     def in_force_after(self, began: float) -> None:
         """A proxy has confirmed everything that follows from a change of that moment (`monotonic`)."""
         self.change_to_ack.observe(monotonic() - began)
@@ -91,3 +97,26 @@ class _Asked(Collector):
         for label, value in values.items() if isinstance(values, Mapping) else ((None, values),):
             family.add_metric([] if label is None else [label], value)
         yield family
+
+
+def together(texts: Mapping[str, bytes]) -> bytes:
+    """What several processes say of themselves as one text, with a label that tells which says it."""
+    registry = CollectorRegistry()
+    registry.register(_Said(texts))
+    return generate_latest(registry)
+
+
+class _Said(Collector):
+    def __init__(self, texts: Mapping[str, bytes]) -> None:
+        self._texts = texts
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
+        for worker, text in self._texts.items():
+            for family in text_string_to_metric_families(text.decode()):
+                known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                known.samples += (one._replace(labels={**one.labels, "worker": worker}) for one in family.samples)
+        return families.values()

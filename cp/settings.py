@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -92,11 +92,19 @@ class Settings(BaseSettings):
         validation_alias="KUMA_DIAGNOSTICS_SERVER_PORT",
         description="The port of `/ready`, `/healthy` and `/metrics`. 0 takes any free one.",
     )
+    workers: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        validation_alias="KOGUMA_WORKERS",
+        description="How many processes serve proxies, each with a copy of everything. With more than 1 they share the "
+        "port, and a process of its own answers the HTTP API. One is enough for some thousand proxies.",
+    )
     most_streams: int = Field(
         default=0,
         ge=0,
         validation_alias="KOGUMA_MOST_STREAMS",
-        description="How many streams of proxies are served at once; who comes then is asked to come back later. "
+        description="How many streams of proxies a process serves at once; who comes then is asked to come back later. "
         "0 is any number.",
     )
     request_limit: int = Field(
@@ -196,6 +204,13 @@ class Settings(BaseSettings):
         validation_alias="KOGUMA_LOG_FORMAT",
         description="`console`, `json`, or `auto`: console on a terminal, JSON elsewhere.",
     )
+
+    @field_validator("workers")
+    @classmethod
+    def _share_a_store(cls, workers: int, known: ValidationInfo) -> int:
+        if workers > 1 and known.data.get("store") == "memory:":
+            raise ValueError("workers have no memory in common: name a store on the disk, sqlite or dir")
+        return workers
 
 
 def load(**given: Any) -> Settings:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import structlog
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -36,11 +36,11 @@ def create_api(collaborators: Collaborators) -> Starlette:
     return _app([*_own(collaborators), *_stored(Crud(collaborators))])
 
 
-def create_diagnostics(collaborators: Collaborators, metrics: CollectorRegistry) -> Starlette:
+def create_diagnostics(collaborators: Collaborators, metrics: Callable[[], Awaitable[bytes]]) -> Starlette:
     """Health and metrics, on a port of their own that can be open to those who may not write."""
 
     async def scrape(_request: Request) -> Response:
-        return Response(generate_latest(metrics), media_type=CONTENT_TYPE_LATEST)
+        return Response(await metrics(), media_type=CONTENT_TYPE_LATEST)
 
     return _app([*_health(Info(collaborators)), Route("/metrics", scrape)])
 

@@ -87,9 +87,9 @@ class Playground:
 
 
 @contextmanager
-def playground(folder: Path, store: str = "memory:") -> Iterator[Playground]:
+def playground(folder: Path, store: str = "memory:", **settings: str) -> Iterator[Playground]:
     with ExitStack() as stack:
-        control_plane = stack.enter_context(ControlPlane(folder, store))
+        control_plane = stack.enter_context(ControlPlane(folder, store, **settings))
         control_plane.apply(MESH)
         yield Playground(control_plane, folder, stack)
 

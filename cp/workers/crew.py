@@ -1,0 +1,162 @@
+"""`Crew`: the workers of a control plane, from its side: started, watched, replaced, asked, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from socket import AF_INET, AF_INET6, SO_REUSEPORT, SOL_SOCKET, socket, socketpair
+from typing import Any, Final
+
+import structlog
+
+from cp.settings import Settings
+from cp.store.port import Unusable
+from cp.workers.line import HungUp, Line
+
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 5.0
+_WELL_AFTER: Final = 30.0
+_PATIENCE: Final = 60.0
+"""For a worker to get ready."""
+
+_GRACE: Final = 15.0
+"""For a worker to end, beyond the time in which it drains."""
+
+
+@contextmanager
+def reserved(host: str, port: int) -> Iterator[int]:
+    """A port that processes may share, kept for ours; any free one for 0. Raises `OSError` if somebody has it."""
+    family = AF_INET6 if ":" in host else AF_INET
+    with socket(family) as alone:  # who does not share finds out whether somebody else is there, sharing or not
+        _bind(alone, host, port)
+    with socket(family) as shared:
+        shared.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
+        _bind(shared, host, port)
+        yield shared.getsockname()[1]
+
+
+def _bind(one: socket, host: str, port: int) -> None:
+    try:
+        one.bind((host, port))
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+class Failed(Exception):
+    """A worker did not get ready."""
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, number: int, process: asyncio.subprocess.Process, line: Line) -> None:
+        self.number = number
+        self.process = process
+        self.line = line
+
+
+class Crew:
+    """As many workers as wanted. One that dies is replaced; its proxies connect to another in the meantime."""
+
+    def __init__(self, settings: Settings, port: int) -> None:
+        self._settings = settings
+        self._port = port
+        self._workers: dict[int, Worker] = {}
+        self._is_ending = False
+        self._log = structlog.get_logger()
+
+    @property
+    def is_ready(self) -> bool:
+        return len(self._workers) > 0
+
+    async def ask(self, what: str, *about: Any) -> Mapping[int, Any]:
+        """What each worker that is there answers, by its number."""
+        workers = list(self._workers.values())
+        answers = await asyncio.gather(*(one.line.ask(what, *about) for one in workers), return_exceptions=True)
+        found = {}
+        for worker, answer in zip(workers, answers, strict=True):
+            if isinstance(answer, HungUp):
+                continue
+            if isinstance(answer, BaseException):
+                raise answer
+            found[worker.number] = answer
+        return found
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """Every worker is ready when the block begins, and has ended when it is over."""
+        async with asyncio.TaskGroup() as group:
+            ready = [asyncio.Event() for _ in range(self._settings.workers)]
+            keepers = [group.create_task(self._keep(number, is_ready)) for number, is_ready in enumerate(ready, 1)]
+            try:
+                for is_ready in ready:
+                    await is_ready.wait()
+                yield
+            finally:
+                self._is_ending = True
+                for keeper in keepers:
+                    keeper.cancel()
+
+    async def _keep(self, number: int, is_ready: asyncio.Event) -> None:
+        """See to it that there is a worker of this number. The first has to get ready; later ones are tried again."""
+        pause = _FIRST_PAUSE
+        while True:
+            began = time.monotonic()
+            try:
+                await self._one(number, is_ready)
+            except* Failed:
+                if not is_ready.is_set():
+                    raise
+            pause = _FIRST_PAUSE if time.monotonic() - began > _WELL_AFTER else min(2 * pause, _LONGEST_PAUSE)
+            self._log.error("worker.died", worker=number, replaced_after=pause)
+            await asyncio.sleep(pause)
+
+    async def _one(self, number: int, is_ready: asyncio.Event) -> None:
+        """The life of one process."""
+        ours, theirs = socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "cp.workers.worker", str(theirs.fileno())),
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # a Ctrl-C is ours to pass on
+            )
+        try:
+            line = await Line.over(ours, _nothing)
+            async with asyncio.TaskGroup() as group:
+                listening = group.create_task(line.listen())
+                await self._begin(Worker(number, process, line), is_ready)
+                await listening
+        finally:
+            self._workers.pop(number, None)
+            await self._end(process)
+
+    async def _begin(self, worker: Worker, is_ready: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await worker.line.ask("serve", worker.number, self._settings, self._port)
+        except (HungUp, TimeoutError):
+            raise Failed(f"worker {worker.number} did not get ready: its log tells why") from None
+        except (OSError, RuntimeError, ValueError, Unusable) as error:
+            raise Failed(f"worker {worker.number} cannot serve: {error}") from None
+        self._workers[worker.number] = worker
+        self._log.info("worker.ready", worker=worker.number, process=worker.process.pid)
+        is_ready.set()
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        if process.returncode is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(self._settings.drain + _GRACE):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def _nothing(what: str, _about: tuple[Any, ...]) -> None:
+    raise LookupError(f"workers do not ask, but one asked for {what}")
