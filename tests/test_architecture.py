@@ -13,7 +13,19 @@ PACKAGES = ("cp", "generators")
 
 # Layers that touch the outside, or hold it together. Every other one is pure.
 EDGE = {
-    *("cp.__main__", "cp.cli", "cp.app", "cp.api", "cp.settings", "cp.log", "cp.reconcile", "cp.lag", "cp.metrics"),
+    *(
+        "cp.__main__",
+        "cp.cli",
+        "cp.app",
+        "cp.api",
+        "cp.settings",
+        "cp.log",
+        "cp.reconcile",
+        "cp.lag",
+        "cp.metrics",
+        "cp.serve",
+    ),
+    *("cp.workers.crew", "cp.workers.front", "cp.workers.line", "cp.workers.worker"),
     *("cp.ads.hub", "cp.ads.loop", "cp.ads.server", "cp.ads.stream", "cp.ads.turns"),
     *("cp.store.open", "cp.store.files", "cp.store.memory", "cp.store.sqlite"),
     *("cp.store.clock", "cp.store.feed", "cp.store.folder", "cp.store.lane", "cp.store.rows", "cp.store.watch"),
