@@ -20,7 +20,8 @@ from generators.clusters import backend_cluster, local_cluster
 from generators.drafts import Built, ClusterDraft, EndpointsDraft, Finished, ListenerDraft, SidecarDraft
 from generators.endpoints import assignment
 from generators.listeners import inbound_listener, outbound_listener
-from generators.proxy import Backend, Endpoints, Inbound, Outbound, Sidecar
+from generators.proxy import Backend, Capture, Endpoints, Inbound, Outbound, Sidecar
+from generators.transparent import catch_all
 
 Confs: TypeAlias = tuple[tuple[str, bytes], ...]
 """The effective conf of each policy that has one: its kind, and the conf as canonical JSON."""
@@ -31,7 +32,7 @@ RouteConfs: TypeAlias = tuple[tuple[str, Confs], ...]
 ClientConfs: TypeAlias = tuple[tuple[str, tuple[tuple[bytes, bytes], ...]], ...]
 """The confs of each policy that tells the clients of an inbound apart: its kind, and who gets which conf, in order."""
 
-Site: TypeAlias = Backend | Endpoints | Outbound | Inbound | Sidecar
+Site: TypeAlias = Backend | Endpoints | Outbound | Inbound | Sidecar | Capture
 
 Problem: TypeAlias = tuple[str, str, str]
 """What a policy could not do: its kind, the path in its conf, and why."""
@@ -132,6 +133,8 @@ def _drafts(task: Task, policies: Policies, problems: list[Problem]) -> Iterator
         yield _listener(outbound_listener(site), policies, task)
     elif isinstance(site, Sidecar):
         yield _sidecar(SidecarDraft(site), policies, of_policy, problems)
+    elif isinstance(site, Capture):
+        yield catch_all(site)
     else:
         yield _cluster(local_cluster(site), policies, of_policy)
         yield _listener(inbound_listener(site), policies, task)

@@ -7,7 +7,7 @@ Proxies that match the same policies and have the same outbounds form a class. W
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from cp.fragments import Fragment, Fragments
@@ -22,7 +22,10 @@ from cp.snapshot import Packed, Part, Snapshot
 from cp.stages import Beside, Entry, Reached, Rules, Stages, Upstream, rules_of
 from cp.stages import Effective as Effective
 from cp.touched import Touched, by_policies, by_world
-from cp.view.proxies import Listening, inbounds, outbounds
+from cp.view.listening import Listening
+from cp.view.proxies import inbounds, outbounds
+from cp.view.redirected import capture_of
+from generators.proxy import Capture
 
 _ClassKey: TypeAlias = tuple[str, int, int, Caller]
 _OfKinds: TypeAlias = tuple[tuple[str, tuple[Any, ...]], ...]
@@ -71,9 +74,18 @@ class Proxy:
     bundle: Bundle
     inbounds: tuple[Reached, ...]
     beside: Beside
+    captured: Beside | None
+    """What takes the traffic that its machine redirects to it; None where it redirects none."""
+
     part: Part
     reach: Reach
     """The policies that decide over its inbounds."""
+
+    @property
+    def capture(self) -> Capture | None:
+        """What its machine redirects to it."""
+        site = None if self.captured is None else self.captured.task.site
+        return site if isinstance(site, Capture) else None
 
     @property
     def snapshot(self) -> Snapshot:
@@ -139,13 +151,16 @@ class Compiler:
 
     def _proxy(self, world: World, dataplane: Resource, reach: Reach, bundle: Bundle, before: Proxy | None) -> Proxy:
         """A proxy's own inbounds are worked out again only if it itself, or who decides over them, is another."""
-        if before and before.dataplane is dataplane and before.reach is reach:
-            return Proxy(dataplane, bundle, before.inbounds, before.beside, before.part, reach)
+        capture = capture_of(world, dataplane)
+        if before and before.dataplane is dataplane and before.reach is reach and before.capture == capture:
+            return replace(before, bundle=bundle)
         rules = rules_of(world, dataplane)
         reached = tuple(self._stages.reached(rules, index, inbound) for index, inbound in inbounds(dataplane))
         beside = self._stages.beside(rules, dataplane)
-        part = Part(_resources([*(one.fragment for one in reached), beside.fragment]))
-        return Proxy(dataplane, bundle, reached, beside, part, reach)
+        captured = None if capture is None else self._stages.captured(rules, capture)
+        others = (beside,) if captured is None else (beside, captured)
+        part = Part(_resources(one.fragment for one in (*reached, *others)))
+        return Proxy(dataplane, bundle, reached, beside, captured, part, reach)
 
 
 def _decide(matched: ByKind, decides: Callable[[Resource], bool], what: Callable[[Matched], Any]) -> _OfKinds:
@@ -166,11 +181,11 @@ def _is_of_inbounds(policy: Resource) -> bool:
 
 def _bundle(work: _Work, listenings: tuple[Listening, ...], before: Bundle | None) -> Bundle:
     """The bundle of a class: what a change does not reach is taken from the one that the proxy had before."""
-    if before is not None and before.listenings is listenings and before.caller == work.caller:
+    if before is not None and before.caller == work.caller:
         touched = by_world(before.world, work.world, work.mesh)
         touched |= by_policies(before.reach.policies, work.reach.policies)
         if not touched.everything:
-            return work.some(before, touched)
+            return work.some(before, listenings, touched)
     return work.all(listenings)
 
 
@@ -191,18 +206,31 @@ class _Work:
         upstreams = {one: self._upstream(one) for one in needed}
         return self._made(listenings, entries, upstreams, Part(_all_resources(entries, upstreams)))
 
-    def some(self, before: Bundle, touched: Touched) -> Bundle:
+    def some(self, before: Bundle, listenings: tuple[Listening, ...], touched: Touched) -> Bundle:
         """Most entries are those of before; of these not even the hashes are worked out again."""
         again = {one: self._entry(one) for one, entry in before.entries.items() if touched.concerns(entry.names)}
+        if listenings is not before.listenings:
+            return self._elsewhere(before, listenings, {**before.entries, **again}, touched)
         entries = {**before.entries, **again}
-        upstreams = self._upstreams(before, again, touched)
+        if any(entry.uses != before.entries[one].uses for one, entry in again.items()):  # a route leads elsewhere now
+            upstreams = self._upstreams(before, entries.values(), touched)
+        else:
+            upstreams = {**before.upstreams, **self._stale(before.upstreams, touched)}
         changed = [(before.entries[one].fragment, entry.fragment) for one, entry in again.items()]
         for one, upstream in upstreams.items():
             if (old := before.upstreams.get(one)) is not upstream:
                 changed += zip(old.fragments if old else (_NO_FRAGMENT,) * 2, upstream.fragments, strict=True)
         changed += [(one, _NO_FRAGMENT) for gone in _gone(before, upstreams) for one in gone.fragments]
         part = _updated(before.part, changed) or Part(_all_resources(entries, upstreams))
-        return self._made(before.listenings, entries, upstreams, part)
+        return self._made(listenings, entries, upstreams, part)
+
+    def _elsewhere(
+        self, before: Bundle, listenings: tuple[Listening, ...], known: Mapping[Listening, Entry], touched: Touched
+    ) -> Bundle:
+        """Where outbounds come or go, what stays is kept all the same."""
+        entries = {one: known.get(one) or self._entry(one) for one in listenings}
+        upstreams = self._upstreams(before, entries.values(), touched)
+        return self._made(listenings, entries, upstreams, Part(_all_resources(entries, upstreams)))
 
     def _made(
         self,
@@ -219,17 +247,14 @@ class _Work:
     def _upstream(self, destination: Destination) -> Upstream:
         return self.stages.upstream(self.world, self.mesh, self.rules, destination, self.caller)
 
-    def _upstreams(
-        self, before: Bundle, again: Mapping[Listening, Entry], touched: Touched
-    ) -> Mapping[Destination, Upstream]:
-        """Those of before but for the touched ones; sought anew only where a route leads elsewhere now."""
-        kept: Mapping[Destination, Upstream] = before.upstreams
-        if any(entry.uses != before.entries[one].uses for one, entry in again.items()):
-            entries = {**before.entries, **again}
-            needed = dict.fromkeys(used for entry in entries.values() for used in entry.uses)
-            kept = {one: before.upstreams.get(one) or self._upstream(one) for one in needed}
-        stale = [one for one, upstream in kept.items() if touched.concerns(upstream.names)]
-        return {**kept, **{one: self._upstream(one) for one in stale}}
+    def _upstreams(self, before: Bundle, entries: Iterable[Entry], touched: Touched) -> Mapping[Destination, Upstream]:
+        """Those to which these entries lead; what was there before and is not touched is kept."""
+        needed = dict.fromkeys(used for entry in entries for used in entry.uses)
+        kept = {one: before.upstreams.get(one) or self._upstream(one) for one in needed}
+        return {**kept, **self._stale(kept, touched)}
+
+    def _stale(self, upstreams: Mapping[Destination, Upstream], touched: Touched) -> Mapping[Destination, Upstream]:
+        return {one: self._upstream(one) for one, found in upstreams.items() if touched.concerns(found.names)}
 
 
 def _gone(before: Bundle, upstreams: Mapping[Destination, Upstream]) -> Iterator[Upstream]:

@@ -26,10 +26,10 @@ from cp.rules import Matcher, PolicyRules, RouteRule, build, effective, routes
 from cp.touched import Name
 from cp.view.backends import ANY, Resolver
 from cp.view.dataplanes import SERVICE_TAG
-from cp.view.proxies import Listening
+from cp.view.listening import Listening
 from cp.view.services import backend_of, cluster_name, endpoints_of, protocol_of
 from cp.view.sidecars import sidecar_of, told, told_of
-from generators.proxy import Endpoints, Inbound, Outbound, Route, Sidecar
+from generators.proxy import Capture, Endpoints, Inbound, Outbound, Route, Sidecar
 
 Effective: TypeAlias = Mapping[str, Merged]
 """The effective conf of each policy that says something, by its kind."""
@@ -44,6 +44,7 @@ _OF_ENDPOINTS: Final = ("endpoints",)
 _OF_LISTENER: Final = ("listener", "route", "finish")
 _OF_INBOUND: Final = ("cluster", "listener", "route", "finish")
 _OF_SIDECAR: Final = ("sidecar", "finish")
+_OF_CAPTURE: Final = ("finish",)
 
 BUILT_IN: Final = "built-in"
 """The `part` of the origin of a default."""
@@ -140,7 +141,7 @@ class Stages:
         self._inbound_defaults = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
         self._writers: dict[_Hooks, frozenset[str]] = {
             hooks: frozenset(policy.kind.name for policy in policies if _writes(policy, hooks))
-            for hooks in (_OF_CLUSTER, _OF_ENDPOINTS, _OF_LISTENER, _OF_INBOUND, _OF_SIDECAR)
+            for hooks in (_OF_CLUSTER, _OF_ENDPOINTS, _OF_LISTENER, _OF_INBOUND, _OF_SIDECAR, _OF_CAPTURE)
         }
 
     def entry(self, world: World, mesh: str, rules: Rules, listening: Listening, caller: Caller) -> Entry:
@@ -200,19 +201,23 @@ class Stages:
 
     def beside(self, rules: Rules, dataplane: Resource) -> Beside:
         """What a proxy has beside its inbounds and outbounds; nothing, unless some policy is about that."""
-        found: dict[str, Merged] = {}
-        for of_kind in rules.values():
-            if of_kind.shape.single:
-                _lay(found, of_kind, _of_proxy(of_kind))
+        found = _of_proxies(rules)
         confs = self._confs(found, _OF_SIDECAR)
         task = Task(dataplane.derived(sidecar_of) if confs else Sidecar(), confs)
+        return Beside(found, task, self.fragments.get(task))
+
+    def captured(self, rules: Rules, capture: Capture) -> Beside:
+        """What takes the traffic that is redirected to a proxy and was sent to nobody that it knows."""
+        found = _of_proxies(rules)
+        task = Task(capture, self._confs(found, _OF_CAPTURE))
         return Beside(found, task, self.fragments.get(task))
 
     def _outbound(self, world: World, mesh: str, rules: Rules, listening: Listening, resolver: Resolver) -> Outbound:
         """The destination with its routes: those that policies give it, or one to itself."""
         destination = listening.destination
         name, protocol = cluster_name(destination), protocol_of(world, mesh, destination)
-        outbound = Outbound(name, destination.service, listening.address, listening.port, protocol)
+        place = listening.address, listening.port
+        outbound = Outbound(name, destination.service, *place, protocol, is_bound=listening.is_bound)
         for policy in self._route_policies:
             of_kind = rules.get(policy.kind.name)
             found = routes(of_kind, destination) if of_kind is not None else ()
@@ -290,6 +295,15 @@ def _lay(found: dict[str, Merged], of_kind: PolicyRules, said: Merged) -> None:
 
 def _of_proxy(of_kind: PolicyRules) -> Merged:
     return NOTHING if of_kind.proxy is None else of_kind.proxy.conf
+
+
+def _of_proxies(rules: Rules) -> Effective:
+    """What policies say about proxies as a whole."""
+    found: dict[str, Merged] = {}
+    for of_kind in rules.values():
+        if of_kind.shape.single:
+            _lay(found, of_kind, _of_proxy(of_kind))
+    return found
 
 
 def _of_all_clients(of_kind: PolicyRules, index: int) -> Merged:

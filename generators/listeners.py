@@ -23,6 +23,8 @@ def outbound_listener(outbound: Outbound) -> ListenerDraft:
     name = names.outbound_listener(outbound.address, outbound.port)
     draft = ListenerDraft(outbound, Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND))
     set_address(draft.listener.address, outbound.address, outbound.port)
+    if not outbound.is_bound:
+        draft.listener.bind_to_port.value = False
     if outbound.protocol.is_http:
         table = _http(draft, outbound.name, outbound.service, outbound.routes)
         if outbound.sidecar.tags:
@@ -37,6 +39,8 @@ def inbound_listener(inbound: Inbound) -> ListenerDraft:
     name = names.inbound_listener(inbound.address, inbound.port)
     draft = ListenerDraft(inbound, Listener(name=name, traffic_direction=TrafficDirection.INBOUND))
     set_address(draft.listener.address, inbound.address, inbound.port)
+    if not inbound.is_bound:
+        draft.listener.bind_to_port.value = False
     to_workload = (Split(names.local_cluster(inbound.service_address, inbound.service_port)),)
     if inbound.protocol.is_http:
         table = names.inbound_routes(inbound.address, inbound.port)

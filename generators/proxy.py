@@ -225,6 +225,9 @@ class Outbound:
     sidecar: Sidecar = Sidecar()
     """Who calls: only what some policy asks for, because proxies of which the same is said share what is built."""
 
+    is_bound: bool = True
+    """Whether the address is the machine's own. A virtual one has no socket: what is sent to it is redirected."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
@@ -241,3 +244,23 @@ class Inbound:
     permissive: bool = False
     mesh: str = ""
     sidecar: Sidecar = Sidecar()
+    is_bound: bool = True
+    """Whether it has a socket of its own, or is sent what the machine redirects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """What a machine redirects to its proxy, whatever address it was sent to. A port of 0 is redirected to nobody."""
+
+    outbound_port: int
+    """Where the workload's calls arrive."""
+
+    inbound_port: int = 0
+    """Where others' calls arrive."""
+
+    inbound_port_v6: int = 0
+    has_ipv6: bool = False
+    """Whether calls over IPv6 are redirected too."""
+
+    lets_pass: bool = True
+    """Whether a call to a place that is no destination of the proxy's goes there all the same."""

@@ -24,8 +24,15 @@ MESH: Final = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "def
 
 def random_document(chance: Random) -> Document:
     """One valid document of a mesh with few names, so that they meet."""
-    make = chance.choice([_dataplane, _dataplane, _service, _route, _tcp_route, _timeout, _timeout, _retry, _locality])
+    make = chance.choice([*[_dataplane] * 3, *[_service] * 2, *[_timeout] * 2, *_ONCE])
     return make(chance)
+
+
+def _mesh(chance: Random) -> Document:
+    mode = chance.choice(["Disabled", "Everywhere", "ReachableBackends", "Exclusive"])
+    outbound = {"passthrough": chance.random() < 0.5}
+    spec = {"networking": {"outbound": outbound}, "meshServices": {"mode": mode}} if chance.random() < 0.8 else {}
+    return Document(MESH.key, {**MESH.data, **spec})
 
 
 def _dataplane(chance: Random) -> Document:
@@ -39,8 +46,33 @@ def _dataplane(chance: Random) -> Document:
     if chance.random() < 0.2:
         inbound["health"] = {"ready": chance.random() < 0.5}
     outbounds = [_outbound(chance, 10000 + index) for index in range(chance.randrange(4))]
-    networking = {"address": f"127.0.0.{number + 1}", "inbound": [inbound], "outbound": outbounds}
+    networking: dict[str, Any] = {"address": f"127.0.0.{number + 1}", "inbound": [inbound], "outbound": outbounds}
+    if chance.random() < 0.5:
+        networking["transparentProxying"] = redirection(chance)
     return document("Dataplane", f"dp-{number}", networking=networking)
+
+
+def redirection(chance: Random) -> dict[str, Any]:
+    """What is redirected to a proxy, and which services it says that it reaches."""
+    found: dict[str, Any] = {"redirectPortOutbound": 15001}
+    if chance.random() < 0.5:
+        found["redirectPortInbound"] = 15006
+    if chance.random() < 0.3:
+        found["ipFamilyMode"] = chance.choice(["IPv4", "DualStack"])
+    if chance.random() < 0.3:
+        found["reachableServices"] = chance.sample(SERVICES, 2)
+    if chance.random() < 0.4:
+        refs = [_reachable(chance) for _ in range(chance.randrange(3))]
+        found["reachableBackends"] = {"refs": refs} if refs else {}
+    return found
+
+
+def _reachable(chance: Random) -> dict[str, Any]:
+    kind = chance.choice(["MeshService", "MeshService", "MeshExternalService", "MeshMultiZoneService"])
+    if chance.random() < 0.3:
+        return {"kind": kind, "labels": {"team": chance.choice(_TEAMS)}}
+    port = {"port": chance.choice([80, 81])} if chance.random() < 0.3 else {}
+    return {"kind": kind, "name": chance.choice(SERVICES), **port}
 
 
 def _outbound(chance: Random, port: int) -> dict[str, Any]:
@@ -56,7 +88,26 @@ def _service(chance: Random) -> Document:
     port = {"port": 80, "targetPort": 8000 + chance.randrange(4), "appProtocol": chance.choice(_PROTOCOLS)}
     if chance.random() < 0.5:
         port["name"] = "main"
-    return document("MeshService", name, spec={"selector": {"dataplaneTags": selector}, "ports": [port]})
+    fields: dict[str, Any] = {"spec": {"selector": {"dataplaneTags": selector}, "ports": [port]}}
+    return document("MeshService", name, **fields, **_known_as(chance))
+
+
+def _known_as(chance: Random) -> dict[str, Any]:
+    """Labels by which others choose it, and now and then an address of its own."""
+    labels = {"labels": {"team": chance.choice(_TEAMS)}}
+    status = {"status": {"vips": [{"ip": f"241.0.0.{chance.randrange(1, 4)}"}]}} if chance.random() < 0.2 else {}
+    return {**labels, **status}
+
+
+def _other_service(chance: Random) -> Document:
+    name = chance.choice(SERVICES)
+    if chance.random() < 0.5:
+        match = {"type": "HostnameGenerator", "port": 80, "protocol": chance.choice(["http", "tcp"])}
+        spec: dict[str, Any] = {"match": match, "endpoints": [{"address": "127.0.0.1", "port": 8080}]}
+        return document("MeshExternalService", name, spec=spec, **_known_as(chance))
+    ports = [{"port": 80, "appProtocol": "http"}]
+    selector = {"meshService": {"matchLabels": {"team": chance.choice(_TEAMS)}}}
+    return document("MeshMultiZoneService", name, spec={"selector": selector, "ports": ports}, **_known_as(chance))
 
 
 def _top(chance: Random) -> dict[str, Any]:
@@ -130,3 +181,6 @@ def _policy(chance: Random, kind: str, target: str, default: dict[str, Any]) -> 
     }
     to = [{"targetRef": {"kind": target, **names[target]}, "default": default}]
     return document(kind, f"p-{chance.randrange(4)}", spec={**_top(chance), "to": to})
+
+
+_ONCE: Final = (_route, _tcp_route, _retry, _locality, _other_service, _mesh)

@@ -144,7 +144,25 @@ def dataplane(chance: Random) -> Data:
     inbound = {"port": 9000, "servicePort": 8080, "tags": tags}
     outbounds = [{"port": 10000 + at, **one} for at, one in enumerate(_some(chance, outbound, 0, 4))]
     address = f"10.0.{chance.randint(0, 200)}.{chance.randint(1, 200)}"
-    return {"networking": {"address": address, "inbound": [inbound], "outbound": outbounds}}
+    networking: Data = {"address": address, "inbound": [inbound], "outbound": outbounds}
+    if chance.random() < 0.25:
+        networking["transparentProxying"] = redirection(chance)
+    return {"networking": networking}
+
+
+def redirection(chance: Random) -> Data:
+    """What is redirected to a proxy; then it calls all services, or those that it says it reaches."""
+    found: Data = {"redirectPortInbound": 15006, "redirectPortOutbound": 15001}
+    if chance.random() < 0.3:
+        found["reachableServices"] = chance.sample(SERVICES, 1)
+    if chance.random() < 0.5:
+        found["reachableBackends"] = {"refs": _some(chance, _reachable, 1, 2)}
+    return found
+
+
+def _reachable(chance: Random) -> Data:
+    port = {"port": chance.choice(PORTS)} if chance.random() < 0.5 else {}
+    return {"kind": "MeshService", "name": chance.choice(SERVICES), **port}
 
 
 def outbound(chance: Random) -> Data:

@@ -53,6 +53,8 @@ def _fragments(proxy: Proxy) -> Iterator[Fragment]:
     yield from (fragment for upstream in proxy.bundle.upstreams.values() for fragment in upstream.fragments)
     yield from (reached.fragment for reached in proxy.inbounds)
     yield proxy.beside.fragment
+    if proxy.captured is not None:
+        yield proxy.captured.fragment
 
 
 def _written(effective: Effective, kind: str, path: str) -> tuple[Key, str]:

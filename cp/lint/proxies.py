@@ -17,6 +17,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.view.dataplanes import SERVICE_TAG
 from cp.view.proxies import unresolved
+from cp.view.redirected import redirection
 from cp.view.services import destination_of, endpoints_of, exists
 
 _Written: TypeAlias = tuple[bytes, str, str, str]
@@ -61,20 +62,23 @@ def no_dataplanes(scene: Scene) -> Iterator[Finding]:
 
 def _written(dataplane: Resource) -> _Written:
     """All on which it depends what a dataplane's outbounds lead to, beside the World."""
-    listed = (dataplane.data.get("networking") or {}).get("outbound") or ()
+    networking = dataplane.data.get("networking") or {}
+    listed = networking.get("outbound") or (), networking.get("transparentProxying")
     return msgspec.json.encode(listed), dataplane.mesh, dataplane.zone, dataplane.namespace
 
 
 def _calls_nobody(dataplane: Resource) -> Iterator[Finding]:
     net = dataplane.spec.net
-    if not net.outbound and net.transparent_proxying is None and net.gateway is None and not net.listeners:
+    if net.outbound is None and net.transparent_proxying is None and net.gateway is None and not net.listeners:
         text = "has neither outbounds nor transparent proxying: its workload calls nobody through its proxy"
-        hint = "give it `networking.outbound`, unless it only serves"
+        hint = "give it `networking.outbound`; `[]` says that it only serves"
         yield found(dataplane, Reason("no-outbounds", text, "networking", hint))
 
 
 def _to_nobody(world: World, dataplane: Resource) -> Iterator[Finding]:
     """Outbounds by tags that no inbound has."""
+    if redirection(dataplane) is not None:
+        return
     for index, outbound in enumerate(dataplane.spec.net.outbound or ()):
         tags = dict(outbound.tags or {})
         service = tags.pop(SERVICE_TAG, "")

@@ -152,6 +152,11 @@ class MeshExternalService(Schema, frozen=True):
     endpoints: list[Endpoint] | None = None
     tls: Tls | None = None
 
+    @property
+    def ports(self) -> list[Port]:
+        """The one at which it is called."""
+        return [Port(port=self.match.port, app_protocol=self.match.protocol)]
+
 
 class LegacyTls(Schema, frozen=True):
     enabled: bool | None = None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from cp.model.names import Destination, Identity
+from cp.model.names import Destination
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.parse import finding
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.view.dataplanes import SERVICE_TAG, Port, ports_of
+from cp.view.listening import Listening as Listening
+from cp.view.redirected import Redirected, is_redirected, redirection, unreached
+from cp.view.references import referred
 from cp.view.services import destination_of, find_port
 from cp.view.sidecars import sidecar_of
 from generators.proxy import Inbound, Protocol
@@ -25,21 +27,18 @@ SERVICES: Final = ("MeshService", "MeshExternalService", "MeshMultiZoneService")
 _Written: TypeAlias = tuple[bytes, str, str, str]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Listening:
-    """A local address of a proxy and the destination behind it."""
-
-    address: str
-    port: int
-    destination: Destination
-
-
 def outbounds(world: World, dataplane: Resource) -> tuple[Listening, ...]:
     """Where a dataplane's workload can send to. What cannot be resolved is left out; see `unresolved`.
 
     Dataplanes whose outbounds come to the same get the same tuple, in this World and the next.
     """
+    if redirection(dataplane) is not None:
+        return world.derived(_redirected).of(dataplane)
     return world.derived(_outbounds).of(dataplane)
+
+
+def _redirected(world: World, previous: Redirected | None) -> Redirected:
+    return Redirected(world, previous)
 
 
 class _Outbounds:
@@ -82,6 +81,9 @@ def _written_key(dataplane: Resource) -> _Written:
 
 def unresolved(world: World, dataplane: Resource) -> Iterator[Finding]:
     """The outbounds that lead nowhere."""
+    if redirection(dataplane) is not None:
+        yield from unreached(world, dataplane)
+        return
     for index, outbound in enumerate(_written(dataplane)):
         found = _listening(world, dataplane, outbound)
         if isinstance(found, str):
@@ -105,7 +107,7 @@ def _destination(world: World, dataplane: Resource, outbound: Any) -> Destinatio
     if reference is None:
         tags = dict(outbound.tags or {})
         return Destination(tags.pop(SERVICE_TAG, ""), tags=tuple(sorted(tags.items())))
-    service = _referred(world, dataplane, reference)
+    service = next(iter(referred(world, dataplane, reference)), None)
     if service is None:
         wanted = reference.name or f"labels {reference.labels}"
         return f"there is no {reference.kind} {wanted} in mesh {dataplane.mesh}"
@@ -114,18 +116,6 @@ def _destination(world: World, dataplane: Resource, outbound: Any) -> Destinatio
         has = ", ".join(str(port.port) for port in service.spec.ports or ()) or "none"
         return f"{reference.kind} {service.name} has no port {reference.port}; it has {has}"
     return destination_of(service, port)
-
-
-def _referred(world: World, dataplane: Resource, reference: Any) -> Resource | None:
-    """The service that an outbound names: the dataplane's own zone first, then any of this name."""
-    table = world.table(reference.kind, dataplane.mesh)
-    if reference.labels:
-        return next(iter(table.labelled(reference.labels)), None)
-    for zone in dict.fromkeys((dataplane.zone, "")):
-        identity = Identity(reference.kind, dataplane.mesh, reference.name, zone, dataplane.namespace)
-        if (found := table.by_identity.get(identity)) is not None:
-            return found
-    return table.get(reference.name)
 
 
 def inbounds(dataplane: Resource) -> tuple[tuple[int, Inbound], ...]:
@@ -146,6 +136,7 @@ def _inbound(port: Port) -> Inbound:
         tags=tuple(sorted(port.tags.items())),
         mesh=port.dataplane.mesh,
         sidecar=port.dataplane.derived(sidecar_of),
+        is_bound=not is_redirected(port.dataplane),
     )
 
 

@@ -109,7 +109,7 @@ def selected(world: World, service: Resource) -> Iterable[Port]:
     """Every inbound of the dataplanes that a MeshService selects."""
     table = world.table("Dataplane", service.mesh)
     index = table.derived(ports)
-    selector = service.spec.selector
+    selector = getattr(service.spec, "selector", None)
     if selector is None:
         return ()
     reference = getattr(selector, "dataplane_ref", None)

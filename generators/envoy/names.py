@@ -30,6 +30,11 @@ def inbound_listener(address: str, port: int) -> str:
     return f"inbound:{address}:{port}"
 
 
+def passthrough(side: str, family: str) -> str:
+    """What takes all that is redirected and has no listener of its own: a listener, and the cluster behind it."""
+    return f"{side}:passthrough:{family}"
+
+
 def inbound_routes(address: str, port: int) -> str:
     return f"inbound:{address}:{port}"
 

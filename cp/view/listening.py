@@ -1,0 +1,18 @@
+"""`Listening`: where a proxy takes calls from its workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cp.model.names import Destination
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Listening:
+    """A local or virtual address and the destination behind it."""
+
+    address: str
+    port: int
+    destination: Destination
+    is_bound: bool = True
+    """Whether there is a socket of its own. A virtual address has none: what is sent to it is redirected."""

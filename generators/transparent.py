@@ -1,0 +1,95 @@
+"""What is redirected to a proxy: the listeners that take all of it, and what becomes of what is for nobody.
+
+Each passes a connection on to the listener whose address it was sent to, be that one bound or not. What is left goes
+where it was sent to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.core.v3.base_pb2 import TrafficDirection
+from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+
+from generators.envoy import names
+from generators.envoy.edit import pack, set_address
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from generators.proxy import Capture
+
+_CONNECT_SECONDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """A version of the internet protocol."""
+
+    name: str
+    anywhere: str
+    source: str
+    """The address from which a proxy calls its own workload, so that such a call is not redirected once more."""
+
+
+_IPV4: Final = _Family("ipv4", "0.0.0.0", "127.0.0.6")  # noqa: S104  # what is redirected can have been sent anywhere
+_IPV6: Final = _Family("ipv6", "::", "::6")
+
+
+def catch_all(capture: Capture) -> Iterator[tuple[str, Message]]:
+    """The listeners that take what is redirected, and the clusters that pass on what no other listener takes."""
+    for family in (_IPV4, _IPV6) if capture.has_ipv6 else (_IPV4,):
+        for message in (*_outbound(capture, family), *_inbound(capture, family)):
+            yield message.name, message
+
+
+def _outbound(capture: Capture, family: _Family) -> Iterator[Listener | Cluster]:
+    name = names.passthrough("outbound", family.name)
+    listener = _listener(name, TrafficDirection.OUTBOUND, family, capture.outbound_port)
+    listener.filter_chains.add().filters.append(_to(name if capture.lets_pass else names.REFUSED, name))
+    yield listener
+    if capture.lets_pass:
+        yield _cluster(name)
+
+
+def _inbound(capture: Capture, family: _Family) -> Iterator[Listener | Cluster]:
+    port = capture.inbound_port if family is _IPV4 else capture.inbound_port_v6
+    if port == 0:
+        return
+    name = names.passthrough("inbound", family.name)
+    listener = _listener(name, TrafficDirection.INBOUND, family, port)
+    listener.filter_chains.add().filters.append(_to(name, name))
+    yield listener
+    cluster = _cluster(name)
+    source = cluster.upstream_bind_config.source_address
+    source.address, source.port_value = family.source, 0
+    yield cluster
+
+
+def _listener(name: str, direction: TrafficDirection.ValueType, family: _Family, port: int) -> Listener:
+    """What was sent to its own port was not redirected: it would be sent to itself, again and again."""
+    listener = Listener(name=name, traffic_direction=direction)
+    set_address(listener.address, family.anywhere, port)
+    listener.use_original_dst.value = True
+    loop = FilterChain(filters=[_to(names.REFUSED, name)])
+    loop.filter_chain_match.destination_port.value = port
+    listener.filter_chains.append(loop)
+    return listener
+
+
+def _to(cluster: str, name: str) -> Filter:
+    proxy = TcpProxy(stat_prefix=name.replace(":", "_"), cluster=cluster)
+    return Filter(name=names.TCP_PROXY, typed_config=pack(proxy))
+
+
+def _cluster(name: str) -> Cluster:
+    """Where a connection was sent to before it was redirected."""
+    kind, policy = Cluster.ORIGINAL_DST, Cluster.CLUSTER_PROVIDED
+    cluster = Cluster(name=name, type=kind, lb_policy=policy, alt_stat_name=name.replace(":", "_"))
+    cluster.connect_timeout.seconds = _CONNECT_SECONDS
+    return cluster
