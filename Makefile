@@ -14,7 +14,7 @@ PARALLEL := -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help setup test test-envoys check lint layout types contracts spelling format golden demo bench docs \
+.PHONY: help setup test test-envoys soak check lint layout types contracts spelling format golden demo bench docs \
   coverage clean
 .NOTPARALLEL:
 
@@ -30,6 +30,9 @@ test: setup ## run the tests (ARGS="-k timeout -x" goes to pytest)
 test-envoys: setup $(ENVOYS:%=.envoys/%/installed) ## run the tests that start an Envoy on every supported Envoy
 	@for version in $(ENVOYS); do echo "Envoy $$version"; \
 	  KOGUMA_ENVOY=$(CURDIR)/.envoys/$$version/bin/envoy $(PYTEST) -m envoy $(ARGS) || exit 1; done
+
+soak: setup ## ten bad minutes: edits, restarts, refusals and slow readers, and everybody right at the end
+	@$(PYTEST) tests/soak -s --soak-seconds=600 --soak-proxies=200 $(ARGS)
 
 check: lint layout types contracts spelling ## lint, formatting, types, import contracts, spelling (make -k check: all)
 

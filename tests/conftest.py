@@ -20,6 +20,9 @@ settings.load_profile("koguma")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what golden cases answer, then read the diff")
+    parser.addoption("--soak-seconds", default=15, type=float, help="how long tests/soak lasts")
+    parser.addoption("--soak-proxies", default=20, type=int, help="how many proxies it has")
+    parser.addoption("--soak-seed", default=1, type=int, help="what happens in it")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
