@@ -22,11 +22,15 @@ with warnings.catch_warnings():
     from envoy_data_plane.envoy.config.core import v3 as core
     from envoy_data_plane.envoy.config.endpoint import v3 as endpoints
     from envoy_data_plane.envoy.extensions.access_loggers.file import v3 as access_loggers
+    from envoy_data_plane.envoy.extensions.transport_sockets.tls import v3 as tls
     from envoy_data_plane.envoy.extensions.upstreams.http import v3 as upstreams
     from envoy_data_plane.google import protobuf
 
 ADS_CLUSTER: Final = "ads_cluster"
 ADMIN_CLUSTER: Final = "koguma:admin"
+SYSTEM_CA: Final = "koguma:system-ca"
+USUAL_SYSTEM_CA: Final = "/etc/ssl/certs/ca-certificates.crt"
+"""Where most machines keep the certificates of those whom they trust. Envoy starts without it, too."""
 
 _CONNECT_TIMEOUT: Final = timedelta(seconds=1)
 _KEEPALIVE: Final = timedelta(seconds=30)
@@ -64,6 +68,9 @@ class Proxy:
     zone: str = ""
     token: str = ""
     delta: bool = False
+    system_ca: str = USUAL_SYSTEM_CA
+    """The file, on its machine, with the certificates of those whom that trusts."""
+
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -78,7 +85,8 @@ def bootstrap(proxy: Proxy, control_plane: Address) -> dict[str, Any]:
         admin=_admin(proxy.admin),
         dynamic_resources=_dynamic_resources(proxy),
         static_resources=envoy.BootstrapStaticResources(
-            clusters=[_ads_cluster(control_plane), _admin_cluster(proxy.admin)]
+            clusters=[_ads_cluster(control_plane), _admin_cluster(proxy.admin)],
+            secrets=[_system_ca(proxy.system_ca)],
         ),
         layered_runtime=_runtime(),
     ).to_dict()
@@ -156,6 +164,12 @@ def _admin_cluster(admin: Address) -> clusters.Cluster:
         connect_timeout=_CONNECT_TIMEOUT,
         load_assignment=endpoints.ClusterLoadAssignment(cluster_name=ADMIN_CLUSTER, endpoints=[locality]),
     )
+
+
+def _system_ca(file: str) -> tls.Secret:
+    """Lets clusters outside the mesh trust whom the machine trusts, wherever it keeps that."""
+    trusted = tls.CertificateValidationContext(trusted_ca=core.DataSource(filename=file))
+    return tls.Secret(name=SYSTEM_CA, validation_context=trusted)
 
 
 def _discovery(control_plane: Address) -> clusters.ClusterDiscoveryType:

@@ -15,7 +15,7 @@ import msgspec
 
 from cp.policies import ClientRule, Policies, Policy
 from cp.resources.schema import decode
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed
 from generators.clusters import backend_cluster, local_cluster
 from generators.drafts import Built, ClusterDraft, EndpointsDraft, Finished, ListenerDraft, SidecarDraft
 from generators.endpoints import assignment
@@ -60,6 +60,7 @@ _TYPE_URLS = {
     "ClusterLoadAssignment": ENDPOINTS,
     "Listener": LISTENER,
     "RouteConfiguration": ROUTES,
+    "Secret": SECRET,
 }
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 from cp.fragments import Fragment, Fragments
@@ -219,7 +220,7 @@ class _Work:
         changed = [(before.entries[one].fragment, entry.fragment) for one, entry in again.items()]
         for one, upstream in upstreams.items():
             if (old := before.upstreams.get(one)) is not upstream:
-                changed += zip(old.fragments if old else (_NO_FRAGMENT,) * 2, upstream.fragments, strict=True)
+                changed += zip_longest(old.fragments if old else (), upstream.fragments, fillvalue=_NO_FRAGMENT)
         changed += [(one, _NO_FRAGMENT) for gone in _gone(before, upstreams) for one in gone.fragments]
         part = _updated(before.part, changed) or Part(_all_resources(entries, upstreams))
         return self._made(listenings, entries, upstreams, part)

@@ -27,9 +27,9 @@ from cp.touched import Name
 from cp.view.backends import ANY, Resolver
 from cp.view.dataplanes import SERVICE_TAG
 from cp.view.listening import Listening
-from cp.view.services import backend_of, cluster_name, endpoints_of, protocol_of
+from cp.view.services import backend_of, cluster_name, endpoints_of, outside_of, protocol_of
 from cp.view.sidecars import sidecar_of, told, told_of
-from generators.proxy import Capture, Endpoints, Inbound, Outbound, Route, Sidecar
+from generators.proxy import Capture, Endpoints, Inbound, Outbound, Sidecar
 
 Effective: TypeAlias = Mapping[str, Merged]
 """The effective conf of each policy that says something, by its kind."""
@@ -76,12 +76,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Upstream:
-    """One backend of a class: its cluster and its endpoints."""
+    """One backend of a class: its cluster and, unless Envoy finds them by itself, its endpoints."""
 
     destination: Destination
     effective: Effective
-    tasks: tuple[Task, Task]
-    fragments: tuple[Fragment, Fragment]
+    tasks: tuple[Task, ...]
+    fragments: tuple[Fragment, ...]
     names: frozenset[Name]
     """Everything that it depends on."""
 
@@ -183,11 +183,13 @@ class Stages:
 
     def upstream(self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller) -> Upstream:
         found = self._of_destination(rules, destination)
-        cluster = Task(backend_of(world, mesh, destination), self._confs(found, _OF_CLUSTER))
-        arranged = self._arranged(endpoints_of(world, mesh, destination), found, caller)
-        endpoints = Task(arranged, self._confs(found, _OF_ENDPOINTS))
-        fragments = (self.fragments.get(cluster), self.fragments.get(endpoints))
-        return Upstream(destination, found, (cluster, endpoints), fragments, names_of(destination))
+        tasks = [Task(backend_of(world, mesh, destination), self._confs(found, _OF_CLUSTER))]
+        outside = outside_of(world, destination)
+        if outside is None:
+            arranged = self._arranged(endpoints_of(world, mesh, destination), found, caller)
+            tasks.append(Task(arranged, self._confs(found, _OF_ENDPOINTS)))
+        names = names_of(destination) if outside is None else names_of(destination) | outside.names
+        return Upstream(destination, found, tuple(tasks), tuple(map(self.fragments.get, tasks)), names)
 
     def reached(self, rules: Rules, index: int, inbound: Inbound) -> Reached:
         found = dict(self._inbound_defaults)
@@ -225,7 +227,7 @@ class Stages:
                 outbound = policy.shape(found, outbound, resolver)
         if outbound.routes:
             return outbound
-        return replace(outbound, routes=(Route(name=name, splits=(resolver.itself(),)),))
+        return replace(outbound, routes=(resolver.rest(),))
 
     def _arranged(self, endpoints: Endpoints, found: Effective, caller: Caller) -> Endpoints:
         for policy in self._arrangers:

@@ -14,6 +14,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.view.backends import ANY
 from cp.view.dataplanes import SERVICE_TAG, ports_of
+from cp.view.outside import SECRET
 
 ROUTES: Final = frozenset({"MeshHTTPRoute", "MeshTCPRoute"})
 SERVICES: Final = frozenset({"MeshService", "MeshExternalService", "MeshMultiZoneService"})
@@ -44,7 +45,7 @@ EVERYTHING: Final = Touched(everything=True)
 
 
 def by_world(old: World, new: World, mesh: str) -> Touched:
-    """What changed services, dataplanes and the mesh itself concern."""
+    """What changed services, secrets, dataplanes and the mesh itself concern."""
     if old.table("Mesh").get(mesh) is not new.table("Mesh").get(mesh):
         return EVERYTHING
     names: set[Name] = set()
@@ -52,6 +53,7 @@ def by_world(old: World, new: World, mesh: str) -> Touched:
         for service in _changed(old.table(kind, mesh), new.table(kind, mesh)):
             names |= {(kind, service.name), (kind, service.display_name), (SERVICE_TAG, service.display_name)}
             names.add((kind, ANY))
+    names |= {(SECRET, secret.name) for secret in _changed(old.table(SECRET, mesh), new.table(SECRET, mesh))}
     for dataplane in _changed(old.table("Dataplane", mesh), new.table("Dataplane", mesh)):
         names |= _behind(dataplane, (old, new))
     return Touched(frozenset(names))

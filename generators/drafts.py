@@ -23,6 +23,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpFilter,
 )
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from generators.envoy import names
@@ -43,6 +44,8 @@ class ClusterDraft:
     site: Backend | Inbound
     cluster: Cluster
     http: HttpProtocolOptions | None
+    secrets: list[Secret] = field(default_factory=list)
+    """Certificates and keys of its own, which it refers to by their names."""
 
     @property
     def is_local(self) -> bool:
@@ -61,6 +64,7 @@ class ClusterDraft:
         if self.http is not None:
             self.cluster.typed_extension_protocol_options[names.HTTP_OPTIONS].CopyFrom(pack(self.http))
         yield self.cluster.name, self.cluster
+        yield from ((secret.name, secret) for secret in self.secrets)
 
 
 @dataclass(slots=True)

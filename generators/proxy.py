@@ -42,7 +42,7 @@ class Locality:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address that serves a backend."""
+    """One address that serves a backend; one that begins with `unix://` is a socket, and has no port."""
 
     address: str
     port: int
@@ -50,20 +50,50 @@ class Endpoint:
     weight: int = 1
     locality: Locality = Locality()
     tags: Tags = ()
+    host: str = ""
+    """The name by which it knows itself: what it is asked for, whatever a caller calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """A certificate or a key: its text, which is never printed, or the file beside the proxy that holds it."""
+
+    text: str = field(default="", repr=False)
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateName:
+    """A name that a certificate has to be for, or that one of its names has to begin with."""
+
+    value: str
+    is_prefix: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a backend is spoken to in secret: the names of secrets that are served, and who may answer."""
+    """How TLS is spoken with a backend."""
 
     sni: str = ""
-    identity_secret: str = ""
-    trust_secret: str = ""
-    subject_alt_names: tuple[str, ...] = ()
-    ca: str = ""
-    certificate: str = ""
-    key: str = field(default="", repr=False)
-    alpn: tuple[str, ...] = ()
+    """Empty: none."""
+
+    sni_of_endpoint: bool = False
+    """Each endpoint is asked for by its own name."""
+
+    verified: bool = True
+    """Who answers has to prove who it is: by `ca` or, without one, by whom the proxy's machine trusts."""
+
+    ca: Material | None = None
+    names: tuple[CertificateName, ...] = ()
+    """What a certificate that is verified has to be for, one of these; none of them: it may be for anybody."""
+
+    certificate: Material | None = None
+    key: Material | None = None
+    oldest: str = ""
+    """A version in Envoy's words; empty: what Envoy takes for safe."""
+
+    newest: str = ""
+    renegotiation: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +108,7 @@ class Backend:
     """Addresses outside the mesh, resolved by Envoy itself; then there are no endpoints to be served."""
 
     tls: Tls | None = None
+    """What is spoken with those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +167,9 @@ class Split:
     reason: str = ""
     """Why it is missing."""
 
+    host: str = ""
+    """Its servers want to be asked for by names of their own, of which this is one."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeaderChange:
@@ -175,6 +209,8 @@ class Rewrite:
 class Mirror:
     cluster: str
     percentage: float = 100.0
+    host: str = ""
+    """What it is asked for; empty: what the caller asked for, marked as a copy."""
 
 
 Filter: TypeAlias = HeaderChange | Redirect | Rewrite | Mirror

@@ -16,7 +16,7 @@ from cp.api.body import text_of
 from cp.api.collaborators import Collaborators, ForProxies
 from cp.api.errors import BAD_REQUEST, UNPROCESSABLE, Fault, Refused
 from cp.api.near import not_found
-from cp.bootstrap import Address, Proxy, bootstrap
+from cp.bootstrap import USUAL_SYSTEM_CA, Address, Proxy, bootstrap
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import read_documents
@@ -43,6 +43,7 @@ class Wanted(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     dataplane_token: str = ""
     dataplane_resource: str = ""
     workdir: str = ""
+    system_ca_path: str = ""
     features: list[str] = []
     version: dict[str, Any] = {}
     dynamic_metadata: dict[str, str] = {}
@@ -116,6 +117,7 @@ def _bootstrap(wanted: Wanted, document: Document, ours: ForProxies, host: str) 
         admin=admin,
         token=wanted.dataplane_token,
         delta=_DELTA in wanted.features,
+        system_ca=wanted.system_ca_path or USUAL_SYSTEM_CA,
         metadata=_metadata(wanted, admin),
     )
     return bootstrap(proxy, Address(host, ours.port))
@@ -130,6 +132,7 @@ def _metadata(wanted: Wanted, admin: Address) -> dict[str, Any]:
         "dataplane.admin.port": str(admin.port or ""),
         "dataplane.admin.socketPath": admin.socket,
         "workdir": wanted.workdir,
+        "systemCaPath": wanted.system_ca_path,
         "features": list(wanted.features),
         "version": wanted.version,
         "dynamicMetadata": wanted.dynamic_metadata,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -59,6 +60,14 @@ Concurrency = Annotated[
     int,
     typer.Option(envvar=["KUMA_DATAPLANE_RUNTIME_CONCURRENCY"], min=1, help="Envoy's worker threads. One is much."),
 ]
+SystemCa = Annotated[
+    Path | None,
+    typer.Option(
+        envvar=["KUMA_DATAPLANE_RUNTIME_SYSTEM_CA_PATH"],
+        metavar="FILE",
+        help="The certificates of those whom this machine trusts. Default: where it usually keeps them.",
+    ),
+]
 DrainTime = Annotated[
     str,
     typer.Option(
@@ -78,6 +87,14 @@ RetryFor = Annotated[
     ),
 ]
 
+_SYSTEM_CAS: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Gentoo
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # CentOS, Amazon Linux
+    "/etc/ssl/ca-bundle.pem",  # openSUSE
+    "/etc/ssl/cert.pem",  # Alpine, macOS
+)
+
 
 def run(  # noqa: PLR0913  # an option each
     *,
@@ -89,6 +106,7 @@ def run(  # noqa: PLR0913  # an option each
     envoy_path: EnvoyPath = None,
     concurrency: Concurrency = 1,
     work_dir: WorkDir = None,
+    system_ca: SystemCa = None,
     drain_time: DrainTime = "5s",
     envoy_log_level: EnvoyLogLevel = "warning",
     retry_max_duration: RetryFor = "5m",
@@ -99,7 +117,8 @@ def run(  # noqa: PLR0913  # an option each
     patience = joining.Patience(_seconds(retry_max_duration), _say)
     piece = _dataplane(dataplane_file, dataplane_var or [], name, mesh)
     with supervise.tidied_up(), _folder(work_dir) as folder:
-        bootstrap = _joined(cp_address, _who(piece, name, mesh, folder), piece, patience)
+        who = replace(_who(piece, name, mesh, folder), system_ca=_system_ca(system_ca))
+        bootstrap = _joined(cp_address, who, piece, patience)
         command = envoys.command(envoy, _kept(bootstrap, folder), flags)
         _say(f"starting {envoy}; its admin interface: {readiness.where(bootstrap)}")
         with readiness.announced(bootstrap, _say):
@@ -136,6 +155,14 @@ def _who(piece: Piece | None, name: str | None, mesh: str | None, folder: Path) 
     if piece is not None:
         return joining.Joining(piece.document.key.mesh, piece.document.key.name, str(folder))
     return joining.Joining(mesh or DEFAULT_MESH, name or "", str(folder))
+
+
+def _system_ca(given: Path | None) -> str:
+    """The file that is given, or the first that is there."""
+    if given is not None and not given.is_file():
+        raise Problem(f"{given} is no file with certificates", "Leave out --system-ca to have it looked for.", status=2)
+    usual = (given,) if given is not None else map(Path, _SYSTEM_CAS)
+    return next((str(file.absolute()) for file in usual if file.is_file()), "")
 
 
 @contextmanager

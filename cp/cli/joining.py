@@ -37,6 +37,8 @@ class Joining:
     mesh: str
     name: str
     work_dir: str
+    system_ca: str = ""
+    """The file with those whom this machine trusts; empty: nobody knows of one."""
 
     @property
     def path(self) -> str:
@@ -57,6 +59,7 @@ def bootstrap(client: Client, joining: Joining, patience: Patience) -> str:
         "mesh": joining.mesh,
         "name": joining.name,
         "workdir": joining.work_dir,
+        "systemCaPath": joining.system_ca,
         "version": {"kumaDp": {"version": VERSION}},
         "features": ["feature-delta-grpc"],
     }

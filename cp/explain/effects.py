@@ -69,11 +69,13 @@ def of_listener(policy: Policy[Any], entry: Entry, row: Route, of_row: Conf | No
 
 def of_cluster(policy: Policy[Any], upstream: Upstream, endpoints: Endpoints, caller: Caller) -> Build:
     """What a policy makes of a cluster and of its endpoints, given as they are before anybody arranges them."""
-    cluster, _ = upstream.tasks
+    cluster, *served = upstream.tasks
 
     def make(conf: Conf) -> object:
-        arranged = policy.arrange(decode(policy.conf, conf), endpoints, caller)
-        tasks = (replace(cluster, confs=_confs(policy, conf)), Task(arranged, _confs(policy, conf)))
+        tasks = [replace(cluster, confs=_confs(policy, conf))]
+        if served:
+            arranged = policy.arrange(decode(policy.conf, conf), endpoints, caller)
+            tasks.append(Task(arranged, _confs(policy, conf)))
         return [_built(task, policy) for task in tasks]
 
     return make

@@ -13,7 +13,6 @@ from cp.resources.resource import Resource
 _WHOLE: Final = {
     "MeshTrafficPermission": "nobody's identity is known, so everybody may call",
     "MeshTLS": "there is no TLS that it could be about",
-    "MeshExternalService": "it is reached through a zone egress, which needs it",
 }
 _HINT: Final = "switch it on: set `mtls.enabledBackend` of Mesh {}"
 

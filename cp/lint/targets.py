@@ -124,16 +124,8 @@ def _weights(policy: Resource, rule: Mapping[str, Any], path: str) -> Iterator[F
 def _lost(world: World, policy: Resource, calls: Iterable[Destination], data: Mapping[str, Any]) -> str:
     """Why a reference leads nowhere, for some port that can be called; empty if it always leads somewhere."""
     wanted = _decoded(data)
-    if wanted.kind == "MeshExternalService":  # it has one port, and nobody calls it by a name
-        there = resolve(Targets.of(world, policy.mesh), _plain(policy, wanted))
-        return "" if there else f"there is no {wanted.kind} {wanted.name or ''}".rstrip()
     splits = (Resolver(world, policy.mesh, one).split(wanted, policy.identity) for one in calls)
     return next((split.reason for split in splits if split.missing), "")
-
-
-def _plain(policy: Resource, wanted: BackendRef) -> Reference:
-    identity = Identity(wanted.kind, policy.mesh, wanted.name or "", policy.zone, wanted.namespace or policy.namespace)
-    return Reference(identity, tuple((wanted.labels or {}).items()))
 
 
 def _decoded(data: Mapping[str, Any]) -> BackendRef:

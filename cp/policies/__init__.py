@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cp.resources.world import Table
     from cp.rules import RouteRule
     from generators.drafts import Built, ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft, SidecarDraft
-    from generators.proxy import Endpoints, Outbound, Split
+    from generators.proxy import Endpoints, Outbound, Route, Split
 
 Conf = TypeVar("Conf")
 
@@ -48,6 +48,10 @@ class Backends(Protocol):
 
     def itself(self) -> Split:
         """The destination that was called."""
+        ...
+
+    def rest(self) -> Route:
+        """What happens to what no route takes."""
         ...
 
     def owner(self, rule: RouteRule) -> str:

@@ -11,7 +11,7 @@ from cp.resources.checks import absent
 from cp.resources.targets import SERVICES, target
 
 BACKENDS: Final = (*SERVICES, "MeshServiceSubset")
-MIRRORS: Final = ("MeshService", "MeshServiceSubset")
+MIRRORS: Final = BACKENDS
 _NEED_PORT: Final = frozenset({"MeshMultiZoneService"})
 
 

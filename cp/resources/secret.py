@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,7 +9,7 @@ from cp.model.violation import Violation
 from cp.resources.checks import absent
 from cp.resources.kinds import Kind, Meta
 from cp.resources.schema import Schema
-from cp.resources.sources import Redacted
+from cp.resources.sources import Redacted, decoded
 
 
 class Secret(Schema, frozen=True):
@@ -19,16 +17,14 @@ class Secret(Schema, frozen=True):
 
     def value(self) -> bytes:
         """What is kept secret. Whoever asks for it sees to it that it goes where it belongs."""
-        return base64.b64decode(self.data.reveal()) if self.data is not None else b""
+        return (decoded(self.data) if self.data is not None else None) or b""
 
 
 def validate(secret: Secret, _meta: Meta) -> Iterator[Violation]:
     if secret.data is None:
         yield absent("data", "must be set", "the secret in base64")
         return
-    try:
-        base64.b64decode(secret.data.reveal(), validate=True)
-    except (binascii.Error, ValueError):
+    if decoded(secret.data) is None:
         yield Violation("data", "is not base64", "`base64 -w0 FILE` makes it")
 
 

@@ -11,6 +11,7 @@ from cp.model.violation import Violation, at
 from cp.resources.checks import (
     absent,
     address,
+    file_path,
     host_and_port,
     is_address,
     is_ip,
@@ -108,6 +109,10 @@ def _section(ports: list[Port] | None, name: str) -> Port | None:
     return by_name or next((one for one in ports or () if str(one.port) == name), None)
 
 
+SOCKET: Final = "unix://"
+"""How the address of a socket in the file system begins."""
+
+
 class Match(Schema, frozen=True):
     type: Literal["HostnameGenerator"] | None = None
     port: int = 0
@@ -124,6 +129,10 @@ class Endpoint(Schema, frozen=True):
     port: int | None = None
     priority: int | None = None
 
+    @property
+    def is_socket(self) -> bool:
+        return self.address.startswith(SOCKET)
+
 
 class NameMatch(Schema, frozen=True):
     type: Literal["Exact", "Prefix"] | None = None
@@ -137,6 +146,11 @@ class Verification(Schema, frozen=True):
     ca_cert: DataSource | None = None
     client_cert: DataSource | None = None
     client_key: DataSource | None = None
+
+    def sources(self) -> Iterator[tuple[str, DataSource]]:
+        """The certificates and keys that are given, by their names from the outside."""
+        every = (("caCert", self.ca_cert), ("clientCert", self.client_cert), ("clientKey", self.client_key))
+        return ((name, source) for name, source in every if source is not None)
 
 
 class Tls(Schema, frozen=True):
@@ -154,7 +168,7 @@ class MeshExternalService(Schema, frozen=True):
 
     @property
     def ports(self) -> list[Port]:
-        """The one at which it is called."""
+        """Its one port, as other services have several; its number is its name."""
         return [Port(port=self.match.port, app_protocol=self.match.protocol)]
 
 
@@ -220,6 +234,7 @@ def mesh_external_service(service: MeshExternalService, meta: Meta) -> Iterator[
         return
     for index, endpoint in enumerate(service.endpoints or ()):
         yield from at(f"spec.endpoints[{index}]", _endpoint(endpoint))
+    yield from at("spec.endpoints", _not_mixed(service.endpoints or []))
     if service.tls is not None and service.tls.version is not None:
         yield from at("spec.tls.version", tls_versions(service.tls.version))
     if service.tls is not None and service.tls.verification is not None:
@@ -227,12 +242,23 @@ def mesh_external_service(service: MeshExternalService, meta: Meta) -> Iterator[
 
 
 def _endpoint(endpoint: Endpoint) -> Iterator[Violation]:
-    if endpoint.address.startswith("unix://"):
+    if endpoint.is_socket:
+        yield from file_path("address", endpoint.address.removeprefix(SOCKET))
+        yield from within("priority", endpoint.priority, 0, 128)
         return
     yield from address("address", endpoint.address)
     if is_address(endpoint.address):
         yield from port("port", endpoint.port or 0)
     yield from within("priority", endpoint.priority, 0, 128)
+
+
+def _not_mixed(endpoints: list[Endpoint]) -> Iterator[Violation]:
+    """Where Envoy resolves names, it passes over sockets."""
+    names = [one.address for one in endpoints if not one.is_socket and not is_ip(one.address)]
+    for index, one in enumerate(endpoints):
+        if one.is_socket and names:
+            hint = "make a service of each, and split by the `weight` of backendRefs"
+            yield Violation(f"[{index}].address", f"a socket cannot stand beside the name `{names[0]}`", hint)
 
 
 def _verification(verification: Verification) -> Iterator[Violation]:
@@ -241,9 +267,9 @@ def _verification(verification: Verification) -> Iterator[Violation]:
         yield Violation("serverName", f"`{server}` is not the name of a host")
     for index, name in enumerate(verification.subject_alt_names or ()):
         yield from must_be_set(f"subjectAltNames[{index}].value", name.value)
-    yield from data_source("caCert", verification.ca_cert)
-    yield from data_source("clientCert", verification.client_cert)
-    yield from data_source("clientKey", verification.client_key)
+    for path, source in verification.sources():
+        yield from data_source(path, source)
+        yield from file_path(f"{path}.file", source.file)
     if (verification.client_cert is None) != (verification.client_key is None):
         missing, there = ("clientKey", "clientCert") if verification.client_cert else ("clientCert", "clientKey")
         yield absent(missing, f"must be set beside `{there}`")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterator
 
 from cp.model.violation import Violation
@@ -35,7 +37,7 @@ class Redacted:
 
 
 class DataSource(Schema, frozen=True):
-    """One of: the name of a Secret, a file beside the control plane, base64, plain text."""
+    """One of: the name of a Secret, a file beside whoever needs it, base64, plain text."""
 
     secret: str | None = None
     file: str | None = None
@@ -53,3 +55,14 @@ def data_source(path: str, source: DataSource | None) -> Iterator[Violation]:
     elif len(source.wire()) > 1:
         names = " and ".join(f"`{name}`" for name in source.wire())
         yield Violation(path, f"cannot come from {names}", "choose one")
+    elif source.inline is not None and decoded(source.inline) is None:
+        hint = "`base64 -w0 FILE` makes it, and `inlineString` takes plain text"
+        yield Violation(f"{path}.inline", "is not base64", hint)
+
+
+def decoded(text: Redacted) -> bytes | None:
+    """What base64 stands for; None if it is no base64."""
+    try:
+        return base64.b64decode(text.reveal(), validate=True)
+    except (binascii.Error, ValueError):
+        return None

@@ -8,8 +8,8 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import RouteRule
 from cp.view.dataplanes import SERVICE_TAG
-from cp.view.services import cluster_name, destination_of, exists, find_port
-from generators.proxy import Split
+from cp.view.services import cluster_name, destination_of, exists, find_port, outside_of
+from generators.proxy import Route, Split
 
 ANY = "*"
 """In place of a name, for a reference by labels."""
@@ -25,8 +25,12 @@ class Resolver:
         self.asked: set[tuple[str, str]] = set()
 
     def itself(self) -> Split:
-        self.used[self._destination] = None
-        return Split(cluster_name(self._destination))
+        return self._split(self._destination, 1)
+
+    def rest(self) -> Route:
+        """What is done with what no route takes: it goes where it was sent, if anybody is there."""
+        split = self.itself()
+        return Route(name=cluster_name(self._destination), splits=(split,), refusal=split.reason)
 
     def owner(self, rule: RouteRule) -> str:
         """One name for each route resource; for a tagged destination one for each of its rules (7.3)."""
@@ -39,9 +43,18 @@ class Resolver:
         found = self._resolve(reference, seen_from)
         if isinstance(found, str):
             return Split("", weight, missing=True, reason=found)
+        return self._split(found, weight)
+
+    def _split(self, destination: Destination, weight: int) -> Split:
+        """A share for a service, unless it is one outside the mesh that cannot be served."""
+        there = outside_of(self._world, destination)
+        if there is not None:
+            self.asked |= there.names
+            if there.faults:
+                return Split("", weight, missing=True, reason=f"{_called(destination)}: {there.reason}")
         if weight > 0:
-            self.used[found] = None
-        return Split(cluster_name(found), weight)
+            self.used[destination] = None
+        return Split(cluster_name(destination), weight, host="" if there is None else there.host)
 
     def _resolve(self, reference: BackendRef, seen_from: Identity) -> Destination | str:
         self.asked |= {(reference.kind, reference.name or ANY), (SERVICE_TAG, reference.name or ANY)}
@@ -87,6 +100,10 @@ class Resolver:
     def _tagged(self, reference: BackendRef) -> Destination | str:
         found = Destination(reference.name or "", tags=tuple(sorted((reference.tags or {}).items())))
         return found if exists(self._world, self._mesh, found) else f"there is no {_said(reference)}"
+
+
+def _called(destination: Destination) -> str:
+    return f"{destination.identity.type if destination.identity else SERVICE_TAG} {destination.service}"
 
 
 def _said(reference: BackendRef) -> str:

@@ -9,6 +9,7 @@ from cp.model.names import Destination, kri
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.view.dataplanes import SERVICE_TAG, Port, ports
+from cp.view.outside import EXTERNAL, Outside, outside
 from generators.envoy.names import subset_cluster
 from generators.proxy import Backend, Endpoint, Endpoints, Locality, Protocol
 
@@ -67,12 +68,23 @@ def cluster_name(destination: Destination) -> str:
 
 
 def backend_of(world: World, mesh: str, destination: Destination) -> Backend:
+    outside = outside_of(world, destination)
     return Backend(
         cluster=cluster_name(destination),
         service=destination.service,
         protocol=protocol_of(world, mesh, destination),
         subset=destination.tags,
+        external=() if outside is None else outside.endpoints,
+        tls=None if outside is None else outside.tls,
     )
+
+
+def outside_of(world: World, destination: Destination) -> Outside | None:
+    """What a destination outside the mesh comes to; None for one inside, or that is gone."""
+    identity = destination.identity
+    if identity is None or identity.type != EXTERNAL or (service := world.find(identity)) is None:
+        return None
+    return outside(world, service)
 
 
 def endpoints_of(world: World, mesh: str, destination: Destination) -> Endpoints:
@@ -88,6 +100,8 @@ def endpoints_of(world: World, mesh: str, destination: Destination) -> Endpoints
 
 def _behind(world: World, service: Resource, port: Any) -> list[Port]:
     """The inbounds that a real service's port leads to."""
+    if service.type == EXTERNAL:
+        return []  # Envoy finds them by itself
     if service.type == "MeshMultiZoneService":
         members = ((one, find_port(one, str(port.port))) for one in _members(world, service))
         return [inbound for one, its in members if its is not None for inbound in _behind(world, one, its)]

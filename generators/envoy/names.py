@@ -18,6 +18,9 @@ LOOPBACK = "127.0.0.1"
 ADMIN = "koguma:admin"
 """Envoy's own admin interface, a cluster of the bootstrap configuration: nothing else knows where it is."""
 
+SYSTEM_CA = "koguma:system-ca"
+"""Whom the proxy's machine trusts, a secret of the bootstrap configuration: nothing else knows in which file it is."""
+
 REFUSED = "koguma:refused"
 """A cluster that never exists: what is sent there is answered with 500."""
 
@@ -46,6 +49,16 @@ def metrics_listener(address: str, port: int) -> str:
 def application_cluster(address: str, port: int) -> str:
     """A workload that is asked for its metrics."""
     return f"metrics:{address}:{port}"
+
+
+def authority_secret(cluster: str) -> str:
+    """By whom the servers of a cluster have to be certified."""
+    return f"{cluster}:ca"
+
+
+def identity_secret(cluster: str) -> str:
+    """With what a client shows the servers of a cluster who it is."""
+    return f"{cluster}:identity"
 
 
 def local_cluster(address: str, port: int) -> str:

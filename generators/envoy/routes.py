@@ -9,7 +9,7 @@ from envoy.config.route.v3.route_components_pb2 import Route as RouteMessage
 from envoy.config.route.v3.route_components_pb2 import RouteAction
 
 from generators.envoy import names
-from generators.envoy.edit import add_header
+from generators.envoy.edit import add_header, literal
 from generators.proxy import HeaderChange, Mirror, PathKind, Redirect, Rewrite, Route, ValueMatch
 
 if TYPE_CHECKING:
@@ -87,8 +87,13 @@ def _string(message: StringMatcher, value: ValueMatch) -> None:
 
 
 def _forward(action: RouteAction, route: Route) -> None:
-    """To one cluster, or to several by weight. The share of one that is missing is answered with 500."""
+    """To one cluster, or to several by weight. The share of one that is missing is answered with 500.
+
+    Only for endpoints that have names of their own Envoy rewrites the host; those of the mesh have none.
+    """
     splits = route.splits
+    if any(split.host for split in splits):
+        action.auto_host_rewrite.value = True
     if len(splits) == 1 and not splits[0].missing:
         action.cluster = splits[0].cluster
         return
@@ -118,9 +123,9 @@ def _headers(message: RouteMessage, change: HeaderChange) -> None:
     added = message.request_headers_to_add if request else message.response_headers_to_add
     removed = message.request_headers_to_remove if request else message.response_headers_to_remove
     for name, value in change.set:
-        add_header(added, name, value)
+        add_header(added, name, literal(value))
     for name, value in change.add:
-        add_header(added, name, value, append=True)
+        add_header(added, name, literal(value), append=True)
     removed.extend(change.remove)
 
 
@@ -171,3 +176,5 @@ def _mirror(action: RouteAction, mirror: Mirror) -> None:
     fraction = policy.runtime_fraction.default_value
     fraction.numerator = round(mirror.percentage * _MILLION / 100)
     fraction.denominator = 2  # type: ignore[assignment]  # MILLION
+    if mirror.host:
+        policy.host_rewrite_literal = mirror.host

@@ -144,7 +144,7 @@ class MeshHTTPRoute(Policy[Conf]):
     def shape(self, rules: Sequence[RouteRule], outbound: Outbound, backends: Backends) -> Outbound:
         if not outbound.protocol.is_http:
             return outbound
-        return replace(outbound, routes=table(rules, backends, outbound.name))
+        return replace(outbound, routes=table(rules, backends))
 
 
 POLICY = MeshHTTPRoute()

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from cp.policies import Backends
 
 
-def table(rules: Sequence[RouteRule], backends: Backends, catch_all: str) -> tuple[Route, ...]:
+def table(rules: Sequence[RouteRule], backends: Backends) -> tuple[Route, ...]:
     """One row for each match of each rule, the most specific first, and at the end a row for everything else."""
     routes = [_route(decode(Match, match), rule, backends) for match, rule in by_specificity(rules)]
     if all(route.match != CATCH_ALL for route in routes):
-        routes.append(Route(name=catch_all, splits=(backends.itself(),)))
+        routes.append(backends.rest())
     return tuple(routes)
 
 
@@ -88,7 +88,7 @@ def _filters(filters: Sequence[FilterConf], seen_from: Identity, backends: Backe
             split = backends.split(one.request_mirror.backend_ref, seen_from)
             percentage = one.request_mirror.percentage
             if not split.missing:
-                yield Mirror(split.cluster, 100.0 if percentage is None else float(percentage))
+                yield Mirror(split.cluster, 100.0 if percentage is None else float(percentage), split.host)
         else:
             yield from _path_filter(one)
 

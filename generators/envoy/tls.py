@@ -1,0 +1,95 @@
+"""TLS as a client speaks it: the context of a cluster, and the secrets that it refers to."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from envoy.extensions.transport_sockets.tls.v3.common_pb2 import SubjectAltNameMatcher, TlsParameters
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
+
+from generators.envoy import names
+from generators.envoy.edit import over_ads
+
+if TYPE_CHECKING:
+    from envoy.config.core.v3.base_pb2 import DataSource
+    from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext
+
+    from generators.proxy import CertificateName, Material, Tls
+
+SOCKET = "envoy.transport_sockets.tls"
+
+
+def client_context(tls: Tls, cluster: str) -> UpstreamTlsContext:
+    """How a cluster speaks TLS. Certificates and keys are not in it: they are served as secrets."""
+    context = UpstreamTlsContext(sni=tls.sni, auto_host_sni=tls.sni_of_endpoint, allow_renegotiation=tls.renegotiation)
+    common = context.common_tls_context
+    if tls.oldest:
+        common.tls_params.tls_minimum_protocol_version = TlsParameters.TlsProtocol.Value(tls.oldest)
+    if tls.newest:
+        common.tls_params.tls_maximum_protocol_version = TlsParameters.TlsProtocol.Value(tls.newest)
+    if tls.certificate is not None:
+        over_ads(common.tls_certificate_sds_secret_configs.add(name=names.identity_secret(cluster)).sds_config)
+    if tls.verified:
+        _verify(common, tls, cluster)
+    return context
+
+
+def client_secrets(tls: Tls, cluster: str) -> Iterator[Secret]:
+    """What the context of a cluster refers to."""
+    if tls.verified and tls.ca is not None:
+        secret = Secret(name=names.authority_secret(cluster))
+        _write(secret.validation_context.trusted_ca, tls.ca)
+        yield secret
+    if tls.certificate is not None and tls.key is not None:
+        secret = Secret(name=names.identity_secret(cluster))
+        _write(secret.tls_certificate.certificate_chain, tls.certificate)
+        _write(secret.tls_certificate.private_key, tls.key)
+        yield secret
+
+
+def _verify(common: CommonTlsContext, tls: Tls, cluster: str) -> None:
+    combined = common.combined_validation_context
+    combined.default_validation_context.match_typed_subject_alt_names.extend(
+        matcher for name in tls.names for matcher in _matchers(name)
+    )
+    combined.default_validation_context.SetInParent()
+    trusted = combined.validation_context_sds_secret_config
+    if tls.ca is None:
+        trusted.name = names.SYSTEM_CA  # of the bootstrap configuration, so there is nobody to ask for it
+    else:
+        trusted.name = names.authority_secret(cluster)
+        over_ads(trusted.sds_config)
+
+
+def _matchers(name: CertificateName) -> Iterator[SubjectAltNameMatcher]:
+    """A beginning does not tell of which sort the name is that it is the beginning of."""
+    kinds = SubjectAltNameMatcher
+    for kind in (kinds.DNS, kinds.URI, kinds.IP_ADDRESS) if name.is_prefix else (_kind(name.value),):
+        matcher = SubjectAltNameMatcher(san_type=kind)
+        if name.is_prefix:
+            matcher.matcher.prefix = name.value
+        else:
+            matcher.matcher.exact = name.value
+        yield matcher
+
+
+def _kind(value: str) -> SubjectAltNameMatcher.SanType.ValueType:
+    if "://" in value:
+        return SubjectAltNameMatcher.URI
+    if "@" in value:
+        return SubjectAltNameMatcher.EMAIL
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return SubjectAltNameMatcher.DNS
+    return SubjectAltNameMatcher.IP_ADDRESS
+
+
+def _write(source: DataSource, material: Material) -> None:
+    if material.file:
+        source.filename = material.file
+    else:
+        source.inline_string = material.text
