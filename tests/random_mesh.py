@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from functools import cache
 from random import Random
 from typing import Any, Final
+
+import trustme
 
 from cp.model.document import Document
 from cp.model.names import Key
 
 SERVICES: Final = ("a", "b", "c")
+SECRETS: Final = ("s1", "s2")
 ROUTES: Final = ("r1", "r2")
 _TEAMS: Final = ("red", "blue")
 _PROTOCOLS: Final = ("http", "http", "grpc", "tcp")
@@ -79,7 +84,40 @@ def _outbound(chance: Random, port: int) -> dict[str, Any]:
     name = chance.choice(SERVICES)
     if chance.random() < 0.3:
         return {"port": port, "tags": {"kuma.io/service": name}}
+    if chance.random() < 0.3:
+        return {"port": port, "backendRef": {"kind": "MeshExternalService", "name": chance.choice(SERVICES)}}
     return {"port": port, "backendRef": {"kind": "MeshService", "name": name, "port": 80}}
+
+
+def _service_outside(chance: Random) -> Document:
+    """One that can be served if its secrets are there, and are what they should be."""
+    host = chance.choice(["127.0.0.1", "localhost"])
+    spec: dict[str, Any] = {
+        "match": {"port": chance.choice([80, 81]), "protocol": chance.choice(_PROTOCOLS)},
+        "endpoints": [{"address": host, "port": 8000 + chance.randrange(4), "priority": chance.randrange(3)}],
+    }
+    if chance.random() < 0.7:
+        verification: dict[str, Any] = {"mode": chance.choice(["Secured", "SkipSAN", "SkipCA", "SkipAll"])}
+        if chance.random() < 0.8:
+            verification["caCert"] = {"secret": chance.choice(SECRETS)}
+        if chance.random() < 0.3:
+            verification["clientCert"] = {"secret": chance.choice(SECRETS)}
+            verification["clientKey"] = {"secret": chance.choice(SECRETS)}
+        spec["tls"] = {"enabled": True, "verification": verification}
+    return document("MeshExternalService", chance.choice(SERVICES), spec=spec, **_known_as(chance))
+
+
+def _secret(chance: Random) -> Document:
+    """A certificate with its key, or nothing that anybody could use."""
+    text = chance.choice([*_certificates(), "neither"])
+    return document("Secret", chance.choice(SECRETS), data=b64encode(text.encode()).decode())
+
+
+@cache
+def _certificates() -> tuple[str, ...]:
+    """Made anew in each run: nothing depends on what they say."""
+    issued = (trustme.CA().issue_cert("localhost") for _ in range(2))
+    return tuple(one.private_key_and_cert_chain_pem.bytes().decode() for one in issued)
 
 
 def _service(chance: Random) -> Document:
@@ -99,12 +137,8 @@ def _known_as(chance: Random) -> dict[str, Any]:
     return {**labels, **status}
 
 
-def _other_service(chance: Random) -> Document:
+def _service_of_several_zones(chance: Random) -> Document:
     name = chance.choice(SERVICES)
-    if chance.random() < 0.5:
-        match = {"type": "HostnameGenerator", "port": 80, "protocol": chance.choice(["http", "tcp"])}
-        spec: dict[str, Any] = {"match": match, "endpoints": [{"address": "127.0.0.1", "port": 8080}]}
-        return document("MeshExternalService", name, spec=spec, **_known_as(chance))
     ports = [{"port": 80, "appProtocol": "http"}]
     selector = {"meshService": {"matchLabels": {"team": chance.choice(_TEAMS)}}}
     return document("MeshMultiZoneService", name, spec={"selector": selector, "ports": ports}, **_known_as(chance))
@@ -120,7 +154,15 @@ def _backend(chance: Random) -> dict[str, Any]:
     name = chance.choice([*SERVICES, "nobody"])
     if chance.random() < 0.3:
         return {"kind": "MeshServiceSubset", "name": name, "tags": {"team": chance.choice(_TEAMS)}}
+    if chance.random() < 0.3:
+        return {"kind": "MeshExternalService", "name": chance.choice(SERVICES), "weight": chance.randrange(3)}
     return {"kind": "MeshService", "name": name, "port": 80, "weight": chance.randrange(3)}
+
+
+def _called(chance: Random) -> dict[str, Any]:
+    if chance.random() < 0.3:
+        return {"kind": "MeshExternalService", "name": chance.choice(SERVICES)}
+    return {"kind": "MeshService", "name": chance.choice(SERVICES)}
 
 
 def _route(chance: Random) -> Document:
@@ -129,7 +171,7 @@ def _route(chance: Random) -> Document:
         path = {"type": "PathPrefix", "value": chance.choice(["/", "/api", "/api/v1"])}
         backends = [_backend(chance) for _ in range(chance.randrange(3))]
         rules.append({"matches": [{"path": path}], "default": {"backendRefs": backends} if backends else {}})
-    to = [{"targetRef": {"kind": "MeshService", "name": chance.choice(SERVICES)}, "rules": rules}]
+    to = [{"targetRef": _called(chance), "rules": rules}]
     return document("MeshHTTPRoute", chance.choice(ROUTES), spec={**_top(chance), "to": to})
 
 
@@ -149,7 +191,7 @@ def _of_request(chance: Random) -> dict[str, Any]:
 
 
 def _timeout(chance: Random) -> Document:
-    target = chance.choice(["Mesh", "MeshService", "MeshHTTPRoute"])
+    target = chance.choice(["Mesh", "MeshService", "MeshExternalService", "MeshHTTPRoute"])
     default = _of_request(chance)
     if target != "MeshHTTPRoute" and chance.random() < 0.5:
         default["connectionTimeout"] = f"{chance.randrange(1, 10)}s"
@@ -177,10 +219,11 @@ def _policy(chance: Random, kind: str, target: str, default: dict[str, Any]) -> 
     names = {
         "Mesh": {},
         "MeshService": {"name": chance.choice(SERVICES)},
+        "MeshExternalService": {"name": chance.choice(SERVICES)},
         "MeshHTTPRoute": {"name": chance.choice(ROUTES)},
     }
     to = [{"targetRef": {"kind": target, **names[target]}, "default": default}]
     return document(kind, f"p-{chance.randrange(4)}", spec={**_top(chance), "to": to})
 
 
-_ONCE: Final = (_route, _tcp_route, _retry, _locality, _other_service, _mesh)
+_ONCE: Final = (_route, _tcp_route, _retry, _locality, _service_of_several_zones, _service_outside, _secret, _mesh)

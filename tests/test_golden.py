@@ -12,9 +12,10 @@ from envoy_data_plane.envoy.config.cluster.v3 import Cluster
 from envoy_data_plane.envoy.config.endpoint.v3 import ClusterLoadAssignment
 from envoy_data_plane.envoy.config.listener.v3 import Listener
 from envoy_data_plane.envoy.config.route.v3 import RouteConfiguration
+from envoy_data_plane.envoy.extensions.transport_sockets.tls.v3 import Secret
 from google.protobuf import symbol_database
 
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed
 from tests.golden import Case, Golden, cases, strays
 from tests.snapshots import Question, changed, policies, shown
 from tests.witness import Witness
@@ -27,6 +28,7 @@ _SECOND_READER: dict[str, type[betterproto2.Message]] = {
     ENDPOINTS: ClusterLoadAssignment,
     LISTENER: Listener,
     ROUTES: RouteConfiguration,
+    SECRET: Secret,
 }
 
 

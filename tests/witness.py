@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
+import trustme
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from cp.bootstrap import Address as Place
@@ -33,7 +34,9 @@ class Witness:
     @contextmanager
     def called(cls, folder: Path) -> Iterator[Self]:
         ads, admin = new_address(), new_address()
-        proxy = Proxy("golden", "witness", "witness", Place(admin.host, admin.port))
+        trusted = folder / "trusted.pem"
+        trustme.CA().cert_pem.write_to_path(str(trusted))
+        proxy = Proxy("golden", "witness", "witness", Place(admin.host, admin.port), system_ca=str(trusted))
         config = bootstrap(proxy, Place(ads.host, ads.port))
         with Serving(ads) as serving, Envoy(config, folder) as envoy:
             yield cls(serving, envoy)

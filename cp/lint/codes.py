@@ -39,6 +39,7 @@ CATALOGUE: Final[Mapping[str, Code]] = MappingProxyType(
         "invalid": Code(_ERROR, "a document is refused"),
         "duplicate-name": Code(_ERROR, "two documents have the same type, mesh and name"),
         "refers-to-nothing": Code(_ERROR, "a reference to a resource or a port that is not there"),
+        "not-served": Code(_ERROR, "a service outside the mesh that cannot be served, for example without its secret"),
         "zero-weights": Code(_ERROR, "all backends of a rule have the weight 0"),
         "target-missing": Code(_WARNING, "an item is for a resource or a port that is not there"),
         "selects-no-proxy": Code(_WARNING, "a policy selects no proxy"),

@@ -1,18 +1,20 @@
-"""Whether certificates and keys can be used. What is wrong with one is said without a word of what it says."""
+"""Certificates and keys: what can be used of a text. What is wrong with one is said without a word of what it says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from cp.model.violation import Violation
 
 _PEM: Final = "PEM, the text that begins with `-----BEGIN`, is what is wanted"
+NO_CERTIFICATE: Final = Violation("", "is no certificate", _PEM)
+NO_KEY: Final = Violation("", "is no private key, or one with a password", _PEM)
+OTHER_KEY: Final = Violation("", "is not the key of `clientCert`", "give both from the same issue")
 
 
 def text_of(data: bytes) -> str:
@@ -20,21 +22,17 @@ def text_of(data: bytes) -> str:
     return data.decode("ascii", "replace")
 
 
-def fault_of_authorities(text: str) -> Iterator[Violation]:
-    """What is wrong with certificates of authorities."""
-    if not _certificates(text):
-        yield Violation("", "is no certificate", _PEM)
+def certificates(text: str) -> str:
+    """The certificates in a text, and nothing of what stands beside them, such as a key; empty if there are none."""
+    return "".join(one.public_bytes(Encoding.PEM).decode() for one in _certificates(text))
 
 
-def fault_of_pair(certificate: str, key: str) -> Iterator[tuple[str, Violation]]:
-    """What is wrong with a certificate, with its chain, and its key; each with the one that it is about."""
-    chain, private = _certificates(certificate), _key(key)
-    if not chain:
-        yield "clientCert", Violation("", "is no certificate", _PEM)
-    if private is None:
-        yield "clientKey", Violation("", "is no private key, or one with a password", _PEM)
-    if chain and private is not None and chain[0].public_key() != private.public_key():
-        yield "clientKey", Violation("", "is not the key of `clientCert`", "give both from the same issue")
+def fault_of_key(text: str, certificate: str) -> Violation | None:
+    """Why a key cannot be used, or not with a certificate that can."""
+    key, chain = _key(text), _certificates(certificate)
+    if key is None:
+        return NO_KEY
+    return OTHER_KEY if chain and chain[0].public_key() != key.public_key() else None
 
 
 def _certificates(text: str) -> list[x509.Certificate]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cp.model.names import Key
-from cp.model.violation import Violation, at, join
+from cp.model.violation import Violation, join
 from cp.resources.checks import is_ip
 from cp.resources.resource import Resource
 from cp.resources.sources import DataSource, decoded
 from cp.resources.world import World
-from cp.view.certificates import fault_of_authorities, fault_of_pair, text_of
+from cp.view.certificates import NO_CERTIFICATE, certificates, fault_of_key, text_of
 from generators.proxy import CertificateName, Endpoint, Locality, Material, Tls
 
 EXTERNAL: Final = "MeshExternalService"
@@ -91,7 +91,7 @@ class _Reading:
             text = f"no extension `{self._spec.extension.type}` is known here"
             return Outside(faults=(Violation("spec.extension", text, "give it `endpoints` in place of it"),))
         if not self._spec.endpoints:
-            fault = Violation("spec.endpoints", "there are none", "say under which addresses it is there")
+            fault = Violation("spec.endpoints", "no endpoints are given", "say under which addresses it is there")
             return Outside(faults=(fault,))
         tls = self._tls() if self._spec.tls is not None and self._spec.tls.enabled is True else None
         endpoints = tuple(self._endpoint(one) for one in self._spec.endpoints)
@@ -112,13 +112,14 @@ class _Reading:
         tls, verification = self._spec.tls, self._spec.tls.verification
         mode = (verification.mode if verification else None) or "Secured"
         hosts = {self._host(one): None for one in self._spec.endpoints if self._host(one)}
-        certificate, key = self._identity(verification) if verification else (None, None)
         verified = mode in {"Secured", "SkipSAN"}
+        ca = self._authorities(verification) if verified and verification else None
+        certificate, key = self._identity(verification) if verification else (None, None)
         return Tls(
             sni=next(iter(hosts)) if len(hosts) == 1 else "",
             sni_of_endpoint=len(hosts) > 1,
             verified=verified,
-            ca=self._authorities(verification) if verified and verification else None,
+            ca=ca,
             names=tuple(self._names(verification)) if mode == "Secured" else (),
             certificate=certificate,
             key=key,
@@ -137,25 +138,29 @@ class _Reading:
         yield from (CertificateName(name) for name in named if name)
         if "" in named:
             hint = "give it `serverName` or `subjectAltNames`, or the mode SkipSAN"
-            self._fault("", [Violation("", "a socket has no name that its certificate could be for", hint)])
+            self._fault("", Violation("", "a socket has no name that its certificate could be for", hint))
 
     def _authorities(self, verification: Any) -> Material | None:
-        if verification.ca_cert is None:
-            return None
-        material = self._material("caCert", verification.ca_cert)
-        if material is not None and not material.file:
-            self._fault("caCert", fault_of_authorities(material.text))
-        return material
+        return None if verification.ca_cert is None else self._certificates("caCert", verification.ca_cert)
 
     def _identity(self, verification: Any) -> tuple[Material | None, Material | None]:
         if verification.client_cert is None or verification.client_key is None:
             return None, None
-        certificate = self._material("clientCert", verification.client_cert)
+        certificate = self._certificates("clientCert", verification.client_cert)
         key = self._material("clientKey", verification.client_key)
-        if certificate is not None and key is not None and not certificate.file and not key.file:
-            for path, fault in fault_of_pair(certificate.text, key.text):
-                self._fault(path, [fault])
+        if key is not None and not key.file and (fault := fault_of_key(key.text, certificate.text)) is not None:
+            self._fault("clientKey", fault)
         return certificate, key
+
+    def _certificates(self, path: str, source: DataSource) -> Material:
+        """Certificates alone: what else is in there is nobody's business."""
+        material = self._material(path, source)
+        if material is None or material.file:
+            return material or Material()
+        found = certificates(material.text)
+        if not found:
+            self._fault(path, NO_CERTIFICATE)
+        return Material(found)
 
     def _material(self, path: str, source: DataSource) -> Material | None:
         """A certificate or a key from wherever it comes; None, and a fault, if it is not there."""
@@ -166,12 +171,12 @@ class _Reading:
             secret = self._world.get(Key(SECRET, self._mesh, source.secret))
             if secret is None:
                 text = f"there is no Secret {source.secret} in mesh {self._mesh}"
-                self._fault(path, [Violation("secret", text, "create it, or correct the name")])
+                self._fault(path, Violation("secret", text, "create it, or correct the name"))
                 return None
             return Material(text_of(secret.spec.value()))
         if source.inline is not None:
             return Material(text_of(decoded(source.inline) or b""))
         return Material(source.inline_string.reveal() if source.inline_string is not None else "")
 
-    def _fault(self, path: str, faults: Iterable[Violation]) -> None:
-        self._faults += at(join(_VERIFICATION, path), faults)
+    def _fault(self, path: str, fault: Violation) -> None:
+        self._faults.append(fault.at(join(_VERIFICATION, path)))
