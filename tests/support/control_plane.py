@@ -117,13 +117,14 @@ class ControlPlane:
         """Any request, good or bad."""
         return self._client.request(method, where, content=content, headers=headers)
 
-    def bootstrap(self, dataplane: Document, *, delta: bool = True) -> dict[str, Any]:
+    def bootstrap(self, dataplane: Document, *, delta: bool = True, system_ca: str = "") -> dict[str, Any]:
         """The Envoy configuration with which a proxy of this dataplane starts."""
         asked = {
             "mesh": dataplane["mesh"],
             "name": dataplane["name"],
             "dataplaneResource": yaml.safe_dump(dict(dataplane)),
             "features": ["feature-delta-grpc"] if delta else [],
+            "systemCaPath": system_ca,
         }
         answer = self._client.post("/bootstrap", json=asked).raise_for_status()
         found: dict[str, Any] = yaml.safe_load(answer.text)

@@ -1,5 +1,6 @@
 """Documents that nearly every test with real proxies needs, so that each test shows only what it is about."""
 
+from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,8 @@ class Proxy:
 
     tags: dict[str, str] = field(default_factory=dict)
     backends: tuple[str, ...] = ()
-    """MeshServices (`backend`, `backend:8080`) or, with `tag=`, values of `kuma.io/service`, that it calls."""
+    """What it calls: MeshServices (`backend`, `backend:8080`), with `tag=` values of `kuma.io/service`, and with
+    `external=` MeshExternalServices."""
 
     protocol: str = "http"
     mesh: str = "default"
@@ -64,6 +66,8 @@ class Proxy:
         where = {"address": self.host, "port": self.outbound(backend).port}
         if backend.startswith("tag="):
             return {**where, "tags": {"kuma.io/service": backend.removeprefix("tag=")}}
+        if backend.startswith("external="):
+            return {**where, "backendRef": {"kind": "MeshExternalService", "name": backend.removeprefix("external=")}}
         name, _, port = backend.partition(":")
         return {**where, "backendRef": {"kind": "MeshService", "name": name, "port": int(port or 80)}}
 
@@ -82,6 +86,21 @@ def mesh_service(name: str, protocol: str = "http", mesh: str = "default", **tag
     port = {"name": "main", "port": 80, "targetPort": "main", "appProtocol": protocol}
     spec = {"selector": {"dataplaneTags": selected}, "ports": [port]}
     return {"type": "MeshService", "mesh": mesh, "name": name, "spec": spec}
+
+
+def external_service(name: str, *endpoints: Document, protocol: str = "http", **spec: Any) -> Document:
+    """A service outside the mesh, on port 80."""
+    match = {"type": "HostnameGenerator", "port": 80, "protocol": protocol}
+    return {
+        "type": "MeshExternalService",
+        "mesh": "default",
+        "name": name,
+        "spec": {"match": match, "endpoints": list(endpoints), **spec},
+    }
+
+
+def secret(name: str, content: bytes) -> Document:
+    return {"type": "Secret", "mesh": "default", "name": name, "data": b64encode(content).decode()}
 
 
 def policy(kind: str, name: str, *to: Document, target: Document | None = None, mesh: str = "default") -> Document:

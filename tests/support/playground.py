@@ -29,6 +29,8 @@ class Playground:
     services: dict[str, HttpService] = field(default_factory=dict)
     envoys: dict[str, Envoy] = field(default_factory=dict)
     proxies: dict[str, Proxy] = field(default_factory=dict)
+    system_ca: str = ""
+    """The file with those whom the machine trusts; empty: where it is on most machines."""
 
     def service(self, name: str, of: str | None = None, **tags: str) -> HttpService:
         """An instance of a service, with its proxy."""
@@ -61,7 +63,7 @@ class Playground:
         delta = (
             len(self.proxies) % 2 == 1
         )  # every other proxy speaks the older protocol, so that both are used everywhere
-        bootstrap = self.control_plane.bootstrap(proxy.document, delta=delta)
+        bootstrap = self.control_plane.bootstrap(proxy.document, delta=delta, system_ca=self.system_ca)
         self.envoys[proxy.name] = self.stack.enter_context(Envoy(bootstrap, self.folder))
         return proxy
 

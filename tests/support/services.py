@@ -1,11 +1,14 @@
 """Workloads under the control of a test: they do as they are told, and count."""
 
 import json
+import socket
 import socketserver
+import ssl
 import threading
 from collections import Counter
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
@@ -25,7 +28,15 @@ class Behaviour:
 class HttpService:
     """An HTTP service that answers with its name, and with the request as it reached it."""
 
-    def __init__(self, name: str = "service", address: Address | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "service",
+        address: Address | None = None,
+        *,
+        path: Path | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`path` has it listen at a socket in the file system, `tls` speak TLS."""
         self.name = name
         self.address = address or new_address()
         self._behaviours: dict[str, Behaviour] = {}
@@ -33,8 +44,10 @@ class HttpService:
         self._headers: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        handler = type("Handler", (_Handler,), {"service": self})
-        self._server = _Server(self.address, handler)
+        handler = type("Handler", (_Handler,), {"service": self, "disable_nagle_algorithm": path is None})
+        self._server = _Server(self.address, handler) if path is None else _SocketServer(path, handler)
+        if tls is not None:  # a handshake is for the thread of its connection
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True)
         self._thread.start()
 
@@ -89,6 +102,18 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away, as one does whose time is out, is no news."""
+
+
+class _SocketServer(_Server):
+    address_family = socket.AF_UNIX
+
+    def __init__(self, path: Path, handler: type[BaseHTTPRequestHandler]) -> None:
+        where: Any = str(path)  # typeshed knows of no servers at sockets
+        super().__init__(where, handler)
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)  # HTTPServer's asks for the name of a host
+        self.server_name, self.server_port = "socket", 0
 
 
 class _Handler(BaseHTTPRequestHandler):
