@@ -31,6 +31,9 @@ Make = Callable[[Random], Any]
 FILE: Final = "mesh.yaml"
 MESH: Final = {"type": "Mesh", "name": "default", "skipCreatingInitialPolicies": ["*"]}
 SERVICES: Final = ("backend", "orders", "redis")
+OUTSIDE: Final = ("payments", "backend")
+"""Services outside the mesh, one with the name of one inside."""
+
 DATAPLANES: Final = ("dp-1", "dp-2", "dp-3")
 PORTS: Final = (80, 81)
 ROUTES: Final = ("route-a", "route-b")
@@ -99,6 +102,7 @@ def _documents(chance: Random) -> Iterator[Data]:
     yield from _named(chance, "MeshHTTPRoute", ROUTES, http_route)
     yield from _named(chance, "MeshTCPRoute", TCP_ROUTES, tcp_route)
     yield from _named(chance, "MeshService", SERVICES, service)
+    yield from _named(chance, "MeshExternalService", OUTSIDE, service_outside)
     for name in DATAPLANES:
         yield {"type": "Dataplane", "mesh": "default", "name": name, **dataplane(chance)}
 
@@ -128,6 +132,14 @@ def service(chance: Random) -> Data:
     ports = [_port(chance, port) for port in chance.sample(PORTS, chance.randint(1, 2))]
     selector = {"kuma.io/service": chance.choice(SERVICES)} if chance.random() < 0.8 else {"team": "red"}
     return {"selector": {"dataplaneTags": selector}, "ports": ports}
+
+
+def service_outside(chance: Random) -> Data:
+    """One that can be served, in four cases of five."""
+    match = {"port": chance.choice(PORTS), "protocol": chance.choice(_PROTOCOLS)}
+    if chance.random() < 0.2:
+        return {"match": match}
+    return {"match": match, "endpoints": [{"address": "payments.example.com", "port": 8443}]}
 
 
 def _port(chance: Random, port: int) -> Data:
@@ -170,6 +182,8 @@ def outbound(chance: Random) -> Data:
     name = chance.choice(SERVICES)
     if chance.random() < 0.3:
         return {"tags": {"kuma.io/service": name}}
+    if chance.random() < 0.2:
+        return {"backendRef": {"kind": "MeshExternalService", "name": chance.choice(OUTSIDE)}}
     return {"backendRef": {"kind": "MeshService", "name": name, "port": chance.choice(PORTS)}}
 
 
@@ -186,6 +200,8 @@ def top(chance: Random) -> Data:
 
 
 def service_target(chance: Random) -> Data:
+    if chance.random() < 0.2:
+        return {"kind": "MeshExternalService", "name": chance.choice(OUTSIDE)}
     section = chance.choice([{}, {}, {"sectionName": "port-80"}, {"sectionName": "80"}, {"sectionName": "81"}])
     return {"kind": "MeshService", "name": chance.choice(SERVICES), **section}
 
@@ -219,6 +235,8 @@ def backend_ref(chance: Random) -> Data:
     name = chance.choice([*SERVICES, *SERVICES, "nobody"])
     if chance.random() < 0.3:
         return {"kind": "MeshServiceSubset", "name": name, "tags": {"team": chance.choice(TEAMS)}, **weight}
+    if chance.random() < 0.2:
+        return {"kind": "MeshExternalService", "name": chance.choice(OUTSIDE), **weight}
     return {"kind": "MeshService", "name": name, "port": chance.choice(PORTS), **weight}
 
 

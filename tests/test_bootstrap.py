@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from cp.bootstrap import Address, Proxy, bootstrap
+from cp.bootstrap import ADMIN_CLUSTER, SYSTEM_CA, Address, Proxy, bootstrap
+from generators.envoy import names
 from tests.support.envoy import envoy_binary
 
 CONTROL_PLANE = Address("127.0.0.1", 5678)
@@ -25,7 +26,8 @@ def proxy(name: str = "web-1", **changes: Any) -> Proxy:
 @pytest.mark.parametrize("name", ["web-1", "n", "y", "1e3", "null"])
 def test_envoy_accepts_it_whatever_the_proxy_is_called(tmp_path: Path, name: str) -> None:
     config = tmp_path / "bootstrap.json"
-    given = proxy(name, service=name, zone=name, token=name, metadata={name: [1, None, True, {"x": name}]})
+    known = {name: [1, None, True, {"x": name}]}
+    given = proxy(name, service=name, zone=name, token=name, system_ca="/nowhere/ca.pem", metadata=known)
     config.write_text(json.dumps(bootstrap(given, CONTROL_PLANE)))
 
     validated = subprocess.run(
@@ -77,3 +79,10 @@ def test_what_nobody_knows_is_left_out() -> None:
 
 def test_importing_it_warns_of_nothing() -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", "import cp.bootstrap"], check=True)
+
+
+def test_what_others_refer_to_is_there_under_the_name_that_they_know() -> None:
+    resources = bootstrap(proxy(), CONTROL_PLANE)["staticResources"]
+
+    assert (ADMIN_CLUSTER, SYSTEM_CA) == (names.ADMIN, names.SYSTEM_CA)
+    assert [secret["name"] for secret in resources["secrets"]] == [names.SYSTEM_CA]

@@ -19,6 +19,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.simulate import Call, NotListening, Outcome, Share, simulate
 from cp.stages import Entry, Upstream, rules_of
+from cp.view.outside import EXTERNAL
 from cp.view.proxies import Listening
 from cp.view.services import cluster_name, endpoints_of
 from generators.proxy import HeaderChange, Mirror, Route
@@ -129,7 +130,9 @@ def _why_idle(entry: Entry, outcome: Outcome) -> str:
     """Why a field can do nothing for a call."""
     if outcome.reply is not None:
         return "has no meaning for a request that Envoy answers by itself"
-    return f"has no meaning where {entry.outbound.protocol} is spoken"
+    identity = entry.listening.destination.identity
+    outside = " with a service outside the mesh" if identity is not None and identity.type == EXTERNAL else ""
+    return f"has no meaning where {entry.outbound.protocol} is spoken{outside}"
 
 
 def _shares(outcome: Outcome) -> tuple[Share, ...]:

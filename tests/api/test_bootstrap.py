@@ -169,3 +169,13 @@ def test_a_body_that_is_no_bootstrap_request_is_refused(api: Api, body: str) -> 
 
 def test_other_sorts_of_proxies_are_refused(with_web: Api) -> None:
     assert "ingress" in refused(with_web, proxyType="ingress").json()["detail"]
+
+
+def test_a_proxy_says_where_its_machine_keeps_those_whom_it_trusts(with_web: Api) -> None:
+    def trusted(bootstrap: dict[str, Any]) -> str:
+        (secret,) = bootstrap["staticResources"]["secrets"]
+        return str(secret["validationContext"]["trustedCa"]["filename"])
+
+    assert trusted(asked(with_web, systemCaPath="/etc/pki/ca.pem")) == "/etc/pki/ca.pem"
+    assert asked(with_web, systemCaPath="/etc/pki/ca.pem")["node"]["metadata"]["systemCaPath"] == "/etc/pki/ca.pem"
+    assert trusted(asked(with_web)) == "/etc/ssl/certs/ca-certificates.crt"

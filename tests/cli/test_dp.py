@@ -141,6 +141,15 @@ def test_variables_are_filled_in(koguma: Koguma, envoy: FakeEnvoy, web: Path) ->
     assert envoy.told["bootstrap"]["node"]["id"] == "default.web-7"
 
 
+def test_envoy_trusts_whom_the_machine_trusts(koguma: Koguma, envoy: FakeEnvoy, web: Path, tmp_path: Path) -> None:
+    (file := tmp_path / "ca.pem").touch()
+
+    run(koguma, envoy, "-d", web, "--system-ca", file)
+
+    (secret,) = envoy.told["bootstrap"]["staticResources"]["secrets"]
+    assert secret["validationContext"]["trustedCa"] == {"filename": str(file)}
+
+
 # What cannot be run
 
 
@@ -152,6 +161,12 @@ def refused(offline: Koguma, *arguments: str | Path) -> str:
 
 def test_nothing_to_run_is_told(offline: Koguma) -> None:
     assert "--dataplane-file FILE or --name NAME" in refused(offline)
+
+
+def test_certificates_that_are_not_there_are_told(offline: Koguma, web: Path, tmp_path: Path) -> None:
+    assert "nowhere.pem is no file with certificates" in refused(
+        offline, "-d", web, "--system-ca", tmp_path / "nowhere.pem"
+    )
 
 
 def test_a_name_beside_a_file_is_refused(offline: Koguma, web: Path) -> None:

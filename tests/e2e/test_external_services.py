@@ -1,6 +1,7 @@
 """Services outside the mesh: called by name, address and socket, with and without TLS, beside services inside."""
 
 import ssl
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,24 @@ def test_a_client_shows_the_certificate_that_it_is_asked_for(
             eventually(answers(mesh, "secured", 503))
         with mesh.having(external_service("secured", at(strict), tls=over_tls(caCert={"secret": "ca"}, **shown))):
             eventually(answers(mesh, "secured", 200))
+
+
+def test_a_private_key_is_told_to_envoy_alone(mesh: Playground, secured: HttpService) -> None:
+    """Not to the log, not to who inspects, and not by Envoy either."""
+    chain, key = CLIENT.cert_chain_pems[0].bytes(), CLIENT.private_key_pem.bytes()
+    identity = {"clientCert": {"secret": "told-chain"}, "clientKey": {"secret": "told-key"}}
+    service = external_service("secured", at(secured), tls=over_tls(caCert={"secret": "ca"}, **identity))
+    with mesh.having(secret("told-chain", chain), secret("told-key", key), service):
+        eventually(answers(mesh, "secured", 200))
+
+        where = "/meshes/default/dataplanes/frontend"
+        asked = ["_config", "_rules", "_policies"]
+        told = [mesh.control_plane.request("GET", f"{where}/{what}").text for what in asked]
+        told += [mesh.control_plane.log.read_text(), str(mesh.envoys["frontend"].config("dynamic_active_secrets"))]
+
+    assert "kri_extsvc_default___secured_80:identity" in told[0]
+    secrets = [key.splitlines()[1].decode(), b64encode(key).decode()]
+    assert not [one for text in told for one in secrets if one in text]
 
 
 def test_a_new_secret_is_in_force_at_once_and_ends_no_connection(mesh: Playground, secured: HttpService) -> None:

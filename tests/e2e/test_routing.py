@@ -122,3 +122,20 @@ def test_headers_and_paths_are_changed_as_the_filters_say(mesh: Playground, back
         seen = call(backend, "/old").seen
 
     assert (seen["path"], seen["headers"]["x-by"]) == ("/new", "route")
+
+
+def test_a_percent_sign_in_a_header_means_itself(mesh: Playground, backend: Address) -> None:
+    asked = {"set": [{"name": "x-share", "value": "100%"}], "add": [{"name": "x-host", "value": "%HOSTNAME%"}]}
+    answered = {"set": [{"name": "x-encoded", "value": "a%20b"}]}
+    filters = [
+        {"type": "RequestHeaderModifier", "requestHeaderModifier": asked},
+        {"type": "ResponseHeaderModifier", "responseHeaderModifier": answered},
+        {"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/a%20b"}}},
+    ]
+    with mesh.having(http_route("percent", "backend", rule(prefix("/percent"), to={V1: 1}, filters=filters))):
+        eventually(lambda: "x-encoded" in call(backend, "/percent").headers)
+        answer = call(backend, "/percent")
+
+    assert answer.headers["x-encoded"] == "a%20b"
+    assert (answer.seen["headers"]["x-share"], answer.seen["headers"]["x-host"]) == ("100%", "%HOSTNAME%")
+    assert answer.seen["path"] == "/a%20b"

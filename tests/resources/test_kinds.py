@@ -8,7 +8,7 @@ from cp.resources.checks import regex
 from cp.resources.hostname_generator import Template, render
 from cp.resources.matches import is_spiffe_id
 from cp.resources.telemetry import Url, is_place
-from tests.resources.reading import accepted, every_kind, policy, refused, warned
+from tests.resources.reading import accepted, every_kind, policy, read, refused, warned
 
 DATAPLANE = "type: Dataplane\nmesh: default\nname: a\nnetworking: {address: 10.0.0.1, %s}\n"
 
@@ -108,6 +108,7 @@ def test_an_external_service_has_a_host_and_a_port(address: str, paths: list[str
     ("address", "port", "paths"),
     [
         ("unix:///run/a.sock", None, []),
+        ("unix://a.sock", None, ["address"]),
         ("example.com", 443, []),
         ("example.com", None, ["port"]),
         ("a b", 443, ["address"]),
@@ -118,6 +119,42 @@ def test_an_endpoint_outside_the_mesh(address: str, port: int | None, paths: lis
     spec = f"{{match: {{port: 80}}, endpoints: [{given}]}}"
 
     assert refused(policy("MeshExternalService", spec)) == [f"spec.endpoints[0].{path}" for path in paths]
+
+
+def test_a_socket_cannot_stand_beside_a_name() -> None:
+    """Envoy resolves the names of a cluster, and then passes over its sockets."""
+    endpoints = "[{address: a.example.com, port: 80}, {address: 'unix:///run/a.sock'}, {address: 10.0.0.1, port: 80}]"
+    fixed = "[{address: 'unix:///run/a.sock'}, {address: 10.0.0.1, port: 80}]"
+
+    assert refused(policy("MeshExternalService", f"{{match: {{port: 80}}, endpoints: {endpoints}}}")) == [
+        "spec.endpoints[1].address"
+    ]
+    assert refused(policy("MeshExternalService", f"{{match: {{port: 80}}, endpoints: {fixed}}}")) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("{secret: ca}", ""),
+        ("{inline: Y2E=}", ""),
+        ("{inline: not base64}", ".inline"),
+        ("{file: /etc/ca.pem}", ""),
+        ("{file: ca.pem}", ".file"),
+        ("{secret: ca, file: /etc/ca.pem}", ""),
+    ],
+)
+def test_where_a_certificate_comes_from(source: str, path: str) -> None:
+    spec = f"{{match: {{port: 80}}, tls: {{enabled: true, verification: {{caCert: {source}}}}}}}"
+    found = refused(policy("MeshExternalService", spec))
+
+    both = "secret" in source and "file" in source
+    assert found == ([f"spec.tls.verification.caCert{path}"] if path or both else [])
+
+
+def test_the_one_port_of_a_service_outside_is_called_by_its_number() -> None:
+    (port,) = accepted(policy("MeshExternalService", "{match: {port: 443, protocol: http}}")).spec.ports
+
+    assert (port.section, port.speaks) == ("443", "http")
 
 
 def test_host_names_are_made_from_a_template() -> None:
@@ -230,3 +267,13 @@ def test_a_status_may_be_written_as_a_number() -> None:
     resource = accepted(policy("MeshRetry", f"{{to: [{{targetRef: {{kind: Mesh}}, default: {conf}}}]}}"))
 
     assert resource.spec.to[0].default.http.retry_on == ["503", "504", "5xx"]
+
+
+@pytest.mark.parametrize("kind", ["MeshGRPCRoute", "MeshTLSRoute"])
+def test_kinds_of_routes_that_are_not_there_are_refused_by_name(kind: str) -> None:
+    """Of document 004's kinds of routes there are those of HTTP and TCP."""
+    target = f"{{to: [{{targetRef: {{kind: {kind}, name: a}}, default: {{http: {{requestTimeout: 1s}}}}}}]}}"
+
+    (unknown,) = read(policy(kind, "{}")).findings()
+    assert (unknown.code, kind in unknown.message) == ("invalid", True)
+    assert refused(policy("MeshTimeout", target)) == ["spec.to[0].targetRef.kind"]
