@@ -181,6 +181,24 @@ def test_who_answers_has_to_prove_who_it_is(
         )
 
 
+def test_an_address_with_a_server_name_is_asked_for_by_that(mesh: Playground, secured: HttpService) -> None:
+    tls = over_tls(caCert={"secret": "ca"}, serverName="localhost")
+    with mesh.having(external_service("secured", at(secured, "127.0.0.1"), tls=tls)):
+        eventually(answers(mesh, "secured", 200))
+
+        assert call(outbound(mesh, "secured")).seen["headers"]["host"] == "localhost"
+
+
+def test_a_check_asks_for_it_by_its_name_as_well(mesh: Playground, plain: HttpService) -> None:
+    plain.on("/health")
+    checks = {"interval": "1s", "http": {"path": "/health"}}
+    item = {"targetRef": {"kind": "MeshExternalService", "name": "plain"}, "default": checks}
+    with mesh.having(external_service("plain", at(plain)), policy("MeshHealthCheck", "health", item)):
+        eventually(lambda: plain.hits("/health") > 0)
+
+    assert plain.headers("/health")["host"] == "localhost"
+
+
 def test_several_names_are_each_asked_for_by_their_own(mesh: Playground, secured: HttpService) -> None:
     """One of the two is nobody's; the certificate of the other is for its own name."""
     nobody = {"address": "127.0.0.1", "port": new_address().port}
