@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cp.model.names import Key
 from cp.model.violation import Violation, join
+from cp.resources import services
 from cp.resources.checks import is_ip
 from cp.resources.resource import Resource
 from cp.resources.sources import DataSource, decoded
@@ -82,7 +83,8 @@ class _Reading:
     """One service that is being read, with every fault that turns up."""
 
     def __init__(self, world: World, service: Resource) -> None:
-        self._world, self._mesh, self._spec = world, service.mesh, service.spec
+        self._world, self._mesh = world, service.mesh
+        self._spec: services.MeshExternalService = service.spec
         self._faults: list[Violation] = []
         self._secrets: dict[str, None] = {}
 
@@ -93,30 +95,31 @@ class _Reading:
         if not self._spec.endpoints:
             fault = Violation("spec.endpoints", "no endpoints are given", "say under which addresses it is there")
             return Outside(faults=(fault,))
-        tls = self._tls() if self._spec.tls is not None and self._spec.tls.enabled is True else None
+        spoken = self._spec.tls
+        tls = self._tls(spoken) if spoken is not None and spoken.enabled is True else None
         endpoints = tuple(self._endpoint(one) for one in self._spec.endpoints)
         return Outside(endpoints, tls, tuple(self._faults), tuple(self._secrets))
 
-    def _endpoint(self, endpoint: Any) -> Endpoint:
+    def _endpoint(self, endpoint: services.Endpoint) -> Endpoint:
         locality = Locality(priority=endpoint.priority or 0)
         return Endpoint(endpoint.address, endpoint.port or 0, locality=locality, host=self._host(endpoint))
 
-    def _host(self, endpoint: Any) -> str:
+    def _host(self, endpoint: services.Endpoint) -> str:
         tls = self._spec.tls
         server = tls.verification.server_name if tls and tls.enabled is True and tls.verification else None
         if server:
             return str(server)
         return "" if endpoint.is_socket or is_ip(endpoint.address) else str(endpoint.address.rstrip("."))
 
-    def _tls(self) -> Tls:
-        tls, verification = self._spec.tls, self._spec.tls.verification
+    def _tls(self, tls: services.Tls) -> Tls:
+        verification = tls.verification
         mode = (verification.mode if verification else None) or "Secured"
-        hosts = {self._host(one): None for one in self._spec.endpoints if self._host(one)}
+        hosts = [host for host in dict.fromkeys(map(self._host, self._spec.endpoints or ())) if host]
         verified = mode in {"Secured", "SkipSAN"}
         ca = self._authorities(verification) if verified and verification else None
         certificate, key = self._identity(verification) if verification else (None, None)
         return Tls(
-            sni=next(iter(hosts)) if len(hosts) == 1 else "",
+            sni=hosts[0] if len(hosts) == 1 else "",
             sni_of_endpoint=len(hosts) > 1,
             verified=verified,
             ca=ca,
@@ -128,22 +131,22 @@ class _Reading:
             renegotiation=tls.allow_renegotiation is True,
         )
 
-    def _names(self, verification: Any) -> Iterator[CertificateName]:
+    def _names(self, verification: services.Verification | None) -> Iterator[CertificateName]:
         """What a certificate has to be for: what is said, or what the server is called, or else where it is."""
         if verification is not None and verification.subject_alt_names:
             yield from (CertificateName(one.value, one.type == "Prefix") for one in verification.subject_alt_names)
             return
-        called = (self._host(one) or ("" if one.is_socket else one.address) for one in self._spec.endpoints)
+        called = (self._host(one) or ("" if one.is_socket else one.address) for one in self._spec.endpoints or ())
         named = dict.fromkeys(called)
         yield from (CertificateName(name) for name in named if name)
         if "" in named:
             hint = "give it `serverName` or `subjectAltNames`, or the mode SkipSAN"
             self._fault("", Violation("", "a socket has no name that its certificate could be for", hint))
 
-    def _authorities(self, verification: Any) -> Material | None:
+    def _authorities(self, verification: services.Verification) -> Material | None:
         return None if verification.ca_cert is None else self._certificates("caCert", verification.ca_cert)
 
-    def _identity(self, verification: Any) -> tuple[Material | None, Material | None]:
+    def _identity(self, verification: services.Verification) -> tuple[Material | None, Material | None]:
         if verification.client_cert is None or verification.client_key is None:
             return None, None
         certificate = self._certificates("clientCert", verification.client_cert)
