@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +16,13 @@ import typer
 from cp.cli import envoys, joining, readiness, supervise
 from cp.cli.client import connect
 from cp.cli.files import Piece, pieces, texts
+from cp.cli.log_lines import sent_on
+from cp.cli.log_sinks import Sinks
 from cp.cli.options import ADDRESS, WorkDir
 from cp.cli.problem import Problem
 from cp.cli.types import known
 from cp.cli.validate import tell
+from cp.model import envelope
 from cp.model.duration import Duration
 from cp.model.source import DEFAULT_MESH
 
@@ -122,8 +127,16 @@ def run(  # noqa: PLR0913  # an option each
         command = envoys.command(envoy, _kept(bootstrap, folder), flags)
         _say(f"starting {envoy}; its admin interface: {readiness.where(bootstrap)}")
         with readiness.announced(bootstrap, _say):
-            status = supervise.run(command)
+            status = _supervised(command)
     raise typer.Exit(status)
+
+
+def _supervised(command: Sequence[str]) -> int:
+    """Envoy to its end, with the lines of its access logs sent on that are for somebody's address."""
+    key, sinks = secrets.token_hex(16), Sinks(_say)
+    return supervise.run(
+        command, {envelope.VARIABLE: key}, lambda output: sent_on(output, key, sinks, sys.stdout.buffer)
+    )
 
 
 def _joined(address: str, who: joining.Joining, piece: Piece | None, patience: joining.Patience) -> str:

@@ -45,7 +45,10 @@ def find(given: str | None) -> Path:
 
 
 def command(envoy: Path, bootstrap: Path, flags: Flags) -> list[str]:
-    """Two Envoys on one machine share nothing, and a change of listeners holds for all connections soon."""
+    """Two Envoys on one machine share nothing, and a change of listeners holds for all connections soon.
+
+    Lines of access logs are written after a second, where ten are usual.
+    """
     return [
         str(envoy),
         *("--config-path", str(bootstrap)),
@@ -54,6 +57,7 @@ def command(envoy: Path, bootstrap: Path, flags: Flags) -> list[str]:
         "--disable-hot-restart",
         *("--drain-strategy", "immediate"),
         *("--drain-time-s", str(flags.drain_time)),
+        *("--file-flush-interval-msec", "1000"),
     ]
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, TypeAlias, cast
 
 from cp.cli.problem import Problem
 
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def run(command: Sequence[str]) -> int:
-    """Run a command to its end. Answers with its status as a shell has it: 128 and more for a signal."""
+Reading: TypeAlias = Callable[[BinaryIO], AbstractContextManager[None]]
+
+
+def run(command: Sequence[str], environment: Mapping[str, str], reading: Reading) -> int:
+    """Run a command to its end. Answers with its status as a shell has it: 128 and more for a signal.
+
+    The environment is added to ours; what the command writes to its standard output is somebody's to read.
+    """
     child: subprocess.Popen[bytes] | None = None
     waiting: list[int] = []
 
@@ -26,19 +33,31 @@ def run(command: Sequence[str]) -> int:
             child.send_signal(number)
 
     with _signals(pass_on):
-        child = _started(command)
-        for number in waiting:
-            child.send_signal(number)
-        code = child.wait()
+        child = _started(command, environment)
+        with child, reading(_output(child)):
+            for number in waiting:
+                child.send_signal(number)
+            code = child.wait()
     return code if code >= 0 else 128 - code
 
 
-def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
+def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """In a group of its own, or the terminal would send it the Ctrl-C that we pass on."""
     try:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **environment},  # noqa: TID251  # what we were started with is for it
+            process_group=0,
+        )
     except OSError as error:
         raise Problem(f"{command[0]} cannot be started: {error.strerror or error}") from None
+
+
+def _output(child: subprocess.Popen[bytes]) -> BinaryIO:
+    """It is there, since a pipe was asked for."""
+    return cast("BinaryIO", child.stdout)
 
 
 @contextmanager

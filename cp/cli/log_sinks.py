@@ -1,0 +1,206 @@
+"""Where lines of access logs go over TCP: a thread for each address, so that one that is away holds up nobody."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is kept for an address that does not take it, and how long is waited for what."""
+
+    kept: int = 4 * 1024 * 1024
+    """Bytes. Lines beyond that are dropped, and counted."""
+
+    first_pause: float = 0.1
+    longest_pause: float = 5.0
+    patience: float = 5.0
+    """Seconds for one attempt to connect, and for an address to take some of what it is sent."""
+
+    reminded_every: float = 60.0
+
+
+class Sinks:
+    """All addresses that lines were sent to so far."""
+
+    def __init__(self, say: Say, limits: Limits | None = None) -> None:
+        self._say, self._limits = say, limits or Limits()
+        self._sinks: dict[str, Sink] = {}
+
+    def put(self, address: str, line: bytes) -> None:
+        if address not in self._sinks:
+            self._sinks[address] = Sink(address, self._say, self._limits)
+        self._sinks[address].put(line)
+
+    def close(self, within: float) -> None:
+        """Send what is left, for as long as there is time."""
+        deadline = time.monotonic() + within
+        for sink in self._sinks.values():
+            sink.end(deadline)
+        for sink in self._sinks.values():
+            sink.join()
+
+
+class Sink:
+    """One address. Takes lines at any time without waiting, and sends them in their order."""
+
+    def __init__(self, address: str, say: Say, limits: Limits) -> None:
+        self._address, self._say, self._limits = address, say, limits
+        self._lines: deque[bytes] = deque()
+        self._size = self._dropped = self._told = 0
+        self._deadline: float | None = None
+        self._changed = threading.Condition()
+        self._connection: socket.socket | None = None
+        self._thread = threading.Thread(target=self._run, name=f"logs to {address}", daemon=True)
+        self._thread.start()
+
+    def put(self, line: bytes) -> None:
+        with self._changed:
+            if self._size + len(line) > self._limits.kept:
+                self._dropped += 1
+                return
+            self._lines.append(line)
+            self._size += len(line)
+            self._changed.notify()
+
+    def end(self, deadline: float) -> None:
+        with self._changed:
+            self._deadline = deadline
+            self._changed.notify()
+
+    def join(self) -> None:
+        """To be called after `end`. A connection that hangs is left to the end of the process."""
+        self._thread.join(max(0.0, (self._deadline or 0.0) - time.monotonic()) + _GRACE)
+        with self._changed:
+            lost = len(self._lines) + self._dropped - self._told
+        if lost:
+            self._say(f"access logs for {self._address}: {lost} lines were not sent")
+
+    def _run(self) -> None:
+        while self._has_lines():
+            connection = self._connected()
+            if connection is None:
+                break
+            self._send(connection)
+        self._disconnect()
+
+    def _has_lines(self) -> bool:
+        """Wait for a line; there is none any more once the end has come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._lines or self._deadline is not None)
+            return bool(self._lines)
+
+    def _connected(self) -> socket.socket | None:
+        """The connection that there is, or a new one, however long that takes; None when time is up."""
+        if self._connection is not None and _is_open(self._connection):
+            return self._connection
+        self._disconnect()
+        pause, told = self._limits.first_pause, 0.0
+        while True:
+            try:
+                self._connection = _connect(self._address, self._limits.patience)
+            except (OSError, ValueError) as error:
+                if not told or time.monotonic() - told > self._limits.reminded_every:
+                    told = time.monotonic()
+                    self._tell_away(error)
+            else:
+                self._tell_back(was_away=bool(told))
+                return self._connection
+            if self._paused(pause):
+                return None
+            pause = min(pause * 2, self._limits.longest_pause)
+
+    def _paused(self, seconds: float) -> bool:
+        """Wait until it is time for another attempt; says whether it is too late for that."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._deadline is not None, seconds)
+            if self._deadline is None:
+                return False
+            if (left := self._deadline - time.monotonic()) > 0:
+                self._changed.wait(min(left, self._limits.first_pause))
+            return time.monotonic() >= self._deadline
+
+    def _send(self, connection: socket.socket) -> None:
+        """Some lines. What was not taken whole is sent again over the next connection."""
+        batch = self._batch()
+        data, sent = memoryview(b"".join(batch)), 0
+        try:
+            while sent < len(data):
+                sent += connection.send(data[sent:])
+        except OSError:
+            self._disconnect()
+        with self._changed:
+            for line in batch:
+                sent -= len(line)
+                if sent < 0:
+                    break
+                self._lines.popleft()
+                self._size -= len(line)
+
+    def _batch(self) -> list[bytes]:
+        found: list[bytes] = []
+        size = 0
+        with self._changed:
+            for line in self._lines:
+                found.append(line)
+                size += len(line)
+                if size >= _BATCH:
+                    break
+        return found
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _tell_away(self, error: Exception) -> None:
+        with self._changed:
+            kept, lost = len(self._lines), self._news()
+        dropped = f", {lost} were dropped" if lost else ""
+        self._say(f"access logs for {self._address}: {_reason(error)}; {kept} lines are kept{dropped}")
+
+    def _tell_back(self, *, was_away: bool) -> None:
+        with self._changed:
+            lost = self._news()
+        if was_away or lost:
+            self._say(f"access logs for {self._address}: connected{f'; {lost} lines were dropped' if lost else ''}")
+
+    def _news(self) -> int:
+        """The lines that were dropped since somebody was last told."""
+        lost, self._told = self._dropped - self._told, self._dropped
+        return lost
+
+
+_BATCH: Final = 64 * 1024
+_GRACE: Final = 0.2
+
+
+def _connect(address: str, patience: float) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError("this is no address, which is a host with a port")
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=patience)
+
+
+def _is_open(connection: socket.socket) -> bool:
+    """Whether the other side has not hung up. What it may say is of no interest."""
+    try:
+        while select.select([connection], [], [], 0)[0]:
+            if not connection.recv(_BATCH):
+                return False
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

@@ -1,0 +1,100 @@
+"""What Envoy writes to its standard output: who gets which line."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cp.cli.log_lines import Sorting, sent_on
+
+KEY = "0123456789abcdef"
+
+
+class Taken:
+    """Addresses that keep what they are given."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, bytes]] = []
+        self.closed = False
+
+    def put(self, address: str, line: bytes) -> None:
+        self.lines.append((address, line))
+
+    def close(self, within: float) -> None:
+        self.closed = True
+
+
+def enveloped(line: object, key: str = KEY, to: str = "logs:5000") -> bytes:
+    return json.dumps({"koguma": key, "line": line, "to": to}, separators=(",", ":")).encode() + b"\n"
+
+
+def sorted_out(*chunks: bytes) -> tuple[list[tuple[str, bytes]], bytes]:
+    taken = Taken()
+    sorting = Sorting(KEY, taken)
+    rest = b"".join(map(sorting.take, chunks)) + sorting.end()
+    return taken.lines, rest
+
+
+def test_a_text_is_sent_as_it_is() -> None:
+    assert sorted_out(enveloped('a "quoted" é\tline\n')) == ([("logs:5000", 'a "quoted" é\tline\n'.encode())], b"")
+
+
+def test_an_object_is_sent_as_envoy_wrote_it_on_a_line_of_its_own() -> None:
+    assert sorted_out(enveloped({"status": 200, "a": None})) == ([("logs:5000", b'{"status":200,"a":null}\n')], b"")
+
+
+def test_what_is_in_no_envelope_is_passed_on() -> None:
+    other = b"plain\n{}\n\n\xff\xfe\nno end"
+
+    assert sorted_out(other) == ([], other)
+
+
+def test_an_envelope_without_the_key_is_a_line_like_any_other() -> None:
+    """Somebody who calls a proxy can have it write what they like into a log that goes to the same place."""
+    forged = enveloped("forged\n", key="-") + enveloped(f"{KEY}\n", key="-") + b'{"koguma":"' + KEY.encode() + b'"}\n'
+
+    assert sorted_out(forged) == ([], forged)
+
+
+@given(cuts=st.lists(st.integers(0, 300)))
+def test_it_does_not_matter_where_a_read_ends(cuts: list[int]) -> None:
+    whole = b"one\n" + enveloped("first\n") + b"two\n" + enveloped({"n": 2}, to="other:1") + b"three"
+    ends = sorted({min(cut, len(whole)) for cut in cuts} | {len(whole)})
+    chunks = [whole[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+    assert sorted_out(*chunks) == ([("logs:5000", b"first\n"), ("other:1", b'{"n":2}\n')], b"one\ntwo\nthree")
+
+
+def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
+    sorting = Sorting(KEY, Taken())
+    chunk = b"x" * 65536
+
+    passed = sum(len(sorting.take(chunk)) for _ in range(100))
+
+    assert passed > 80 * len(chunk)
+
+
+def test_the_output_is_read_to_its_end() -> None:
+    reading, writing = os.pipe()
+    taken, rest = Taken(), io.BytesIO()
+    with os.fdopen(reading, "rb") as output:
+        with sent_on(output, KEY, taken, rest):
+            os.write(writing, b"one\n" + enveloped("first\n"))
+            os.close(writing)
+
+        assert (taken.lines, rest.getvalue(), taken.closed) == ([("logs:5000", b"first\n")], b"one\n", True)
+
+
+def test_where_nobody_reads_the_rest_lines_are_sent_all_the_same() -> None:
+    reading, writing = os.pipe()
+    taken, rest = Taken(), io.BytesIO()
+    rest.close()
+    with os.fdopen(reading, "rb") as output, sent_on(output, KEY, taken, rest):
+        os.write(writing, b"one\n" + enveloped("first\n"))
+        os.close(writing)
+
+    assert taken.lines == [("logs:5000", b"first\n")]
