@@ -23,6 +23,7 @@ from cp.snapshot import Packed, Part, Snapshot
 from cp.stages import Beside, Entry, Reached, Rules, Stages, Upstream, rules_of
 from cp.stages import Effective as Effective
 from cp.touched import Touched, by_policies, by_world
+from cp.view import backend_refs
 from cp.view.listening import Listening
 from cp.view.proxies import inbounds, outbounds
 from cp.view.redirected import capture_of
@@ -151,14 +152,18 @@ class Compiler:
         return known
 
     def _proxy(self, world: World, dataplane: Resource, reach: Reach, bundle: Bundle, before: Proxy | None) -> Proxy:
-        """A proxy's own inbounds are worked out again only if it itself, or who decides over them, is another."""
-        capture = capture_of(world, dataplane)
-        if before and before.dataplane is dataplane and before.reach is reach and before.capture == capture:
+        """A proxy's own inbounds are worked out again only if it itself, or who decides over them, is another.
+
+        Or what they may refer to: to find out whether they do would cost more than to work them out.
+        """
+        mesh, capture = dataplane.mesh, capture_of(world, dataplane)
+        is_same = before and before.dataplane is dataplane and before.reach is reach and before.capture == capture
+        if before and is_same and backend_refs.same(before.bundle.world, world, mesh):
             return replace(before, bundle=bundle)
         rules = rules_of(world, dataplane)
-        reached = tuple(self._stages.reached(rules, index, inbound) for index, inbound in inbounds(dataplane))
-        beside = self._stages.beside(rules, dataplane)
-        captured = None if capture is None else self._stages.captured(rules, capture)
+        reached = tuple(self._stages.reached(world, mesh, rules, *one) for one in inbounds(dataplane))
+        beside = self._stages.beside(world, rules, dataplane)
+        captured = None if capture is None else self._stages.captured(world, mesh, rules, capture)
         others = (beside,) if captured is None else (beside, captured)
         part = Part(_resources(one.fragment for one in (*reached, *others)))
         return Proxy(dataplane, bundle, reached, beside, captured, part, reach)

@@ -24,6 +24,7 @@ from cp.resources.schema import decode
 from cp.resources.world import World
 from cp.rules import Matcher, PolicyRules, RouteRule, build, effective, routes
 from cp.touched import Name
+from cp.view import backend_refs
 from cp.view.backends import ANY, Resolver
 from cp.view.dataplanes import SERVICE_TAG
 from cp.view.listening import Listening
@@ -155,7 +156,8 @@ class Stages:
         }
         # What holds for a TCP route holds for the listener as a whole: it has one route.
         whole = found if outbound.protocol.is_http else of_routes.get(outbound.routes[0].owner, found)
-        task = Task(outbound, self._confs(whole, _OF_LISTENER), self._route_confs(whole, of_routes))
+        place = _Place(world, mesh)
+        task = Task(outbound, self._confs(place, whole, _OF_LISTENER), self._route_confs(place, whole, of_routes))
         return Entry(
             listening=listening,
             outbound=outbound,
@@ -165,7 +167,9 @@ class Stages:
             task=task,
             fragment=self.fragments.get(task),
             uses=tuple(resolver.used),
-            names=frozenset({*names_of(destination), *_owners(resolver), *resolver.asked}),
+            names=frozenset(
+                {*names_of(destination), *_owners(resolver), *resolver.asked, *_referred(found, *of_routes.values())}
+            ),
         )
 
     def caller(self, world: World, dataplane: Resource) -> Caller:
@@ -183,35 +187,38 @@ class Stages:
 
     def upstream(self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller) -> Upstream:
         found = self._of_destination(rules, destination)
-        tasks = [Task(backend_of(world, mesh, destination), self._confs(found, _OF_CLUSTER))]
+        place = _Place(world, mesh)
+        tasks = [Task(backend_of(world, mesh, destination), self._confs(place, found, _OF_CLUSTER))]
         outside = outside_of(world, destination)
         if outside is None:
             arranged = self._arranged(endpoints_of(world, mesh, destination), found, caller)
-            tasks.append(Task(arranged, self._confs(found, _OF_ENDPOINTS)))
-        names = names_of(destination) if outside is None else names_of(destination) | outside.names
+            tasks.append(Task(arranged, self._confs(place, found, _OF_ENDPOINTS)))
+        names = names_of(destination) | _referred(found)
+        names = names if outside is None else names | outside.names
         return Upstream(destination, found, tuple(tasks), tuple(map(self.fragments.get, tasks)), names)
 
-    def reached(self, rules: Rules, index: int, inbound: Inbound) -> Reached:
+    def reached(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> Reached:
+        place = _Place(world, mesh)
         found = dict(self._inbound_defaults)
         for of_kind in rules.values():
             _lay(found, of_kind, _of_proxy(of_kind) if of_kind.shape.single else _of_all_clients(of_kind, index))
         clients = tuple(
-            (kind, some) for kind, of_kind in sorted(rules.items()) if (some := _of_clients(of_kind, index))
+            (kind, some) for kind, of_kind in sorted(rules.items()) if (some := _of_clients(place, of_kind, index))
         )
-        task = Task(inbound, self._confs(found, _OF_INBOUND), clients=clients)
+        task = Task(inbound, self._confs(place, found, _OF_INBOUND), clients=clients)
         return Reached(inbound, found, task, self.fragments.get(task))
 
-    def beside(self, rules: Rules, dataplane: Resource) -> Beside:
+    def beside(self, world: World, rules: Rules, dataplane: Resource) -> Beside:
         """What a proxy has beside its inbounds and outbounds; nothing, unless some policy is about that."""
         found = _of_proxies(rules)
-        confs = self._confs(found, _OF_SIDECAR)
+        confs = self._confs(_Place(world, dataplane.mesh), found, _OF_SIDECAR)
         task = Task(dataplane.derived(sidecar_of) if confs else Sidecar(), confs)
         return Beside(found, task, self.fragments.get(task))
 
-    def captured(self, rules: Rules, capture: Capture) -> Beside:
+    def captured(self, world: World, mesh: str, rules: Rules, capture: Capture) -> Beside:
         """What takes the traffic that is redirected to a proxy and was sent to nobody that it knows."""
         found = _of_proxies(rules)
-        task = Task(capture, self._confs(found, _OF_CAPTURE))
+        task = Task(capture, self._confs(_Place(world, mesh), found, _OF_CAPTURE))
         return Beside(found, task, self.fragments.get(task))
 
     def _outbound(self, world: World, mesh: str, rules: Rules, listening: Listening, resolver: Resolver) -> Outbound:
@@ -246,21 +253,32 @@ class Stages:
             _lay(found, of_kind, said)
         return found
 
-    def _confs(self, found: Effective, hooks: _Hooks) -> Confs:
+    def _confs(self, place: _Place, found: Effective, hooks: _Hooks) -> Confs:
         """The confs of those policies that have something to write there."""
         writers = self._writers[hooks]
-        return tuple((kind, conf.canonical) for kind, conf in sorted(found.items()) if kind in writers)
+        return tuple((kind, place.resolved(conf)) for kind, conf in sorted(found.items()) if kind in writers)
 
-    def _route_confs(self, whole: Effective, of_routes: Mapping[str, Effective]) -> RouteConfs:
+    def _route_confs(self, place: _Place, whole: Effective, of_routes: Mapping[str, Effective]) -> RouteConfs:
         """Those of the routes' confs that differ from what holds for the whole."""
         if not of_routes:
             return ()
-        of_whole = self._confs(whole, _OF_LISTENER)
+        of_whole = self._confs(place, whole, _OF_LISTENER)
         differing = (
-            (name, tuple(one for one in self._confs(found, _OF_LISTENER) if one not in of_whole))
+            (name, tuple(one for one in self._confs(place, found, _OF_LISTENER) if one not in of_whole))
             for name, found in sorted(of_routes.items())
         )
         return tuple((name, confs) for name, confs in differing if confs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where confs hold, which decides what their references lead to."""
+
+    world: World
+    mesh: str
+
+    def resolved(self, conf: Merged) -> bytes:
+        return backend_refs.resolved(self.world, self.mesh, conf.canonical)
 
 
 @lru_cache(maxsize=100_000)
@@ -276,6 +294,11 @@ def names_of(destination: Destination) -> frozenset[Name]:
 
 def _owners(resolver: Resolver) -> set[Name]:
     return {(rule.owner.type, rule.owner.name) for rule in resolver.owners.values()}
+
+
+def _referred(*every: Effective) -> frozenset[Name]:
+    """What the references in confs are to."""
+    return backend_refs.asked(conf.canonical for found in every for conf in found.values())
 
 
 def _writes(policy: Policy[Any], hooks: _Hooks) -> bool:
@@ -313,9 +336,9 @@ def _of_all_clients(of_kind: PolicyRules, index: int) -> Merged:
     return NOTHING if found is None else found.conf
 
 
-def _of_clients(of_kind: PolicyRules, index: int) -> tuple[tuple[bytes, bytes], ...]:
+def _of_clients(place: _Place, of_kind: PolicyRules, index: int) -> tuple[tuple[bytes, bytes], ...]:
     """Who gets which conf on an inbound, where that is not the same for everybody."""
-    return tuple((_encode(who), conf.canonical) for who, conf in _clients(of_kind, index))
+    return tuple((_encode(who), place.resolved(conf)) for who, conf in _clients(of_kind, index))
 
 
 def _clients(of_kind: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, Any], Merged]]:

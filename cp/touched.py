@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from cp.matching import target_of, top_of
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
+from cp.view.backend_refs import REFERRED
 from cp.view.backends import ANY
 from cp.view.dataplanes import SERVICE_TAG, ports_of
 from cp.view.outside import SECRET
@@ -45,7 +46,7 @@ EVERYTHING: Final = Touched(everything=True)
 
 
 def by_world(old: World, new: World, mesh: str) -> Touched:
-    """What changed services, secrets, dataplanes and the mesh itself concern."""
+    """What changed services, secrets, dataplanes, what confs refer to and the mesh itself concern."""
     if old.table("Mesh").get(mesh) is not new.table("Mesh").get(mesh):
         return EVERYTHING
     names: set[Name] = set()
@@ -54,6 +55,9 @@ def by_world(old: World, new: World, mesh: str) -> Touched:
             names |= {(kind, service.name), (kind, service.display_name), (SERVICE_TAG, service.display_name)}
             names.add((kind, ANY))
     names |= {(SECRET, secret.name) for secret in _changed(old.table(SECRET, mesh), new.table(SECRET, mesh))}
+    for kind in REFERRED:
+        if old.table(kind, mesh) is not new.table(kind, mesh):
+            names.add((kind, ANY))
     for dataplane in _changed(old.table("Dataplane", mesh), new.table("Dataplane", mesh)):
         names |= _behind(dataplane, (old, new))
     return Touched(frozenset(names))

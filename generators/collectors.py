@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     from generators.drafts import ListenerDraft
 
-OTEL_PORT: Final = 4317
+_OTLP_PORT: Final = 4317
 """Where collectors of OpenTelemetry listen, unless somebody says otherwise."""
 
+_HTTP: Final = "http://"
 _LAST_PORT: Final = 65535
 _CONNECT_SECONDS: Final = 5
 
@@ -44,6 +45,24 @@ class Collector:
     @property
     def authority(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Otlp:
+    """A collector of OpenTelemetry's: most take gRPC, some HTTP below a path."""
+
+    collector: Collector
+    is_http: bool = False
+    path: str = ""
+
+    @classmethod
+    def parse(cls, endpoint: str) -> Otlp | None:
+        """`host:port` or `host` for gRPC, `http://host:port/path` for HTTP; None where there can be no such port."""
+        place, slash, path = endpoint.removeprefix(_HTTP).partition("/")
+        collector = Collector.parse(place, _OTLP_PORT)
+        if collector is None:
+            return None
+        return cls(collector, endpoint.startswith(_HTTP), f"{slash}{path}".rstrip("/"))
 
 
 def cluster_of(collector: Collector, draft: ListenerDraft, *, grpc: bool, tls: bool = False) -> str:

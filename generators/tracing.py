@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from envoy.config.trace.v3.datadog_pb2 import DatadogConfig
 from envoy.config.trace.v3.opentelemetry_pb2 import OpenTelemetryConfig
 from envoy.config.trace.v3.trace_pb2 import Tracing
 from envoy.config.trace.v3.zipkin_pb2 import ZipkinConfig
 
-from generators.collectors import Collector, cluster_of, write_grpc
+from generators.collectors import Collector, Otlp, cluster_of, write_grpc
 from generators.envoy.edit import pack
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from generators.drafts import ListenerDraft
+
+_EXPORT_SECONDS: Final = 10
 
 
 def zipkin(collector: Collector, path: str, draft: ListenerDraft, *, tls: bool) -> ZipkinConfig:
@@ -32,9 +34,15 @@ def datadog(collector: Collector, service: str, draft: ListenerDraft) -> Tracing
     return provider("envoy.tracers.datadog", config)
 
 
-def open_telemetry(collector: Collector, service: str, draft: ListenerDraft) -> Tracing.Http:
+def open_telemetry(to: Otlp, service: str, draft: ListenerDraft) -> Tracing.Http:
     config = OpenTelemetryConfig(service_name=service)
-    write_grpc(config.grpc_service, collector, draft)
+    if to.is_http:
+        http = config.http_service.http_uri
+        http.uri = f"http://{to.collector.authority}{to.path}/v1/traces"
+        http.cluster = cluster_of(to.collector, draft, grpc=False)
+        http.timeout.seconds = _EXPORT_SECONDS
+    else:
+        write_grpc(config.grpc_service, to.collector, draft)
     return provider("envoy.tracers.opentelemetry", config)
 
 

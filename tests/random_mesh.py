@@ -17,6 +17,8 @@ SECRETS: Final = ("s1", "s2")
 ROUTES: Final = ("r1", "r2")
 _TEAMS: Final = ("red", "blue")
 _PROTOCOLS: Final = ("http", "http", "grpc", "tcp")
+_COLLECTORS: Final = ("near", "far")
+_REFERRED: Final = "MeshOpenTelemetryBackend"
 _ZONES: Final = ("east", "west", "north")
 
 
@@ -215,6 +217,32 @@ def _locality(chance: Random) -> Document:
     return _policy(chance, "MeshLoadBalancingStrategy", target, {"localityAwareness": awareness})
 
 
+def _collector(chance: Random) -> Document:
+    """Something that policies refer to by its name, or by the label of a team."""
+    endpoint = {"address": f"127.0.0.{chance.randrange(9)}"}
+    made = document("MeshOpenTelemetryBackend", chance.choice(_COLLECTORS), spec={"endpoint": endpoint})
+    return Document(made.key, {**made.data, "labels": {"team": chance.choice(_TEAMS)}})
+
+
+def _by_reference(chance: Random) -> dict[str, Any]:
+    by_name = {"name": chance.choice([*_COLLECTORS, "nobody"])}
+    wanted = by_name if chance.random() < 0.5 else {"labels": {"team": chance.choice(_TEAMS)}}
+    return {"backends": [{"type": "OpenTelemetry", "openTelemetry": {"backendRef": {"kind": _REFERRED, **wanted}}}]}
+
+
+def _access_log(chance: Random) -> Document:
+    return _policy(chance, "MeshAccessLog", chance.choice(["MeshService", "MeshHTTPRoute"]), _by_reference(chance))
+
+
+def _inbound_log(chance: Random) -> Document:
+    rules = [{"default": _by_reference(chance)}]
+    return document("MeshAccessLog", f"i-{chance.randrange(2)}", spec={**_top(chance), "rules": rules})
+
+
+def _trace(chance: Random) -> Document:
+    return document("MeshTrace", f"p-{chance.randrange(2)}", spec={**_top(chance), "default": _by_reference(chance)})
+
+
 def _policy(chance: Random, kind: str, target: str, default: dict[str, Any]) -> Document:
     names = {
         "Mesh": {},
@@ -226,4 +254,7 @@ def _policy(chance: Random, kind: str, target: str, default: dict[str, Any]) -> 
     return document(kind, f"p-{chance.randrange(4)}", spec={**_top(chance), "to": to})
 
 
-_ONCE: Final = (_route, _tcp_route, _retry, _locality, _service_of_several_zones, _service_outside, _secret, _mesh)
+_ONCE: Final = (
+    *(_route, _tcp_route, _retry, _locality, _service_of_several_zones, _service_outside, _secret, _mesh),
+    *(_collector, _access_log, _inbound_log, _trace),
+)

@@ -124,6 +124,44 @@ def timeout(service: str, value: str) -> Document:
     return document("MeshTimeout", "edited", spec={"to": [item]})
 
 
+def test_what_a_conf_refers_to_reaches_inbounds_and_outbounds() -> None:
+    """Nothing changes but a collector: both sides of a proxy are told, once it is there and when it moves."""
+    reference = {"kind": "MeshOpenTelemetryBackend", "labels": {"team": "core"}}
+    traced = {"backends": [{"type": "OpenTelemetry", "openTelemetry": {"backendRef": reference}}]}
+    http = {"kuma.io/service": "web", "kuma.io/protocol": "http"}
+    networking = {
+        "address": "127.0.0.1",
+        "inbound": [{"port": 80, "tags": http}],
+        "outbound": [{"port": 81, "tags": {"kuma.io/service": "web"}}],
+    }
+    proxy = document("Dataplane", "web", networking=networking)
+    world = World.of([MESH, proxy, document("MeshTrace", "all", spec={"default": traced})], kinds(policies()))
+    compiler = Compiler(policies())
+    seen = [sent_to(compiler, world)]
+    for revision, collector in enumerate((labelled("10.0.0.1"), labelled("10.0.0.2"), None), 1):
+        world = world.next({labelled("").key: collector}, revision)
+        seen.append(sent_to(compiler, world))
+
+    assert seen == [
+        set(),
+        {"collector:inbound:grpc:10.0.0.1:4317", "collector:outbound:grpc:10.0.0.1:4317"},
+        {"collector:inbound:grpc:10.0.0.2:4317", "collector:outbound:grpc:10.0.0.2:4317"},
+        set(),
+    ]
+
+
+def labelled(address: str) -> Document:
+    made = document("MeshOpenTelemetryBackend", "main", spec={"endpoint": {"address": address}})
+    return Document(made.key, {**made.data, "labels": {"team": "core"}})
+
+
+def sent_to(compiler: Compiler, world: World) -> set[str]:
+    """The clusters of collectors that a proxy has."""
+    (proxy,) = dataplanes(world)
+    snapshot = compiler.snapshot(world, proxy)
+    return {packed.name for part in snapshot.parts for packed in part if packed.name.startswith("collector:")}
+
+
 def test_two_meshes_that_look_the_same_are_not_taken_for_one() -> None:
     """Proxies with the same outbounds and no policies, in two meshes: each reaches the backend of its own."""
     documents = []

@@ -56,7 +56,7 @@ class _Explainer:
         entry = self._proxy.bundle.entries[listening]
         outcome = self._outcome(call, listening)
         row = taken(entry, outcome)
-        places = values.of_request(self._policies, entry, row)
+        places = values.of_request(self._policies, self._world, self._proxy.dataplane.mesh, entry, row)
         known = self._backends(outcome)
         backends = tuple(self._backend(share, row, outcome, known) for share in _shares(outcome))
         held = tuple(self._held(places, known, entry, outcome))

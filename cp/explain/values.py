@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cp import stages
@@ -16,6 +16,7 @@ from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
 from cp.resources.world import World
 from cp.stages import Effective, Entry, Reached, Upstream
+from cp.view.backend_refs import resolved_data
 from generators.proxy import Endpoints, Route
 
 _INBOUND = "inbound"
@@ -36,11 +37,16 @@ class Place:
         return effects.effect(self.make, self.merged.value, path)
 
 
-def of_request(policies: Policies, entry: Entry, row: Route | None) -> tuple[Place, ...]:
+def of_request(policies: Policies, world: World, mesh: str, entry: Entry, row: Route | None) -> tuple[Place, ...]:
     """The places of an outbound that a request passes: its row of the route table, and the listener."""
     whole = _whole(entry)
     own = whole if row is None else entry.of_routes.get(row.owner, whole)
-    return tuple(_of_request(policies, entry, row, own, whole))
+    return tuple(_resolving(place, world, mesh) for place in _of_request(policies, entry, row, own, whole))
+
+
+def _resolving(place: Place, world: World, mesh: str) -> Place:
+    """References are resolved before a conf gets to a policy."""
+    return replace(place, make=lambda conf: place.make(dict(resolved_data(world, mesh, conf))))
 
 
 def _whole(entry: Entry) -> Effective:

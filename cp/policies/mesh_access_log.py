@@ -1,19 +1,19 @@
 """MeshAccessLog: what a proxy writes down of requests and connections, and where.
 
     backends                                   HttpConnectionManager.access_log, TcpProxy.access_log
-    backends[].type                            which of these:
+    backends[].type                            which of these; may be left out where one of them is given
     backends[].file                            envoy.access_loggers.file
     backends[].file.path                       FileAccessLog.path
     backends[].file.format                     FileAccessLog.log_format
-    backends[].file.format.type                of the two that follow, which
+    backends[].file.format.type                of the two that follow, which; may be left out where one is given
     backends[].file.format.plain               SubstitutionFormatString.text_format_source
     backends[].file.format.json                SubstitutionFormatString.json_format
     backends[].file.format.json[].key
     backends[].file.format.json[].value
     backends[].file.format.omitEmptyValues     SubstitutionFormatString.omit_empty_values
-    backends[].tcp                             nothing yet: Envoy sends no lines, a sink beside it has to
-    backends[].tcp.address                     its address
-    backends[].tcp.format                      as of a file:
+    backends[].tcp                             envoy.access_loggers.stdout, and `koguma dp run` sends the lines on
+    backends[].tcp.address                     StdoutAccessLog.log_format, beside the line
+    backends[].tcp.format                      the line in it, as of a file:
     backends[].tcp.format.type
     backends[].tcp.format.plain
     backends[].tcp.format.json
@@ -46,7 +46,9 @@ import msgspec
 from envoy.config.core.v3.config_source_pb2 import ApiVersion
 from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
 from envoy.extensions.access_loggers.open_telemetry.v3.logs_service_pb2 import OpenTelemetryAccessLogConfig
+from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StdoutAccessLog
 
+from cp.model.envelope import sealed
 from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
@@ -54,12 +56,12 @@ from cp.resources.checks import absent, file_path, must_be_set
 from cp.resources.complete import completed
 from cp.resources.kinds import Kind, Meta, PolicyShape
 from cp.resources.matches import client_match
-from cp.resources.schema import Schema
+from cp.resources.schema import Schema, the_one
 from cp.resources.spec import Item, PolicySpec, Rule
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, Targets
-from cp.resources.telemetry import BackendResourceRef, collector, endpoint_deprecated, is_place
+from cp.resources.telemetry import OpenTelemetry, authority, collector, endpoints_deprecated, is_place
 from generators.access_logs import access_log, add_logs, except_routes, of_routes
-from generators.collectors import OTEL_PORT, Collector, write_grpc
+from generators.collectors import Otlp, write_grpc
 from generators.envoy.log_formats import (
     OF_CONNECTIONS,
     OF_REQUESTS,
@@ -72,7 +74,6 @@ from generators.envoy.log_formats import (
 
 if TYPE_CHECKING:
     from envoy.config.accesslog.v3.accesslog_pb2 import AccessLog
-    from envoy.config.core.v3.substitution_format_string_pb2 import SubstitutionFormatString
 
     from cp.resources.world import Table
     from generators.drafts import ListenerDraft, RouteDraft
@@ -88,6 +89,10 @@ class Format(Schema, frozen=True):
     plain: str | None = None
     json: list[JsonField] | None = None
     omit_empty_values: bool | None = None
+
+    @property
+    def sort(self) -> str | None:
+        return self.type or the_one(Plain=self.plain, Json=self.json)
 
 
 class FileBackend(Schema, frozen=True):
@@ -105,9 +110,7 @@ class Attribute(Schema, frozen=True):
     value: str = ""
 
 
-class OtelBackend(Schema, frozen=True):
-    endpoint: str | None = None
-    backend_ref: BackendResourceRef | None = None
+class OtelBackend(OpenTelemetry, frozen=True):
     body: Any = None
     attributes: list[Attribute] | None = None
 
@@ -117,6 +120,10 @@ class Backend(Schema, frozen=True):
     file: FileBackend | None = None
     tcp: TcpBackend | None = None
     open_telemetry: OtelBackend | None = None
+
+    @property
+    def sort(self) -> str | None:
+        return self.type or the_one(File=self.file, Tcp=self.tcp, OpenTelemetry=self.open_telemetry)
 
 
 class Conf(Schema, frozen=True):
@@ -169,12 +176,12 @@ def _conf(conf: Conf) -> Iterator[Violation]:
 
 
 def _backend(backend: Backend) -> Iterator[Violation]:
-    yield from must_be_set("type", backend.type, "File, Tcp or OpenTelemetry")
-    if backend.type == "File":
+    yield from must_be_set("type", backend.sort, "File, Tcp or OpenTelemetry")
+    if backend.sort == "File":
         yield from at("file", _file(backend.file))
-    elif backend.type == "Tcp":
+    elif backend.sort == "Tcp":
         yield from at("tcp", _tcp(backend.tcp))
-    elif backend.type == "OpenTelemetry":
+    elif backend.sort == "OpenTelemetry":
         yield from at("openTelemetry", _otel(backend.open_telemetry))
 
 
@@ -199,11 +206,8 @@ def _tcp(tcp: TcpBackend | None) -> Iterator[Violation]:
 
 
 def _otel(otel: OtelBackend | None) -> Iterator[Violation]:
-    if otel is None:
-        yield absent("", "must be set for the type OpenTelemetry", "give it a `backendRef`")
-        return
-    yield from collector(otel.endpoint, otel.backend_ref)
-    for index, attribute in enumerate(otel.attributes or ()):
+    yield from collector(otel)
+    for index, attribute in enumerate((otel.attributes if otel is not None else None) or ()):
         yield from at(f"attributes[{index}].key", _attribute(attribute.key))
 
 
@@ -218,10 +222,10 @@ def _attribute(key: str) -> Iterator[Violation]:
 
 
 def _format(format_: Format) -> Iterator[Violation]:
-    yield from must_be_set("type", format_.type, "Plain or Json")
-    if format_.type == "Plain":
+    yield from must_be_set("type", format_.sort, "Plain or Json")
+    if format_.sort == "Plain":
         yield from must_be_set("plain", format_.plain, 'for example `"%START_TIME% %RESPONSE_CODE%"`')
-    if format_.type == "Json":
+    if format_.sort == "Json":
         yield from must_be_set("json", format_.json, "a list of `key` and `value`")
         for index, field in enumerate(format_.json or ()):
             yield from must_be_set(f"json[{index}].key", field.key)
@@ -243,10 +247,8 @@ def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     yield from deprecated.from_list(spec)
     for path, _, conf in spec.confs():
-        for index, backend in enumerate((conf.backends if conf else None) or ()):
-            if (otel := backend.open_telemetry) is not None:
-                where = f"spec.{path}.backends[{index}].openTelemetry"
-                yield from endpoint_deprecated(where, otel.endpoint, otel.backend_ref)
+        backends = (conf.backends if conf else None) or ()
+        yield from endpoints_deprecated(f"spec.{path}.backends", (one.open_telemetry for one in backends))
 
 
 class MeshAccessLog(Policy[Conf]):
@@ -285,8 +287,8 @@ def _asked(conf: Conf | None) -> Iterator[str]:
     """What of a proxy it takes to write its logs."""
     for backend in (conf.backends if conf is not None else None) or ():
         yield from asked(msgspec.json.encode(backend).decode())
-        file, otel = backend.file, backend.open_telemetry
-        if (file is not None and file.format is None) or (otel is not None and otel.body is None):
+        lines, otel = backend.file or backend.tcp, backend.open_telemetry
+        if (lines is not None and lines.format is None) or (otel is not None and otel.body is None):
             yield from asked(f"{OF_REQUESTS} {OF_CONNECTIONS}")
 
 
@@ -294,35 +296,49 @@ def _logs(conf: Conf, draft: ListenerDraft) -> Iterator[AccessLog]:
     usual = OF_REQUESTS if draft.manager is not None else OF_CONNECTIONS
     answer = answers(draft.site)
     for backend in conf.backends or ():
-        if backend.type == "File" and backend.file is not None:
+        if backend.sort == "File" and backend.file is not None:
             yield _file_log(backend.file, usual, answer)
-        elif backend.type == "OpenTelemetry" and backend.open_telemetry is not None:
+        elif backend.sort == "Tcp" and backend.tcp is not None:
+            yield _tcp_log(backend.tcp, usual, answer)
+        elif backend.sort == "OpenTelemetry" and backend.open_telemetry is not None:
             yield from _otel_log(backend.open_telemetry, usual, answer, draft)
 
 
 def _file_log(file: FileBackend, usual: str, answer: Mapping[str, str]) -> AccessLog:
     log = FileAccessLog(path=file.path)
-    _write_format(log.log_format, file.format or Format(), usual, answer)
+    format_ = file.format or Format()
+    log.log_format.omit_empty_values = bool(format_.omit_empty_values)
+    line = _line(format_, usual, answer)
+    if isinstance(line, str):
+        log.log_format.text_format_source.inline_string = line
+    else:
+        log.log_format.json_format.update(line)
     return access_log("envoy.access_loggers.file", log)
 
 
-def _write_format(message: SubstitutionFormatString, format_: Format, usual: str, answer: Mapping[str, str]) -> None:
-    message.omit_empty_values = bool(format_.omit_empty_values)
-    if format_.type == "Json" and format_.json:
-        for field in format_.json:
-            message.json_format[field.key] = answered(field.value, answer)
-    else:
-        message.text_format_source.inline_string = answered(format_.plain or usual, answer) + "\n"
+def _tcp_log(tcp: TcpBackend, usual: str, answer: Mapping[str, str]) -> AccessLog:
+    log = StdoutAccessLog()
+    format_ = tcp.format or Format()
+    log.log_format.omit_empty_values = bool(format_.omit_empty_values)
+    log.log_format.json_format.update(sealed(authority(tcp.address), _line(format_, usual, answer)))
+    return access_log("envoy.access_loggers.stdout", log)
+
+
+def _line(format_: Format, usual: str, answer: Mapping[str, str]) -> str | dict[str, str]:
+    """A text with its line break, or an object."""
+    if format_.sort == "Json" and format_.json:
+        return {field.key: answered(field.value, answer) for field in format_.json}
+    return answered(format_.plain or usual, answer) + "\n"
 
 
 def _otel_log(otel: OtelBackend, usual: str, answer: Mapping[str, str], draft: ListenerDraft) -> Iterator[AccessLog]:
-    collected_by = Collector.parse(otel.endpoint or "", OTEL_PORT)
-    if collected_by is None:
+    to = Otlp.parse(otel.endpoint or "")
+    if to is None or to.is_http:  # Envoy sends logs by gRPC alone; whoever asks for more is told so
         return
     log = OpenTelemetryAccessLogConfig()
     log.common_config.log_name = "MeshAccessLog"
     log.common_config.transport_api_version = ApiVersion.V3
-    write_grpc(log.common_config.grpc_service, collected_by, draft)
+    write_grpc(log.common_config.grpc_service, to.collector, draft)
     log.body.CopyFrom(any_value(usual if otel.body is None else otel.body, answer))
     attributes = ((attribute.key, attribute.value) for attribute in otel.attributes or ())
     log.attributes.CopyFrom(key_values(attributes, answer))

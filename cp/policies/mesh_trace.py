@@ -12,7 +12,7 @@ backends[].datadog.url                   DatadogConfig.collector_cluster
 backends[].datadog.splitService          DatadogConfig.service_name, with the destination in it
 backends[].openTelemetry                 OpenTelemetryConfig
 backends[].openTelemetry.endpoint        OpenTelemetryConfig.grpc_service
-backends[].openTelemetry.backendRef      nothing yet; the same, from a MeshOpenTelemetryBackend
+backends[].openTelemetry.backendRef      the same, from a MeshOpenTelemetryBackend; of one that takes http, http_service
 backends[].openTelemetry.backendRef.kind
 backends[].openTelemetry.backendRef.name
 backends[].openTelemetry.backendRef.labels
@@ -48,9 +48,9 @@ from cp.resources.kinds import Kind, Meta, PolicyShape
 from cp.resources.schema import Number, Schema
 from cp.resources.spec import PolicySpec
 from cp.resources.targets import GATEWAY, Targets
-from cp.resources.telemetry import BackendResourceRef, Url, collector, endpoint_deprecated, is_place
+from cp.resources.telemetry import OpenTelemetry, Url, collector, endpoints_deprecated, is_place
 from generators import tracing
-from generators.collectors import OTEL_PORT, Collector
+from generators.collectors import Collector, Otlp
 from generators.proxy import Inbound
 
 if TYPE_CHECKING:
@@ -74,11 +74,6 @@ class Zipkin(Schema, frozen=True):
 class Datadog(Schema, frozen=True):
     url: str = ""
     split_service: bool | None = None
-
-
-class OpenTelemetry(Schema, frozen=True):
-    endpoint: str | None = None
-    backend_ref: BackendResourceRef | None = None
 
 
 class Backend(Schema, frozen=True):
@@ -156,7 +151,7 @@ def _backend(backend: Backend) -> Iterator[Violation]:
     elif backend.type == "Datadog":
         yield from at("datadog", _datadog(backend.datadog))
     elif backend.type == "OpenTelemetry":
-        yield from at("openTelemetry", _otel(backend.open_telemetry))
+        yield from at("openTelemetry", collector(backend.open_telemetry))
 
 
 def _zipkin(zipkin: Zipkin | None) -> Iterator[Violation]:
@@ -185,13 +180,6 @@ def _datadog(datadog: Datadog | None) -> Iterator[Violation]:
         yield Violation("url", f"must end with the port, and not with `{url.rest or url.user}`", hint)
 
 
-def _otel(otel: OpenTelemetry | None) -> Iterator[Violation]:
-    if otel is None:
-        yield absent("", "must be set for the type OpenTelemetry", "give it a `backendRef`")
-    else:
-        yield from collector(otel.endpoint, otel.backend_ref)
-
-
 def _tag(tag: Tag) -> Iterator[Violation]:
     yield from must_be_set("name", tag.name)
     if (tag.header is None) == (tag.literal is None):
@@ -202,10 +190,8 @@ def _tag(tag: Tag) -> Iterator[Violation]:
 
 def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
-    for index, backend in enumerate((spec.default or Conf()).backends or ()):
-        if (otel := backend.open_telemetry) is not None:
-            path = f"spec.default.backends[{index}].openTelemetry"
-            yield from endpoint_deprecated(path, otel.endpoint, otel.backend_ref)
+    backends = (spec.default or Conf()).backends or ()
+    yield from endpoints_deprecated("spec.default.backends", (one.open_telemetry for one in backends))
 
 
 class MeshTrace(Policy[Conf]):
@@ -247,7 +233,7 @@ def _provider(conf: Conf, draft: ListenerDraft) -> Tracing.Http | None:
         name = _part(service, draft) if backend.datadog.split_service else service
         return None if agent is None else tracing.datadog(agent, name, draft)
     if backend.type == "OpenTelemetry" and backend.open_telemetry is not None:
-        collected_by = Collector.parse(backend.open_telemetry.endpoint or "", OTEL_PORT)
+        collected_by = Otlp.parse(backend.open_telemetry.endpoint or "")
         return None if collected_by is None else tracing.open_telemetry(collected_by, service, draft)
     return None
 

@@ -10,6 +10,11 @@ from cp.resources.checks import address, port
 from cp.resources.complete import completed
 from cp.resources.kinds import Kind, Meta
 from cp.resources.schema import Schema
+from cp.resources.telemetry import BACKEND
+
+_BESIDE_THE_PROXY: Final = "127.0.0.1"
+_GRPC_PORT: Final = 4317
+_HTTP_PORT: Final = 4318
 
 
 class Endpoint(Schema, frozen=True):
@@ -52,8 +57,18 @@ def _endpoint(endpoint: Endpoint, protocol: str) -> Iterator[Violation]:
         )
 
 
+def place(backend: OpenTelemetryBackend) -> str:
+    """Where it is, as an `endpoint` says it. Without an address that is beside each proxy."""
+    endpoint = backend.endpoint or Endpoint()
+    host = endpoint.address or _BESIDE_THE_PROXY
+    host = f"[{host}]" if ":" in host else host
+    if backend.protocol == "http":
+        return f"http://{host}:{endpoint.port or _HTTP_PORT}{(endpoint.path or '').rstrip('/')}"
+    return f"{host}:{endpoint.port or _GRPC_PORT}"
+
+
 OTEL_BACKEND: Final = Kind(
-    "MeshOpenTelemetryBackend",
+    BACKEND,
     "motb",
     "meshopentelemetrybackends",
     OpenTelemetryBackend,

@@ -39,6 +39,12 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         return tuple(name for field, name in names if getattr(self, field) is not None)
 
 
+def the_one(**given: object) -> str | None:
+    """The name of the only value that is given, from which its type follows."""
+    names = [name for name, value in given.items() if value is not None]
+    return names[0] if len(names) == 1 else None
+
+
 def decode(schema: type[T], data: Any) -> T:
     """Plain data that is known to be valid, as its schema."""
     return msgspec.convert(data, schema, dec_hook=_custom)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
+from cp.model.source import NAME_LABEL
 from cp.model.violation import Violation
 from cp.resources.checks import absent, host_and_port, is_domain, is_ip, one_of
 from cp.resources.schema import Schema
 
-_BACKEND = "MeshOpenTelemetryBackend"
+BACKEND: Final = "MeshOpenTelemetryBackend"
 
 
 class BackendResourceRef(Schema, frozen=True):
@@ -19,19 +21,27 @@ class BackendResourceRef(Schema, frozen=True):
     labels: dict[str, str] | None = None
 
 
-def collector(
-    endpoint: str | None, backend_ref: BackendResourceRef | None, *, needs_port: bool = False
-) -> Iterator[Violation]:
-    """The faults of the two fields that say where telemetry goes."""
+class OpenTelemetry(Schema, frozen=True):
+    """What every policy says of a collector; each adds its own."""
+
+    endpoint: str | None = None
+    """A host, perhaps with a port. In place of a `backendRef` that was resolved also a URL."""
+
+    backend_ref: BackendResourceRef | None = None
+
+
+def collector(otel: OpenTelemetry | None, *, needs_port: bool = False) -> Iterator[Violation]:
+    """The faults of what says where telemetry goes."""
+    if otel is None:
+        yield absent("", "must be set for the type OpenTelemetry", "give it a `backendRef`")
+        return
+    endpoint, backend_ref = otel.endpoint, otel.backend_ref
     if endpoint and backend_ref is not None:
         yield Violation("", "`endpoint` and `backendRef` exclude each other", "keep `backendRef`")
     elif backend_ref is not None:
-        yield from one_of("backendRef.kind", backend_ref.kind, (_BACKEND,))
-        if not backend_ref.labels:
-            hint = f"`labels` that a {_BACKEND} has, for example `kuma.io/display-name`"
-            yield absent("backendRef", f"does not say which {_BACKEND}", hint)
+        yield from _reference(backend_ref)
     elif not endpoint:
-        yield absent("", "does not say where to", f"give it a `backendRef` to a {_BACKEND}")
+        yield absent("", "does not say where to", f"give it a `backendRef` to a {BACKEND}")
     elif any(character in endpoint for character in "/?#"):
         bare = endpoint.split("://")[-1].split("/")[0]
         yield Violation("endpoint", f"must be a host with a port, not `{endpoint}`", f"write `{bare}`")
@@ -39,10 +49,19 @@ def collector(
         yield from host_and_port("endpoint", endpoint)
 
 
-def endpoint_deprecated(path: str, endpoint: str | None, backend_ref: BackendResourceRef | None) -> Iterator[Violation]:
-    if endpoint and backend_ref is None:
-        hint = f"write a {_BACKEND} and refer to it by `backendRef`"
-        yield Violation(f"{path}.endpoint", "is deprecated", hint)
+def _reference(backend_ref: BackendResourceRef) -> Iterator[Violation]:
+    yield from one_of("backendRef.kind", backend_ref.kind, (BACKEND,))
+    if not backend_ref.labels and not backend_ref.name:
+        hint = f"the `name` of one, or `labels` that it has, for example `{NAME_LABEL}`"
+        yield absent("backendRef", f"does not say which {BACKEND}", hint)
+
+
+def endpoints_deprecated(path: str, every: Iterable[OpenTelemetry | None]) -> Iterator[Violation]:
+    """Endpoints of some backends that could be references; the path is that of the backends."""
+    for index, otel in enumerate(every):
+        if otel is not None and otel.endpoint and otel.backend_ref is None:
+            hint = f"write a {BACKEND} and refer to it by `backendRef`"
+            yield Violation(f"{path}[{index}].openTelemetry.endpoint", "is deprecated", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +90,14 @@ def is_place(text: str) -> bool:
         return False
     host = url.host.strip("[]")
     return (is_ip(host) or is_domain(host.lower())) and (url.port is not None or "." in host)
+
+
+def authority(place: str) -> str:
+    """The host and port of a place, without what else a URL has."""
+    url = Url.parse(place if "://" in place else f"tcp://{place}")
+    if url is None:
+        return place
+    return url.host if url.port is None else f"{url.host}:{url.port}"
 
 
 _URL = re.compile(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.client import call, greeting
-from tests.support.collector import Collector
+from tests.support.collector import REFERENCE, Collector
 from tests.support.loopback import Address
 from tests.support.mesh import Document, http_route, mesh_service, policy, prefix, route_item, rule, service_item
 from tests.support.playground import Playground
@@ -165,6 +165,30 @@ def test_a_collector_is_sent_every_request(mesh: Playground, backend: Address, c
 
         eventually(there)
         assert {record.body.kvlist_value.values[0].value.string_value for record in collector.logs} == {"/collected"}
+
+
+def test_a_collector_that_is_referred_to_can_move(mesh: Playground, backend: Address) -> None:
+    otel = {"backendRef": REFERENCE, "body": "%REQ(:PATH)%", "attributes": [{"key": "who", "value": WHO}]}
+    default = {"backends": [{"openTelemetry": otel}]}
+    logs = (of_outbound(service_item("backend", default)), of_inbound("backend", default))
+    with Collector() as one, Collector() as other, mesh.having(one.resource("collector"), *logs):
+        collected(one, backend, "/first")
+        mesh.control_plane.apply(other.resource("collector"))
+        collected(other, backend, "/second")
+        collected(other, backend, "/third")
+
+        assert "/third" not in {record.body.string_value for record in one.logs}
+
+
+def collected(collector: Collector, backend: Address, path: str) -> None:
+    """Requests until both ends have told of one."""
+
+    def there() -> bool:
+        call(backend, path)
+        of_path = [record for record in collector.logs if record.body.string_value == path]
+        return {_attribute(record, "who").split()[-1] for record in of_path} == {"INBOUND", "OUTBOUND"}
+
+    eventually(there)
 
 
 def _attribute(record: Any, key: str) -> str:

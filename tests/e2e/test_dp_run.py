@@ -1,5 +1,6 @@
 """`koguma dp run`: a proxy as an operator starts it."""
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ import yaml
 from tests.support.client import call
 from tests.support.control_plane import KOGUMA
 from tests.support.envoy import envoy_binary
-from tests.support.mesh import Proxy, mesh_service
+from tests.support.line_sink import LineSink
+from tests.support.loopback import Address
+from tests.support.mesh import Document, Proxy, http_route, mesh_service, policy, prefix, route_item, rule, service_item
 from tests.support.playground import Playground
 from tests.support.processes import Running
 from tests.support.waiting import eventually
@@ -45,6 +48,62 @@ def proxy(mesh: Playground, tmp_path: Path) -> Iterator[tuple[Proxy, Running]]:
 
         eventually(serves, within=20)
         yield proxy, running
+
+
+def test_lines_of_access_logs_go_to_their_addresses(
+    mesh: Playground, proxy: tuple[Proxy, Running], tmp_path: Path
+) -> None:
+    """One service, one route of it with another log; neither line is left in the output, where all others are."""
+    backend = proxy[0].outbound()
+    status = [{"key": "path", "value": "%REQ(:PATH)%"}, {"key": "status", "value": "%RESPONSE_CODE%"}]
+    with LineSink() as of_service, LineSink() as of_route:
+        plain = over_tcp(of_service, type="Plain", plain='%REQ(:PATH)% "%RESPONSE_CODE%" %REQ(X-MISSING)%')
+        item = route_item("special", over_tcp(of_route, type="Json", json=status))
+        also = {"type": "File", "file": {"path": "/dev/stdout", "format": {"plain": "passed on %REQ(:PATH)%"}}}
+        plain["backends"].append(also)
+        route = http_route("special", "backend", rule(prefix("/special")))
+        with mesh.having(route, policy("MeshAccessLog", "logs", service_item("backend", plain), item)):
+            arrived(of_service, backend, "/usual")
+            arrived(of_route, backend, "/special")
+
+            assert of_service.lines[-1] == '/usual "200" -'
+            assert {"path": "/special", "status": 200} in [json.loads(line) for line in of_route.lines]
+            arrived(of_service, backend, "/end")
+            assert not [line for line in of_service.lines if "/special" in line]
+            assert not [line for line in of_route.lines if "/special" not in line]
+            output = (tmp_path / "new.log").read_text()
+            assert "passed on /usual" in output
+            assert 'koguma":' not in output
+
+
+def test_a_collector_of_lines_that_was_away_gets_what_was_written_meanwhile(
+    mesh: Playground, proxy: tuple[Proxy, Running], tmp_path: Path
+) -> None:
+    backend = proxy[0].outbound()
+    with LineSink() as sink:
+        plain = over_tcp(sink, type="Plain", plain="%REQ(:PATH)%")
+        with mesh.having(policy("MeshAccessLog", "logs", service_item("backend", plain))):
+            arrived(sink, backend, "/before")
+            sink.away()
+            assert [call(backend, f"/away/{number}").status for number in range(20)] == [200] * 20
+            eventually(lambda: f"access logs for {sink.address}: " in (tmp_path / "new.log").read_text())
+            sink.there()
+
+            eventually(lambda: [line for line in sink.lines if "away" in line] == [f"/away/{n}" for n in range(20)])
+
+
+def over_tcp(sink: LineSink, **form: object) -> Document:
+    return {"backends": [{"type": "Tcp", "tcp": {"address": str(sink.address), "format": form}}]}
+
+
+def arrived(sink: LineSink, backend: Address, path: str) -> None:
+    """Requests until there is a line about one."""
+
+    def there() -> bool:
+        call(backend, path)
+        return any(path in line for line in sink.lines)
+
+    eventually(there, every=0.2)
 
 
 def envoys(running: Running) -> list[psutil.Process]:

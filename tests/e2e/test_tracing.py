@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.client import call
-from tests.support.collector import Collector
+from tests.support.collector import REFERENCE, Collector
 from tests.support.loopback import Address
 from tests.support.mesh import Document, mesh_service
 from tests.support.playground import Playground
@@ -85,6 +85,24 @@ def test_a_trace_goes_through_both_proxies(mesh: Playground, collector: Collecto
     with mesh.having(traced(otel(collector))):
         address = mesh.proxies["frontend"].outbound("tag=backend")
         calling(address, lambda: bool(_traces(collector, kind=2) & _traces(collector, kind=3)))
+
+
+def test_a_collector_that_is_referred_to_can_move(mesh: Playground, backend: Address) -> None:
+    trace = traced({"type": "OpenTelemetry", "openTelemetry": {"backendRef": REFERENCE}})
+    with Collector() as one, Collector() as other, mesh.having(one.resource("collector"), trace):
+        calling(backend, lambda: {span.kind for span in one.spans} == {2, 3})
+        mesh.control_plane.apply(other.resource("collector"))
+        calling(backend, lambda: {span.kind for span in other.spans} == {2, 3})
+
+
+def test_a_collector_may_take_http(mesh: Playground, backend: Address, agent: HttpService) -> None:
+    endpoint = {"address": agent.address.host, "port": agent.address.port, "path": "/base"}
+    collector = {"type": "MeshOpenTelemetryBackend", "mesh": "default", "name": "collector"}
+    trace = traced({"type": "OpenTelemetry", "openTelemetry": {"backendRef": REFERENCE}})
+    with mesh.having({**collector, "spec": {"endpoint": endpoint, "protocol": "http"}}, trace):
+        calling(backend, lambda: agent.hits("/base/v1/traces") > 0)
+
+        assert agent.headers("/base/v1/traces")["content-type"] == "application/x-protobuf"
 
 
 def test_zipkin_is_sent_spans(mesh: Playground, backend: Address, agent: HttpService) -> None:

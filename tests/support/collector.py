@@ -14,6 +14,10 @@ _LOGS: Final = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 _SPANS: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
+REFERENCE: Final = {"kind": "MeshOpenTelemetryBackend", "labels": {"kuma.io/display-name": "collector"}}
+"""Leads to the one that is called `collector`."""
+
+
 class Collector:
     """What came of logs and spans, in the order in which it came."""
 
@@ -25,6 +29,12 @@ class Collector:
         self._server.add_generic_rpc_handlers((_Handler(self),))
         self._server.add_insecure_port(str(self.address))
         self._server.start()
+
+    def resource(self, name: str) -> dict[str, Any]:
+        """The resource by which policies refer to it."""
+        endpoint = {"address": self.address.host, "port": self.address.port}
+        spec = {"endpoint": endpoint, "protocol": "grpc"}
+        return {"type": "MeshOpenTelemetryBackend", "mesh": "default", "name": name, "spec": spec}
 
     def take_logs(self, sent: bytes, _context: grpc.ServicerContext) -> bytes:
         resources = ExportLogsServiceRequest.FromString(sent).resource_logs

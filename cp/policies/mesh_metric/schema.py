@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from cp.model.duration import Duration
+from cp.resources import telemetry
 from cp.resources.schema import Schema
 from cp.resources.spec import PolicySpec
-from cp.resources.telemetry import BackendResourceRef
 
 
 class Profile(Schema, frozen=True):
@@ -48,9 +48,7 @@ class Prometheus(Schema, frozen=True):
     tls: PrometheusTls | None = None
 
 
-class OpenTelemetry(Schema, frozen=True):
-    endpoint: str | None = None
-    backend_ref: BackendResourceRef | None = None
+class OpenTelemetry(telemetry.OpenTelemetry, frozen=True):
     refresh_interval: Duration | None = None
 
 

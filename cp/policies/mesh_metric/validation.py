@@ -11,7 +11,7 @@ from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, must_be_set, port, regex
 from cp.resources.kinds import Meta
 from cp.resources.targets import GATEWAY, Targets
-from cp.resources.telemetry import collector, endpoint_deprecated
+from cp.resources.telemetry import collector, endpoints_deprecated
 
 TARGETS: Final = Targets(top_system=(GATEWAY,))
 SCHEMA_DEFAULTS: Final = {
@@ -54,20 +54,16 @@ def _backend(backend: Backend) -> Iterator[Violation]:
         else:
             yield from port("prometheus.port", backend.prometheus.port)
     if backend.type == "OpenTelemetry":
-        if backend.open_telemetry is None:
-            yield absent("openTelemetry", "must be set for the type OpenTelemetry", "give it a `backendRef`")
-        else:
-            yield from at("openTelemetry", _otel(backend.open_telemetry))
+        yield from at("openTelemetry", _otel(backend.open_telemetry))
 
 
-def _otel(otel: OpenTelemetry) -> Iterator[Violation]:
-    yield from collector(otel.endpoint, otel.backend_ref, needs_port=True)
-    yield from above_zero("refreshInterval", otel.refresh_interval, "leave it out for 30s")
+def _otel(otel: OpenTelemetry | None) -> Iterator[Violation]:
+    yield from collector(otel, needs_port=True)
+    if otel is not None:
+        yield from above_zero("refreshInterval", otel.refresh_interval, "leave it out for 30s")
 
 
 def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
-    for index, backend in enumerate((spec.default or Conf()).backends or ()):
-        if (otel := backend.open_telemetry) is not None:
-            path = f"spec.default.backends[{index}].openTelemetry"
-            yield from endpoint_deprecated(path, otel.endpoint, otel.backend_ref)
+    backends = (spec.default or Conf()).backends or ()
+    yield from endpoints_deprecated("spec.default.backends", (one.open_telemetry for one in backends))
