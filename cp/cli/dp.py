@@ -14,10 +14,12 @@ from typing import Annotated, Final
 import typer
 
 from cp.cli import envoys, joining, readiness, supervise
+from cp.cli.admin import Admin
 from cp.cli.client import connect
 from cp.cli.files import Piece, pieces, texts
 from cp.cli.log_lines import sent_on
 from cp.cli.log_sinks import Sinks
+from cp.cli.metrics_push import pushed
 from cp.cli.options import ADDRESS, WorkDir
 from cp.cli.problem import Problem
 from cp.cli.types import known
@@ -125,8 +127,9 @@ def run(  # noqa: PLR0913  # an option each
         who = replace(_who(piece, name, mesh, folder), system_ca=_system_ca(system_ca))
         bootstrap = _joined(cp_address, who, piece, patience)
         command = envoys.command(envoy, _kept(bootstrap, folder), flags)
-        _say(f"starting {envoy}; its admin interface: {readiness.where(bootstrap)}")
-        with readiness.announced(bootstrap, _say):
+        admin = Admin(bootstrap)
+        _say(f"starting {envoy}; its admin interface: {admin.where}")
+        with readiness.announced(admin, _say), pushed(admin, bootstrap, _say):
             status = _supervised(command)
     raise typer.Exit(status)
 

@@ -38,6 +38,12 @@ def matches(pattern: str, text: str) -> bool:
     return not isinstance(expression, str) and expression.fullmatch(text.encode()) is not None
 
 
+def occurs(pattern: str, text: str) -> bool:
+    """Whether an expression takes some part of a text."""
+    expression = _compiled(pattern)
+    return not isinstance(expression, str) and expression.search(text.encode()) is not None
+
+
 def replaced(pattern: str, substitution: str, text: str) -> str:
     """A text with everything replaced that an expression takes; `\\1` stands for what its first group took."""
     expression = _compiled(pattern)

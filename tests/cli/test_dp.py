@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from cp.cli import envoys, readiness
+from cp.cli.admin import Admin
 from cp.cli.problem import Problem
 from tests.api.samples import dataplane
 from tests.cli.conftest import Koguma
@@ -292,7 +293,7 @@ def test_an_envoy_that_becomes_ready_is_announced(tmp_path: Path) -> None:
     said: list[str] = []
 
     admin = Running([sys.executable, "-c", ADMIN, address.host, str(address.port)], tmp_path / "admin.log")
-    with admin, readiness.announced(admin_at(address), said.append):
+    with admin, readiness.announced(Admin(admin_at(address)), said.append):
         eventually(lambda: bool(said), 20)
 
     assert said[0].startswith("ready after ")
@@ -301,7 +302,9 @@ def test_an_envoy_that_becomes_ready_is_announced(tmp_path: Path) -> None:
 def test_an_envoy_that_never_becomes_ready_is_no_longer_watched_when_it_ends(tmp_path: Path) -> None:
     said: list[str] = []
 
-    with readiness.announced(json.dumps({"admin": {"address": {"pipe": {"path": f"{tmp_path}/no"}}}}), said.append):
+    with readiness.announced(
+        Admin(json.dumps({"admin": {"address": {"pipe": {"path": f"{tmp_path}/no"}}}})), said.append
+    ):
         pass
 
     assert not said
@@ -327,5 +330,5 @@ def test_the_admin_interface_is_told_as_one_reaches_it() -> None:
     pipe = json.dumps({"admin": {"address": {"pipe": {"path": "/run/a.sock"}}}})
     port = json.dumps({"admin": {"address": {"socketAddress": {"address": "::1", "portValue": 9901}}}})
 
-    assert readiness.where(pipe) == "curl --unix-socket /run/a.sock http://envoy/"
-    assert readiness.where(port) == "curl http://[::1]:9901/"
+    assert Admin(pipe).where == "curl --unix-socket /run/a.sock http://envoy/"
+    assert Admin(port).where == "curl http://[::1]:9901/"

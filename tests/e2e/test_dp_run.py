@@ -10,13 +10,15 @@ import pytest
 import yaml
 
 from tests.support.client import call
+from tests.support.collector import REFERENCE, Collector, resource
 from tests.support.control_plane import KOGUMA
 from tests.support.envoy import envoy_binary
 from tests.support.line_sink import LineSink
-from tests.support.loopback import Address
+from tests.support.loopback import Address, new_address
 from tests.support.mesh import Document, Proxy, http_route, mesh_service, policy, prefix, route_item, rule, service_item
 from tests.support.playground import Playground
 from tests.support.processes import Running
+from tests.support.services import HttpService
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.envoy
@@ -90,6 +92,34 @@ def test_a_collector_of_lines_that_was_away_gets_what_was_written_meanwhile(
             sink.there()
 
             eventually(lambda: [line for line in sink.lines if "away" in line] == [f"/away/{n}" for n in range(20)])
+
+
+def test_metrics_are_pushed_to_a_collector(mesh: Playground, proxy: tuple[Proxy, Running], tmp_path: Path) -> None:
+    """The proxy's own as its profile has them and those of an application; and where the collector moves, there."""
+    call(proxy[0].outbound())
+    with HttpService("application") as application, Collector() as one, Collector() as other:
+        told = {"name": "shop", "address": application.address.host, "port": application.address.port}
+        otel = {"type": "OpenTelemetry", "openTelemetry": {"backendRef": REFERENCE, "refreshInterval": "1s"}}
+        profiles = {"appendProfiles": [{"name": "None"}], "include": [{"type": "Regex", "match": "_rq_(total|time)$"}]}
+        default = {"backends": [otel], "applications": [told], "sidecar": {"profiles": profiles}}
+        metric = {"type": "MeshMetric", "mesh": "default", "name": "pushed", "spec": {"default": default}}
+        with mesh.having(one.resource("collector"), metric):
+            eventually(lambda: len(one.metrics) > 0, within=20)
+            found = one.metrics[-1]
+            assert set(found) == {"envoy", "shop"}
+            names = {family.name for family in found["envoy"]}
+            assert "envoy_cluster_upstream_rq_total" in names
+            assert not [name for name in names if not name.endswith(("_rq_total", "_rq_time"))]
+
+            mesh.control_plane.apply(other.resource("collector"))
+            eventually(lambda: len(other.metrics) > 1, within=20)
+            before = len(one.metrics)
+            eventually(lambda: len(other.metrics) > 3, within=20)
+            assert len(one.metrics) == before
+
+            away = new_address()
+            mesh.control_plane.apply(resource("collector", away))
+            eventually(lambda: f"metrics for {away}: " in (tmp_path / "new.log").read_text(), within=20)
 
 
 def over_tcp(sink: LineSink, **form: object) -> Document:

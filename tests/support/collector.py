@@ -6,16 +6,24 @@ from typing import Any, Final, Self
 
 import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest  # type: ignore[import-untyped]
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # type: ignore[import-untyped]
 
-from tests.support.loopback import new_address
+from tests.support.loopback import Address, new_address
 
 _LOGS: Final = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+_METRICS: Final = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _SPANS: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
 REFERENCE: Final = {"kind": "MeshOpenTelemetryBackend", "labels": {"kuma.io/display-name": "collector"}}
 """Leads to the one that is called `collector`."""
+
+
+def resource(name: str, address: Address) -> dict[str, Any]:
+    """The resource by which policies refer to a collector."""
+    spec = {"endpoint": {"address": address.host, "port": address.port}, "protocol": "grpc"}
+    return {"type": "MeshOpenTelemetryBackend", "mesh": "default", "name": name, "spec": spec}
 
 
 class Collector:
@@ -25,16 +33,16 @@ class Collector:
         self.address = new_address()
         self.logs: list[Any] = []
         self.spans: list[Any] = []
+        self.metrics: list[Any] = []
+        """What came of metrics, by who told them: each time all of them."""
+
         self._server = grpc.server(ThreadPoolExecutor(2))
         self._server.add_generic_rpc_handlers((_Handler(self),))
         self._server.add_insecure_port(str(self.address))
         self._server.start()
 
     def resource(self, name: str) -> dict[str, Any]:
-        """The resource by which policies refer to it."""
-        endpoint = {"address": self.address.host, "port": self.address.port}
-        spec = {"endpoint": endpoint, "protocol": "grpc"}
-        return {"type": "MeshOpenTelemetryBackend", "mesh": "default", "name": name, "spec": spec}
+        return resource(name, self.address)
 
     def take_logs(self, sent: bytes, _context: grpc.ServicerContext) -> bytes:
         resources = ExportLogsServiceRequest.FromString(sent).resource_logs
@@ -48,6 +56,12 @@ class Collector:
         self.spans += [span for scope in scopes for span in scope.spans]
         return b""
 
+    def take_metrics(self, sent: bytes, _context: grpc.ServicerContext) -> bytes:
+        for resource in ExportMetricsServiceRequest.FromString(sent).resource_metrics:
+            scopes = resource.instrumentation_library_metrics
+            self.metrics.append({scope.instrumentation_library.name: list(scope.metrics) for scope in scopes})
+        return b""
+
     def __enter__(self) -> Self:
         return self
 
@@ -59,7 +73,11 @@ class Collector:
 
 class _Handler(grpc.GenericRpcHandler):
     def __init__(self, collector: Collector) -> None:
-        self._takes = {_LOGS: collector.take_logs, _SPANS: collector.take_spans}
+        self._takes = {
+            _LOGS: collector.take_logs,
+            _SPANS: collector.take_spans,
+            _METRICS: collector.take_metrics,
+        }
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         take = self._takes.get(handler_call_details.method)

@@ -24,13 +24,13 @@ backends[].prometheus.port                 Listener.address
 backends[].prometheus.path                 RouteMatch.path
 backends[].prometheus.tls
 backends[].prometheus.tls.mode             Disabled alone; with another one there is no listener, and a finding
-backends[].openTelemetry                   no effect, and a finding: Envoy sends metrics only where it is started to
-backends[].openTelemetry.endpoint
-backends[].openTelemetry.backendRef
+backends[].openTelemetry                   Cluster.metadata, and `koguma dp run` does what stands there
+backends[].openTelemetry.endpoint          whom it sends them to
+backends[].openTelemetry.backendRef        the same, from a MeshOpenTelemetryBackend
 backends[].openTelemetry.backendRef.kind
 backends[].openTelemetry.backendRef.name
 backends[].openTelemetry.backendRef.labels
-backends[].openTelemetry.refreshInterval
+backends[].openTelemetry.refreshInterval   how often; without it every 30s
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING
 
 from cp.policies import Policy
 from cp.policies.mesh_metric.endpoint import endpoint
+from cp.policies.mesh_metric.pushing import orders
 from cp.policies.mesh_metric.schema import Conf, Spec
 from cp.policies.mesh_metric.validation import SCHEMA_DEFAULTS, TARGETS, deprecations, validate
 from cp.resources.complete import completed
@@ -72,6 +73,7 @@ class MeshMetric(Policy[Conf]):
     def sidecar(self, conf: Conf, draft: SidecarDraft) -> None:
         for index, backend in enumerate(conf.backends or ()):
             draft.problems += [(f"backends[{index}]", reason) for reason in endpoint(conf, backend, draft)]
+        orders(conf, draft)
 
 
 POLICY = MeshMetric()

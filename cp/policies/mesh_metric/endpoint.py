@@ -30,9 +30,7 @@ _LARGEST: Final = 64 * 1024 * 1024
 
 def endpoint(conf: Conf, backend: Backend, draft: SidecarDraft) -> Iterator[str]:
     """Add what a backend needs; yields why it cannot be had."""
-    if backend.type == "OpenTelemetry":
-        yield "Envoy is told of a collector only when it starts; have that collect from a backend of type Prometheus"
-    elif backend.prometheus is not None:
+    if backend.type == "Prometheus" and backend.prometheus is not None:
         tls = backend.prometheus.tls
         if tls is not None and tls.mode not in {None, "Disabled"}:
             yield f"the mode {tls.mode} is not supported, and without TLS nothing is told"

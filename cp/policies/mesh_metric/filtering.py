@@ -37,12 +37,9 @@ _BASIC: Final = (
 )
 """What dashboards and alarms are made of: who is called how often, how fast, with what outcome, and who is well."""
 
-_ALL: Final = (("prefix", ""),)
-_OF_PROFILE: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
-    "All": _ALL,
-    "Basic": tuple(("prefix", name) for name in _BASIC),
-    "None": (),
-}
+_ALL: Final = ("",)
+PROFILES: Final[Mapping[str, tuple[str, ...]]] = {"All": _ALL, "Basic": _BASIC, "None": ()}
+"""How the names of those metrics begin that are in a profile."""
 
 _PROGRAM: Final = """
 local profile = {PROFILE}
@@ -98,11 +95,11 @@ def program(profiles: Profiles | None, applications: Iterable[tuple[str, str, st
     """The program, or nothing where everything is passed on as it is."""
     profiles = profiles or Profiles()
     names = [one.name or "All" for one in profiles.append_profiles or ()] or ["All"]
-    profile = tuple(test for name in names for test in _OF_PROFILE[name])
+    profile = tuple(("prefix", begin) for name in names for begin in PROFILES[name])
     exclude = tuple(_tests(profiles.exclude, "exclude", report))
     include = tuple(_tests(profiles.include, "include", report))
     asked = tuple(applications)
-    if set(_ALL) <= set(profile) and not exclude and not asked:
+    if ("prefix", *_ALL) in profile and not exclude and not asked:
         return ""
     text = _PROGRAM
     for name, tests in (("PROFILE", profile), ("EXCLUDE", exclude), ("INCLUDE", include)):

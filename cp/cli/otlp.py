@@ -1,0 +1,152 @@
+"""Metrics as Prometheus has them, made into those of OpenTelemetry, and sent by its protocol."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+import httpx
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest  # type: ignore[import-untyped]
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as otel  # type: ignore[import-untyped]
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from cp.model.pushing import Collector
+
+_EXPORT: Final = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+_PATIENCE: Final = 10.0
+_CUMULATIVE: Final = otel.AGGREGATION_TEMPORALITY_CUMULATIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From when counters count, and to when, in nanoseconds."""
+
+    begun: int
+    now: int
+
+
+def families(page: bytes) -> list[Metric]:
+    """What is on a page of metrics, up to where it cannot be read."""
+    found: list[Metric] = []
+    with suppress(ValueError):
+        for family in text_string_to_metric_families(page.decode(errors="replace")):
+            if family.type == "counter" and family.samples:
+                family.name = family.samples[0].name  # the parser takes `_total` away
+            found.append(family)
+    return found
+
+
+def request(
+    resource: Mapping[str, str], scopes: Iterable[tuple[str, Iterable[Metric]]], span: Span
+) -> ExportMetricsServiceRequest:
+    """Everything that is to be said of a proxy: its own metrics and those of its applications, by who told them."""
+    made = ExportMetricsServiceRequest()
+    of_resource = made.resource_metrics.add()
+    of_resource.resource.attributes.extend(_attributes(resource))
+    for name, told in scopes:
+        scope = of_resource.instrumentation_library_metrics.add()  # called scope_metrics by now, and the same bytes
+        scope.instrumentation_library.name = name
+        scope.metrics.extend(_metric(family, span) for family in told)
+    return made
+
+
+def send(to: Collector, made: ExportMetricsServiceRequest) -> str:
+    """Send once. Answers with what went wrong, if anything did."""
+    try:
+        if to.is_http:
+            _post(to, made)
+        else:
+            _call(to, made)
+    except httpx.HTTPError as error:
+        return str(error) or type(error).__name__
+    except grpc.RpcError as error:
+        return str(getattr(error, "details", str)() or error)  # what a call that failed adds to an error
+    return ""
+
+
+def _post(to: Collector, made: ExportMetricsServiceRequest) -> None:
+    content, headers = made.SerializeToString(), {"content-type": "application/x-protobuf"}
+    url = f"http://{to.authority}{to.path}/v1/metrics"
+    httpx.post(url, content=content, headers=headers, timeout=_PATIENCE).raise_for_status()
+
+
+def _call(to: Collector, made: ExportMetricsServiceRequest) -> None:
+    with grpc.insecure_channel(to.authority) as channel:
+        export = channel.unary_unary(_EXPORT, ExportMetricsServiceRequest.SerializeToString, bytes)
+        export(made, timeout=_PATIENCE)
+
+
+def _metric(family: Metric, span: Span) -> otel.Metric:
+    made = otel.Metric(name=family.name, description=family.documentation)
+    if family.type == "counter":
+        made.sum.is_monotonic, made.sum.aggregation_temporality = True, _CUMULATIVE
+        counted = (one for one in family.samples if not one.name.endswith("_created"))
+        made.sum.data_points.extend(_number(one, span) for one in counted)
+    elif family.type == "histogram":
+        made.histogram.aggregation_temporality = _CUMULATIVE
+        made.histogram.data_points.extend(_histograms(family.samples, span))
+    elif family.type == "summary":
+        made.summary.data_points.extend(_summaries(family.samples, span))
+    else:
+        made.gauge.data_points.extend(_number(one, span) for one in family.samples)
+    return made
+
+
+def _number(sample: Sample, span: Span) -> otel.NumberDataPoint:
+    point = otel.NumberDataPoint(as_double=sample.value, attributes=_attributes(sample.labels))
+    point.start_time_unix_nano, point.time_unix_nano = span.begun, span.now
+    return point
+
+
+def _histograms(samples: Iterable[Sample], span: Span) -> Iterator[otel.HistogramDataPoint]:
+    for labels, parts in _by_labels(samples, "le"):
+        buckets = sorted((float(one.labels["le"]), int(one.value)) for one in parts if "le" in one.labels)
+        counts = [count for _, count in buckets]
+        yield otel.HistogramDataPoint(
+            attributes=_attributes(labels),
+            start_time_unix_nano=span.begun,
+            time_unix_nano=span.now,
+            count=counts[-1] if counts else 0,
+            sum=sum(one.value for one in parts if one.name.endswith("_sum")),
+            bucket_counts=[more - less for less, more in zip([0, *counts], counts, strict=False)],
+            explicit_bounds=[bound for bound, _ in buckets if not math.isinf(bound)],
+        )
+
+
+def _summaries(samples: Iterable[Sample], span: Span) -> Iterator[otel.SummaryDataPoint]:
+    for labels, parts in _by_labels(samples, "quantile"):
+        point = otel.SummaryDataPoint(attributes=_attributes(labels))
+        point.start_time_unix_nano, point.time_unix_nano = span.begun, span.now
+        for one in parts:
+            if "quantile" in one.labels:
+                point.quantile_values.add(quantile=float(one.labels["quantile"]), value=one.value)
+            elif one.name.endswith("_sum"):
+                point.sum = one.value
+            elif one.name.endswith("_count"):
+                point.count = int(one.value)
+        yield point
+
+
+def _by_labels(samples: Iterable[Sample], apart: str) -> Iterator[tuple[Mapping[str, str], list[Sample]]]:
+    """The samples that belong together: those whose labels are the same but for one."""
+    found: dict[tuple[tuple[str, str], ...], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        key = tuple(sorted((name, value) for name, value in sample.labels.items() if name != apart))
+        found[key].append(sample)
+    return ((dict(key), parts) for key, parts in found.items())
+
+
+def _attributes(labels: Mapping[str, str]) -> list[KeyValue]:
+    made: list[KeyValue] = []
+    for name, value in labels.items():
+        made.append(KeyValue(key=name))
+        made[-1].value.string_value = value
+    return made

@@ -1,0 +1,93 @@
+"""What a proxy's metrics are pushed to, as whoever started its Envoy reads it in Envoy's own configuration.
+
+Envoy is told of a collector only when it starts. So the orders are the metadata of a cluster that nobody calls: they
+come as all configuration does, and change as it does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from cp.model import regex
+
+CLUSTER: Final = "koguma:metrics"
+METADATA: Final = "koguma.metrics"
+FIELD: Final = "orders"
+"""Of the metadata; the orders in it are JSON, which keeps numbers as they are."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Names of metrics: `Prefix`, `Exact`, `Contains` or `Regex`, and what it compares with."""
+
+    how: str
+    text: str
+
+    def is_of(self, name: str) -> bool:
+        if self.how == "Prefix":
+            return name.startswith(self.text)
+        if self.how == "Contains":
+            return self.text in name
+        return regex.occurs(self.text, name) if self.how == "Regex" else name == self.text
+
+
+class Application(msgspec.Struct, frozen=True):
+    """Somebody beside the proxy who tells of metrics too."""
+
+    name: str
+    address: str
+    port: int
+    path: str
+
+    @property
+    def authority(self) -> str:
+        return _authority(self.address, self.port)
+
+
+class Collector(msgspec.Struct, frozen=True):
+    """Who is sent them, and how often."""
+
+    host: str
+    port: int
+    seconds: float
+    is_http: bool = False
+    path: str = ""
+
+    @property
+    def authority(self) -> str:
+        return _authority(self.host, self.port)
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """All that a MeshMetric says to whoever pushes."""
+
+    collectors: tuple[Collector, ...] = ()
+    applications: tuple[Application, ...] = ()
+    profile: tuple[Choice, ...] = ()
+    include: tuple[Choice, ...] = ()
+    exclude: tuple[Choice, ...] = ()
+    unused: bool = False
+
+    def are_about(self, name: str) -> bool:
+        """Whether a metric of the proxy's own is wanted."""
+        if any(choice.is_of(name) for choice in self.include):
+            return True
+        in_profile = any(choice.is_of(name) for choice in self.profile)
+        return in_profile and not any(choice.is_of(name) for choice in self.exclude)
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def written(orders: Orders) -> str:
+    return msgspec.json.encode(orders).decode()
+
+
+def read(text: str) -> Orders | None:
+    """Nothing where a control plane of another version wrote what we do not know."""
+    try:
+        return msgspec.json.decode(text, type=Orders)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,57 @@
+"""What is to be pushed to collectors of OpenTelemetry's, written down for whoever started the Envoy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+
+from cp.model.pushing import CLUSTER, FIELD, METADATA, Application, Choice, Collector, Orders, written
+from cp.policies.mesh_metric.filtering import PROFILES
+from cp.policies.mesh_metric.schema import Conf, Profiles, Selector
+from generators.collectors import Otlp
+from generators.drafts import SidecarDraft
+from generators.envoy import names
+
+_EVERY: Final = 30.0
+_PATH: Final = "/metrics"
+
+
+def orders(conf: Conf, draft: SidecarDraft) -> None:
+    """A cluster that nobody calls, with the orders in its metadata; none, where nobody is to be sent anything."""
+    if not (collectors := tuple(_collectors(conf))):
+        return
+    sidecar = conf.sidecar
+    profiles = (sidecar.profiles if sidecar is not None else None) or Profiles()
+    chosen = [one.name or "All" for one in profiles.append_profiles or ()] or ["All"]
+    found = Orders(
+        collectors=collectors,
+        applications=tuple(_applications(conf)),
+        profile=tuple(Choice("Prefix", name) for profile in chosen for name in PROFILES[profile]),
+        include=_choices(profiles.include),
+        exclude=_choices(profiles.exclude),
+        unused=bool(sidecar is not None and sidecar.include_unused),
+    )
+    cluster = Cluster(name=CLUSTER, type=Cluster.STATIC)
+    cluster.load_assignment.cluster_name = CLUSTER
+    cluster.metadata.filter_metadata[METADATA][FIELD] = written(found)
+    draft.resources.append(cluster)
+
+
+def _collectors(conf: Conf) -> Iterator[Collector]:
+    for backend in conf.backends or ():
+        if backend.type == "OpenTelemetry" and (otel := backend.open_telemetry) is not None:
+            to = Otlp.parse(otel.endpoint or "")
+            if to is not None:
+                seconds = _EVERY if otel.refresh_interval is None else otel.refresh_interval.seconds
+                yield Collector(to.collector.host, to.collector.port, seconds, to.is_http, to.path)
+
+
+def _applications(conf: Conf) -> Iterator[Application]:
+    for one in conf.applications or ():
+        yield Application(one.name or "", one.address or names.LOOPBACK, one.port, one.path or _PATH)
+
+
+def _choices(selectors: Iterable[Selector] | None) -> tuple[Choice, ...]:
+    return tuple(Choice(one.type or "Exact", one.match) for one in selectors or ())
