@@ -20,7 +20,7 @@ from cp.resources.caller import Caller
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.snapshot import Packed, Part, Snapshot
-from cp.stages import Beside, Entry, Reached, Rules, Stages, Upstream, rules_of
+from cp.stages import Beside, Captured, Entry, Reached, Rules, Stages, Upstream, rules_of
 from cp.stages import Effective as Effective
 from cp.touched import Touched, by_policies, by_world
 from cp.view.listening import Listening
@@ -75,7 +75,7 @@ class Proxy:
     bundle: Bundle
     inbounds: tuple[Reached, ...]
     beside: Beside
-    captured: Beside | None
+    captured: Captured | None
     """What takes the traffic that its machine redirects to it; None where it redirects none."""
 
     part: Part
@@ -85,8 +85,7 @@ class Proxy:
     @property
     def capture(self) -> Capture | None:
         """What its machine redirects to it."""
-        site = None if self.captured is None else self.captured.task.site
-        return site if isinstance(site, Capture) else None
+        return None if self.captured is None else self.captured.capture
 
     @property
     def snapshot(self) -> Snapshot:
@@ -159,8 +158,8 @@ class Compiler:
         reached = tuple(self._stages.reached(rules, index, inbound) for index, inbound in inbounds(dataplane))
         beside = self._stages.beside(rules, dataplane)
         captured = None if capture is None else self._stages.captured(rules, capture)
-        others = (beside,) if captured is None else (beside, captured)
-        part = Part(_resources(one.fragment for one in (*reached, *others)))
+        fragments = [one.fragment for one in (*reached, beside, captured) if one is not None]
+        part = Part(_resources(fragments))
         return Proxy(dataplane, bundle, reached, beside, captured, part, reach)
 
 
