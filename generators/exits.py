@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 LOOP: Final = "loop"
 """The chain for what was sent to the proxy's own port."""
 
+NOBODYS: Final = "nobodys"
+"""The chain for virtual addresses that are no destination of the proxy's."""
+
 _Predicate: TypeAlias = Matcher.MatcherList.Predicate
 
 _CONNECT_SECONDS: Final = 10
@@ -97,8 +100,9 @@ class _Writer:
 
     def written(self) -> Iterator[Cluster | RouteConfiguration]:
         self._look_into()
-        self._rule(LOOP, [_port(self._listener.address.socket_address.port_value)])
-        self._listener.filter_chains[0].ClearField("filter_chain_match")
+        for chain in self._listener.filter_chains:
+            self._rule(chain.name, list(_as_predicates(chain)))
+            chain.ClearField("filter_chain_match")
         for exit_ in self._exits:
             if not (exit_.domain and exit_.protocol in _OVER_HTTP):
                 self._rule(self._chain(exit_), list(_conditions(exit_)))
@@ -200,6 +204,15 @@ def _any_of(ports: Iterable[int]) -> ListenerFilterChainMatchPredicate:
     found = ListenerFilterChainMatchPredicate()
     found.or_match.rules.extend(every)
     return found
+
+
+def _as_predicates(chain: FilterChain) -> Iterator[_Predicate]:
+    """By what a chain is chosen that was there before."""
+    match = chain.filter_chain_match
+    if match.HasField("destination_port"):
+        yield _port(match.destination_port.value)
+    for one in match.prefix_ranges:
+        yield _in_network(f"{one.address_prefix}/{one.prefix_len.value}")
 
 
 def _conditions(exit_: Exit) -> Iterator[_Predicate]:

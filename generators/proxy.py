@@ -323,5 +323,8 @@ class Capture:
     has_ipv6: bool = False
     """Whether calls over IPv6 are redirected too."""
 
+    virtual_network: str = ""
+    """Addresses that are destinations of proxies or nobody's: a CIDR."""
+
     passthrough: Passthrough = Passthrough.ALL
     exits: tuple[Exit, ...] = ()

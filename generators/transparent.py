@@ -17,7 +17,7 @@ from envoy.extensions.filters.listener.original_dst.v3.original_dst_pb2 import O
 
 from generators.envoy import names
 from generators.envoy.edit import pack, set_address
-from generators.exits import LOOP, let_out, original_cluster, tcp_filter
+from generators.exits import LOOP, NOBODYS, let_out, original_cluster, tcp_filter
 from generators.proxy import Passthrough
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ def catch_all(capture: Capture) -> Iterator[tuple[str, Message]]:
 def _outbound(capture: Capture, family: _Family) -> Iterable[_Resource]:
     name = names.passthrough("outbound", family.name)
     listener = _listener(name, TrafficDirection.OUTBOUND, family, capture.outbound_port)
+    if family is _IPV4 and capture.virtual_network:
+        nobodys = listener.filter_chains.add(name=NOBODYS, filters=[tcp_filter(names.REFUSED, name)])
+        address, _, bits = capture.virtual_network.partition("/")
+        nobodys.filter_chain_match.prefix_ranges.add(address_prefix=address).prefix_len.value = int(bits)
     if capture.passthrough is Passthrough.MATCHED:
         return (listener, *let_out(listener, capture.exits))
     is_open = capture.passthrough is Passthrough.ALL

@@ -22,7 +22,7 @@ from cp.resources.world import World
 from cp.view.listening import Listening
 from cp.view.references import referred
 from cp.view.services import destination_of
-from cp.view.vips import TAG_PORT, Vips, vips
+from cp.view.vips import NETWORK, TAG_PORT, Vips, vips
 from generators.proxy import Capture, Passthrough
 
 OUTBOUND_PORT: Final = 15001
@@ -66,6 +66,7 @@ def capture_of(world: World, dataplane: Resource) -> Capture | None:
         inbound_port=inbound,
         inbound_port_v6=said.redirect_port_inbound_v6 or inbound,
         has_ipv6=said.ip_family_mode in {"DualStack", "IPv6"},
+        virtual_network=NETWORK,
         passthrough=_passthrough(world, dataplane.mesh),
     )
 
