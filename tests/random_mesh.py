@@ -215,6 +215,12 @@ def _locality(chance: Random) -> Document:
     return _policy(chance, "MeshLoadBalancingStrategy", target, {"localityAwareness": awareness})
 
 
+def _passthrough(chance: Random) -> Document:
+    match = {"type": "IP", "value": f"10.0.0.{chance.randrange(3)}", "protocol": chance.choice(["tcp", "http"])}
+    default = {"passthroughMode": chance.choice(["All", "None", "Matched"]), "appendMatch": [match]}
+    return document("MeshPassthrough", f"p-{chance.randrange(4)}", spec={**_top(chance), "default": default})
+
+
 def _policy(chance: Random, kind: str, target: str, default: dict[str, Any]) -> Document:
     names = {
         "Mesh": {},
@@ -226,4 +232,7 @@ def _policy(chance: Random, kind: str, target: str, default: dict[str, Any]) -> 
     return document(kind, f"p-{chance.randrange(4)}", spec={**_top(chance), "to": to})
 
 
-_ONCE: Final = (_route, _tcp_route, _retry, _locality, _service_of_several_zones, _service_outside, _secret, _mesh)
+_ONCE: Final = (
+    *(_route, _tcp_route, _retry, _locality, _service_of_several_zones, _service_outside, _secret),
+    *(_mesh, _passthrough),
+)
