@@ -289,7 +289,7 @@ def test_what_comes_in_goes_through_the_inbound_or_to_where_it_was_sent(mesh: Re
 
 
 @pytest.mark.parametrize("port", [15001, 15006])
-def test_what_is_sent_to_the_proxys_own_port_goes_nowhere(mesh: Redirected, port: int) -> None:
+def test_what_is_sent_to_the_port_of_the_proxy_goes_nowhere(mesh: Redirected, port: int) -> None:
     before = mesh.near.run(mesh.envoy.stats, "cx_total$")
     with pytest.raises(OSError, match=r".+"):
         mesh.far.run(call, Address(mesh.near.address, port))
