@@ -328,3 +328,11 @@ class Capture:
 
     passthrough: Passthrough = Passthrough.ALL
     exits: tuple[Exit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Names that a proxy knows the addresses of, and the port at which workloads ask it."""
+
+    port: int
+    names: Tags

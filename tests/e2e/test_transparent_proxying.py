@@ -167,6 +167,29 @@ def test_a_new_service_is_called_without_anybody_touching_the_dataplane(mesh: Re
         assert eventually(lambda: mesh.call(address)).service == "backend"
 
 
+@pytest.mark.parametrize("name", ["backend.svc.mesh.local", "backend.mesh", "web.mesh"])
+def test_names_are_asked_of_the_proxy(mesh: Redirected, name: str) -> None:
+    """As the workload asks: at the usual port of whomever the machine would ask."""
+    address = eventually(lambda: mesh.near.run(asked_for, name, Address("10.99.0.3", 53)))
+
+    assert address.startswith("241." if ".svc." in name else "240.")
+    assert mesh.call(Address(address, 80)).service == ("workload" if name == "web.mesh" else "backend")
+
+
+def asked_for(name: str, server: Address) -> str:
+    """The address with which a name server answers."""
+    labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
+    question = b"\x12\x34" + b"\x01\x00" + b"\x00\x01" + bytes(6) + labels + b"\x00" + b"\x00\x01" * 2
+    with socket.socket(type=socket.SOCK_DGRAM) as asking:
+        asking.settimeout(2)
+        asking.connect(server)
+        asking.send(question)
+        answer = asking.recv(512)
+    assert answer[:2] == question[:2]
+    assert answer[6:8] == b"\x00\x01", "one answer"
+    return socket.inet_ntoa(answer[-4:])
+
+
 def test_calls_to_others_go_where_they_were_sent_to(mesh: Redirected) -> None:
     before = mesh.near.run(mesh.envoy.stat, PASSED)
 
