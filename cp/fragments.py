@@ -17,10 +17,11 @@ from cp.policies import ClientRule, Policies, Policy
 from cp.resources.schema import decode
 from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed
 from generators.clusters import backend_cluster, local_cluster
+from generators.dns import dns_listener
 from generators.drafts import Built, ClusterDraft, EndpointsDraft, Finished, ListenerDraft, SidecarDraft
 from generators.endpoints import assignment
 from generators.listeners import inbound_listener, outbound_listener
-from generators.proxy import Backend, Capture, Endpoints, Inbound, Outbound, Sidecar
+from generators.proxy import Backend, Capture, Endpoints, Hosts, Inbound, Outbound, Sidecar
 from generators.transparent import catch_all
 
 Confs: TypeAlias = tuple[tuple[str, bytes], ...]
@@ -32,7 +33,7 @@ RouteConfs: TypeAlias = tuple[tuple[str, Confs], ...]
 ClientConfs: TypeAlias = tuple[tuple[str, tuple[tuple[bytes, bytes], ...]], ...]
 """The confs of each policy that tells the clients of an inbound apart: its kind, and who gets which conf, in order."""
 
-Site: TypeAlias = Backend | Endpoints | Outbound | Inbound | Sidecar | Capture
+Site: TypeAlias = Backend | Endpoints | Outbound | Inbound | Sidecar | Capture | Hosts
 
 Problem: TypeAlias = tuple[str, str, str]
 """What a policy could not do: its kind, the path in its conf, and why."""
@@ -136,6 +137,8 @@ def _drafts(task: Task, policies: Policies, problems: list[Problem]) -> Iterator
         yield _sidecar(SidecarDraft(site), policies, of_policy, problems)
     elif isinstance(site, Capture):
         yield catch_all(site)
+    elif isinstance(site, Hosts):
+        yield dns_listener(site)
     else:
         yield _cluster(local_cluster(site), policies, of_policy)
         yield _listener(inbound_listener(site), policies, task)

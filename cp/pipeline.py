@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
-from cp.fragments import Fragment, Fragments
+from cp.fragments import Fragment, Fragments, Task
 from cp.matching import Matched, match
 from cp.matching.matcher import ByKind
 from cp.model.names import Destination, Key
@@ -19,15 +19,16 @@ from cp.policies import Policies
 from cp.resources.caller import Caller
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.snapshot import Packed, Part, Snapshot
-from cp.stages import Beside, Entry, Reached, Rules, Stages, Upstream, rules_of
+from cp.snapshot import NO_PART, Packed, Part, Snapshot
+from cp.stages import Beside, Captured, Entry, Reached, Rules, Stages, Upstream, rules_of
 from cp.stages import Effective as Effective
 from cp.touched import Touched, by_policies, by_world
 from cp.view import backend_refs
+from cp.view.hostnames import hosts
 from cp.view.listening import Listening
 from cp.view.proxies import inbounds, outbounds
 from cp.view.redirected import capture_of
-from generators.proxy import Capture
+from generators.proxy import Capture, Hosts
 
 _ClassKey: TypeAlias = tuple[str, int, int, Caller]
 _OfKinds: TypeAlias = tuple[tuple[str, tuple[Any, ...]], ...]
@@ -56,6 +57,14 @@ class _Sides:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Named:
+    """The names by which the workloads of a class know its destinations, and what answers for them."""
+
+    hosts: Hosts | None
+    part: Part
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Bundle:
     """What all proxies of a class have in common, in one World."""
 
@@ -66,6 +75,7 @@ class Bundle:
     entries: Mapping[Listening, Entry]
     upstreams: Mapping[Destination, Upstream]
     part: Part
+    named: Named
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +86,7 @@ class Proxy:
     bundle: Bundle
     inbounds: tuple[Reached, ...]
     beside: Beside
-    captured: Beside | None
+    captured: Captured | None
     """What takes the traffic that its machine redirects to it; None where it redirects none."""
 
     part: Part
@@ -86,12 +96,12 @@ class Proxy:
     @property
     def capture(self) -> Capture | None:
         """What its machine redirects to it."""
-        site = None if self.captured is None else self.captured.task.site
-        return site if isinstance(site, Capture) else None
+        return None if self.captured is None else self.captured.capture
 
     @property
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.bundle.part, self.part)
+        names = (self.bundle.named.part,) if self.bundle.named.hosts is not None else ()
+        return Snapshot(self.bundle.part, *names, self.part)
 
 
 class Compiler:
@@ -164,8 +174,8 @@ class Compiler:
         reached = tuple(self._stages.reached(world, mesh, rules, *one) for one in inbounds(dataplane))
         beside = self._stages.beside(world, rules, dataplane)
         captured = None if capture is None else self._stages.captured(world, mesh, rules, capture)
-        others = (beside,) if captured is None else (beside, captured)
-        part = Part(_resources(one.fragment for one in (*reached, *others)))
+        fragments = [one.fragment for one in (*reached, beside, captured) if one is not None]
+        part = Part(_resources(fragments))
         return Proxy(dataplane, bundle, reached, beside, captured, part, reach)
 
 
@@ -192,7 +202,7 @@ def _bundle(work: _Work, listenings: tuple[Listening, ...], before: Bundle | Non
         touched |= by_policies(before.reach.policies, work.reach.policies)
         if not touched.everything:
             return work.some(before, listenings, touched)
-    return work.all(listenings)
+    return work.all(listenings, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +216,11 @@ class _Work:
     reach: Reach
     caller: Caller
 
-    def all(self, listenings: tuple[Listening, ...]) -> Bundle:
+    def all(self, listenings: tuple[Listening, ...], before: Bundle | None) -> Bundle:
         entries = {one: self._entry(one) for one in listenings}
         needed = dict.fromkeys(used for entry in entries.values() for used in entry.uses)
         upstreams = {one: self._upstream(one) for one in needed}
-        return self._made(listenings, entries, upstreams, Part(_all_resources(entries, upstreams)))
+        return self._made(before, listenings, entries, upstreams, Part(_all_resources(entries, upstreams)))
 
     def some(self, before: Bundle, listenings: tuple[Listening, ...], touched: Touched) -> Bundle:
         """Most entries are those of before; of these not even the hashes are worked out again."""
@@ -228,7 +238,7 @@ class _Work:
                 changed += zip_longest(old.fragments if old else (), upstream.fragments, fillvalue=_NO_FRAGMENT)
         changed += [(one, _NO_FRAGMENT) for gone in _gone(before, upstreams) for one in gone.fragments]
         part = _updated(before.part, changed) or Part(_all_resources(entries, upstreams))
-        return self._made(listenings, entries, upstreams, part)
+        return self._made(before, listenings, entries, upstreams, part)
 
     def _elsewhere(
         self, before: Bundle, listenings: tuple[Listening, ...], known: Mapping[Listening, Entry], touched: Touched
@@ -236,16 +246,24 @@ class _Work:
         """Where outbounds come or go, what stays is kept all the same."""
         entries = {one: known.get(one) or self._entry(one) for one in listenings}
         upstreams = self._upstreams(before, entries.values(), touched)
-        return self._made(listenings, entries, upstreams, Part(_all_resources(entries, upstreams)))
+        return self._made(before, listenings, entries, upstreams, Part(_all_resources(entries, upstreams)))
 
     def _made(
         self,
+        before: Bundle | None,
         listenings: tuple[Listening, ...],
         entries: Mapping[Listening, Entry],
         upstreams: Mapping[Destination, Upstream],
         part: Part,
     ) -> Bundle:
-        return Bundle(self.world, self.reach, self.caller, listenings, entries, upstreams, part)
+        named = self._named(listenings, None if before is None else before.named)
+        return Bundle(self.world, self.reach, self.caller, listenings, entries, upstreams, part, named)
+
+    def _named(self, listenings: tuple[Listening, ...], before: Named | None) -> Named:
+        found = hosts(self.world, self.mesh, listenings)
+        if before is not None and before.hosts is found:
+            return before
+        return Named(found, NO_PART if found is None else Part(self.stages.fragments.get(Task(found))))
 
     def _entry(self, listening: Listening) -> Entry:
         return self.stages.entry(self.world, self.mesh, self.rules, listening, self.caller)

@@ -106,6 +106,17 @@ class Beside:
     fragment: Fragment
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Captured:
+    """What takes the traffic that a machine redirects to its proxy."""
+
+    capture: Capture
+    """What the Dataplane and its Mesh say about it."""
+
+    task: Task
+    fragment: Fragment
+
+
 def rules_of(world: World, dataplane: Resource) -> Rules:
     """The rules of a proxy. Proxies for which they come to the same get the same mapping."""
     matched = match(world, dataplane)
@@ -137,6 +148,7 @@ class Stages:
         self.fragments = Fragments(policies)
         self._route_policies = [policy for policy in policies if policy.is_route]
         self._arrangers = [policy for policy in policies if _writes(policy, ("arrange",))]
+        self._passers = [policy for policy in policies if _writes(policy, ("passes",))]
         self._askers = [policy for policy in policies if _writes(policy, ("looks_at", "asks"))]
         self._outbound_defaults = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
         self._inbound_defaults = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
@@ -215,11 +227,14 @@ class Stages:
         task = Task(dataplane.derived(sidecar_of) if confs else Sidecar(), confs)
         return Beside(found, task, self.fragments.get(task))
 
-    def captured(self, world: World, mesh: str, rules: Rules, capture: Capture) -> Beside:
-        """What takes the traffic that is redirected to a proxy and was sent to nobody that it knows."""
-        found = _of_proxies(rules)
-        task = Task(capture, self._confs(_Place(world, mesh), found, _OF_CAPTURE))
-        return Beside(found, task, self.fragments.get(task))
+    def captured(self, world: World, mesh: str, rules: Rules, capture: Capture) -> Captured:
+        """What takes the calls that are redirected to a proxy and are for none of its destinations."""
+        found, site = _of_proxies(rules), capture
+        for policy in self._passers:
+            if (said := found.get(policy.kind.name)) is not None:
+                site = policy.passes(decode(policy.conf, said.value), site)
+        task = Task(site, self._confs(_Place(world, mesh), found, _OF_CAPTURE))
+        return Captured(capture, task, self.fragments.get(task))
 
     def _outbound(self, world: World, mesh: str, rules: Rules, listening: Listening, resolver: Resolver) -> Outbound:
         """The destination with its routes: those that policies give it, or one to itself."""

@@ -28,7 +28,7 @@ from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpPro
 
 from generators.envoy import names
 from generators.envoy.edit import pack
-from generators.proxy import Backend, Capture, Endpoints, Inbound, Outbound, Protocol, Route, Sidecar, Tags
+from generators.proxy import Backend, Capture, Endpoints, Hosts, Inbound, Outbound, Protocol, Route, Sidecar, Tags
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -163,7 +163,7 @@ class SidecarDraft:
 class Built:
     """All that one site came to, once every policy has written."""
 
-    site: Backend | Endpoints | Outbound | Inbound | Sidecar | Capture
+    site: Backend | Endpoints | Outbound | Inbound | Sidecar | Capture | Hosts
     resources: list[Message]
     problems: list[tuple[str, str]] = field(default_factory=list)
     """What could not be done to it: the path in a conf that asked for it, and why."""
@@ -180,13 +180,13 @@ class Built:
     def origin(self) -> str:
         if self.is_of_proxy:
             return ""
-        if isinstance(self.site, Capture):
+        if isinstance(self.site, Capture | Hosts):
             return "transparent"
         return "inbound" if isinstance(self.site, Inbound) else "outbound"
 
     @property
     def service(self) -> str:
-        return "" if isinstance(self.site, Endpoints | Capture) else self.site.service
+        return "" if isinstance(self.site, Endpoints | Capture | Hosts) else self.site.service
 
     @property
     def tags(self) -> Tags:

@@ -284,6 +284,31 @@ class Inbound:
     """Whether it has a socket of its own, or is sent what the machine redirects."""
 
 
+class Passthrough(StrEnum):
+    """What becomes of a call to a place that is no destination of the proxy's."""
+
+    ALL = "All"
+    NONE = "None"
+    MATCHED = "Matched"
+    """It goes there if it is one of some exits."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Exit:
+    """Calls that may go to where they are sent to: to a network, or to a domain that they tell."""
+
+    network: str = ""
+    """As a CIDR."""
+
+    domain: str = ""
+    """The name of a host, or `*.` and the end of one."""
+
+    port: int = 0
+    """0 stands for every port."""
+
+    protocol: str = "tcp"
+
+
 @dataclass(frozen=True, slots=True)
 class Capture:
     """What a machine redirects to its proxy, whatever address it was sent to. A port of 0 is redirected to nobody."""
@@ -298,5 +323,16 @@ class Capture:
     has_ipv6: bool = False
     """Whether calls over IPv6 are redirected too."""
 
-    lets_pass: bool = True
-    """Whether a call to a place that is no destination of the proxy's goes there all the same."""
+    virtual_network: str = ""
+    """Addresses that are destinations of proxies or nobody's: a CIDR."""
+
+    passthrough: Passthrough = Passthrough.ALL
+    exits: tuple[Exit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Names that a proxy knows the addresses of, and the port at which workloads ask it."""
+
+    port: int
+    names: Tags

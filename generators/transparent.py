@@ -6,25 +6,28 @@ where it was sent to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.core.v3.base_pb2 import TrafficDirection
-from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain
+from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
-from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+from envoy.extensions.filters.listener.original_dst.v3.original_dst_pb2 import OriginalDst
 
 from generators.envoy import names
 from generators.envoy.edit import pack, set_address
+from generators.exits import LOOP, NOBODYS, let_out, original_cluster, tcp_filter
+from generators.proxy import Passthrough
 
 if TYPE_CHECKING:
+    from envoy.config.cluster.v3.cluster_pb2 import Cluster
+    from envoy.config.route.v3.route_pb2 import RouteConfiguration
     from google.protobuf.message import Message
 
     from generators.proxy import Capture
 
-_CONNECT_SECONDS: Final = 10
+_Resource: TypeAlias = "Listener | Cluster | RouteConfiguration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +51,29 @@ def catch_all(capture: Capture) -> Iterator[tuple[str, Message]]:
             yield message.name, message
 
 
-def _outbound(capture: Capture, family: _Family) -> Iterator[Listener | Cluster]:
+def _outbound(capture: Capture, family: _Family) -> Iterable[_Resource]:
     name = names.passthrough("outbound", family.name)
     listener = _listener(name, TrafficDirection.OUTBOUND, family, capture.outbound_port)
-    listener.filter_chains.add().filters.append(_to(name if capture.lets_pass else names.REFUSED, name))
-    yield listener
-    if capture.lets_pass:
-        yield _cluster(name)
+    if family is _IPV4 and capture.virtual_network:
+        nobodys = listener.filter_chains.add(name=NOBODYS, filters=[tcp_filter(names.REFUSED, name)])
+        address, _, bits = capture.virtual_network.partition("/")
+        nobodys.filter_chain_match.prefix_ranges.add(address_prefix=address).prefix_len.value = int(bits)
+    if capture.passthrough is Passthrough.MATCHED:
+        return (listener, *let_out(listener, capture.exits))
+    is_open = capture.passthrough is Passthrough.ALL
+    listener.filter_chains.add().filters.append(tcp_filter(name if is_open else names.REFUSED, name))
+    return (listener, original_cluster(name)) if is_open else (listener,)
 
 
-def _inbound(capture: Capture, family: _Family) -> Iterator[Listener | Cluster]:
+def _inbound(capture: Capture, family: _Family) -> Iterator[_Resource]:
     port = capture.inbound_port if family is _IPV4 else capture.inbound_port_v6
     if port == 0:
         return
     name = names.passthrough("inbound", family.name)
     listener = _listener(name, TrafficDirection.INBOUND, family, port)
-    listener.filter_chains.add().filters.append(_to(name, name))
+    listener.filter_chains.add().filters.append(tcp_filter(name, name))
     yield listener
-    cluster = _cluster(name)
+    cluster = original_cluster(name)
     source = cluster.upstream_bind_config.source_address
     source.address, source.port_value = family.source, 0
     yield cluster
@@ -76,20 +84,9 @@ def _listener(name: str, direction: TrafficDirection.ValueType, family: _Family,
     listener = Listener(name=name, traffic_direction=direction)
     set_address(listener.address, family.anywhere, port)
     listener.use_original_dst.value = True
-    loop = FilterChain(filters=[_to(names.REFUSED, name)])
+    # Envoy would put this filter behind those that look into a connection, and they ask where it was sent to.
+    listener.listener_filters.add(name=names.ORIGINAL_DST, typed_config=pack(OriginalDst()))
+    loop = FilterChain(name=LOOP, filters=[tcp_filter(names.REFUSED, name)])
     loop.filter_chain_match.destination_port.value = port
     listener.filter_chains.append(loop)
     return listener
-
-
-def _to(cluster: str, name: str) -> Filter:
-    proxy = TcpProxy(stat_prefix=name.replace(":", "_"), cluster=cluster)
-    return Filter(name=names.TCP_PROXY, typed_config=pack(proxy))
-
-
-def _cluster(name: str) -> Cluster:
-    """Where a connection was sent to before it was redirected."""
-    kind, policy = Cluster.ORIGINAL_DST, Cluster.CLUSTER_PROVIDED
-    cluster = Cluster(name=name, type=kind, lb_policy=policy, alt_stat_name=name.replace(":", "_"))
-    cluster.connect_timeout.seconds = _CONNECT_SECONDS
-    return cluster

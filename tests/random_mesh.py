@@ -243,6 +243,20 @@ def _trace(chance: Random) -> Document:
     return document("MeshTrace", f"p-{chance.randrange(2)}", spec={**_top(chance), "default": _by_reference(chance)})
 
 
+def _names(chance: Random) -> Document:
+    kind = chance.choice(["meshService", "meshExternalService", "meshMultiZoneService"])
+    labels = {"matchLabels": {"team": chance.choice(_TEAMS)}} if chance.random() < 0.5 else {}
+    template = chance.choice(["{{ .Name }}.example", '{{ label "team" }}.{{ .Mesh }}'])
+    name, spec = f"g-{chance.randrange(2)}", {"selector": {kind: labels}, "template": template}
+    return Document(Key("HostnameGenerator", "", name), {"type": "HostnameGenerator", "name": name, "spec": spec})
+
+
+def _passthrough(chance: Random) -> Document:
+    match = {"type": "IP", "value": f"10.0.0.{chance.randrange(3)}", "protocol": chance.choice(["tcp", "http"])}
+    default = {"passthroughMode": chance.choice(["All", "None", "Matched"]), "appendMatch": [match]}
+    return document("MeshPassthrough", f"p-{chance.randrange(4)}", spec={**_top(chance), "default": default})
+
+
 def _policy(chance: Random, kind: str, target: str, default: dict[str, Any]) -> Document:
     names = {
         "Mesh": {},
@@ -256,5 +270,5 @@ def _policy(chance: Random, kind: str, target: str, default: dict[str, Any]) -> 
 
 _ONCE: Final = (
     *(_route, _tcp_route, _retry, _locality, _service_of_several_zones, _service_outside, _secret, _mesh),
-    *(_collector, _access_log, _inbound_log, _trace),
+    *(_collector, _access_log, _inbound_log, _trace, _passthrough, _names),
 )

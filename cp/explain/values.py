@@ -95,7 +95,9 @@ def of_inbound(policies: Policies, reached: Reached) -> tuple[Place, ...]:
 
 
 def _speaking(policies: Policies, effective: Effective) -> Iterator[Policy[Any]]:
-    return (policy for policy in policies if policy.kind.name in effective and not policy.is_route)
+    """Policies that may have something to say about a call; what passes by destinations is not about any of them."""
+    about_calls = (policy for policy in policies if not policy.is_route and type(policy).passes is Policy.passes)
+    return (policy for policy in about_calls if policy.kind.name in effective)
 
 
 def acting(world: World, places: Iterable[Place]) -> Iterator[Value]:

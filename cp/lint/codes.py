@@ -56,6 +56,7 @@ CATALOGUE: Final[Mapping[str, Code]] = MappingProxyType(
         "does-not-apply": Code(_WARNING, "a part of a policy that asks what Envoy cannot do, or is about nothing"),
         "no-effect": Code(_WARNING, "a policy changes nothing, for more than one reason"),
         "not-called": Code(_WARNING, "no proxy that a policy selects calls the service that an item is for"),
+        "not-redirected": Code(_WARNING, "a MeshPassthrough for proxies to which no traffic is redirected"),
         "redundant": Code(_INFO, "a policy says what would hold without it"),
         "shadow": Code(_INFO, "a policy with `kuma.io/effect: shadow` is looked at, and holds nowhere"),
         "no-outbounds": Code(_INFO, "the workload of a Dataplane can call nobody through its proxy"),

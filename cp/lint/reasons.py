@@ -10,7 +10,7 @@ from cp.lint.codes import Reason
 from cp.lint.scene import Scene
 from cp.lint.spots import AnySpot, ClientSpot, Spot, TableSpot, UnitOf, item_of, policy_of
 from cp.lint.targets import called, missing
-from cp.lint.walk import Blocked
+from cp.lint.walk import PASSTHROUGH, Blocked
 from cp.merging import Field, Origin, Setting
 from cp.model.yaml import step
 from cp.resources.resource import Resource
@@ -46,6 +46,8 @@ def reason(scene: Scene, item: Item, *, as_whole: bool) -> Reason:
     blocked = [one for one in scene.blocked if one.item is item]
     if blocked:
         return because_blocked(item, blocked)
+    if item.policy.type == PASSTHROUGH:
+        return _nothing_redirected(scene, item)
     return _of_target(scene, item) if item.origin.part == "to" else _no_inbound(scene, item)
 
 
@@ -177,6 +179,14 @@ def _no_inbound(scene: Scene, item: Item) -> Reason:
     count = scene.selected[item.policy]
     text = f"none of the {count} proxies that it selects has an inbound" if count > 1 else "its proxy has no inbound"
     return Reason("selects-no-inbound", text, item.origin.path, "select proxies that others call")
+
+
+def _nothing_redirected(scene: Scene, item: Item) -> Reason:
+    count = scene.selected[item.policy]
+    who = f"none of the {count} proxies that it selects has" if count > 1 else "its proxy has no"
+    text = f"{who} `networking.transparentProxying`, so calls to places outside of the mesh do not come by"
+    hint = "give the Dataplane `transparentProxying` and redirect its traffic, or remove the policy"
+    return Reason("not-redirected", text, item.origin.path, hint)
 
 
 def _fields(paths: Iterable[str]) -> str:

@@ -128,9 +128,10 @@ class Scene:
                 if key not in seen:
                     seen.add(key)
                     yield from of_inbound(rules, index, reached, self._inbound)
-            if id(rules) not in seen:
-                seen.add(id(rules))
-                yield from of_proxy(rules)
+            whole = (id(rules), proxy.captured is not None)
+            if whole not in seen:
+                seen.add(whole)
+                yield from of_proxy(rules, is_redirected=proxy.captured is not None)
 
     @cached_property
     def _beyond(self) -> frozenset[Resource]:

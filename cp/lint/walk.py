@@ -21,6 +21,7 @@ from generators.proxy import Protocol
 HTTP_ROUTE: Final = "MeshHTTPRoute"
 TCP_ROUTE: Final = "MeshTCPRoute"
 ROUTES: Final = (HTTP_ROUTE, TCP_ROUTE)
+PASSTHROUGH: Final = "MeshPassthrough"
 
 Defaults = Mapping[str, Merged]
 
@@ -141,8 +142,8 @@ def _by_match(rules: InboundRules) -> Iterable[tuple[Combined, ...]]:
     return map(tuple, found.values())
 
 
-def of_proxy(rules: Rules) -> Iterator[Spot]:
-    """What holds for a proxy as a whole."""
-    for of_kind in rules.values():
-        if of_kind.shape.single and (found := of_kind.proxy) is not None:
+def of_proxy(rules: Rules, *, is_redirected: bool) -> Iterator[Spot]:
+    """What holds for a proxy as a whole. Where nothing is redirected to it, nothing passes through it either."""
+    for kind, of_kind in rules.items():
+        if of_kind.shape.single and (found := of_kind.proxy) is not None and (is_redirected or kind != PASSTHROUGH):
             yield Spot(of_kind.kind, (found,), found.conf)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cp.resources.world import Table
     from cp.rules import RouteRule
     from generators.drafts import Built, ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft, SidecarDraft
-    from generators.proxy import Endpoints, Outbound, Route, Split
+    from generators.proxy import Capture, Endpoints, Outbound, Route, Split
 
 Conf = TypeVar("Conf")
 
@@ -94,6 +94,11 @@ class Policy(Generic[Conf]):
         """Decide where the endpoints of a destination are for a caller. Without a conf too: that is no order either."""
         del conf, caller
         return endpoints
+
+    def passes(self, conf: Conf, capture: Capture) -> Capture:
+        """Decide what becomes of the calls that are redirected to a proxy and are for none of its destinations."""
+        del conf
+        return capture
 
     def looks_at(self, table: Table) -> frozenset[str]:
         """The tags of a caller on which it depends how these policies arrange endpoints for it."""

@@ -1,13 +1,14 @@
 """MeshPassthrough: what a proxy lets through to places that are no services of the mesh.
 
-    passthroughMode             of a transparent proxy's passthrough listener
-    appendMatch                 FilterChain, of all policies together; in the mode Matched
+    passthroughMode             of a transparent proxy's passthrough listener: who gets through; else, with matches,
+                                those, and without any whom the Mesh's `networking.outbound.passthrough` lets through
+    appendMatch                 Listener.filter_chain_matcher, of all policies together; in the mode Matched
     appendMatch[].type          of the value:
-    appendMatch[].value         FilterChainMatch.server_names, prefix_ranges; VirtualHost.domains
-    appendMatch[].port          FilterChainMatch.destination_port
-    appendMatch[].protocol      TcpProxy or HttpConnectionManager; FilterChainMatch.transport_protocol
+    appendMatch[].value         of an IP or CIDR DestinationIPInput; of a Domain ServerNameInput or VirtualHost.domains
+    appendMatch[].port          DestinationPortInput
+    appendMatch[].protocol      TcpProxy or HttpConnectionManager; TransportProtocolInput, ApplicationProtocolInput
 
-Without a policy the Mesh's `networking.outbound.passthrough` decides.
+It acts where a machine redirects its traffic to the proxy, and nowhere else.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, Literal
 
 from cp.model.violation import Violation, at
@@ -26,6 +28,7 @@ from cp.resources.kinds import Kind, Meta, PolicyShape
 from cp.resources.schema import Schema
 from cp.resources.spec import PolicySpec
 from cp.resources.targets import Targets
+from generators.proxy import Capture, Exit, Passthrough
 
 
 class Match(Schema, frozen=True):
@@ -132,6 +135,22 @@ class MeshPassthrough(Policy[Conf]):
     order = 500
     conf = Conf
     targets = TARGETS
+
+    def passes(self, conf: Conf, capture: Capture) -> Capture:
+        if conf.passthrough_mode is None and conf.append_match is None:
+            return capture
+        mode = Passthrough(conf.passthrough_mode or "Matched")
+        matches = (conf.append_match or ()) if mode is Passthrough.MATCHED else ()
+        return replace(capture, passthrough=mode, exits=tuple(sorted({_exit(match) for match in matches})))
+
+
+def _exit(match: Match) -> Exit:
+    """Two that mean the same come to the same, however they are written."""
+    port, protocol = match.port or 0, match.protocol or "tcp"
+    if match.type == "Domain":
+        domain = "*" if not match.value.strip("*.") else match.value.lower().removesuffix(".")
+        return Exit(domain=domain, port=port, protocol=protocol)
+    return Exit(network=str(ipaddress.ip_network(match.value, strict=False)), port=port, protocol=protocol)
 
 
 POLICY = MeshPassthrough()

@@ -22,8 +22,8 @@ from cp.resources.world import World
 from cp.view.listening import Listening
 from cp.view.references import referred
 from cp.view.services import destination_of
-from cp.view.vips import TAG_PORT, Vips, vips
-from generators.proxy import Capture
+from cp.view.vips import NETWORK, TAG_PORT, Vips, vips
+from generators.proxy import Capture, Passthrough
 
 OUTBOUND_PORT: Final = 15001
 """Where redirected calls arrive, unless the document says otherwise."""
@@ -66,15 +66,16 @@ def capture_of(world: World, dataplane: Resource) -> Capture | None:
         inbound_port=inbound,
         inbound_port_v6=said.redirect_port_inbound_v6 or inbound,
         has_ipv6=said.ip_family_mode in {"DualStack", "IPv6"},
-        lets_pass=_lets_pass(world, dataplane.mesh),
+        virtual_network=NETWORK,
+        passthrough=_passthrough(world, dataplane.mesh),
     )
 
 
-def _lets_pass(world: World, mesh: str) -> bool:
+def _passthrough(world: World, mesh: str) -> Passthrough:
     """What the Mesh says about calls to places that are no services of it."""
     found = world.mesh(mesh)
     outbound = found and found.spec.networking and found.spec.networking.outbound
-    return not outbound or outbound.passthrough is not False
+    return Passthrough.NONE if outbound and outbound.passthrough is False else Passthrough.ALL
 
 
 class Redirected:

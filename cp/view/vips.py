@@ -24,6 +24,9 @@ _OF_TAGS: Final = 240
 _NETWORKS: Final[Mapping[str, int]] = {"MeshService": 241, "MeshExternalService": 242, "MeshMultiZoneService": 243}
 """The first number of the addresses of each kind."""
 
+NETWORK: Final = "240.0.0.0/6"
+"""All of them together. Nobody has such an address on any network."""
+
 _HOSTS: Final = range(1, 255)
 """The last number: neither the name of a network nor its broadcast."""
 

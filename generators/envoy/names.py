@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 ROUTER = "envoy.filters.http.router"
 CONNECTION_MANAGER = "envoy.filters.network.http_connection_manager"
 TCP_PROXY = "envoy.filters.network.tcp_proxy"
+ORIGINAL_DST = "envoy.filters.listener.original_dst"
+DNS_FILTER = "envoy.filters.udp.dns_filter"
+DNS = "dns"
+TLS_INSPECTOR = "envoy.filters.listener.tls_inspector"
+HTTP_INSPECTOR = "envoy.filters.listener.http_inspector"
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 LOOPBACK = "127.0.0.1"

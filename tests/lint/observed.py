@@ -18,6 +18,7 @@ from tests.snapshots import policies
 Observed = dict[Any, Any]
 
 ROUTES = {policy.kind.name for policy in policies() if policy.is_route}
+PASSTHROUGH = "MeshPassthrough"
 
 
 def observed(world: World) -> Observed:
@@ -37,7 +38,11 @@ def _of_proxy(rules: Rules, proxy: Proxy) -> Observed:
             {"confs": _values(reached.effective), "for some": _for_some(rules, index, tags)}
             for (index, _), reached in numbered
         ],
-        "whole": {kind: of.proxy.conf.value for kind, of in rules.items() if of.shape.single and of.proxy},
+        "whole": {
+            kind: of.proxy.conf.value
+            for kind, of in rules.items()
+            if of.shape.single and of.proxy and (kind != PASSTHROUGH or proxy.captured is not None)
+        },
     }
 
 
@@ -51,7 +56,8 @@ def _of_entry(entry: Entry) -> Observed:
 
 
 def _values(effective: Effective) -> Observed:
-    return {kind: merged.value for kind, merged in effective.items() if kind not in ROUTES}
+    """What passes through a proxy concerns it as a whole, and only where something is redirected to it."""
+    return {kind: merged.value for kind, merged in effective.items() if kind not in {*ROUTES, PASSTHROUGH}}
 
 
 def _for_some(rules: Rules, index: int, clients: list[Mapping[str, str]]) -> Observed:

@@ -30,8 +30,8 @@ WRITTEN_BY_THE_STORE: Final = {"creationTime", "modificationTime", "kri"}
 class ControlPlane:
     """A control plane on addresses of its own, which it keeps when it is started again."""
 
-    def __init__(self, folder: Path, store: str = "memory:", **settings: str) -> None:
-        host = new_host()
+    def __init__(self, folder: Path, store: str = "memory:", host: str = "", **settings: str) -> None:
+        host = host or new_host()
         self.ads = Address(host, free_port(host))
         self.api = Address(host, free_port(host))
         self.diagnostics = Address(host, free_port(host))

@@ -136,7 +136,8 @@ def _documents() -> Iterator[Document]:
 
 def _policies(policies: Policies) -> str:
     """Which policies do something: those that fill in a hook."""
-    hooks = {"shape", "arrange", "cluster", "endpoints", "listener", "route", "clients", "sidecar", "finish"}
+    writing = {"cluster", "endpoints", "listener", "route", "clients", "sidecar", "finish"}
+    hooks = {"shape", "arrange", "passes", *writing}
     acting = [policy.kind.name for policy in policies if hooks & vars(type(policy)).keys()]
     others = [policy.kind.name for policy in policies if policy.kind.name not in acting]
     lines = [("in effect:", acting), ("read and checked, without effect yet:", others)]
