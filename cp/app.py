@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 
 from cp import log
 from cp.ads.loop import DrainLoop
-from cp.api.collaborators import About, Collaborators, ForProxies, State
+from cp.api.collaborators import About, Collaborators, ForProxies, Observed, State
 from cp.api.http import create_api, create_diagnostics
 from cp.defaults import initial_policies
 from cp.metrics import together
@@ -30,6 +30,7 @@ from cp.store.open import open_store
 from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
 from cp.workers.crew import Crew, reserved
 from cp.workers.front import Front
+from cp.workers.observers import Observers
 
 _DEFAULT_MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
 
@@ -94,6 +95,7 @@ class _Serving:
 
     port: int
     state: State
+    observed: Observed
     metrics: Callable[[], Awaitable[bytes]]
 
 
@@ -108,7 +110,7 @@ async def _here(settings: Settings, store: Store) -> AsyncIterator[_Serving]:
         async def metrics() -> bytes:
             return serving.metrics.text()
 
-        yield _Serving(serving.port, serving.reconciler, metrics)
+        yield _Serving(serving.port, serving.reconciler, serving.observer, metrics)
 
 
 @asynccontextmanager
@@ -123,7 +125,7 @@ async def _in_workers(settings: Settings, store: Store) -> AsyncIterator[_Servin
                 of_all = {"api": hub.metrics.text()} | {str(number): text for number, text in answers.items()}
                 return together(of_all)
 
-            yield _Serving(port, Front(reconciler, crew), metrics)
+            yield _Serving(port, Front(reconciler, crew), Observers(crew), metrics)
             reconciler.is_stopping = True
 
 
@@ -140,6 +142,7 @@ def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Colla
         store=store,
         kinds=kinds(discover()),
         state=serving.state,
+        observed=serving.observed,
         about=About(socket.gethostname(), VERSION, str(uuid.uuid4())),
         for_proxies=ForProxies(
             port=settings.xds_port or serving.port,

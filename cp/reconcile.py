@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Final
 
 import structlog
 
 from cp.ads.hub import Hub
+from cp.editions import Edition, Editions
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding
-from cp.pipeline import Compiler
+from cp.pipeline import Compiler, Proxy
 from cp.policies import Policies, kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.snapshot import TYPES, Snapshot
-from cp.store.port import Batch, Contents, Outdated, Store
+from cp.store.port import Batch, Closed, Contents, Outdated, Store, Unusable
+
+PATIENCE: Final = 2.0
+"""Seconds for which whoever reads waits for what was written before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,15 @@ class Pace:
 
     quiet: float = 0.005
     at_most: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """What a turn came to."""
+
+    world: World
+    snapshots: Mapping[str, Snapshot]
+    failed: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -65,6 +80,8 @@ class Reconciler:
         self._connected: dict[str, None] = {}
         self._log = structlog.get_logger()
         self._world: World | None = None
+        self._next_world = asyncio.Event()
+        self.editions = Editions()
         self.is_stopping = False
 
     @property
@@ -79,15 +96,39 @@ class Reconciler:
     def compiler(self) -> Compiler:
         return self._compiler
 
+    async def current(self) -> World:
+        """The World, with all in it that was written until now, unless that takes too long."""
+        with suppress(Unusable, Closed):  # what is in force can be asked for all the same
+            await self.reached(await self._store.revision(), PATIENCE)
+        return self.world
+
+    async def reached(self, revision: int, within: float) -> bool:
+        """Whether, before long, there is a World in which this revision is, and its proxies were served."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while self._world is None or self._world.revision < revision:
+                    await self._next_world.wait()
+        return self._world is not None and self._world.revision >= revision
+
     async def snapshot(self, dataplane: Resource) -> Snapshot:
         """What a proxy is served or, while it is not connected, would be."""
         async with self._computing:
             return await asyncio.to_thread(self._compiler.snapshot, self.world, dataplane)
 
+    async def proxies(self, names: Iterable[str]) -> tuple[World, Mapping[str, Proxy]]:
+        """What some proxies are served and why, in the World that it follows from."""
+        async with self._computing:
+            return self.world, await asyncio.to_thread(self._compiled, self.world, tuple(names))
+
+    def _compiled(self, world: World, names: Iterable[str]) -> Mapping[str, Proxy]:
+        dataplanes = ((name, dataplane_of(world, name)) for name in names)
+        found = ((name, self._proxy(world, dataplane)) for name, dataplane in dataplanes if dataplane is not None)
+        return {name: proxy for name, proxy in found if proxy is not None}
+
     async def run(self) -> None:
         """Follow the store and the hub until cancelled."""
         contents = await self._store.read()
-        self._world = await self._read(contents)
+        self._enter(await self._read(contents))
         async with asyncio.TaskGroup() as running:
             running.create_task(self._follow_store(contents.revision))
             running.create_task(self._follow_hub())
@@ -143,30 +184,47 @@ class Reconciler:
         self._connected = {proxy: None for proxy in (*self._connected, *pending.arrived) if self._hub.of(proxy)}
         if pending.contents is not None:
             before = await self._read(pending.contents)
-        world, snapshots = await asyncio.to_thread(self._compute, before, pending.batches, tuple(self._connected))
-        self._world = world
+        computed = await asyncio.to_thread(self._compute, before, pending.batches, tuple(self._connected))
         self._hub.metrics.turn.observe(monotonic() - began)
-        published = [proxy for proxy, found in snapshots.items() if self._hub.publish(proxy, found, pending.since)]
-        self._compiler.keep_only(_key(proxy) for proxy in self._connected)
+        world, at = computed.world, self._hub.now()
+        new = {proxy for proxy in pending.arrived if self._hub.newest(proxy) is None}
+        published = [
+            proxy for proxy, found in computed.snapshots.items() if self._hub.publish(proxy, found, pending.since)
+        ]
+        self._compiler.keep_only(key_of(proxy) for proxy in self._connected)
+        edition = Edition(
+            since=self.world.revision,
+            revision=world.revision,
+            at=at,
+            proxies=frozenset(published) - new,  # who has just come is given everything, whatever was changed
+            changed=frozenset(_changed(pending.batches)),
+            failed=computed.failed,
+            is_whole=pending.contents is None,
+        )
+        self._enter(world, edition)
         if pending.batches:
             self._tell(_findings(world, pending.batches))
             elapsed = round((monotonic() - began) * 1000, 1)
             self._log.info("world.changed", revision=world.revision, proxies=len(published), milliseconds=elapsed)
 
-    def _compute(
-        self, world: World, batches: Iterable[Batch], proxies: tuple[str, ...]
-    ) -> tuple[World, Mapping[str, Snapshot]]:
+    def _enter(self, world: World, edition: Edition | None = None) -> None:
+        self._world = world
+        if edition is not None and edition.revision > edition.since:
+            self.editions.add(edition)
+        self._next_world.set()
+        self._next_world = asyncio.Event()
+
+    def _compute(self, world: World, batches: Iterable[Batch], proxies: tuple[str, ...]) -> _Computed:
         for batch in batches:
             changes: dict[Key, Document | None] = {change.key: change.after for change in batch.changes}
             world = world.next(changes, batch.revision, batch.findings)
-        snapshots = {}
-        for proxy in proxies:
-            dataplane = dataplane_of(world, proxy)
-            if dataplane is not None and (snapshot := self._served(world, dataplane)) is not None:
-                snapshots[proxy] = snapshot
+        there = {proxy: dataplane for proxy in proxies if (dataplane := dataplane_of(world, proxy)) is not None}
+        found = {proxy: self._proxy(world, dataplane) for proxy, dataplane in there.items()}
+        snapshots = {name: proxy.snapshot for name, proxy in found.items() if proxy is not None}
+        failed = frozenset(found.keys() - snapshots.keys())
         if self._checks_itself:
             snapshots |= self._corrections(world, snapshots)
-        return world, snapshots
+        return _Computed(world, snapshots, failed)
 
     def _corrections(self, world: World, snapshots: Mapping[str, Snapshot]) -> Mapping[str, Snapshot]:
         """What differs from a full computation: none, unless we forgot something that a change reaches."""
@@ -185,10 +243,10 @@ class Reconciler:
             self._compiler = full
         return corrections
 
-    def _served(self, world: World, dataplane: Resource) -> Snapshot | None:
+    def _proxy(self, world: World, dataplane: Resource) -> Proxy | None:
         """A fault of ours in what one proxy gets leaves it what it has, and everybody else theirs."""
         try:
-            return self._compiler.snapshot(world, dataplane)
+            return self._compiler.proxy(world, dataplane)
         except Exception:  # noqa: BLE001  # whatever it is, it is one proxy's
             self._log.exception("proxy.failed", proxy=str(dataplane.key))
             return None
@@ -200,13 +258,21 @@ class Reconciler:
 
 
 def dataplane_of(world: World, proxy: str) -> Resource | None:
-    return world.get(_key(proxy))
+    return world.get(key_of(proxy))
 
 
-def _key(proxy: str) -> Key:
+def key_of(proxy: str) -> Key:
     """The Dataplane of a proxy, which calls itself `mesh.name`."""
     mesh, _, name = proxy.partition(".")
     return Key("Dataplane", mesh, name)
+
+
+def proxy_of(dataplane: Key) -> str:
+    return f"{dataplane.mesh}.{dataplane.name}"
+
+
+def _changed(batches: Iterable[Batch]) -> Iterator[Key]:
+    return (change.key for batch in batches for change in batch.changes)
 
 
 def _findings(world: World, batches: Iterable[Batch]) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from cp.ads.hub import Hub
 from cp.ads.server import Options, serving
 from cp.lag import Lag
 from cp.metrics import Metrics
+from cp.observe import Observer
 from cp.policies import discover
 from cp.reconcile import Pace, Reconciler
 from cp.settings import Settings
@@ -23,8 +24,8 @@ from cp.store.port import Store
 class Serving:
     """What serves proxies, for those who ask about it."""
 
-    hub: Hub
     reconciler: Reconciler
+    observer: Observer
     metrics: Metrics
     port: int
 
@@ -57,8 +58,10 @@ async def proxies_served(
     )
     async with AsyncExitStack() as stack:
         hub, reconciler = await stack.enter_async_context(reconciled(settings, store))
+        observer = Observer(hub, reconciler)
+        await stack.enter_async_context(in_background(observer.run()))
         ads = await stack.enter_async_context(serving(hub, options, random.random))
-        yield Serving(hub, reconciler, hub.metrics, ads.port)
+        yield Serving(reconciler, observer, hub.metrics, ads.port)
         reconciler.is_stopping = True
 
 

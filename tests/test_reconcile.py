@@ -17,7 +17,7 @@ from cp.policies.mesh_timeout import MeshTimeout
 from cp.reconcile import Pace, Reconciler
 from cp.snapshot import CLUSTER
 from cp.store.memory import MemoryStore
-from cp.store.port import Batch, Delete, Outdated, Put
+from cp.store.port import Batch, Delete, Outdated, Put, Unusable
 from generators.drafts import ClusterDraft
 from tests.random_mesh import MESH, document
 
@@ -53,7 +53,7 @@ class Rig:
             yield proxy
 
 
-_SESSION: Any = SimpleNamespace(statuses=(), is_at=lambda _: True, is_settled=lambda *_: True)
+_SESSION: Any = SimpleNamespace(statuses=(), tallies=(), is_at=lambda _: True, is_settled=lambda *_: True)
 
 
 def _clusters(hub: Hub, proxy: str) -> set[str]:
@@ -213,8 +213,8 @@ def test_a_control_plane_that_checks_itself_serves_what_a_full_computation_gives
             assert (checked(rig, "same") > 0, checked(rig, "different")) == (True, 0)
 
             forgetful = rig.reconciler.compiler
-            old = forgetful.snapshot
-            forgetful.snapshot = lambda world, dataplane: old(before, before.get(dataplane.key) or dataplane)  # type: ignore[method-assign]
+            old = forgetful.proxy
+            forgetful.proxy = lambda world, dataplane: old(before, before.get(dataplane.key) or dataplane)  # type: ignore[method-assign]
             before = rig.reconciler.world
             await rig.write(dataplane("web", "more"))
             assert await rig.clusters(proxy, lambda names: "more" in names) == {"more", "localhost:80"}
@@ -222,3 +222,81 @@ def test_a_control_plane_that_checks_itself_serves_what_a_full_computation_gives
             assert rig.reconciler.compiler is not forgetful
 
     run(test, checks_itself=True)
+
+
+def test_who_reads_after_a_write_sees_it() -> None:
+    async def test(rig: Rig) -> None:
+        for number in range(3):
+            await rig.write(MESH, dataplane(f"web-{number}"))
+            world = await rig.reconciler.current()
+            assert world.get(dataplane(f"web-{number}").key) is not None
+
+    run(test, pace=Pace(quiet=0.1))
+
+
+def test_who_reads_is_answered_with_what_is_in_force_when_the_store_fails() -> None:
+    class Failing(MemoryStore):
+        async def revision(self) -> int:
+            raise Unusable("the disk is full")
+
+    async def test(rig: Rig) -> None:
+        assert (await rig.reconciler.current()).revision == 0
+
+    run(test, store=Failing())
+
+
+def test_a_world_that_does_not_come_is_not_waited_for_for_ever() -> None:
+    async def test(rig: Rig) -> None:
+        assert not await rig.reconciler.reached(1, within=0.01)
+        await rig.write(MESH)
+        assert await rig.reconciler.reached(1, within=10)
+
+    run(test)
+
+
+def test_it_is_known_whom_a_write_concerned() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "backend"), dataplane("api", "backend"))
+        async with rig.connected("web") as web, rig.connected("api") as api:
+            await rig.clusters(web, bool)
+            await rig.clusters(api, bool)
+            for documents, concerned in (
+                ([dataplane("web", "backend", "more")], {web}),
+                ([dataplane("other", "backend")], set()),
+                ([dataplane("web"), dataplane("api")], {web, api}),
+            ):
+                revision = await rig.store.write(*map(Put, documents))
+                assert await rig.reconciler.reached(revision, within=10)
+                reach = rig.reconciler.editions.reach([revision])
+                assert reach.is_known
+                assert set(reach.proxies) == concerned
+
+    run(test)
+
+
+def test_a_proxy_for_which_nothing_can_be_made_of_a_write_is_told_apart() -> None:
+    faulty: list[Policy[Any]] = [_Faulty() if isinstance(p, MeshTimeout) else p for p in discover()]
+
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "backend"))
+        async with rig.connected("web") as web:
+            await rig.clusters(web, bool)
+            revision = await rig.store.write(Put(dataplane("web", "cursed")))
+            assert await rig.reconciler.reached(revision, within=10)
+            assert rig.reconciler.editions.reach([revision]).failed == {web}
+
+    run(test, policies=faulty)
+
+
+def test_a_write_does_not_concern_who_has_just_come_and_is_given_everything() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "backend"), dataplane("api", "backend"))
+        async with rig.connected("api") as api:
+            await rig.clusters(api, bool)
+            async with rig.connected("web") as web:
+                revision = await rig.store.write(Put(dataplane("web", "more")), Put(dataplane("api", "more")))
+                assert await rig.reconciler.reached(revision, within=10)
+                assert await rig.clusters(web, lambda names: "more" in names)
+                assert rig.reconciler.editions.reach([revision]).proxies == {api}
+
+    run(test, pace=Pace(quiet=0.1))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from cp.ads.holding import ABSENT, LISTED, Holding, Subscription
 from cp.ads.in_flight import NO_CHANGES, Changes, InFlight, Sent
-from cp.ads.messages import WILDCARD, Nack, Response, Status
+from cp.ads.messages import WILDCARD, Nack, Response, Status, Tally
 from cp.ads.suspects import Suspects
 from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, Batch, Packed, Snapshot, version_of
 
@@ -19,7 +19,7 @@ class Channel:
     __slots__ = (
         *("_acked", "_acked_version", "_again", "_begun", "_claims", "_due", "_fresh", "_holding", "_in_flight"),
         *("_known", "_nacks", "_refusal", "_refused_version", "_sent", "_suspects", "_trusting", "asked", "claim"),
-        *("full", "latest"),
+        *("accepted", "full", "latest", "rejected"),
         *("messages", "resources", "size", "subscription", "told", "type_url"),
     )
 
@@ -32,6 +32,7 @@ class Channel:
         self.latest = ""  # the nonce of the newest response
         self.told = ""  # the version that the client has, or will have once it has read everything
         self.messages = self.resources = self.size = 0
+        self.accepted = self.rejected = 0  # responses
         self._holding = Holding(self.subscription, keeps=full)
         self._in_flight = InFlight()
         self._claims: dict[str, str] = {}  # the versions that the client said it has of each
@@ -218,6 +219,7 @@ class Channel:
         if sent is None:
             return None
         accepted = error is None or (sent.version == in_force and in_force != "")
+        self.accepted, self.rejected = self.accepted + accepted, self.rejected + (not accepted)
         heard = self._accepted(sent) if accepted else self._rejected(sent, error or "")
         self._holding.release(self._suspects.next(self._holding.refused))
         return heard
@@ -287,6 +289,11 @@ class Channel:
         return not self._in_flight and not self._holding.refused and self._refused_version == ""
 
     @property
+    def is_answered(self) -> bool:
+        """Nothing is under way. What was sent was accepted, or refused and is held back."""
+        return not self._in_flight
+
+    @property
     def is_quiet(self) -> bool:
         """Nothing is to be said, unless something happens."""
         refused = self._refused_version != "" or not self._holding.is_even
@@ -307,7 +314,13 @@ class Channel:
             messages=self.messages,
             resources=self.resources,
             size=self.size,
+            held=self._holding.held,
+            unanswered=len(self._in_flight),
         )
+
+    @property
+    def tally(self) -> Tally:
+        return Tally(self.type_url, self.messages, self.accepted, self.rejected)
 
 
 def _mentions(text: str, name: str) -> bool:

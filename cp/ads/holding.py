@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cp.ads.messages import Held
 from cp.snapshot import CLUSTER, EMPTY, LISTENER, Batch, Difference, Packed, Snapshot
 
 # Types that a client may ask for without a name; what is gone is taken out of them. Of the others Envoy keeps the last
@@ -129,6 +130,12 @@ class Holding:
         """Let these be sent again, though they were refused."""
         for name in names:
             self.refused.pop(name, None)
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """What was refused, and what the client has instead."""
+        found = ((name, version, self._kept.get(name)) for name, version in self.refused.items())
+        return tuple(Held(name, version, "" if kept is None else kept.version) for name, version, kept in found)
 
     def _is_at_base(self, name: str) -> bool:
         return name in self._subscription and name not in self.apart

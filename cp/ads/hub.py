@@ -11,41 +11,36 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Final
 from weakref import WeakValueDictionary
 
-from cp.ads.messages import Nack, Node, Status
+from cp.ads.messages import Nack, Node
+from cp.ads.seat import Seat as Seat
+from cp.ads.seat import Session as Session
+from cp.ads.seat import Visit
 from cp.metrics import Metrics
 from cp.snapshot import Snapshot
 
-
-class Session(Protocol):
-    """What the hub asks of a stream's session."""
-
-    @property
-    def statuses(self) -> tuple[Status, ...]: ...
-
-    @property
-    def is_settled(self) -> bool: ...
-
-    def is_at(self, snapshot: Snapshot) -> bool: ...
+REMEMBERED: Final = 10_000
+"""Proxies that are gone of which it is remembered when they were here."""
 
 
-@dataclass(slots=True, eq=False)
-class Seat:
-    """A connected stream, as seen from outside. Times are those of the hub's clock."""
+class Watch:
+    """For one who waits: the proxies that came, went or answered since he looked last."""
 
-    node: Node
-    kind: str
-    session: Session
-    wake: Callable[[], None]
-    since: float = 0.0
-    heard_at: float = 0.0  # when it answered a response last
+    def __init__(self) -> None:
+        self._proxies: set[str] = set()
+        self._any = asyncio.Event()
 
-    @property
-    def refusals(self) -> tuple[Nack, ...]:
-        return tuple(nack for status in self.session.statuses for nack in status.refused)
+    def tell(self, proxy: str) -> None:
+        self._proxies.add(proxy)
+        self._any.set()
+
+    async def news(self) -> frozenset[str]:
+        await self._any.wait()
+        self._any.clear()
+        told, self._proxies = frozenset(self._proxies), set()
+        return told
 
 
 class Hub:
@@ -53,7 +48,7 @@ class Hub:
         self._clock = clock
         self.metrics = Metrics() if metrics is None else metrics
         self._snapshots: dict[str, Snapshot] = {}
-        self._published: dict[str, float] = {}
+        self._behind: dict[str, float] = {}  # since when proxies have not confirmed what is published
         self._under_way: dict[str, float] = {}  # proxies that have not confirmed a change yet, and when it was made
         self._seats: dict[str, list[Seat]] = {}
         self._doubtful: set[str] = set()  # proxies whose last stream broke off while something was under way
@@ -61,6 +56,10 @@ class Hub:
         self._arrival = asyncio.Event()
         self._answer = asyncio.Event()
         self._waiting = 0
+        self._watches: list[Watch] = []
+        self._left: dict[str, Visit] = {}
+        self._refusing: set[str] = set()
+        self._refusal = asyncio.Event()
         self._names: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()
 
     # --- for those who compute ---
@@ -73,9 +72,12 @@ class Hub:
         known = self._snapshots.get(proxy)
         if known is not None and known == snapshot:
             return False
-        if changed is not None and (proxy not in self._under_way or self.is_in_sync(proxy)):
+        is_next = proxy not in self._behind or self.is_in_sync(proxy)
+        if is_next:
+            self._behind[proxy] = self._clock()
+        if changed is not None and (is_next or proxy not in self._under_way):
             self._under_way[proxy] = changed
-        self._snapshots[proxy], self._published[proxy] = snapshot, self._clock()
+        self._snapshots[proxy] = snapshot
         for seat in self._seats.get(proxy, ()):
             seat.wake()
         return True
@@ -83,7 +85,8 @@ class Hub:
     def forget(self, proxy: str) -> None:
         """The proxy is no more. Streams that it still has keep what they were sent."""
         self._snapshots.pop(proxy, None)
-        self._published.pop(proxy, None)
+        self._behind.pop(proxy, None)
+        self._left.pop(proxy, None)
         self._doubtful.discard(proxy)
         self._under_way.pop(proxy, None)
 
@@ -93,6 +96,13 @@ class Hub:
         self._arrival.clear()
         arrived, self._arrived = self._arrived, {}
         return arrived
+
+    async def refusing(self) -> frozenset[str]:
+        """Wait for proxies to refuse something: all that did since the last time."""
+        await self._refusal.wait()
+        self._refusal.clear()
+        refusing, self._refusing = frozenset(self._refusing), set()
+        return refusing
 
     # --- for those who serve ---
 
@@ -111,6 +121,7 @@ class Hub:
         self._seats.setdefault(proxy, []).append(seat)
         self._arrived[proxy] = seat.node
         self._arrival.set()
+        self._news(proxy)
         try:
             yield seat
         finally:
@@ -122,18 +133,33 @@ class Hub:
         if not self._seats[proxy]:
             del self._seats[proxy]
             self._under_way.pop(proxy, None)
-        self._news()
+            self._left.pop(proxy, None)
+            self._left[proxy] = seat.visit(until=self._clock())
+            if len(self._left) > REMEMBERED:
+                del self._left[next(iter(self._left))]
+        self._news(proxy)
 
-    def answered(self, seat: Seat) -> None:
+    def answered(self, seat: Seat, type_url: str, nack: Nack | None = None) -> None:
         """A client said something to a response."""
-        seat.heard_at = self._clock()
-        proxy = seat.node.id
-        if proxy in self._under_way and self.is_in_sync(proxy):
-            self.metrics.in_force_after(self._under_way.pop(proxy))
-        self._news()
+        seat.hear(type_url, nack, self._clock())
+        if nack is not None:
+            self._refusing.add(seat.node.id)
+            self._refusal.set()
+        self.caught_up(seat)
 
-    def _news(self) -> None:
+    def caught_up(self, seat: Seat) -> None:
+        """A client may have all that it should have: it answered, or there was nothing to say."""
+        proxy = seat.node.id
+        if proxy in self._behind and self.is_in_sync(proxy):
+            del self._behind[proxy]
+            if (changed := self._under_way.pop(proxy, None)) is not None:
+                self.metrics.in_force_after(changed)
+        self._news(proxy)
+
+    def _news(self, proxy: str) -> None:
         """Whoever waits for something may look again."""
+        for watch in self._watches:
+            watch.tell(proxy)
         if self._waiting > 0:
             self._answer.set()
             self._answer = asyncio.Event()
@@ -181,7 +207,25 @@ class Hub:
             return None
         if self.is_in_sync(proxy):
             return max(seat.heard_at for seat in seats)
-        return max(self._published.get(proxy, 0.0), min(seat.since for seat in seats))
+        return max(self._behind.get(proxy, 0.0), min(seat.since for seat in seats))
+
+    def left(self, proxy: str) -> Visit | None:
+        """When a proxy that is not connected was so last."""
+        return self._left.get(proxy)
+
+    def now(self) -> float:
+        """The moment, on the clock by which everything here is timed."""
+        return self._clock()
+
+    @contextmanager
+    def watch(self) -> Iterator[Watch]:
+        """Hear of every proxy that comes, goes or answers, for as long as the block lasts."""
+        watch = Watch()
+        self._watches.append(watch)
+        try:
+            yield watch
+        finally:
+            self._watches.remove(watch)
 
     async def until(self, done: Callable[[], bool]) -> None:
         """Wait until something holds that depends on what clients answer."""

@@ -74,6 +74,25 @@ class Nack:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A resource that a client refused, which is not sent again until it changes."""
+
+    name: str
+    version: str
+    in_force: str  # the version that the client has instead; empty if it has none
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many responses of one type a client was sent, and how it answered them."""
+
+    type_url: str
+    sent: int
+    accepted: int
+    rejected: int
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """Where a client stands with one type of resources."""
 
@@ -85,3 +104,5 @@ class Status:
     messages: int
     resources: int
     size: int
+    held: tuple[Held, ...] = ()
+    unanswered: int = 0  # responses

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from cp.ads.channel import Channel
 from cp.ads.holding import LISTED
 from cp.ads.in_flight import Changes
-from cp.ads.messages import Nack, Response, Status
+from cp.ads.messages import Nack, Response, Status, Tally
 from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, LISTENER, NO_PART, ROUTES, SECRET, Batch, Part, Snapshot
 
 ITS_USERS = "listeners and routes"
@@ -82,10 +82,22 @@ class Rollout(ABC):
     def statuses(self) -> tuple[Status, ...]:
         return tuple(channel.status(self._newest) for channel in self._channels.values() if channel.asked)
 
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return tuple(channel.tally for channel in self._channels.values() if channel.asked)
+
     def is_at(self, snapshot: Snapshot) -> bool:
         """The client has confirmed all of it. One that has not asked for listeners yet is still on its way."""
-        asked = all(self._channel(type_url).asked for type_url in LISTED)
-        return asked and all(channel.is_at(snapshot) for channel in self._channels.values())
+        return self._has_asked and all(channel.is_at(snapshot) for channel in self._channels.values())
+
+    def has_answered_all(self, snapshot: Snapshot) -> bool:
+        """The client was told all of it and has answered, though it may have refused a part."""
+        told = self._has_asked and self._current is snapshot and self._is_told
+        return told and all(channel.is_answered for channel in self._channels.values())
+
+    @property
+    def _has_asked(self) -> bool:
+        return all(self._channel(type_url).asked for type_url in LISTED)
 
     @property
     def is_settled(self) -> bool:

@@ -143,12 +143,12 @@ class Stream:
         heard = self._session.heard
         if heard is not None:
             self._report(SHORT[request.type_url], heard, request.error)
-            self._hub.answered(self._seat)
+            self._hub.answered(self._seat, request.type_url, heard if isinstance(heard, Nack) else None)
 
     def _report(self, type_name: str, heard: Nack | str, error: str | None) -> None:
         if isinstance(heard, Nack):
             self._hub.metrics.nacks.labels(type_name).inc()
-            self._log.warning(
+            self._log.debug(
                 "resources.refused", type=type_name, version=heard.version, names=heard.names, reason=heard.text
             )
         else:
@@ -171,7 +171,10 @@ class Stream:
         newest = self._hub.newest(self._seat.node.id)
         if not self._outbox and newest is not None and newest is not self._published:
             self._published = newest
-            self._queue(self._session.publish(newest))
+            responses = self._session.publish(newest)
+            self._queue(responses)
+            if not responses:
+                self._hub.caught_up(self._seat)
 
     async def _put(self, response: Response, context: Context) -> None:
         if response.size < _LARGE:

@@ -6,14 +6,17 @@ serialised and framed once, whoever they are sent to.
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from envoy.config.core.v3.base_pb2 import Node as NodeMessage
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
 from google.protobuf.json_format import MessageToDict
 
 from cp.ads.messages import DeltaRequest, Node, Request, Response
-from cp.snapshot import bytes_field, text_field
+from cp.snapshot import SECRET, bytes_field, text_field
+
+_BRACES: Final = re.compile(r"\{.*\}", re.DOTALL)
 
 
 def decoded(data: bytes) -> Request:
@@ -69,7 +72,11 @@ def _joined(header: bytes, response: Response, *, delta: bool) -> bytes:
 
 
 def _error(message: DiscoveryRequest | DeltaDiscoveryRequest) -> str | None:
-    return message.error_detail.message if message.HasField("error_detail") else None
+    """What the client says is wrong. It may repeat what it was sent, and nobody needs to read a key."""
+    if not message.HasField("error_detail"):
+        return None
+    text: str = message.error_detail.message
+    return _BRACES.sub("{…}", text) if message.type_url == SECRET else text
 
 
 def _node(message: DiscoveryRequest | DeltaDiscoveryRequest) -> Node | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from cp.delivery import Complaint, Delivery, Presence, Progress
 from cp.model.document import Document
+from cp.model.names import Key
 from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -17,9 +19,8 @@ from cp.store.port import Store
 class State(Protocol):
     """What is in force right now."""
 
-    @property
-    def world(self) -> World:
-        """The newest World."""
+    async def current(self) -> World:
+        """The World, with all in it that was written until now."""
         ...
 
     @property
@@ -34,6 +35,28 @@ class State(Protocol):
 
     async def snapshot(self, dataplane: Resource) -> Snapshot:
         """What a proxy is served now or, while it is not connected, would be served."""
+        ...
+
+
+class Observed(Protocol):
+    """What proxies make of what they are served."""
+
+    async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
+        """Whether proxies are connected, and have all that they should have."""
+        ...
+
+    async def delivery(self, dataplane: Key) -> Delivery:
+        """Where a proxy stands, type by type."""
+        ...
+
+    async def complaints(self) -> Iterable[Complaint]:
+        """What proxies refuse."""
+        ...
+
+    def progress(
+        self, revisions: Collection[int], resources: Collection[Key], within: float
+    ) -> AsyncIterator[Progress]:
+        """How far changes have come, until every proxy that they concern has answered."""
         ...
 
 
@@ -69,6 +92,7 @@ class Collaborators:
     store: Store
     kinds: Kinds
     state: State
+    observed: Observed
     about: About
     for_proxies: ForProxies
     body_limit: int

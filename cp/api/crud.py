@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import structlog
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -21,7 +22,7 @@ from cp.api.errors import (
     invalid,
 )
 from cp.api.near import not_found
-from cp.api.paging import page, wanted
+from cp.api.paging import Page, page, wanted
 from cp.api.payload import etag, payload, universal
 from cp.model.document import Document
 from cp.model.names import Key
@@ -29,6 +30,9 @@ from cp.model.violation import Violation
 from cp.resources.kinds import Kind
 from cp.resources.parse import Read, parse
 from cp.store.port import ABSENT, Delete, Put, Store, Stored
+
+REVISION_HEADER: Final = "koguma-revision"
+"""The revision that a write made. It is not there where the write changed nothing."""
 
 _TITLE: Final = "Could not process a resource"
 _MESH: Final = "Mesh"
@@ -54,19 +58,27 @@ class Crud:
 
     async def listing(self, request: Request) -> Response:
         """The resources of one mesh, of a global kind, or of a kind in all meshes."""
-        kind, mesh = self._kind(request), request.path_params.get("mesh")
+        kind = self._kind(request)
+        part = await self.page(kind, request.path_params.get("mesh"), request.query_params)
+        items = [universal(stored, kind) for stored in part.items]
+        return JSONResponse(part.as_data(request.url, items))
+
+    async def page(self, kind: Kind, mesh: str | None, query: QueryParams) -> Page:
+        """One page of the resources of a kind, in a mesh or in all."""
         if mesh is not None:
             await self._mesh_there(mesh)
-        accepts = wanted(request.query_params)
+        accepts = wanted(query)
         contents = await self._store.read()
         found = [
             stored
             for stored in contents.stored
             if stored.document.key.type == kind.name and mesh in {None, stored.document.key.mesh} and accepts(stored)
         ]
-        part = page(found, request.query_params)
-        items = [universal(stored, kind) for stored in part.items]
-        return JSONResponse(part.as_data(request.url, items))
+        return page(found, query)
+
+    async def there(self, kind: Kind, mesh: str, name: str) -> Stored:
+        """One resource, or an answer with what is near."""
+        return await self._there(Key(kind.name, mesh, name))
 
     async def put(self, request: Request) -> Response:
         self._must_be_writable()
@@ -79,7 +91,9 @@ class Crud:
         log.info("api.stored", resource=str(key), revision=revision, new=before is None)
         warnings = [str(warning) for warning in read.warnings]
         status = _CREATED if before is None else _OK
-        return JSONResponse({"warnings": warnings} if warnings else {}, status, headers={"etag": etag(revision)})
+        made = {} if before is not None and revision == before.revision else {REVISION_HEADER: str(revision)}
+        headers = {"etag": etag(revision), **made}
+        return JSONResponse({"warnings": warnings} if warnings else {}, status, headers=headers)
 
     async def delete(self, request: Request) -> Response:
         self._must_be_writable()
@@ -87,9 +101,9 @@ class Crud:
         stored = await self._there(key)
         members = await self._members(stored.document, request) if kind.name == _MESH else []
         based_on = _based_on(request, stored)
-        await self._store.write(*map(Delete, members), Delete(key, based_on))
+        revision = await self._store.write(*map(Delete, members), Delete(key, based_on))
         log.info("api.deleted", resource=str(key), members=len(members))
-        return JSONResponse({})
+        return JSONResponse({}, headers={REVISION_HEADER: str(revision)})
 
     async def _write(self, document: Document, before: Stored | None, based_on: int | None) -> int:
         """Store a document, and what belongs to it when it is new. Answers with the document's revision."""

@@ -33,7 +33,7 @@ class Explain:
 
     async def __call__(self, request: Request) -> Response:
         """`?call=GET http://backend:80/path`, and `&header=x-version: 2` as often as there are headers."""
-        world = self._api.state.world
+        world = await self._api.state.current()
         dataplane = _dataplane(world, request)
         call = _call(request)
         async with self._explaining:

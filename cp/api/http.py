@@ -18,11 +18,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cp.api.bootstrap import Bootstrap
 from cp.api.collaborators import Collaborators
 from cp.api.crud import Crud, conflict, read_only
+from cp.api.delivery import HowFar
 from cp.api.errors import BAD_REQUEST, BROKEN, METHOD_NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refused
 from cp.api.explain import Explain
 from cp.api.info import Info
 from cp.api.inspect import Inspect
 from cp.api.lint import Lint
+from cp.api.overviews import Overviews
 from cp.api.validate import Validate
 from cp.store.port import Closed, Conflict, ReadOnly, Unusable
 
@@ -33,7 +35,8 @@ log = structlog.get_logger()
 
 def create_api(collaborators: Collaborators) -> Starlette:
     """The HTTP API of a control plane."""
-    return _app([*_own(collaborators), *_stored(Crud(collaborators))])
+    crud = Crud(collaborators)
+    return _app([*_own(collaborators), *Overviews(collaborators, crud).routes, *_stored(crud)])
 
 
 def create_diagnostics(collaborators: Collaborators, metrics: Callable[[], Awaitable[bytes]]) -> Starlette:
@@ -59,10 +62,12 @@ def _own(collaborators: Collaborators) -> Iterator[Route]:
     yield from _health(info)
     yield Route("/bootstrap", Bootstrap(collaborators).__call__, methods=["POST"])
     yield from Lint(collaborators).routes
+    yield from HowFar(collaborators).routes
     yield Route("/validate", Validate(collaborators).__call__, methods=["POST"])
     yield Route(f"{_ONE}/_config", inspect.config)
     yield Route(f"{_ONE}/_rules", inspect.rules)
     yield Route(f"{_ONE}/_policies", inspect.policies)
+    yield Route(f"{_ONE}/_delivery", inspect.delivery)
     yield Route(f"{_ONE}/_explain", Explain(collaborators).__call__)
     yield Route("/meshes/{mesh}/{plural}/{name}/_resources/dataplanes", inspect.dataplanes)
 

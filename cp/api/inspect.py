@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cp.api.collaborators import Collaborators
+from cp.api.delivery_data import delivery_data
 from cp.api.envoy_json import as_data
 from cp.api.near import not_found
 from cp.inspect import affected, inspect_policies, inspect_rules
@@ -27,31 +28,35 @@ class Inspect:
 
     async def config(self, request: Request) -> Response:
         """Every Envoy resource by its type and name, as `_config` of Kuma."""
-        snapshot = await self._api.state.snapshot(self._dataplane(self._world, request))
+        snapshot = await self._api.state.snapshot(self._dataplane(await self._world(), request))
         return JSONResponse({"xds": await asyncio.to_thread(as_data, snapshot)})
 
     async def rules(self, request: Request) -> Response:
         """What the policies come to that select a proxy, as `_rules` of Kuma."""
-        world, shadow = self._world, request.query_params.get("shadow") == "true"
+        world, shadow = await self._world(), request.query_params.get("shadow") == "true"
         dataplane = self._dataplane(world, request)
         return JSONResponse(await asyncio.to_thread(inspect_rules, world, dataplane, shadow=shadow))
 
     async def policies(self, request: Request) -> Response:
         """The policies that select a proxy."""
-        world = self._world
+        world = await self._world()
         dataplane = self._dataplane(world, request)
         return JSONResponse(await asyncio.to_thread(inspect_policies, world, dataplane))
 
     async def dataplanes(self, request: Request) -> Response:
         """The proxies that a policy selects, and what of it survives on each."""
-        world = self._world
+        world = await self._world()
         policy = self._resource(world, request, self._policy_kind(request))
         found = await asyncio.to_thread(lambda: [one.data for one in affected(world, policy)])
         return JSONResponse({"total": len(found), "items": found, "next": None})
 
-    @property
-    def _world(self) -> World:
-        return self._api.state.world
+    async def delivery(self, request: Request) -> Response:
+        """What a proxy was sent, took and refuses."""
+        dataplane = self._dataplane(await self._world(), request)
+        return JSONResponse(delivery_data(await self._api.observed.delivery(dataplane.key)))
+
+    async def _world(self) -> World:
+        return await self._api.state.current()
 
     def _dataplane(self, world: World, request: Request) -> Resource:
         return self._resource(world, request, self._api.kinds[_DATAPLANE])

@@ -13,9 +13,11 @@ from starlette.routing import Route
 from cp.api.collaborators import Collaborators
 from cp.api.near import not_found
 from cp.api.report import as_data
-from cp.lint import lint, of_mesh
+from cp.delivery import finding, grouped
+from cp.lint import in_order, lint, of_mesh
 from cp.model.violation import Finding, Severity
 from cp.policies import Policies, discover
+from cp.resources.world import World
 
 
 class Lint:
@@ -31,16 +33,18 @@ class Lint:
         yield Route("/meshes/{mesh}/_lint", self.one_mesh)
 
     async def everything(self, _request: Request) -> Response:
-        return JSONResponse(linted(await self._findings()))
+        return JSONResponse(linted(await self._findings(await self._api.state.current())))
 
     async def one_mesh(self, request: Request) -> Response:
-        mesh, world = request.path_params["mesh"], self._api.state.world
+        mesh, world = request.path_params["mesh"], await self._api.state.current()
         if world.mesh(mesh) is None:
             raise not_found("Mesh", mesh, (found.name for found in world.table("Mesh")))
-        return JSONResponse(linted(tuple(of_mesh(await self._findings(), mesh))))
+        return JSONResponse(linted(tuple(of_mesh(await self._findings(world), mesh))))
 
-    async def _findings(self) -> tuple[Finding, ...]:
-        return await asyncio.to_thread(lint, self._policies, self._api.state.world)
+    async def _findings(self, world: World) -> tuple[Finding, ...]:
+        """What is to be said of the resources, and what proxies say to what follows from them."""
+        refused = map(finding, grouped(await self._api.observed.complaints()))
+        return in_order((*refused, *await asyncio.to_thread(lint, self._policies, world)))
 
 
 def linted(findings: Sequence[Finding]) -> dict[str, Any]:
@@ -50,9 +54,9 @@ def linted(findings: Sequence[Finding]) -> dict[str, Any]:
         "errors": counts[Severity.ERROR],
         "warnings": counts[Severity.WARNING],
         "infos": counts[Severity.INFO],
-        "findings": [_as_data(finding) for finding in findings],
+        "findings": [finding_data(finding) for finding in findings],
     }
 
 
-def _as_data(finding: Finding) -> dict[str, Any]:
+def finding_data(finding: Finding) -> dict[str, Any]:
     return {"code": finding.code, "severity": finding.severity.value, "path": finding.path, **as_data(finding)}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
@@ -14,6 +16,9 @@ from cp.cli.problem import Problem
 NOT_FOUND: Final = 404
 CREATED: Final = 201
 _ERROR: Final = 400
+_REVISION: Final = "koguma-revision"
+_GRACE: Final = 10.0
+_PAGE: Final = "1000"
 
 
 class Unreachable(Problem):
@@ -34,6 +39,8 @@ class Put:
 
     is_new: bool
     warnings: tuple[str, ...]
+    revision: int | None
+    """The revision that the write made; None where it changed nothing."""
 
 
 class Client:
@@ -43,10 +50,20 @@ class Client:
         self.address = address.rstrip("/")
         if not self.address.startswith(("http://", "https://")):
             raise Problem(f"`{address}` is no address of a control plane", "Write it as http://HOST:5681.")
+        self._timeout = timeout
         self._http = httpx.Client(base_url=self.address, timeout=timeout, transport=transport)
 
     def get(self, path: str, **parameters: str | list[str]) -> Any:
         return self._send("GET", path, params=parameters).json()
+
+    def every(self, path: str) -> dict[str, Any]:
+        """A whole list, page after page."""
+        page = self.get(path, size=_PAGE)
+        items = list(page["items"])
+        while page["next"]:
+            page = self.get(path, size=_PAGE, offset=parse_qs(urlsplit(page["next"]).query)["offset"][0])
+            items += page["items"]
+        return {"total": len(items), "items": items, "next": None}
 
     def find(self, path: str) -> Any | None:
         """What is there, or nothing."""
@@ -61,10 +78,20 @@ class Client:
         """Write a resource as YAML. With the place where it stands, the control plane can name it later."""
         headers = {"content-type": "application/yaml"} | ({"koguma-source": _ascii(place)} if place else {})
         answer = self._send("PUT", path, content=text.encode(), headers=headers)
-        return Put(answer.status_code == CREATED, tuple(answer.json().get("warnings", ())))
+        return Put(answer.status_code == CREATED, tuple(answer.json().get("warnings", ())), _revision(answer))
 
-    def delete(self, path: str, **parameters: str) -> None:
-        self._send("DELETE", path, params=parameters)
+    def delete(self, path: str, **parameters: str) -> int | None:
+        """Answers with the revision that this made."""
+        return _revision(self._send("DELETE", path, params=parameters))
+
+    def lines(self, path: str, data: Any, seconds: float) -> Iterator[Any]:
+        """What is answered line by line, for as long as the seconds last."""
+        timeout = httpx.Timeout(self._timeout, read=seconds + _GRACE)
+        with self._reaching(), self._http.stream("POST", path, json=data, timeout=timeout) as answer:
+            if answer.status_code >= _ERROR:
+                answer.read()
+                raise _rejected(answer, self.address)
+            yield from map(json.loads, filter(None, answer.iter_lines()))
 
     def post(self, path: str, data: Any, **headers: str) -> str:
         return self._send("POST", path, json=data, headers=headers).text
@@ -101,6 +128,11 @@ def connect(address: str) -> Iterator[Client]:
         yield client
     finally:
         client.close()
+
+
+def _revision(answer: httpx.Response) -> int | None:
+    text = answer.headers.get(_REVISION)
+    return None if text is None else int(text)
 
 
 def _rejected(answer: httpx.Response, address: str) -> Rejected:

@@ -25,7 +25,7 @@ def _columns(kind: Kind) -> Iterator[Column]:
     yield "AGE", lambda item: age(item["creationTime"])
 
 
-def _tags(item: Mapping[str, Any]) -> str:
+def tags(item: Mapping[str, Any]) -> str:
     """The tags of all inbounds, or of the gateway, together."""
     networking = _mapping(item.get("networking"))
     inbounds = networking.get("inbound")
@@ -39,6 +39,10 @@ def _tags(item: Mapping[str, Any]) -> str:
 
 def _address(item: Mapping[str, Any]) -> str:
     return str(_mapping(item.get("networking")).get("address", ""))
+
+
+def _status(item: Mapping[str, Any]) -> str:
+    return str(item.get("status", ""))
 
 
 def _mtls(item: Mapping[str, Any]) -> str:
@@ -60,7 +64,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 _SPECIAL: Final[Mapping[str, Sequence[Column]]] = {
-    "Dataplane": (("TAGS", _tags), ("ADDRESS", _address)),
+    "Dataplane": (("TAGS", tags), ("ADDRESS", _address), ("STATUS", _status)),
     "Mesh": (
         ("mTLS", _mtls),
         ("LOCALITY", _routing("localityAwareLoadBalancing")),

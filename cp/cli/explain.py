@@ -11,8 +11,7 @@ from rich.text import Text
 
 from cp.cli.client import connect
 from cp.cli.explained import lines
-from cp.cli.inspect import Offline
-from cp.cli.options import ADDRESS, Address, Format, Mesh, Output, Variables
+from cp.cli.options import ADDRESS, Address, Format, Mesh, Offline, Output, Variables
 from cp.cli.output import print_data
 from cp.cli.problem import Problem
 from cp.cli.render import found, world_of

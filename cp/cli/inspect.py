@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cp.cli import rule_tables
+from cp.cli import proxies, rule_tables
 from cp.cli.client import connect
-from cp.cli.options import ADDRESS, Address, Format, Mesh, Output, Variables
+from cp.cli.options import ADDRESS, Address, Format, Mesh, Offline, Output, Variables
 from cp.cli.output import print_data
 from cp.cli.problem import Problem
 from cp.cli.render import found, world_of
@@ -23,20 +23,24 @@ from cp.resources.world import World
 RULES: Final = "rules"
 POLICIES: Final = "policies"
 
+_DATAPLANE: Final = "Dataplane"
+
 What = Annotated[
     str,
-    typer.Argument(metavar="rules|policies|TYPE", help="The rules or the policies of a proxy, or a type of policy."),
+    typer.Argument(
+        metavar="dataplanes|dataplane|rules|policies|TYPE",
+        help="What all proxies or one of them have; the rules or the policies of one; or a type of policy.",
+    ),
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the Dataplane, or of the policy.")]
-Offline = Annotated[
-    list[str] | None,
-    typer.Option("--file", "-f", metavar="FILE|DIR|-", help="Files, in place of a running control plane."),
+Name = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="The name of the Dataplane, or of the policy. Not needed for dataplanes."),
 ]
 
 
 def inspect(  # noqa: PLR0913  # an option each
     what: What,
-    name: Name,
+    name: Name = None,
     *,
     mesh: Mesh = DEFAULT_MESH,
     file: Offline = None,
@@ -44,7 +48,12 @@ def inspect(  # noqa: PLR0913  # an option each
     output: Output = Format.TABLE,
     address: Address = ADDRESS,
 ) -> None:
-    """Show the rules or policies of a proxy, or the proxies of a policy and what of it survives there."""
+    """Show what proxies have and refuse, the rules or policies of one, or what of a policy survives on its proxies."""
+    if what not in {RULES, POLICIES} and kind_of(what).name == _DATAPLANE:
+        _proxies(name, mesh, output, address, offline=bool(file))
+        return
+    if name is None:
+        raise Problem(f"inspect {what} of which one?", "Add its NAME.", status=2)
     kind = None if what in {RULES, POLICIES} else _policy_kind(what)
     answer = _offline(what, kind, name, mesh, file, var or []) if file else _asked(what, kind, name, mesh, address)
     if output is not Format.TABLE:
@@ -56,10 +65,27 @@ def inspect(  # noqa: PLR0913  # an option each
         typer.echo(shown(answer), nl=False)
 
 
+def _proxies(name: str | None, mesh: str, output: Format, address: str, *, offline: bool) -> None:
+    """How the proxies of a mesh are, or one of them with all that it was sent."""
+    if offline:
+        raise Problem("files do not know what proxies have", "Leave out --file, and ask a control plane.", status=2)
+    where = folder_of(kind_of(_DATAPLANE), mesh)
+    with connect(address) as client:
+        answer = client.every(f"{where}/_overview") if name is None else client.get(f"{where}/{name}/_delivery")
+    if output is not Format.TABLE:
+        print_data(answer, output)
+    elif name is None:
+        typer.echo(proxies.dataplanes(answer["items"]), nl=False)
+    else:
+        for line in proxies.delivery(answer):
+            typer.echo(line)
+
+
 def _policy_kind(what: str) -> Kind:
     kind = kind_of(what)
     if kind.policy is None:
-        raise Problem(f"a {kind.name} is no policy", "Write rules, policies, or a type of policy.")
+        hint = "Write dataplanes, dataplane, rules, policies, or a type of policy."
+        raise Problem(f"a {kind.name} is no policy", hint)
     return kind
 
 

@@ -10,8 +10,7 @@ import typer
 from cp.api.lint import linted
 from cp.cli.client import connect
 from cp.cli.files import pieces, texts
-from cp.cli.inspect import Offline
-from cp.cli.options import ADDRESS, Address, Format, Output, Variables
+from cp.cli.options import ADDRESS, Address, Format, Offline, Output, Variables
 from cp.cli.output import print_data
 from cp.cli.render import assembled
 from cp.cli.types import known

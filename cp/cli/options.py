@@ -37,6 +37,10 @@ Files = Annotated[
         "--file", "-f", metavar="FILE|DIR|-", help="A file, a folder, or - for standard input. May be repeated."
     ),
 ]
+Offline = Annotated[
+    list[str] | None,
+    typer.Option("--file", "-f", metavar="FILE|DIR|-", help="Files, in place of a running control plane."),
+]
 Variables = Annotated[
     list[str] | None,
     typer.Option("--var", "-v", metavar="NAME=VALUE", help="What stands for {{ NAME }} in the files."),

@@ -14,12 +14,15 @@ from cp.cli.files import Piece, pieces, texts
 from cp.cli.options import ADDRESS, Address, Files, Format, Mesh, Output, Variables
 from cp.cli.output import print_data
 from cp.cli.problem import Problem
+from cp.cli.proxies import listed
 from cp.cli.types import folder_of, kind_of, known, path_of
 from cp.cli.validate import tell
+from cp.cli.waiting import TIMEOUT, Timeout, Wait, Written, duration, until_delivered
 from cp.model.names import Key
 from cp.model.source import DEFAULT_MESH
 from cp.resources.kinds import Kind
 
+_DATAPLANE: Final = "Dataplane"
 _SET_BY_US: Final = frozenset({"creationTime", "modificationTime", "kri"})
 
 Type = Annotated[str, typer.Argument(metavar="TYPE", help="A type: meshtimeouts, MeshTimeout or mt.")]
@@ -38,34 +41,44 @@ def get(  # noqa: PLR0913  # an option each
 ) -> None:
     """Show the resources of a type, or one of them."""
     kind = kind_of(type_)
+    where = folder_of(kind, mesh) if name is None else path_of(Key(kind.name, mesh, name), kind)
+    seen = kind.name == _DATAPLANE and output is Format.TABLE
+    given = {"size": str(size) if size is not None else None, "offset": offset} if name is None else {}
+    parameters = {parameter: value for parameter, value in given.items() if value is not None}
     with connect(address) as client:
-        if name is not None:
-            found = client.get(path_of(Key(kind.name, mesh, name), kind))
-        else:
-            given = {"size": str(size) if size is not None else None, "offset": offset}
-            parameters = {parameter: value for parameter, value in given.items() if value is not None}
-            found = client.get(folder_of(kind, mesh), **parameters)
+        found = client.get(f"{where}/_overview" if seen else where, **parameters)
     if output is not Format.TABLE:
         print_data(found, output)
-    else:
-        _print_table(kind, found if name is None else {"items": [found], "next": None})
+        return
+    page: Mapping[str, Any] = found if name is None else {"items": [found], "next": None}
+    _print_table(kind, {**page, "items": [listed(item) for item in page["items"]]} if seen else page)
 
 
-def apply(
+def apply(  # noqa: PLR0913  # an option each
     file: Files,
     var: Variables = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    wait: Wait = False,
+    timeout: Timeout = TIMEOUT,
     address: Address = ADDRESS,
 ) -> None:
-    """Create or update resources from files. If one of them is invalid, none is written."""
-    found = _valid(file, var or [])
+    """Create or update resources from files. If one of them is invalid, none is written.
+
+    With --wait it ends with 0 once every connected proxy that the change concerns has accepted it, and with 1 and the
+    reason when one refuses it or does not answer in time.
+    """
+    if dry_run and wait:
+        raise Problem("--dry-run changes nothing that could be waited for", status=2)
+    patience, found, written = duration(timeout), _valid(file, var or []), Written()
     with connect(address) as client:
         for piece in sorted(found, key=lambda piece: piece.document.key.type != "Mesh"):
             key = piece.document.key
-            outcome = _compared(client, piece) if dry_run else _applied(client, piece)
+            outcome = _compared(client, piece) if dry_run else _applied(client, piece, written)
             mesh = f'mesh="{key.mesh}" ' if key.mesh else ""
             typer.echo(f'resource type="{key.type}" {mesh}name="{key.name}" {outcome}')
+        if wait:
+            until_delivered(client, written, patience)
 
 
 def delete(  # noqa: PLR0913  # an option each
@@ -77,15 +90,19 @@ def delete(  # noqa: PLR0913  # an option each
         list[str] | None, typer.Option("--file", "-f", metavar="FILE|DIR|-", help="What stands in these files.")
     ] = None,
     cascade: Annotated[bool, typer.Option("--cascade", help="A Mesh together with all that is in it.")] = False,
+    wait: Wait = False,
+    timeout: Timeout = TIMEOUT,
     address: Address = ADDRESS,
 ) -> None:
     """Delete a resource, or all that stand in some files."""
-    keys = _to_delete(type_, name, mesh, file)
+    patience, keys, written = duration(timeout), _to_delete(type_, name, mesh, file), Written()
     with connect(address) as client:
         for key in sorted(keys, key=lambda key: key.type == "Mesh"):
             parameters = {"cascade": "true"} if cascade and key.type == "Mesh" else {}
-            client.delete(path_of(key, known()[key.type]), **parameters)
+            written.add(key, client.delete(path_of(key, known()[key.type]), **parameters))
             typer.echo(f'deleted {key.type} "{key.name}"')
+        if wait:
+            until_delivered(client, written, patience)
 
 
 def _print_table(kind: Kind, page: Mapping[str, Any]) -> None:
@@ -114,9 +131,10 @@ def _valid(file: Sequence[str], variables: Sequence[str]) -> list[Piece]:
     return found
 
 
-def _applied(client: Client, piece: Piece) -> str:
+def _applied(client: Client, piece: Piece, written: Written) -> str:
     key = piece.document.key
     put = client.put(path_of(key, known()[key.type]), piece.text, piece.place)
+    written.add(key, put.revision)
     for warning in put.warnings:
         typer.echo(f"Warning: {warning}", err=True)
     return "Created" if put.is_new else "Updated"

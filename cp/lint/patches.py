@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Final
 
 from cp.fragments import Fragment
 from cp.lint.codes import Reason, found
@@ -16,7 +14,6 @@ from cp.stages import Effective
 
 _KIND = "MeshProxyPatch"
 _LIST = "appendModifications"
-_STEP: Final = re.compile(r"(\.[^.\[\]]+|\[[0-9]+\])$")
 
 
 def patches(scene: Scene) -> Iterator[Finding]:
@@ -59,11 +56,8 @@ def _fragments(proxy: Proxy) -> Iterator[Fragment]:
 
 def _written(effective: Effective, kind: str, path: str) -> tuple[Key, str]:
     """Who wrote what stands at a path of a merged conf, and where."""
-    fields, known = effective[kind].fields, path
-    while known not in fields and (wider := _STEP.sub("", known)) != known:
-        known = wider
-    found = fields[known] if known in fields else next(one for name, one in fields.items() if name.startswith(path))
-    return found.winner.origin.policy, f"{found.winner.path}{path.removeprefix(known)}"
+    found, where = effective[kind].written(path)
+    return found.winner.origin.policy, where
 
 
 def _finding(scene: Scene, policy: Key, reason: Reason) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ Nothing is kept of a merge of only some layers: once nulls are in play, how laye
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from cp.merging.tree import Keyed, Object
 from cp.model.names import Identity, Key
 from cp.model.yaml import step
 
+_LAST_STEP: Final = re.compile(r"(\.[^.\[\]]+|\[[0-9]+\])$")
 _canonical: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -63,6 +65,14 @@ class Merged:
     def removed(self) -> Mapping[str, Field]:
         """What is not there because a null took it away. The null is the winner."""
         return {found.path: found for found in self._leaves if found.value is None}
+
+    def written(self, path: str) -> tuple[Field, str]:
+        """Who wrote what stands at a path, be it inside of a value or around several, and where in the document."""
+        fields, known = self.fields, path
+        while known not in fields and (wider := _LAST_STEP.sub("", known)) != known:
+            known = wider
+        field = fields[known] if known in fields else next(one for name, one in fields.items() if name.startswith(path))
+        return field, f"{field.winner.path}{path.removeprefix(known)}"
 
     def entries(self, name: str) -> tuple[Entry, ...]:
         """The entries of a list that is merged by key, in the order of the value."""

@@ -52,6 +52,9 @@ class FilesStore:
     async def get(self, key: Key) -> Stored | None:
         return self._open().stored.get(key)
 
+    async def revision(self) -> int:
+        return self._open().revision
+
     async def write(self, *writes: Put | Delete) -> NoReturn:
         held = self._open().stored
         places = {held[write.key].document.source.file for write in writes if write.key in held}

@@ -26,6 +26,9 @@ class MemoryStore:
     async def get(self, key: Key) -> Stored | None:
         return self._open().stored.get(key)
 
+    async def revision(self) -> int:
+        return self._open().revision
+
     async def write(self, *writes: Put | Delete) -> int:
         await asyncio.sleep(0)  # others run meanwhile, as with any other store; who writes in a loop starves nobody
         before = self._open().revision

@@ -132,6 +132,10 @@ class Store(Protocol):
 
     async def get(self, key: Key) -> Stored | None: ...
 
+    async def revision(self) -> int:
+        """The revision of the last write."""
+        ...
+
     async def write(self, *writes: Put | Delete) -> int:
         """All of them or, if one conflicts, none; answers with the revision reached.
 

@@ -55,6 +55,10 @@ class SqliteStore:
     async def get(self, key: Key) -> Stored | None:
         return (await self._open(self._reader).do(partial(rows.find, keys=[key]))).get(key)
 
+    async def revision(self) -> int:
+        _, newest = await self._open(self._reader).do(rows.bounds)
+        return newest
+
     async def write(self, *writes: Put | Delete) -> int:
         return await self._open(self._writer).do(partial(self._write, writes))
 

@@ -14,9 +14,8 @@ class Front:
         self._reconciler = reconciler
         self._crew = crew
 
-    @property
-    def world(self) -> World:
-        return self._reconciler.world
+    async def current(self) -> World:
+        return await self._reconciler.current()
 
     @property
     def is_ready(self) -> bool:

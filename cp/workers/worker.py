@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from prometheus_client import disable_created_metrics
@@ -19,6 +19,9 @@ from cp.serve import Serving, proxies_served
 from cp.settings import Settings
 from cp.store.open import open_store
 from cp.workers.line import Line
+
+OBSERVATIONS: Final = frozenset({"presences", "delivery", "complaints", "so_far"})
+"""What is asked of a worker's observer, by the name of its method."""
 
 
 class Worker:
@@ -37,6 +40,8 @@ class Worker:
         serving = await self.serving
         if what == "metrics":
             return serving.metrics.text()
+        if what in OBSERVATIONS:
+            return await getattr(serving.observer, what)(*about)
         raise LookupError(f"no worker knows what {what} is")
 
 

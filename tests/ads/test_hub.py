@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from cp.ads.hub import Hub, Seat
-from cp.ads.messages import Nack, Node, Status
+from cp.ads.hub import REMEMBERED, Hub, Seat
+from cp.ads.messages import Held, Nack, Node, Status, Tally
 from cp.snapshot import CLUSTER, Snapshot
 from tests.ads.content import cluster, snapshot
 
@@ -25,7 +25,15 @@ class Client:
 
     @property
     def statuses(self) -> tuple[Status, ...]:
-        return (Status(CLUSTER, "1", "1", self.refused, self.at is not None, 1, 1, 1),)
+        held = tuple(Held(name, nack.version, "") for nack in self.refused for name in nack.names)
+        return (Status(CLUSTER, "1", "1", self.refused, self.at is not None, 1, 1, 1, held),)
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return (Tally(CLUSTER, 3, 2, 1),)
+
+    def has_answered_all(self, snapshot: Snapshot) -> bool:
+        return self.is_at(snapshot) or len(self.refused) > 0
 
     def is_at(self, snapshot: Snapshot) -> bool:
         return self.at is snapshot
@@ -94,11 +102,11 @@ def test_waiting_ends_when_the_last_answer_is_there() -> None:
             async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
                 waiting = tasks.create_task(hub.until(lambda: hub.is_in_sync("a")))
                 await asyncio.sleep(0)
-                hub.answered(hub.of("a")[0])
+                hub.answered(hub.of("a")[0], CLUSTER)
                 await asyncio.sleep(0)
                 early = waiting.done()
                 client.at = newest
-                hub.answered(hub.of("a")[0])
+                hub.answered(hub.of("a")[0], CLUSTER)
         return early
 
     assert asyncio.run(waits()) is False
@@ -146,7 +154,7 @@ def test_it_is_known_since_when_a_proxy_is_in_sync_and_since_when_not() -> None:
         assert hub.since("a") == 2
 
         client.at = newest
-        hub.answered(taken)
+        hub.answered(taken, CLUSTER)
         assert hub.since("a") == 3
 
 
@@ -179,15 +187,15 @@ def test_it_is_measured_how_long_a_change_takes_and_not_how_long_a_proxy_takes_t
     with hub.seat(seat("a", client)) as taken:
         hub.publish("a", first)
         client.at = first
-        hub.answered(taken)
+        hub.answered(taken, CLUSTER)
         assert observed(hub) == 0
 
         hub.publish("a", second, changed=0.0)
-        hub.answered(taken)
+        hub.answered(taken, CLUSTER)
         assert observed(hub) == 0
         client.at = second
-        hub.answered(taken)
-        hub.answered(taken)
+        hub.answered(taken, CLUSTER)
+        hub.answered(taken, CLUSTER)
         assert observed(hub) == 1
 
 
@@ -214,3 +222,87 @@ def test_proxies_are_counted_by_where_they_stand() -> None:
 
         assert hub.standings() == {"in sync": 1, "behind": 1, "refusing": 1}
         assert hub.streams() == {"delta": 3}
+
+
+def test_who_watches_hears_of_everybody_who_comes_goes_or_answers() -> None:
+    async def heard() -> list[set[str]]:
+        hub, found = Hub(), list[set[str]]()
+        with hub.watch() as watch:
+            with hub.seat(seat("a")) as taken, hub.seat(seat("b")):
+                found.append(set(await watch.news()))
+                hub.answered(taken, CLUSTER)
+                found.append(set(await watch.news()))
+            found.append(set(await watch.news()))
+        with hub.seat(seat("c")):
+            assert not watch._proxies
+        return found
+
+    assert asyncio.run(asyncio.wait_for(heard(), WITHIN)) == [{"a", "b"}, {"a"}, {"a", "b"}]
+
+
+def test_it_is_told_who_refused_something_since_one_last_asked() -> None:
+    async def told() -> list[set[str]]:
+        hub, client = Hub(), Client()
+        with hub.seat(seat("a", client)) as a, hub.seat(seat("b")) as b:
+            hub.answered(b, CLUSTER)
+            client.refused = (Nack("1", "no", ("x",)),)
+            hub.answered(a, CLUSTER, client.refused[0])
+            first = set(await hub.refusing())
+            hub.answered(b, CLUSTER, Nack("1", "no", ()))
+            return [first, set(await hub.refusing())]
+
+    assert asyncio.run(asyncio.wait_for(told(), WITHIN)) == [{"a"}, {"b"}]
+
+
+def test_a_proxy_is_behind_since_the_first_change_that_it_has_not_confirmed() -> None:
+    times = iter(range(1, 20))
+    hub, client = Hub(clock=lambda: float(next(times))), Client()
+    first, second, third = (snapshot(cluster("x", revision=number)) for number in range(3))
+    with hub.seat(seat("a", client)) as taken:
+        hub.publish("a", first)
+        client.at = first
+        hub.answered(taken, CLUSTER)
+        hub.publish("a", second)
+        behind = hub.since("a")
+        hub.publish("a", third)
+        assert hub.since("a") == behind
+
+        client.at = third
+        hub.caught_up(taken)
+        hub.publish("a", first)
+        assert (hub.since("a") or 0) > (behind or 0)
+
+
+def test_of_who_has_left_it_is_remembered_when_and_not_for_more_than_so_many() -> None:
+    times = iter(range(1, 10 * REMEMBERED))
+    hub = Hub(clock=lambda: float(next(times)))
+    with hub.seat(seat("a")):
+        assert hub.left("a") is None
+    left = hub.left("a")
+    assert left is not None
+    assert (left.since, left.until, left.tallies[0].accepted) == (1.0, 2.0, 2)
+
+    for number in range(REMEMBERED):
+        with hub.seat(seat(f"p{number}")):
+            pass
+
+    assert hub.left("a") is None
+    assert hub.left("p0") is not None
+
+
+def test_trouble_with_a_resource_lasts_until_a_version_of_it_is_accepted() -> None:
+    times = iter(range(1, 20))
+    hub, client = Hub(clock=lambda: float(next(times))), Client()
+    with hub.seat(seat("a", client)) as taken:
+        client.refused = (Nack("1", "no", ("x",)),)
+        hub.answered(taken, CLUSTER, client.refused[0])
+        began = dict(taken.troubled)
+        client.refused = (Nack("2", "no again", ("x",)),)
+        hub.answered(taken, CLUSTER, client.refused[0])
+        assert taken.troubled == began == {(CLUSTER, "x"): 2.0}
+        assert list(taken.refused_at) == list(client.refused)
+
+        client.refused = ()
+        hub.answered(taken, CLUSTER)
+        assert not taken.troubled
+        assert not taken.refused_at

@@ -146,7 +146,7 @@ def test_what_happens_on_a_stream_is_logged_with_the_proxy_it_happens_to() -> No
 
     assert [entry["event"] for entry in logs] == ["proxy.connected", "resources.refused", "proxy.disconnected"]
     assert all(entry["proxy"] == WEB and entry["stream"] == "sotw" for entry in logs)
-    assert (logs[1]["log_level"], logs[1]["type"], logs[1]["names"]) == ("warning", "clusters", ("a",))
+    assert (logs[1]["log_level"], logs[1]["type"], logs[1]["names"]) == ("debug", "clusters", ("a",))
     assert logs[1]["reason"] == "cluster a: no"
 
 

@@ -544,6 +544,44 @@ def test_a_refusal_by_a_client_whose_clusters_are_unknown_leaves_none_of_them_ou
     assert not session.receive(nack(sent, "cluster bad: no", in_force="older"))
 
 
+def test_of_what_is_held_back_it_is_known_which_version_is_in_force_instead() -> None:
+    session = begun(*WEB)
+    bad = cluster("web", revision=1)
+    sent, *_ = session.publish(snapshot(bad, *WEB[1:], cluster("new", revision=1)))
+
+    session.receive(nack(sent, "cluster web: no; cluster new: no"))
+
+    (status,) = (status for status in session.statuses if status.type_url == CLUSTER)
+    assert {(held.name, held.version, held.in_force) for held in status.held} == {
+        ("web", bad.version, WEB[0].version),
+        ("new", cluster("new", revision=1).version, ""),
+    }
+    (tally,) = (tally for tally in session.tallies if tally.type_url == CLUSTER)
+    assert (tally.sent, tally.accepted, tally.rejected) == (2, 1, 1)
+
+
+def test_a_client_has_answered_all_when_nothing_is_under_way_though_it_may_refuse_something() -> None:
+    session, wanted = begun(*WEB), snapshot(*WEB, cluster("bad"), listener("more"))
+    assert not session.has_answered_all(wanted)
+    (clusters,) = session.publish(wanted)
+    assert not session.has_answered_all(wanted)
+
+    rest = session.receive(nack(clusters, "cluster bad: no"))
+    assert not session.has_answered_all(wanted), "the listener is on its way"
+    accept(session, rest)
+
+    assert session.has_answered_all(wanted)
+    assert not session.is_at(wanted)
+
+
+def test_a_client_that_has_asked_for_no_listeners_has_not_answered_all() -> None:
+    session, wanted = Session(), snapshot(*WEB)
+    session.publish(wanted)
+    accept(session, session.receive(Request(CLUSTER)))
+
+    assert not session.has_answered_all(wanted)
+
+
 def test_a_name_is_not_taken_for_a_part_of_another_name() -> None:
     session = begun(*WEB)
     (sent,) = session.publish(snapshot(*WEB, cluster("back"), cluster("backend"), cluster("back-2")))

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from cp.ads.messages import DeltaRequest, Node, Request, Response
 from cp.ads.wire import decoded, decoded_delta, encoded, encoded_delta, node_of, node_of_delta
-from cp.snapshot import CLUSTER, Batch
+from cp.snapshot import CLUSTER, SECRET, Batch
 from tests.ads.content import cluster
 
 TWO = Batch([cluster("a"), cluster("b")])
@@ -105,3 +105,12 @@ def test_a_request_without_a_node_has_none() -> None:
 def test_what_is_not_a_request_is_not_read() -> None:
     with pytest.raises(DecodeError):
         decoded(b"\xff\xff\xff")
+
+
+def test_what_a_client_says_is_wrong_with_a_secret_repeats_nothing_of_it() -> None:
+    message = DiscoveryRequest(type_url=SECRET)
+    message.error_detail.message = 'goo.gle/debugonly tls_certificate { private_key {\n "KEY" } } : no certificate'
+
+    assert decoded(message.SerializeToString()).error == "goo.gle/debugonly tls_certificate {…} : no certificate"
+    message.type_url = CLUSTER
+    assert "KEY" in (decoded(message.SerializeToString()).error or "")

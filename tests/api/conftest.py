@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,8 @@ from starlette.applications import Starlette
 
 from cp.api.collaborators import About, Collaborators, ForProxies
 from cp.api.http import create_api
+from cp.delivery import Complaint, Delivery, Presence, Progress, State
+from cp.model.names import Key
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
@@ -35,8 +37,29 @@ class FixedState:
     is_stopping: bool = False
     served: Snapshot = field(default_factory=Snapshot)
 
+    async def current(self) -> World:
+        return self.world
+
     async def snapshot(self, dataplane: Resource) -> Snapshot:
         return self.served
+
+
+class NobodyThere:
+    """A control plane without proxies."""
+
+    async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
+        return {key: Presence(State.OFFLINE, None, ()) for key in dataplanes}
+
+    async def delivery(self, dataplane: Key) -> Delivery:
+        return Delivery(dataplane, Presence(State.OFFLINE, None, ()), ())
+
+    async def complaints(self) -> Iterable[Complaint]:
+        return ()
+
+    async def progress(
+        self, revisions: Collection[int], resources: Collection[Key], within: float
+    ) -> AsyncIterator[Progress]:
+        yield Progress(max(revisions, default=0), 0, 0, is_done=True)
 
 
 class Api:
@@ -50,6 +73,7 @@ class Api:
             store=self.store,
             kinds=KINDS,
             state=FixedState(World.of((), KINDS)),
+            observed=NobodyThere(),
             about=About("here", "1.2.3", "instance-1"),
             for_proxies=ForProxies(5678, "", "127.0.0.1", 9901, admin_unix_socket=True),
             body_limit=16 * 1024 * 1024,

@@ -123,8 +123,10 @@ def test_dataplanes_are_listed_with_their_tags_and_addresses(koguma: Koguma, tmp
 
     lines = koguma("get", "dataplanes").lines
 
-    assert lines[0] == "MESH      NAME        TAGS                                            ADDRESS     AGE"
-    assert lines[1].startswith("default   backend-1   kuma.io/protocol=http kuma.io/service=backend   127.0.0.1   ")
+    assert lines[0].split() == ["MESH", "NAME", "TAGS", "ADDRESS", "STATUS", "AGE"]
+    assert lines[1].startswith(
+        "default   backend-1   kuma.io/protocol=http kuma.io/service=backend   127.0.0.1   Offline   "
+    )
 
 
 def test_meshes_are_listed_with_what_is_on(koguma: Koguma) -> None:

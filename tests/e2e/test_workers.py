@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.cli.conftest import Koguma
 from tests.support.client import Traffic
 from tests.support.control_plane import ControlPlane
 from tests.support.mesh import Document, mesh_service, policy, request_timeout, service_item
@@ -55,6 +57,33 @@ def workers(control_plane: ControlPlane) -> list[psutil.Process]:
 
 def everybody_has(mesh: Playground, value: str) -> bool:
     return all(timeouts(mesh.envoys[f"client-{n}"]) == {"/": value} for n in range(PROXIES))
+
+
+def test_what_proxies_of_several_workers_have_and_refuse_is_told_as_by_one(mesh: Playground, tmp_path: Path) -> None:
+    koguma = Koguma(mesh.control_plane.api.url)
+    (file := tmp_path / "change.yaml").write_text(json.dumps(timeout("8s")))
+    changes = [{"op": "replace", "path": "/connectTimeout", "value": "0s"}]
+    name = "kri_msvc_default___backend_main"
+    change = {"cluster": {"operation": "Patch", "match": {"name": name}, "jsonPatches": changes}}
+    spec = {"default": {"appendModifications": [change]}}
+    patch = {"type": "MeshProxyPatch", "mesh": "default", "name": "patch", "spec": spec}
+    eventually(lambda: everybody_has(mesh, "9s"))
+
+    whole = koguma("apply", "-f", file, "--wait")
+    file.write_text(json.dumps(patch))
+    refused = koguma("apply", "-f", file, "--wait")
+    listed = koguma("inspect", "dataplanes").lines
+
+    assert f"{PROXIES} of {PROXIES} proxies have it" in whole.out, whole.err
+    assert everybody_has(mesh, "8s")
+    assert refused.status == 1
+    assert refused.err.count("[refused-by-envoy]") == 1
+    assert f"{PROXIES} proxies refuse" in refused.err
+    assert sum("Refused" in line for line in listed) == PROXIES
+    assert "refuses something" in koguma("inspect", "dataplane", "client-0").lines[0]
+    assert koguma("delete", "meshproxypatch", "patch", "--wait").status == 0
+    file.write_text(json.dumps(timeout("9s")))
+    assert koguma("apply", "-f", file, "--wait").status == 0
 
 
 def test_a_change_reaches_the_proxies_of_every_worker(mesh: Playground) -> None:

@@ -41,6 +41,7 @@ async def test_a_new_store_is_empty_and_at_revision_zero(store: Store) -> None:
     contents = await store.read()
 
     assert (contents.revision, tuple(contents.stored), contents.findings) == (0, (), ())
+    assert await store.revision() == 0
 
 
 @on(ALL)
@@ -48,6 +49,7 @@ async def test_every_write_has_a_revision_one_higher_than_the_last(store: Store)
     assert [await store.write(put("a", value)) for value in range(3)] == [1, 2, 3]
     assert await store.write(delete("a")) == 4
     assert (await store.read()).revision == 4
+    assert await store.revision() == 4
 
 
 @on(ALL)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -85,6 +86,13 @@ class Envoy:
         """Every entry of one section of the configuration dump, such as `dynamic_route_configs`."""
         found: list[dict[str, Any]] = self.get("/config_dump", resource=section).get("configs", [])
         return found
+
+    def hang(self) -> None:
+        """Stop it from doing anything, without ending it."""
+        self.process.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send(signal.SIGCONT)
 
     def stop(self) -> int:
         self._client.close()

@@ -1,0 +1,90 @@
+"""How far changes have come: at once, or line by line until every proxy that they concern has answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Collection, Iterator
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from cp.api.body import text_of
+from cp.api.collaborators import Collaborators
+from cp.api.delivery_data import progress_data
+from cp.api.errors import bad_request
+from cp.model.duration import Duration
+from cp.model.names import Key
+
+LONGEST: Final = 600.0
+"""Seconds that a request may wait."""
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which changes, and for how long to wait for them."""
+
+    revisions: list[int] = []
+    resources: list[str] = []
+    wait: str | None = None
+
+
+class HowFar:
+    """The handler."""
+
+    def __init__(self, collaborators: Collaborators) -> None:
+        self._api = collaborators
+
+    @property
+    def routes(self) -> Iterator[Route]:
+        yield Route("/_delivery", self.get)
+        yield Route("/_delivery", self.post, methods=["POST"])
+
+    async def get(self, request: Request) -> Response:
+        """`?revision=7` and `&resource=MeshTimeout/default/slow` as often as needed, `&wait=30s` to wait."""
+        query = request.query_params
+        revisions = [_revision(text) for text in query.getlist("revision")]
+        return await self._answer(Asked(revisions, query.getlist("resource"), query.get("wait")))
+
+    async def post(self, request: Request) -> Response:
+        """The same, for more than fits in a URL."""
+        try:
+            return await self._answer(msgspec.json.decode(await text_of(request, self._api.body_limit), type=Asked))
+        except msgspec.DecodeError as error:
+            raise bad_request("", f"not a question about changes: {error}") from None
+
+    async def _answer(self, asked: Asked) -> Response:
+        resources = [_resource(text) for text in asked.resources]
+        if asked.wait is None:
+            at_once = [one async for one in self._api.observed.progress(asked.revisions, resources, 0)]
+            return JSONResponse(progress_data(at_once[-1]))
+        lines = self._lines(asked.revisions, resources, _seconds(asked.wait))
+        return StreamingResponse(lines, media_type="application/x-ndjson")
+
+    async def _lines(self, revisions: Collection[int], resources: Collection[Key], wait: float) -> AsyncIterator[str]:
+        async for one in self._api.observed.progress(revisions, resources, wait):
+            yield json.dumps(progress_data(one), ensure_ascii=False) + "\n"
+
+
+def _revision(text: str) -> int:
+    if not text.isascii() or not text.isdecimal():
+        raise bad_request("revision", f"`{text}` is no revision", "take `Koguma-Revision` from the answer of a write")
+    return int(text)
+
+
+def _resource(text: str) -> Key:
+    parts = text.split("/")
+    if len(parts) not in {2, 3} or not all(parts):
+        raise bad_request("resource", f"`{text}` is no resource", "write TYPE/MESH/NAME, or TYPE/NAME")
+    return Key(parts[0], parts[1] if len(parts) > 2 else "", parts[-1])  # noqa: PLR2004  # type, mesh and name
+
+
+def _seconds(text: str) -> float:
+    try:
+        wait = Duration.parse(text)
+    except ValueError as error:
+        raise bad_request("wait", str(error)) from None
+    if not 0 <= wait.seconds <= LONGEST:
+        raise bad_request("wait", f"`{text}` is not between 0s and {Duration(int(LONGEST) * 10**9)}")
+    return wait.seconds

@@ -1,0 +1,107 @@
+"""What proxies were sent and made of it, as it is answered to machines."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from cp.ads.seat import Visit
+from cp.api.lint import finding_data
+from cp.api.payload import timestamp
+from cp.delivery import Delivery, Place, Progress, Refusal, finding, grouped
+from cp.delivery.delivery import OfType, Stream
+from cp.snapshot import SHORT
+
+
+def delivery_data(standing: Delivery) -> dict[str, Any]:
+    """The answer of `_delivery` for one proxy."""
+    key, seen = standing.dataplane, standing.presence
+    last = None if standing.streams else next(iter(seen.connections), None)
+    return {
+        "type": key.type,
+        "mesh": key.mesh,
+        "name": key.name,
+        "status": seen.state.value,
+        "inSync": seen.state.is_in_sync,
+        "since": moment(seen.since),
+        "streams": [_stream(stream) for stream in standing.streams],
+        "lastConnection": None if last is None else _visit(last),
+        "findings": [finding_data(one) for one in standing.findings],
+    }
+
+
+def progress_data(progress: Progress) -> dict[str, Any]:
+    """A line of the answer of `/_delivery`."""
+    return {
+        "revision": progress.revision,
+        "proxies": progress.proxies,
+        "have": progress.have,
+        "refusing": list(progress.refusing),
+        "waiting": list(progress.waiting),
+        "gone": list(progress.gone),
+        "failed": list(progress.failed),
+        "findings": [finding_data(finding(group)) for group in grouped(progress.complaints)],
+        "done": progress.is_done,
+    }
+
+
+def moment(at: float | None) -> str | None:
+    return None if at is None else timestamp(datetime.fromtimestamp(at, UTC))
+
+
+def _stream(stream: Stream) -> dict[str, Any]:
+    return {
+        "protocol": stream.kind,
+        "envoy": stream.envoy,
+        "connectedSince": moment(stream.since),
+        "lastAnswer": moment(stream.heard_at),
+        "types": [_of_type(one) for one in stream.types],
+    }
+
+
+def _of_type(one: OfType) -> dict[str, Any]:
+    status = one.status
+    return {
+        "type": SHORT.get(status.type_url, status.type_url),
+        "typeUrl": status.type_url,
+        "inSync": status.in_sync,
+        "since": moment(one.since),
+        "sent": status.sent,
+        "acked": status.acked,
+        "responses": status.messages,
+        "accepted": one.accepted,
+        "rejected": one.rejected,
+        "unanswered": status.unanswered,
+        "resources": status.resources,
+        "bytes": status.size,
+        "refusals": [_refusal(refusal) for refusal in one.refusals],
+    }
+
+
+def _refusal(refusal: Refusal) -> dict[str, Any]:
+    complaint = refusal.complaint
+    suspects = frozenset(() if complaint is None else complaint.suspects)
+    policies = () if complaint is None else complaint.policies
+    return {
+        "text": refusal.nack.text,
+        "since": moment(refusal.at),
+        "resources": [
+            {"name": held.name, "refused": held.version, "inForce": held.in_force or None} for held in refusal.held
+        ],
+        "policies": [{**_place(place), "suspect": place in suspects} for place in policies],
+    }
+
+
+def _place(place: Place) -> dict[str, Any]:
+    policy = place.policy
+    where = {"path": place.path, "file": place.file, "line": place.line}
+    return {"type": policy.type, "mesh": policy.mesh, "name": policy.name, **where}
+
+
+def _visit(visit: Visit) -> dict[str, Any]:
+    return {
+        "protocol": visit.kind,
+        "envoy": visit.node.version,
+        "connectedSince": moment(visit.since),
+        "until": moment(visit.until),
+    }

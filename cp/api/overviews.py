@@ -1,0 +1,112 @@
+"""Dataplanes together with what is seen of their proxies, in Kuma's form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from cp.ads.messages import Node, Tally
+from cp.ads.seat import Visit
+from cp.api.collaborators import Collaborators
+from cp.api.crud import Crud
+from cp.api.delivery_data import moment
+from cp.api.payload import timestamp
+from cp.delivery import Presence
+from cp.resources.kinds import Kind
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from cp.store.port import Stored
+
+_DATAPLANE: Final = "Dataplane"
+_HEAD: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri"})
+_TYPES: Final = (("cds", CLUSTER), ("eds", ENDPOINTS), ("lds", LISTENER), ("rds", ROUTES))
+
+
+class Overviews:
+    """The handlers. `_overview` is how Kuma calls them today, `dataplanes+insights` how it did before."""
+
+    def __init__(self, collaborators: Collaborators, crud: Crud) -> None:
+        self._api = collaborators
+        self._crud = crud
+        self._kind: Kind = collaborators.kinds[_DATAPLANE]
+
+    @property
+    def routes(self) -> Iterator[Route]:
+        yield Route("/meshes/{mesh}/dataplanes/_overview", self.some)
+        yield Route("/meshes/{mesh}/dataplanes+insights", self.some)
+        yield Route("/dataplanes/_overview", self.some)
+        yield Route("/dataplanes+insights", self.some)
+        yield Route("/meshes/{mesh}/dataplanes/{name}/_overview", self.one)
+        yield Route("/meshes/{mesh}/dataplanes+insights/{name}", self.one)
+
+    async def one(self, request: Request) -> Response:
+        mesh, name = request.path_params["mesh"], request.path_params["name"]
+        stored = await self._crud.there(self._kind, mesh, name)
+        (overview,) = await self._overviews([stored])
+        return JSONResponse(overview)
+
+    async def some(self, request: Request) -> Response:
+        """Those of one mesh, or of all."""
+        part = await self._crud.page(self._kind, request.path_params.get("mesh"), request.query_params)
+        return JSONResponse(part.as_data(request.url, await self._overviews(part.items)))
+
+    async def _overviews(self, stored: Sequence[Stored]) -> list[dict[str, Any]]:
+        seen = await self._api.observed.presences([one.document.key for one in stored])
+        return [self._overview(one, seen[one.document.key]) for one in stored]
+
+    def _overview(self, stored: Stored, seen: Presence) -> dict[str, Any]:
+        key, data = stored.document.key, stored.document.data
+        return {
+            "type": "DataplaneOverview",
+            "mesh": key.mesh,
+            "name": key.name,
+            "creationTime": timestamp(stored.created),
+            "modificationTime": timestamp(stored.modified),
+            **({"labels": data["labels"]} if "labels" in data else {}),
+            "dataplane": {name: value for name, value in data.items() if name not in _HEAD},
+            "dataplaneInsight": {
+                "subscriptions": [_subscription(self._api.about.instance, one) for one in seen.connections]
+            },
+            "status": seen.state.value,
+            "statusSince": moment(seen.since),
+        }
+
+
+def _subscription(instance: str, connection: Visit) -> dict[str, Any]:
+    by_type = {tally.type_url: tally for tally in connection.tallies}
+    return {
+        "id": f"{instance}-{connection.since}",
+        "controlPlaneInstanceId": instance,
+        "connectTime": moment(connection.since),
+        **({} if connection.until is None else {"disconnectTime": moment(connection.until)}),
+        "status": {
+            "lastUpdateTime": moment(connection.heard_at),
+            "total": _responses(by_type.values()),
+            **{short: _responses(filter(None, [by_type.get(type_url)])) for short, type_url in _TYPES},
+        },
+        "version": _version(connection.node),
+    }
+
+
+def _responses(tallies: Iterable[Tally]) -> dict[str, str]:
+    """Counts are texts, as in every JSON of a 64-bit number that is made from protobuf, and zeros are left out."""
+    every = list(tallies)
+    counts = {
+        "responsesSent": sum(one.sent for one in every),
+        "responsesAcknowledged": sum(one.accepted for one in every),
+        "responsesRejected": sum(one.rejected for one in every),
+    }
+    return {name: str(count) for name, count in counts.items() if count > 0}
+
+
+def _version(node: Node) -> dict[str, Any]:
+    said = node.metadata.get("version")
+    told: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
+    return {**told, "envoy": {**_mapping(told.get("envoy")), "version": node.version}}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

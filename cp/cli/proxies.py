@@ -1,0 +1,110 @@
+"""What proxies have, as tables: many in a line each, and one with all that it was sent and said to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cp.cli.columns import tags
+from cp.cli.lint import told
+from cp.cli.output import age, table
+
+Data = Mapping[str, Any]
+
+_HEADS: Final = (
+    *("MESH", "NAME", "TAGS", "STATUS", "LAST CONNECTED AGO", "LAST UPDATED AGO", "TOTAL UPDATES", "TOTAL ERRORS"),
+    "ENVOY VERSION",
+)
+_TYPE_HEADS: Final = ("TYPE", "STATUS", "SINCE", "RESPONSES", "ACCEPTED", "REJECTED", "RESOURCES", "BYTES", "VERSION")
+
+
+def dataplanes(items: Iterable[Data]) -> str:
+    """Overviews: a line for each proxy."""
+    return table(_HEADS, map(_row, items))
+
+
+def listed(overview: Data) -> dict[str, Any]:
+    """An overview as the list of resources shows it: the Dataplane, and how its proxy is."""
+    kept = {name: overview[name] for name in ("type", "mesh", "name", "creationTime", "status") if name in overview}
+    return {**overview.get("dataplane", {}), **kept}
+
+
+def delivery(answer: Data) -> Iterator[str]:
+    """Where one proxy stands."""
+    yield f"Dataplane {answer['mesh']}/{answer['name']}: {_state(answer)}"
+    for stream in answer["streams"]:
+        since = age(stream["connectedSince"])
+        yield f"connected for {since}, {_KINDS.get(stream['protocol'], stream['protocol'])}, Envoy {stream['envoy']}"
+        yield ""
+        yield from table(_TYPE_HEADS, map(_of_type, stream["types"])).splitlines()
+    if answer["status"] == "Offline":
+        yield from _offline(answer)
+    for refusal in (one for stream in answer["streams"] for of in stream["types"] for one in of["refusals"]):
+        yield ""
+        yield from _held(refusal)
+    for finding in answer["findings"]:
+        yield ""
+        yield from told(finding)
+
+
+_KINDS: Final = {"sotw": "state of the world", "delta": "incremental"}
+
+
+def _state(answer: Data) -> str:
+    if answer["status"] == "Offline":
+        return "offline"
+    since = age(answer["since"])
+    return {
+        "Online": f"in sync for {since}",
+        "Out of sync": f"out of sync for {since}: something is on its way to it",
+        "Refused": f"out of sync for {since}: it refuses something",
+    }[answer["status"]]
+
+
+def _offline(answer: Data) -> Iterator[str]:
+    last = answer["lastConnection"]
+    if last is not None:
+        yield f"it went {age(last['until'])} ago, having come {age(last['connectedSince'])} ago, Envoy {last['envoy']}"
+        return
+    mesh = f" --mesh {answer['mesh']}" if answer["mesh"] != "default" else ""
+    yield "it has not connected since this control plane was started"
+    yield f"Start its Envoy with `koguma dp run --name {answer['name']}{mesh}`; if it runs, compare the address of"
+    yield "the control plane in its bootstrap configuration, and look into its log."
+
+
+def _of_type(one: Data) -> tuple[str, ...]:
+    state = "in sync" if one["inSync"] else "refused" if one["refusals"] else "on its way"
+    counts = (one["responses"], one["accepted"], one["rejected"], one["resources"], one["bytes"])
+    return one["type"], state, age(one["since"]), *map(str, counts), one["acked"] if one["accepted"] else ""
+
+
+def _held(refusal: Data) -> Iterator[str]:
+    yield f"Held back for {age(refusal['since'])}:"
+    for one in refusal["resources"]:
+        instead = f"version {one['inForce']} is in force" if one["inForce"] else "there is nothing in its place"
+        yield f"  {one['name']} version {one['refused']}; {instead}"
+    for policy in refusal["policies"]:
+        place = f", {policy['file']}:{policy['line']}" if policy["file"] else ""
+        changed = ", changed just before" if policy["suspect"] else ""
+        yield f"  made with {policy['type']} {policy['name']} {policy['path']}{place}{changed}"
+
+
+def _row(overview: Data) -> tuple[str, ...]:
+    connections = overview["dataplaneInsight"]["subscriptions"]
+    last = connections[-1] if connections else {}
+    total = last.get("status", {}).get("total", {})
+    return (
+        overview["mesh"],
+        overview["name"],
+        tags(overview["dataplane"]),
+        overview.get("status", ""),
+        _ago(last.get("connectTime")),
+        _ago(last.get("status", {}).get("lastUpdateTime")),
+        total.get("responsesAcknowledged", "0"),
+        total.get("responsesRejected", "0"),
+        last.get("version", {}).get("envoy", {}).get("version", "-"),
+    )
+
+
+def _ago(moment: str | None) -> str:
+    return "never" if moment is None else age(moment)

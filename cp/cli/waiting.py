@@ -1,0 +1,157 @@
+"""`--wait`: until every proxy that a change concerns has it, and why one does not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Annotated, Any, Final, Protocol
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from cp.cli.client import Client
+from cp.cli.lint import told
+from cp.cli.problem import Problem
+from cp.model.duration import Duration
+from cp.model.names import Key
+
+Data = Mapping[str, Any]
+
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until every connected proxy that it concerns has it.")]
+Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait at most.")]
+
+TIMEOUT: Final = "30s"
+_FEW: Final = 5
+_EVERY: Final = 1.0
+
+
+@dataclass(slots=True)
+class Written:
+    """What a command has changed."""
+
+    began: float = field(default_factory=monotonic)
+    revisions: list[int] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    """What proxies refuse of these counts, were it written now or before."""
+
+    def add(self, key: Key, revision: int | None) -> None:
+        self.keys.append(key)
+        self.revisions += [] if revision is None else [revision]
+
+
+def duration(text: str) -> Duration:
+    """How long to wait, or what is wrong with it."""
+    try:
+        found = Duration.parse(text)
+    except ValueError as error:
+        raise Problem(f"--timeout: {error}", status=2) from None
+    if found.nanoseconds <= 0:
+        raise Problem(f"--timeout: `{text}` is no time to wait", status=2)
+    return found
+
+
+def until_delivered(client: Client, written: Written, timeout: Duration) -> None:
+    """Wait, and tell how it goes. Raises `Problem` where a proxy has it not in the end."""
+    asked = {
+        "revisions": written.revisions,
+        "resources": [_named(key) for key in written.keys],
+        "wait": str(timeout),
+    }
+    last: Data = {}
+    with telling() as tell:
+        for last in client.lines("/_delivery", asked, timeout.seconds):
+            if not last["done"]:
+                tell(last)
+    conclude(last, max(written.revisions, default=0), timeout, (monotonic() - written.began) * 1000)
+
+
+def _named(key: Key) -> str:
+    return f"{key.type}/{key.mesh}/{key.name}" if key.mesh else f"{key.type}/{key.name}"
+
+
+def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float) -> None:
+    if not last.get("done"):
+        raise Problem("the control plane ended before every proxy had answered", "It is stored; ask again later.")
+    if last["revision"] < revision:
+        raise Problem(f"the control plane has not worked it out within {timeout}", "It is stored; its log tells more.")
+    if last["proxies"] == 0 and not last["failed"]:
+        typer.echo("it reaches no proxy")
+        return
+    _summary(last, milliseconds)
+    for name in last["gone"]:
+        typer.echo(f"Warning: {name} has disconnected meanwhile; it is given the change when it comes back", err=True)
+    for finding in last["findings"]:
+        for line in told(finding):
+            typer.echo(line, err=True)
+    _raise_for(last, timeout)
+
+
+def _summary(last: Data, milliseconds: float) -> None:
+    count, refused = last["proxies"], len(last["refusing"])
+    have = f"{last['have']} of {count} {'proxy has' if count == 1 else 'proxies have'} it"
+    typer.echo(f"{have}, {refused} refused, {milliseconds:.0f} ms")
+
+
+def _raise_for(last: Data, timeout: Duration) -> None:
+    if refusing := last["refusing"]:
+        names = sorted({one["resource"] for one in last["findings"] if one["resource"]})
+        whose = f" what follows from {_few(names)}" if names else " it"
+        hint = "Everything else is in force, and in place of this what they accepted before. It is all stored."
+        raise Problem(f"{_few(refusing)} {'refuses' if len(refusing) == 1 else 'refuse'}{whose}", hint)
+    if failed := last["failed"]:
+        hint = "It keeps what it has. Please report it with what stands in the control plane's log."
+        raise Problem(f"a fault of the control plane: nothing could be made of it for {_few(failed)}", hint)
+    if waiting := last["waiting"]:
+        hint = "It is stored, and given to them as soon as they take it: koguma inspect dataplane NAME."
+        raise Problem(
+            f"not within {timeout}: {_few(waiting)} {'has' if len(waiting) == 1 else 'have'} not answered", hint
+        )
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(names[:_FEW]) + more
+
+
+class _Tell(Protocol):
+    def __call__(self, progress: Data, /) -> None: ...
+
+
+@contextmanager
+def telling() -> Iterator[_Tell]:
+    """A bar on a terminal; elsewhere a line a second, as long as something happens."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("waiting for proxies", total=None)
+
+        def tell(progress: Data, /) -> None:
+            refused = len(progress["refusing"])
+            description = "waiting for proxies" + (f", {refused} refused" if refused else "")
+            bar.update(task, description=description, total=progress["proxies"], completed=_answered(progress))
+
+        yield tell
+
+
+class _Lines:
+    """Tells a line when more have answered, and not more often than once a second."""
+
+    def __init__(self) -> None:
+        self._at, self._answered = monotonic(), 0
+
+    def __call__(self, progress: Data, /) -> None:
+        answered = _answered(progress)
+        if answered > self._answered and monotonic() - self._at >= _EVERY:
+            self._at, self._answered = monotonic(), answered
+            typer.echo(f"{answered} of {progress['proxies']} proxies have answered", err=True)
+
+
+def _answered(progress: Data) -> int:
+    found: Iterable[str] = progress["waiting"]
+    return int(progress["proxies"]) - len(list(found))

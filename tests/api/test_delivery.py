@@ -1,0 +1,207 @@
+"""How far changes have come, and where proxies stand, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from cp.ads.messages import Held, Nack, Node, Status, Tally
+from cp.ads.seat import Visit
+from cp.delivery import Complaint, Delivery, Place, Presence, Progress, Refusal, State
+from cp.delivery.delivery import OfType, Stream
+from cp.model.names import Key
+from cp.snapshot import CLUSTER, LISTENER
+from tests.api.conftest import Api, FixedState, NobodyThere, Unit
+from tests.api.samples import dataplane, timeout
+
+WEB = Key("Dataplane", "default", "web-1")
+PLACE = Place(Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[0]", "patch.yaml", 7)
+NACK = Nack("2", "cluster backend: no", ("backend",))
+COMPLAINT = Complaint("default.web-1", WEB, CLUSTER, NACK, 20.0, 10.0, ("backend",), True, (PLACE,), (PLACE,), (PLACE,))
+NODE = Node("default.web-1", version="1.36.0", metadata={"version": {"kumaDp": {"version": "2.14.3"}}})
+VISIT = Visit(NODE, "delta", 0.0, None, 20.0, (Tally(CLUSTER, 3, 2, 1), Tally(LISTENER, 1, 1, 0)))
+
+
+@dataclass
+class Seen(NobodyThere):
+    """What is seen of one proxy that refuses something."""
+
+    presence: Presence
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+
+    async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
+        return dict.fromkeys(dataplanes, self.presence)
+
+    async def delivery(self, dataplane: Key) -> Delivery:
+        status = Status(CLUSTER, "2", "1", (NACK,), False, 3, 9, 900, (Held("backend", "v2", "v1"),))
+        of_type = OfType(status, 10.0, 2, 1, (Refusal(NACK, 10.0, status.held, COMPLAINT),))
+        return Delivery(dataplane, self.presence, (Stream("delta", "1.36.0", 0.0, 20.0, (of_type,)),))
+
+    async def complaints(self) -> Iterable[Complaint]:
+        return [COMPLAINT]
+
+    async def progress(
+        self, revisions: Collection[int], resources: Collection[Key], within: float
+    ) -> AsyncIterator[Progress]:
+        self.asked.append((revisions, resources, within))
+        yield Progress(7, 2, 1, waiting=("default.web-1",))
+        yield Progress(7, 2, 1, refusing=("default.web-1",), complaints=(COMPLAINT,), is_done=True)
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen(Presence(State.REFUSED, 10.0, (VISIT,)))
+
+
+@pytest.fixture
+def seeing(start: Unit, api: Api, seen: Seen) -> Api:
+    """An API that sees one proxy, which refuses something."""
+    api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
+    api.put("/meshes/default/dataplanes/web-2", dataplane("web-2")).raise_for_status()
+    return start(store=api.store, state=FixedState(api.world()), observed=seen)
+
+
+def test_a_write_answers_with_the_revision_that_it_made_and_with_none_if_it_changed_nothing(api: Api) -> None:
+    where = "/meshes/default/meshtimeouts/slow"
+    first, again = api.put(where, timeout()), api.put(where, timeout())
+    gone = api.delete(where)
+
+    assert int(gone.headers["koguma-revision"]) == int(first.headers["koguma-revision"]) + 1
+    assert "koguma-revision" not in again.headers
+    assert first.headers["etag"] == again.headers["etag"]
+
+
+def test_it_is_answered_at_once_how_far_everything_has_come(seeing: Api, seen: Seen) -> None:
+    answer = seeing.get("/_delivery").json()
+
+    assert (answer["proxies"], answer["have"], answer["refusing"], answer["done"]) == (2, 1, ["default.web-1"], True)
+    (finding,) = answer["findings"]
+    assert (finding["code"], finding["file"], finding["line"]) == ("refused-by-envoy", "patch.yaml", 7)
+    assert seen.asked == [([], [], 0)]
+
+
+def test_who_waits_is_told_line_by_line(seeing: Api, seen: Seen) -> None:
+    query = {"revision": ["3", "4"], "resource": "MeshTimeout/default/slow", "wait": "1m"}
+
+    answer = seeing.get("/_delivery", params=query)
+
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert [json.loads(line)["done"] for line in answer.text.splitlines()] == [False, True]
+    assert seen.asked == [([3, 4], [Key("MeshTimeout", "default", "slow")], 60.0)]
+
+
+def test_what_does_not_fit_in_a_url_is_asked_in_a_body(seeing: Api, seen: Seen) -> None:
+    asked = {"revisions": [3, 4], "resources": ["Mesh/default", "MeshTimeout/default/slow"]}
+
+    assert seeing.post("/_delivery", json=asked).json()["done"]
+    assert seen.asked == [([3, 4], [Key("Mesh", "", "default"), Key("MeshTimeout", "default", "slow")], 0)]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("revision=x", "`x` is no revision"),
+        ("revision=-1", "Koguma-Revision"),
+        ("resource=slow", "write TYPE/MESH/NAME"),
+        ("resource=a//b", "write TYPE/MESH/NAME"),
+        ("wait=soon", "`soon` is not a duration"),
+        ("wait=10", "write `10s`"),
+        ("wait=11m", "not between 0s and 10m0s"),
+        ("wait=-1s", "not between 0s and 10m0s"),
+    ],
+)
+def test_a_question_that_is_none_is_answered_with_what_would_be_one(api: Api, query: str, said: str) -> None:
+    answer = api.get(f"/_delivery?{query}")
+
+    assert answer.status_code == 400
+    assert said in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"revision": 1}', b'{"revisions": ["x"]}'])
+def test_a_body_that_is_no_question_is_refused(api: Api, body: bytes) -> None:
+    answer = api.post("/_delivery", content=body)
+
+    assert answer.status_code == 400
+    assert "not a question about changes" in answer.json()["detail"]
+
+
+def test_one_proxy_is_shown_with_what_it_refuses_why_and_what_it_has_instead(seeing: Api) -> None:
+    answer = seeing.get("/meshes/default/dataplanes/web-1/_delivery").json()
+
+    assert (answer["status"], answer["inSync"], answer["since"]) == ("Refused", False, "1970-01-01T00:00:10.000Z")
+    (clusters,) = answer["streams"][0]["types"]
+    assert (clusters["type"], clusters["sent"], clusters["acked"]) == ("clusters", "2", "1")
+    assert (clusters["responses"], clusters["accepted"], clusters["rejected"]) == (3, 2, 1)
+    (refusal,) = clusters["refusals"]
+    assert refusal["text"] == NACK.text
+    assert refusal["resources"] == [{"name": "backend", "refused": "v2", "inForce": "v1"}]
+    assert refusal["policies"] == [
+        {
+            "type": "MeshProxyPatch",
+            "mesh": "default",
+            "name": "patch",
+            "path": "spec.default.appendModifications[0]",
+            "file": "patch.yaml",
+            "line": 7,
+            "suspect": True,
+        }
+    ]
+    assert [one["resource"] for one in answer["findings"]] == ["MeshProxyPatch default/patch"]
+
+
+def test_a_proxy_that_was_never_there_is_offline(start: Unit, seeing: Api) -> None:
+    api = start(store=seeing.store, state=FixedState(seeing.world()))
+
+    answer = api.get("/meshes/default/dataplanes/web-1/_delivery").json()
+
+    assert (answer["status"], answer["since"], answer["streams"], answer["lastConnection"]) == (
+        "Offline",
+        None,
+        [],
+        None,
+    )
+    assert "did you mean `web-1`" in api.get("/meshes/default/dataplanes/web-11/_delivery").json()["detail"]
+
+
+def test_what_proxies_refuse_is_among_the_findings(seeing: Api) -> None:
+    for path in ("/_lint", "/meshes/default/_lint"):
+        assert "refused-by-envoy" in {one["code"] for one in seeing.get(path).json()["findings"]}
+
+
+@pytest.mark.parametrize(
+    "path", ["/meshes/default/dataplanes/web-1/_overview", "/meshes/default/dataplanes+insights/web-1"]
+)
+def test_an_overview_is_a_dataplane_with_its_connections_as_kuma_has_it(seeing: Api, path: str) -> None:
+    answer = seeing.get(path).json()
+
+    assert (answer["type"], answer["mesh"], answer["name"]) == ("DataplaneOverview", "default", "web-1")
+    assert answer["dataplane"] == {"networking": dataplane()["networking"]}
+    (connection,) = answer["dataplaneInsight"]["subscriptions"]
+    assert connection["connectTime"] == "1970-01-01T00:00:00.000Z"
+    assert connection["status"] == {
+        "lastUpdateTime": "1970-01-01T00:00:20.000Z",
+        "total": {"responsesSent": "4", "responsesAcknowledged": "3", "responsesRejected": "1"},
+        "cds": {"responsesSent": "3", "responsesAcknowledged": "2", "responsesRejected": "1"},
+        "eds": {},
+        "lds": {"responsesSent": "1", "responsesAcknowledged": "1"},
+        "rds": {},
+    }
+    assert connection["version"] == {"kumaDp": {"version": "2.14.3"}, "envoy": {"version": "1.36.0"}}
+    assert answer["status"] == "Refused"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/meshes/default/dataplanes/_overview", "/meshes/default/dataplanes+insights", "/dataplanes/_overview"],
+)
+def test_overviews_are_listed_page_by_page(seeing: Api, path: str) -> None:
+    first = seeing.get(path, params={"size": "1"}).json()
+    second = seeing.get(first["next"]).json()
+
+    assert (first["total"], second["next"]) == (2, None)
+    assert [page["items"][0]["name"] for page in (first, second)] == ["web-1", "web-2"]
+    assert [one["name"] for one in seeing.get(path, params={"name": "web-2"}).json()["items"]] == ["web-2"]

@@ -1,0 +1,161 @@
+"""`--wait`, and what proxies have, where no proxies are needed for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cp.cli.problem import told
+from cp.cli.waiting import conclude, duration
+from tests.api.samples import TIMEOUT_YAML, dataplane
+from tests.cli.conftest import Ended, Koguma
+from tests.cli.test_resources import written
+
+DONE: dict[str, Any] = {
+    "revision": 7,
+    "proxies": 3,
+    "have": 3,
+    "done": True,
+    "refusing": [],
+    "waiting": [],
+    "gone": [],
+    "failed": [],
+    "findings": [],
+}
+
+
+def concluded(**changes: Any) -> Ended:
+    """How a command ends with this as the last that is heard."""
+    app = typer.Typer()
+    app.command()(told(lambda: conclude({**DONE, **changes}, 7, duration("30s"), 84.2)))
+    result = CliRunner().invoke(app, [])
+    return Ended(result.exit_code, result.stdout, result.stderr)
+
+
+def test_a_change_that_all_have_is_told_with_how_long_it_took() -> None:
+    ended = concluded()
+
+    assert (ended.status, ended.out) == (0, "3 of 3 proxies have it, 0 refused, 84 ms\n")
+
+
+def test_a_change_for_nobody_is_told_as_that() -> None:
+    assert concluded(proxies=0, have=0).out == "it reaches no proxy\n"
+
+
+def test_who_has_gone_is_named_and_is_no_failure() -> None:
+    ended = concluded(have=2, gone=["default.a"])
+
+    assert ended.status == 0
+    assert "default.a has disconnected meanwhile" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"have": 1, "waiting": ["default.a", "default.b"]}, "not within 30s: default.a, default.b have not answered"),
+        ({"have": 2, "refusing": ["default.a"]}, "default.a refuses it"),
+        ({"proxies": 0, "have": 0, "failed": ["default.a"]}, "a fault of the control plane"),
+        ({"revision": 6}, "the control plane has not worked it out within 30s"),
+        ({"done": False}, "the control plane ended before every proxy had answered"),
+    ],
+)
+def test_what_did_not_come_about_is_a_failure_with_its_reason(changes: dict[str, Any], said: str) -> None:
+    ended = concluded(**changes)
+
+    assert ended.status == 1
+    assert f"Error: {said}" in ended.err
+
+
+def test_of_many_names_a_few_are_told() -> None:
+    waiting = [f"default.web-{number}" for number in range(1000)]
+
+    assert "default.web-4 and 995 more have not answered" in concluded(have=0, waiting=waiting).err
+
+
+BAR = """
+from cp.cli.waiting import telling
+with telling() as tell:
+    for left in range(12, 0, -1):
+        tell({"proxies": 12, "waiting": ["p"] * left, "refusing": ["q"]})
+"""
+
+
+def test_on_a_terminal_there_is_a_bar_and_elsewhere_none() -> None:
+    ours, theirs = os.openpty()
+    subprocess.run([sys.executable, "-c", BAR], stderr=theirs, check=True, timeout=60)
+    os.close(theirs)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    elsewhere = subprocess.run([sys.executable, "-c", BAR], capture_output=True, check=True, timeout=60)
+
+    assert "waiting for proxies, 1 refused" in shown
+    assert "11/12" in shown
+    assert elsewhere.stderr == b""
+
+
+@pytest.mark.parametrize("text", ["soon", "10", "0s", "-1s"])
+def test_a_time_to_wait_that_is_none_is_refused_before_anything_is_written(
+    koguma: Koguma, tmp_path: Path, text: str
+) -> None:
+    (file := tmp_path / "slow.yaml").write_text(TIMEOUT_YAML)
+
+    ended = koguma("apply", "-f", file, "--wait", "--timeout", text)
+
+    assert ended.status == 2
+    assert f"--timeout: `{text}`" in ended.err
+    assert json.loads(koguma("get", "meshtimeouts", "-o", "json").out)["total"] == 0
+
+
+def test_a_dry_run_has_nothing_to_wait_for(koguma: Koguma, tmp_path: Path) -> None:
+    (file := tmp_path / "slow.yaml").write_text(TIMEOUT_YAML)
+
+    assert koguma("apply", "-f", file, "--wait", "--dry-run").status == 2
+
+
+def test_without_proxies_nobody_is_waited_for(koguma: Koguma, tmp_path: Path) -> None:
+    (file := tmp_path / "slow.yaml").write_text(TIMEOUT_YAML)
+
+    applied, deleted = koguma("apply", "-f", file, "--wait"), koguma("delete", "-f", file, "--wait")
+
+    assert (applied.status, applied.lines[-1]) == (deleted.status, deleted.lines[-1]) == (0, "it reaches no proxy")
+
+
+def test_proxies_are_listed_as_kumactl_lists_them(koguma: Koguma, tmp_path: Path) -> None:
+    koguma("apply", "-f", written(tmp_path, dataplane("web-1"), dataplane("web-2")))
+
+    heads, *rows = koguma("inspect", "dataplanes").lines
+
+    assert heads.startswith("MESH      NAME    TAGS")
+    assert "STATUS    LAST CONNECTED AGO   LAST UPDATED AGO   TOTAL UPDATES   TOTAL ERRORS   ENVOY VERSION" in heads
+    assert [row.split()[1] for row in rows] == ["web-1", "web-2"]
+    assert all("Offline   never" in row for row in rows)
+    assert json.loads(koguma("inspect", "dataplanes", "-o", "json").out)["total"] == 2
+
+
+def test_one_dataplane_is_got_with_how_its_proxy_is(koguma: Koguma, tmp_path: Path) -> None:
+    koguma("apply", "-f", written(tmp_path, dataplane("web-1"), dataplane("web-2")))
+
+    heads, row = koguma("get", "dataplane", "web-1").lines
+
+    assert heads.split()[-2:] == ["STATUS", "AGE"]
+    assert row.split()[:2] == ["default", "web-1"]
+    assert "Offline" in row
+    assert json.loads(koguma("get", "dataplane", "web-1", "-o", "json").out)["type"] == "Dataplane"
+
+
+def test_inspect_needs_a_name_where_it_is_about_one(koguma: Koguma) -> None:
+    assert koguma("inspect", "rules").err == "Error: inspect rules of which one?\nAdd its NAME.\n"
+
+
+def test_files_do_not_know_what_proxies_have(offline: Koguma, tmp_path: Path) -> None:
+    file = written(tmp_path, dataplane("web-1"))
+
+    assert offline("inspect", "dataplane", "web-1", "-f", file).err.startswith("Error: files do not know")

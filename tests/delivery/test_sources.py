@@ -1,0 +1,159 @@
+"""Which policies stand behind a resource of a proxy."""
+
+from __future__ import annotations
+
+from cp.delivery import Place, Sources
+from cp.delivery.sources import Behind
+from cp.model.names import Key
+from cp.model.source import read_documents
+from cp.pipeline import Compiler
+from cp.policies import kinds
+from cp.resources.world import World
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from tests.snapshots import policies
+
+MESH = """\
+type: Mesh
+name: default
+---
+type: Dataplane
+mesh: default
+name: web
+networking:
+  address: 127.0.0.1
+  inbound:
+    - {port: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}
+  outbound:
+    - {port: 10001, backendRef: {kind: MeshService, name: backend, port: 80}}
+---
+type: MeshService
+mesh: default
+name: backend
+spec:
+  selector: {dataplaneTags: {kuma.io/service: backend}}
+  ports: [{port: 80, targetPort: 8080, appProtocol: http, name: http}]
+---
+type: MeshTimeout
+mesh: default
+name: slow
+spec:
+  to:
+    - targetRef: {kind: Mesh}
+      default: {http: {requestTimeout: 1s}, connectionTimeout: 9s}
+    - targetRef: {kind: MeshService, name: backend}
+      default: {http: {requestTimeout: 2s}}
+---
+type: MeshTimeout
+mesh: default
+name: of-callers
+spec:
+  rules:
+    - default: {http: {requestTimeout: 5s}}
+---
+type: MeshHTTPRoute
+mesh: default
+name: split
+spec:
+  to:
+    - targetRef: {kind: MeshService, name: backend}
+      rules:
+        - matches: [{path: {type: PathPrefix, value: /slow}}]
+          default: {}
+---
+type: MeshRetry
+mesh: default
+name: again
+spec:
+  to:
+    - targetRef: {kind: MeshHTTPRoute, name: split}
+      default: {http: {numRetries: 3}}
+---
+type: MeshTrafficPermission
+mesh: default
+name: some
+spec:
+  from:
+    - targetRef: {kind: MeshSubset, tags: {team: red}}
+      default: {action: Allow}
+---
+type: MeshProxyPatch
+mesh: default
+name: patch
+spec:
+  default:
+    appendModifications:
+      - listener: {operation: Patch, match: {origin: inbound}, jsonPatches: [{op: add, path: /statPrefix, value: in}]}
+      - cluster: {operation: Patch, match: {name: nobody}, jsonPatches: [{op: add, path: /altStatName, value: x}]}
+      - cluster:
+          operation: Patch
+          match: {name: kri_msvc_default___backend_http}
+          jsonPatches: [{op: add, path: /altStatName, value: x}]
+"""
+SERVICE = "kri_msvc_default___backend_http"
+
+
+def behind(type_url: str, name: str) -> Behind:
+    world = World.of(read_documents(MESH, "mesh.yaml").documents, kinds(policies()))
+    assert not [str(finding) for finding in world.findings if finding.severity == "error"]
+    dataplane = world.get(Key("Dataplane", "default", "web"))
+    assert dataplane is not None
+    return Sources(world).of(Compiler(policies()).proxy(world, dataplane), type_url, name)
+
+
+def places(type_url: str, name: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for place in behind(type_url, name).policies:
+        found.setdefault(place.policy.name, []).append(place.path)
+    return found
+
+
+def line_of(text: str) -> int:
+    return MESH[: MESH.index(text)].count("\n") + 1
+
+
+def test_a_cluster_is_made_with_the_items_that_hold_for_its_service() -> None:
+    assert places(CLUSTER, SERVICE) == {
+        "patch": ["spec.default.appendModifications[2]"],
+        "slow": ["spec.to[0]", "spec.to[1]"],
+    }
+
+
+def test_a_patch_comes_first_because_nobody_but_envoy_can_judge_it() -> None:
+    first, *_ = behind(CLUSTER, SERVICE).policies
+
+    line = line_of("      - cluster:\n")
+    assert first == Place(
+        Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[2]", "mesh.yaml", line
+    )
+
+
+def test_a_route_table_is_made_with_its_routes_and_what_holds_for_them() -> None:
+    found = places(ROUTES, SERVICE)
+
+    assert found["split"] == ["spec.to[0]"]
+    assert found["again"] == ["spec.to[0]"]
+    assert "spec.to[1]" in found["slow"]
+    assert "patch" not in found, "it has changed nothing here"
+
+
+def test_endpoints_are_made_with_no_policy_and_are_about_a_service() -> None:
+    found = behind(ENDPOINTS, SERVICE)
+
+    assert not found.policies
+    assert [place.policy for place in found.resources] == [Key("MeshService", "default", "backend")]
+
+
+def test_an_inbound_is_made_with_what_holds_for_all_or_some_of_its_clients_and_is_about_its_dataplane() -> None:
+    found = behind(LISTENER, "inbound:127.0.0.1:8080")
+
+    assert {(place.policy.name, place.path) for place in found.policies} >= {
+        ("patch", "spec.default.appendModifications[0]"),
+        ("of-callers", "spec.rules[0]"),
+        ("some", "spec.from[0]"),
+    }
+    assert "again" not in {place.policy.name for place in found.policies}
+    assert [place.policy.type for place in found.resources] == ["Dataplane"]
+
+
+def test_what_is_not_there_has_nothing_behind_it_but_the_dataplane() -> None:
+    assert not behind(CLUSTER, "nobody").policies

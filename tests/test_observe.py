@@ -1,0 +1,382 @@
+"""What proxies make of what they are served: asked by those who wait, and told to the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from cp.ads.hub import Hub, Seat
+from cp.ads.messages import Node, Request, Response
+from cp.ads.session import Session
+from cp.delivery import Progress, State
+from cp.editions import KEPT
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.observe import Observer
+from cp.policies import discover
+from cp.reconcile import Pace, Reconciler
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
+from cp.store.memory import MemoryStore
+from cp.store.port import Put
+from tests.random_mesh import MESH, document
+
+WITHIN = 10
+PATCH = Key("MeshProxyPatch", "default", "patch")
+
+
+@dataclass(eq=False)
+class Client:
+    """An Envoy without a socket. It refuses what is marked, in Envoy's words, and answers when it wants to."""
+
+    hub: Hub
+    proxy: str
+    mark: bytes = b"bad"
+    answers: bool = True
+    session: Session = field(default_factory=Session)
+    waiting: list[Response] = field(default_factory=list)
+
+    @contextmanager
+    def connected(self) -> Iterator[Client]:
+        self.session = Session()
+        self.seat = Seat(Node(self.proxy, version="1.36.0"), "sotw", self.session, self._wake)
+        with self.hub.seat(self.seat):
+            for type_url in (CLUSTER, LISTENER):
+                self._take(self.session.receive(Request(type_url)))
+            self._wake()
+            yield self
+
+    def _wake(self) -> None:
+        asyncio.get_running_loop().call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        newest = self.hub.newest(self.proxy)
+        if newest is not None:
+            self._take(self.session.publish(newest))
+            self.hub.caught_up(self.seat)
+
+    def _take(self, responses: list[Response]) -> None:
+        self.waiting += responses
+        while self.answers and self.waiting:
+            self._answer(self.waiting.pop(0))
+
+    def speak(self) -> None:
+        self.answers = True
+        self._take([])
+
+    def _answer(self, response: Response) -> None:
+        bad = [packed.name for packed in response.resources if self.mark in packed.body]
+        error = ", ".join(f"{name}: {self.mark.decode()}" for name in bad) or None
+        version = "" if error else response.version
+        request = Request(response.type_url, self._wanted(response.type_url), response.nonce, version, error)
+        sent = self.session.receive(request)
+        heard = self.session.heard
+        self.hub.answered(self.seat, response.type_url, heard if not isinstance(heard, str) else None)
+        for type_url in (ENDPOINTS, ROUTES):
+            if (wanted := self._wanted(type_url)) and response.type_url in {CLUSTER, LISTENER} and not error:
+                sent += self.session.receive(Request(type_url, wanted))
+        self._take(sent)
+
+    def _wanted(self, type_url: str) -> frozenset[str]:
+        newest = self.hub.newest(self.proxy) or Snapshot()
+        return frozenset(newest.names(type_url)) if type_url in {ENDPOINTS, ROUTES} else frozenset()
+
+
+@dataclass
+class Rig:
+    store: MemoryStore
+    hub: Hub
+    reconciler: Reconciler
+    observer: Observer
+
+    async def write(self, *documents: Document) -> int:
+        return await self.store.write(*map(Put, documents))
+
+    async def outcome(
+        self, revisions: Collection[int] = (), resources: Collection[Key] = (), within: float = WITHIN
+    ) -> Progress:
+        return await self.observer.so_far(revisions, resources, within)
+
+    async def settled(self, *proxies: str) -> None:
+        async with asyncio.timeout(WITHIN):
+            await self.hub.until(lambda: all(map(self.hub.is_in_sync, proxies)))
+
+
+def run(test: Callable[[Rig], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        store, hub = MemoryStore(), Hub()
+        reconciler = Reconciler(store, hub, discover(), Pace())
+        rig = Rig(store, hub, reconciler, Observer(hub, reconciler))
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(reconciler.run()), group.create_task(rig.observer.run())]
+            assert await reconciler.reached(0, WITHIN)
+            try:
+                await test(rig)
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    asyncio.run(whole())
+
+
+def dataplane(name: str, *services: str, port: int = 80) -> Document:
+    outbound = [{"port": 10000 + n, "tags": {"kuma.io/service": service}} for n, service in enumerate(services)]
+    inbound = [{"port": port, "tags": {"kuma.io/service": name}}]
+    return document("Dataplane", name, networking={"address": "127.0.0.1", "inbound": inbound, "outbound": outbound})
+
+
+def timeout(seconds: int, name: str = "timeout") -> Document:
+    item = {"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": f"{seconds}s"}}
+    return document("MeshTimeout", name, spec={"to": [item]})
+
+
+def patch(value: str, proxy: str = "", name: str = "patch", cluster: str = "backend") -> Document:
+    """A change of a cluster for some or all proxies, good or bad."""
+    change = {"op": "add", "path": "/altStatName", "value": value}
+    modification = {"cluster": {"operation": "Patch", "match": {"name": cluster}, "jsonPatches": [change]}}
+    target = {"targetRef": {"kind": "Dataplane", "name": proxy}} if proxy else {}
+    return document("MeshProxyPatch", name, spec={**target, "default": {"appendModifications": [modification]}})
+
+
+def unrelated(name: str) -> Document:
+    return document("MeshService", name, spec={"ports": [{"port": 1}]})
+
+
+def in_a_mesh(test: Callable[[Rig, Client, Client], Awaitable[None]]) -> None:
+    """Two proxies that call `backend`, connected and in sync."""
+
+    async def begun(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("a", "backend"), dataplane("b", "backend"))
+        with Client(rig.hub, "default.a").connected() as a, Client(rig.hub, "default.b").connected() as b:
+            await rig.settled("default.a", "default.b")
+            await test(rig, a, b)
+
+    run(begun)
+
+
+def test_a_change_has_come_when_all_whom_it_concerns_have_it() -> None:
+    async def test(rig: Rig, _a: Client, _b: Client) -> None:
+        both = await rig.outcome([await rig.write(timeout(3))])
+        one = await rig.outcome([await rig.write(dataplane("a", "backend", "more"))])
+        none = await rig.outcome([await rig.write(unrelated("x"))])
+
+        assert [(found.proxies, found.have) for found in (both, one, none)] == [(2, 2), (1, 1), (0, 0)]
+
+    in_a_mesh(test)
+
+
+def test_who_refuses_it_is_told_with_the_policy_and_who_has_it_has_it() -> None:
+    async def test(rig: Rig, _a: Client, _b: Client) -> None:
+        found = await rig.outcome([await rig.write(timeout(3), patch("bad", proxy="b"))])
+
+        assert (found.proxies, found.have, found.refusing) == (2, 1, ("default.b",))
+        (complaint,) = found.complaints
+        assert [place.policy for place in complaint.likeliest] == [PATCH, Key("MeshTimeout", "default", "timeout")]
+        assert complaint.names == ("backend",)
+        assert complaint.lasts
+
+    in_a_mesh(test)
+
+
+def test_what_was_refused_before_is_not_the_fault_of_a_later_change() -> None:
+    async def test(rig: Rig, _a: Client, _b: Client) -> None:
+        await rig.outcome([await rig.write(patch("bad", proxy="b"))])
+
+        found = await rig.outcome([await rig.write(dataplane("a", "backend", "x"), dataplane("b", "backend", "x"))])
+
+        assert (found.have, found.refusing, found.complaints) == (2, (), ())
+
+    in_a_mesh(test)
+
+
+def test_what_is_still_refused_counts_for_the_policy_that_it_comes_from() -> None:
+    async def test(rig: Rig, _a: Client, _b: Client) -> None:
+        await rig.outcome([await rig.write(timeout(3))])
+        await rig.outcome([await rig.write(patch("bad", proxy="b"))])
+
+        of_patch = await rig.outcome(resources=[PATCH])
+        of_another = await rig.outcome(resources=[Key("MeshTimeout", "default", "timeout")])
+
+        assert (of_patch.refusing, len(of_patch.complaints)) == (("default.b",), 1)
+        assert (of_another.proxies, of_another.complaints) == (0, ())
+
+    in_a_mesh(test)
+
+
+def test_who_does_not_answer_is_waited_for_and_named() -> None:
+    async def test(rig: Rig, a: Client, _b: Client) -> None:
+        a.answers = False
+        revision = await rig.write(timeout(3))
+
+        early = await rig.outcome([revision], within=0.2)
+        assert (early.have, early.waiting) == (1, ("default.a",))
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(rig.outcome([revision]))
+            await asyncio.sleep(0)
+            a.speak()
+        assert waiting.result().have == 2
+
+    in_a_mesh(test)
+
+
+def test_who_goes_meanwhile_is_not_waited_for() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("a", "backend"))
+        async with asyncio.TaskGroup() as tasks:
+            with Client(rig.hub, "default.a").connected() as a:
+                await rig.settled("default.a")
+                a.answers = False
+                waiting = tasks.create_task(rig.outcome([await rig.write(timeout(3))]))
+                await until(lambda: len(a.waiting) > 0)
+                assert not waiting.done()
+        found = waiting.result()
+        assert (found.proxies, found.have, found.gone) == (1, 0, ("default.a",))
+
+    run(test)
+
+
+def test_who_comes_back_meanwhile_is_waited_for_again() -> None:
+    async def test(rig: Rig, a: Client, b: Client) -> None:
+        a.answers = b.answers = False
+        gone = Client(rig.hub, "default.c")
+        async with asyncio.TaskGroup() as tasks:
+            with gone.connected():
+                await rig.write(dataplane("c", "backend"))
+                await rig.settled("default.c")
+                waiting = tasks.create_task(rig.outcome([await rig.write(timeout(3))]))
+                await until(lambda: len(a.waiting) > 0)
+            with gone.connected():
+                await rig.settled("default.c")
+                a.speak()
+                b.speak()
+                await waiting
+        assert (waiting.result().have, waiting.result().gone) == (3, ())
+
+    in_a_mesh(test)
+
+
+def test_of_what_is_too_long_ago_everybody_has_to_have_all() -> None:
+    async def test(rig: Rig, _a: Client, _b: Client) -> None:
+        first = await rig.write(timeout(3))
+        for number in range(KEPT + 1):
+            assert await rig.reconciler.reached(await rig.write(unrelated(f"s{number}")), WITHIN)
+
+        assert (await rig.outcome([first])).proxies == 2
+
+    in_a_mesh(test)
+
+
+def test_a_revision_that_does_not_come_is_told_as_not_reached() -> None:
+    async def test(rig: Rig, _a: Client, _b: Client) -> None:
+        found = await rig.outcome([1000], within=0.05)
+
+        assert found.is_done
+        assert found.revision < 1000
+
+    in_a_mesh(test)
+
+
+def test_without_a_question_it_is_told_how_far_everything_has_come() -> None:
+    async def test(rig: Rig, a: Client, _b: Client) -> None:
+        assert (await rig.outcome()).have == 2
+        a.answers = False
+        assert await rig.reconciler.reached(await rig.write(timeout(3)), WITHIN)
+        assert (await rig.outcome(within=0)).waiting == ("default.a",)
+
+    in_a_mesh(test)
+
+
+def test_the_dataplane_is_to_blame_for_what_only_it_has_changed() -> None:
+    async def test(rig: Rig, _a: Client, b: Client) -> None:
+        await rig.write(timeout(3))
+        b.mark = b"localhost:81"
+        found = await rig.outcome([await rig.write(dataplane("b", "backend", port=81))])
+
+        assert found.refusing == ("default.b",)
+        assert {place.policy for one in found.complaints for place in one.likeliest} == {dataplane("b").key}
+
+    in_a_mesh(test)
+
+
+def test_trouble_that_lasts_began_with_its_first_cause() -> None:
+    async def test(rig: Rig, _a: Client, _b: Client) -> None:
+        await rig.outcome([await rig.write(patch("bad", proxy="b"))])
+        await rig.outcome([await rig.write(timeout(3))])
+
+        (complaint,) = await rig.observer.complaints()
+
+        assert [place.policy for place in complaint.likeliest] == [PATCH]
+        assert [place.policy.type for place in complaint.suspects] == ["MeshProxyPatch", "MeshTimeout"]
+
+    in_a_mesh(test)
+
+
+def test_one_proxy_is_told_with_what_it_refuses_and_what_it_has_instead() -> None:
+    async def test(rig: Rig, _a: Client, _b: Client) -> None:
+        good = rig.hub.newest("default.b")
+        assert good is not None
+        await rig.outcome([await rig.write(patch("bad", proxy="b"))])
+
+        found = await rig.observer.delivery(Key("Dataplane", "default", "b"))
+
+        assert found.presence.state is State.REFUSED
+        (stream,) = found.streams
+        (clusters,) = [one for one in stream.types if one.status.type_url == CLUSTER]
+        (refusal,) = clusters.refusals
+        (held,) = refusal.held
+        before = good.get(CLUSTER, "backend")
+        assert before is not None
+        assert (held.name, held.in_force) == ("backend", before.version)
+        assert clusters.since == refusal.at
+        assert clusters.rejected == 1
+        assert all(one.status.in_sync for one in stream.types if one is not clusters)
+        assert [finding.resource for finding in found.findings] == [PATCH]
+
+    in_a_mesh(test)
+
+
+def test_what_many_refuse_is_in_the_log_once_and_again_when_it_comes_again() -> None:
+    def told(logs: list[Any]) -> list[tuple[str, int]]:
+        return [(one["resource"], one["proxies"]) for one in logs if one["event"] == "finding"]
+
+    async def test(rig: Rig, _a: Client, _b: Client) -> None:
+        with structlog.testing.capture_logs() as logs:
+            await rig.outcome([await rig.write(patch("bad"))])
+            await until(lambda: len(told(logs)) == 1)
+            await rig.outcome([await rig.write(patch("bad", "a", "other", "localhost:80"))])
+            await until(lambda: len(told(logs)) == 2)
+            assert (await rig.outcome([await rig.write(patch("good"))])).proxies == 2
+            await rig.outcome([await rig.write(patch("bad again"))])
+            await until(lambda: len(told(logs)) == 3)
+        other = str(Key("MeshProxyPatch", "default", "other"))
+        assert told(logs) == [(str(PATCH), 2), (other, 1), (str(PATCH), 2)]
+
+    in_a_mesh(test)
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WITHIN):
+        while not done():  # noqa: ASYNC110  # the log wakes nobody
+            await asyncio.sleep(0.01)
+
+
+def test_who_was_never_there_and_who_has_left_are_told_apart() -> None:
+    async def test(rig: Rig) -> None:
+        keys = [dataplane(name).key for name in ("a", "b")]
+        await rig.write(MESH, dataplane("a"), dataplane("b"))
+        with Client(rig.hub, "default.a").connected():
+            await rig.settled("default.a")
+            here = await rig.observer.presences(keys)
+        gone = await rig.observer.presences(keys)
+
+        assert [here[key].state for key in keys] == [State.ONLINE, State.OFFLINE]
+        (visit,) = gone[keys[0]].connections
+        assert visit.until is not None
+        assert sum(tally.accepted for tally in visit.tallies) > 0
+        assert not gone[keys[1]].connections
+
+    run(test)
