@@ -209,7 +209,10 @@ class Load:
         count = stream.socket.recv_into(self._buffer)
         if count == 0:
             raise Ended(f"the server closed the connection of {stream.proxy.name}")
-        messages = stream.receive(self._buffer[:count])
+        try:
+            messages = stream.receive(self._buffer[:count])
+        except Ended as ended:
+            raise Ended(f"{stream.proxy.name}: {ended}") from None
         self._flush(number, stream)
         if messages > 0:
             self._news = stream.last = time.monotonic()

@@ -50,13 +50,12 @@ def run(options: Options) -> dict[str, Any]:
         for part in ("delta", "sotw"):
             if part in options.parts:
                 of_part, witnessed = _both(options, step, delta=part == "delta")
+                report.show(console, of_part, f"{options.proxies} proxies x {options.services} services, {part}")
                 found += of_part
                 kept += witnessed
         if "growth" in options.parts:
             grown = _growth(options, step)
     kept = [*promises(found, options.proxies), *kept]
-    if found:
-        report.show(console, found, f"{options.proxies} proxies x {options.services} services")
     for of, costs in grown.items():
         report.show_growth(console, costs, of, "s")
         kept += growth(costs, of)
