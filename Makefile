@@ -67,7 +67,7 @@ golden: setup ## rewrite the expected outputs (ARGS="-k mesh_timeout"); then rea
 demo: setup ## a mesh with two Envoys on this machine
 	@$(BIN)/python -m examples.demo $(ARGS)
 
-bench: setup ## measure: time to serve a change, memory, event loop
+bench: setup ## measure what a change costs, against a floor of the same run (ARGS="serving --quick")
 	@$(BIN)/python -m bench $(ARGS)
 
 docs: setup ## write the generated pages of docs/reference

@@ -181,17 +181,21 @@ class Reconciler:
     async def _turn(self, pending: _Pending) -> None:
         began = monotonic()
         before = self.world
+        known = len(self._connected.keys() | pending.arrived)
         self._connected = {proxy: None for proxy in (*self._connected, *pending.arrived) if self._hub.of(proxy)}
         if pending.contents is not None:
             before = await self._read(pending.contents)
-        computed = await asyncio.to_thread(self._compute, before, pending.batches, tuple(self._connected))
+        is_of_all = pending.contents is not None or len(pending.batches) > 0
+        concerned = tuple(self._connected if is_of_all else self._connected.keys() & pending.arrived)
+        computed = await asyncio.to_thread(self._compute, before, pending.batches, concerned)
         self._hub.metrics.turn.observe(monotonic() - began)
         world, at = computed.world, self._hub.now()
         new = {proxy for proxy in pending.arrived if self._hub.newest(proxy) is None}
         published = [
             proxy for proxy, found in computed.snapshots.items() if self._hub.publish(proxy, found, pending.since)
         ]
-        self._compiler.keep_only(key_of(proxy) for proxy in self._connected)
+        if is_of_all or len(self._connected) < known:
+            self._compiler.keep_only(key_of(proxy) for proxy in self._connected)
         edition = Edition(
             since=self.world.revision,
             revision=world.revision,

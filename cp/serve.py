@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +20,10 @@ from cp.reconcile import Pace, Reconciler
 from cp.settings import Settings
 from cp.store.port import Store
 
+_COLLECTS_AFTER = (50_000, 20, 100)
+"""A push to a thousand proxies makes some hundred thousand objects that live until it is answered. With Python's own
+thresholds every few pushes look like growth, and looking through all there is holds up the event loop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Serving:
@@ -33,6 +38,7 @@ class Serving:
 @asynccontextmanager
 async def reconciled(settings: Settings, store: Store) -> AsyncIterator[tuple[Hub, Reconciler]]:
     """A hub that is kept up to date for as long as the block lasts."""
+    gc.set_threshold(*_COLLECTS_AFTER)
     metrics = Metrics()
     hub = Hub(metrics=metrics)
     pace = Pace(settings.quiet, settings.at_most)

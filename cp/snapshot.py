@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, zip_longest
 from types import MappingProxyType
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -118,7 +118,7 @@ class Difference:
 class Part:
     """Some resources that go together, shared by every proxy that has them."""
 
-    __slots__ = ("__weakref__", "_since", "_types", "_versions", "_whole", "digest")
+    __slots__ = ("__weakref__", "_recent", "_since", "_types", "_versions", "_whole", "digest")
 
     def __init__(self, resources: Iterable[Packed] = ()) -> None:
         types: dict[str, dict[str, Packed]] = {}
@@ -129,6 +129,7 @@ class Part:
         self._whole: dict[str, Batch] = {}
         self._versions: dict[str, Mapping[str, str]] = {}
         self._since: WeakKeyDictionary[Part, Mapping[str, Difference]] = WeakKeyDictionary()
+        self._recent: tuple[ref[Part], Mapping[str, Difference]] | None = None
 
     def of(self, type_url: str) -> Mapping[str, Packed]:
         return self._types.get(type_url, _NOTHING)
@@ -155,11 +156,14 @@ class Part:
 
     def since(self, before: Part) -> Mapping[str, Difference]:
         """How it differs from an earlier part, for each type that does; worked out once for each pair."""
+        if self._recent is not None and self._recent[0]() is before:  # as every stream of a class asks
+            return self._recent[1]
         known = self._since.get(before)
         if known is None:
             every = dict.fromkeys((*before._types, *self._types))
             differences = {type_url: _difference(before, self, type_url) for type_url in every}
             known = self._since[before] = {t: difference for t, difference in differences.items() if difference}
+        self._recent = (ref(before), known)
         return known
 
     def updated(self, resources: Iterable[Packed]) -> Part:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
@@ -117,6 +118,16 @@ class Captured:
     fragment: Fragment
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Questions:
+    """What the policies of a mesh together want to know of a caller, in one World, and the callers by that."""
+
+    world: ref[World]
+    looks_at: frozenset[str]
+    asks: frozenset[str]
+    callers: WeakKeyDictionary[Resource, Caller]
+
+
 def rules_of(world: World, dataplane: Resource) -> Rules:
     """The rules of a proxy. Proxies for which they come to the same get the same mapping."""
     matched = match(world, dataplane)
@@ -150,6 +161,7 @@ class Stages:
         self._arrangers = [policy for policy in policies if _writes(policy, ("arrange",))]
         self._passers = [policy for policy in policies if _writes(policy, ("passes",))]
         self._askers = [policy for policy in policies if _writes(policy, ("looks_at", "asks"))]
+        self._questions: dict[str, _Questions] = {}
         self._outbound_defaults = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
         self._inbound_defaults = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
         self._writers: dict[_Hooks, frozenset[str]] = {
@@ -186,10 +198,23 @@ class Stages:
 
     def caller(self, world: World, dataplane: Resource) -> Caller:
         """A proxy as policies see it that arrange endpoints for it, or have its listeners say something about it."""
-        looked_at = self._found(world, dataplane.mesh, "looks_at")
-        return replace(
-            caller_of(dataplane, looked_at), told=told(dataplane, self._found(world, dataplane.mesh, "asks"))
-        )
+        questions = self._questions_of(world, dataplane.mesh)
+        known = questions.callers.get(dataplane)
+        if known is None:
+            answers = told(dataplane, questions.asks)
+            known = questions.callers[dataplane] = replace(caller_of(dataplane, questions.looks_at), told=answers)
+        return known
+
+    def _questions_of(self, world: World, mesh: str) -> _Questions:
+        """What is asked in a mesh. As long as that is the same, so are the callers that are known already."""
+        before = self._questions.get(mesh)
+        if before is not None and before.world() is world:
+            return before
+        looks_at, asks = self._found(world, mesh, "looks_at"), self._found(world, mesh, "asks")
+        is_same = before is not None and (before.looks_at, before.asks) == (looks_at, asks)
+        callers = before.callers if before is not None and is_same else WeakKeyDictionary()
+        questions = self._questions[mesh] = _Questions(ref(world), looks_at, asks, callers)
+        return questions
 
     def _found(self, world: World, mesh: str, hook: str) -> frozenset[str]:
         """What all policies of a mesh together answer to a question about their documents."""

@@ -12,9 +12,12 @@ from typing import Any, TypeVar
 from cp.ads.hub import Hub, Seat
 from cp.ads.messages import Node
 from cp.model.document import Document
+from cp.pipeline import Proxy
 from cp.policies import Policies, Policy, discover
 from cp.policies.mesh_timeout import MeshTimeout
 from cp.reconcile import Pace, Reconciler
+from cp.resources.resource import Resource
+from cp.resources.world import World
 from cp.snapshot import CLUSTER
 from cp.store.memory import MemoryStore
 from cp.store.port import Batch, Delete, Outdated, Put, Unusable
@@ -300,3 +303,29 @@ def test_a_write_does_not_concern_who_has_just_come_and_is_given_everything() ->
                 assert rig.reconciler.editions.reach([revision]).proxies == {api}
 
     run(test, pace=Pace(quiet=0.1))
+
+
+def test_a_proxy_that_connects_costs_nothing_for_those_that_are_there() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, *(dataplane(name, "backend") for name in ("web", "other")))
+        async with rig.connected("web") as web:
+            await rig.clusters(web, bool)
+            asked = _asked(rig.reconciler)
+            async with rig.connected("other") as other:
+                await rig.clusters(other, bool)
+        assert asked == ["other"]
+
+    run(test)
+
+
+def _asked(reconciler: Reconciler) -> list[str]:
+    """The proxies that are worked out from here on."""
+    asked: list[str] = []
+    proxy = reconciler.compiler.proxy
+
+    def noted(world: World, dataplane: Resource) -> Proxy:
+        asked.append(dataplane.name)
+        return proxy(world, dataplane)
+
+    reconciler.compiler.proxy = noted  # type: ignore[method-assign]  # the real one, counted
+    return asked

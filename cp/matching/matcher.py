@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cp.matching.order import precedence, top_of
-from cp.matching.profile import Signature, gateway_of, profile
-from cp.matching.selection import Matched, by_name, is_shadow, select
+from cp.matching.profile import Signature, gateway_of, looking_at, profile
+from cp.matching.selection import SERVICE_TAG, Matched, by_name, is_shadow, select
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 
 _Found: TypeAlias = tuple[Matched, ...]
 ByKind: TypeAlias = Mapping[str, _Found]
 
-_Class: TypeAlias = tuple[Signature, tuple[Matched, ...], bool]
-"""What tells classes of dataplanes apart: the signature, the policies that name the dataplane, and shadows or not."""
+_Class: TypeAlias = tuple[str, Signature, tuple[Matched, ...], bool]
+"""What tells classes of dataplanes apart: mesh, signature, the policies that name the dataplane, shadows or not."""
 
 
 def match(world: World, dataplane: Resource, *, shadow: bool = False) -> ByKind:
@@ -66,11 +66,14 @@ class _Seen:
     labels: tuple[str, ...]
     """The names of all labels by which some policy selects dataplanes."""
 
+    tags: frozenset[str]
+    """Those of all tags of inbounds by which some policy does."""
+
     signatures: dict[Resource, Signature] = field(default_factory=dict)
 
     def is_like(self, other: _Seen) -> bool:
         same = self.dataplanes is other.dataplanes and self.gateways is other.gateways
-        return same and self.labels == other.labels
+        return same and (self.labels, self.tags) == (other.labels, other.tags)
 
 
 class Matcher:
@@ -94,9 +97,9 @@ class Matcher:
 
     def match(self, dataplane: Resource, *, shadow: bool = False) -> ByKind:
         signature = self.signature(dataplane)
-        key = (signature, tuple(self._named(dataplane, signature)), shadow)
+        key = (dataplane.mesh, signature, tuple(self._named(dataplane, signature)), shadow)
         if key not in self._classes:
-            self._classes[key] = self._like_before(self._matched(dataplane.mesh, key), self._before.get(key, {}))
+            self._classes[key] = self._like_before(self._matched(key), self._before.get(key, {}))
         return self._classes[key]
 
     def before(self, found: _Found) -> _Found:
@@ -110,12 +113,13 @@ class Matcher:
         found = seen.signatures.get(dataplane)
         if found is None:
             labels = tuple((name, dataplane.labels[name]) for name in seen.labels if name in dataplane.labels)
-            found = Signature(profile(dataplane), gateway_of(self._world, dataplane), labels)
+            looked_at = looking_at(profile(dataplane), seen.tags)
+            found = Signature(looked_at, gateway_of(self._world, dataplane), labels)
             found = seen.signatures[dataplane] = self._interned.setdefault(found, found)
         return found
 
-    def _matched(self, mesh: str, of: _Class) -> ByKind:
-        signature, named, shadow = of
+    def _matched(self, of: _Class) -> ByKind:
+        mesh, signature, named, shadow = of
         answer: dict[str, tuple[Matched, ...]] = {}
         for kind in self._kinds:
             found = self._broad(kind, mesh, signature)
@@ -160,10 +164,11 @@ class Matcher:
 
     def _of_mesh(self, mesh: str) -> _Seen:
         if mesh not in self._seen:
-            tables = (self._world.table(kind, mesh) for kind in self._kinds)
+            tables = [self._world.table(kind, mesh) for kind in self._kinds]
             labels = {name for table in tables for name in table.derived(_labels_looked_at)}
+            tags = frozenset(name for table in tables for name in table.derived(_tags_looked_at))
             dataplanes, gateways = self._world.table("Dataplane", mesh), self._world.table("MeshGateway", mesh)
-            self._seen[mesh] = _Seen(dataplanes, gateways, tuple(sorted(labels)))
+            self._seen[mesh] = _Seen(dataplanes, gateways, tuple(sorted(labels)), tags)
         return self._seen[mesh]
 
     def _take_over(self, previous: Matcher) -> None:
@@ -222,6 +227,12 @@ def _ordered(found: Iterable[Matched]) -> tuple[Matched, ...]:
 def _names_dataplane(policy: Resource) -> str:
     target = top_of(policy)
     return (target.name or "") if target.kind == "Dataplane" else ""
+
+
+def _tags_looked_at(table: Table) -> set[str]:
+    targets = [top_of(policy) for policy in table]
+    by_service = {SERVICE_TAG for target in targets if target.kind in {"MeshService", "MeshServiceSubset"}}
+    return by_service | {name for target in targets for name in target.tags or ()}
 
 
 def _labels_looked_at(table: Table) -> set[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from cp.resources.resource import Resource
@@ -51,6 +52,15 @@ class Signature:
     labels: Tags
     """Those labels that some policy looks at."""
 
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.profile, self.gateway, self.labels)))
+
+    def __hash__(self) -> int:
+        """Worked out once, because signatures are looked up for every proxy in every World."""
+        return self._hash
+
 
 def profile(dataplane: Resource) -> Profile:
     return dataplane.derived(_profile)
@@ -67,6 +77,14 @@ def _profile(dataplane: Resource) -> Profile:
         zone=dataplane.zone,
         origin=dataplane.origin,
     )
+
+
+def looking_at(whole: Profile, names: AbstractSet[str]) -> Profile:
+    """A profile in which inbounds have only the tags of these names."""
+    sections = (
+        Section(tuple(tag for tag in section.tags if tag[0] in names), section.names) for section in whole.sections
+    )
+    return replace(whole, sections=tuple(sections))
 
 
 def sections(dataplane: Resource) -> list[Mapping[str, Any]]:

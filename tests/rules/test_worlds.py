@@ -239,7 +239,33 @@ def test_an_edit_of_one_policy_asks_that_policy_alone() -> None:
         match(world, one)
     edited = after(world, (timeout("t3", WHOLE_MESH, 2), False), 2)
 
+    assert edited.derived(matcher).asked == 1
+
+
+def test_an_edit_asks_its_policy_once_for_each_kind_of_tags_that_some_policy_looks_at() -> None:
+    some = [
+        proxy("p1"),
+        proxy("p2", inbounds=[inbound(80, team="a")]),
+        proxy("p3", inbounds=[inbound(80, team="a", unseen="b")]),
+        timeout("t0", WHOLE_MESH, 1, top={"kind": "MeshSubset", "tags": {"team": "a"}}),
+        *(timeout(f"t{i}", WHOLE_MESH, 1) for i in range(1, 9)),
+    ]
+    world = world_of(some)
+    for one in world.table("Dataplane", "default"):
+        match(world, one)
+    edited = after(world, (timeout("t3", WHOLE_MESH, 2), False), 2)
+
     assert edited.derived(matcher).asked == 2
+
+
+def test_dataplanes_that_look_alike_match_what_is_in_their_own_mesh() -> None:
+    elsewhere = [{**one, "mesh": "other"} for one in (proxy("p1"), timeout("t1", WHOLE_MESH, 1))]
+    world = world_of([proxy("p1"), {"type": "Mesh", "name": "other"}, *elsewhere])
+
+    (ours,), (theirs,) = (world.table("Dataplane", mesh) for mesh in ("default", "other"))
+
+    assert not match(world, ours)
+    assert [one.policy.mesh for one in match(world, theirs)["MeshTimeout"]] == ["other"]
 
 
 def test_what_an_edit_does_not_touch_is_the_same_object() -> None:

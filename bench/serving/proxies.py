@@ -1,0 +1,231 @@
+"""What a proxy says to what it is told, as Envoy would, with no I/O: it returns the requests that it sends.
+
+It holds names and versions and nothing else. Clusters are acknowledged once their endpoints are there, listeners are
+asked for after that, and assignments and route tables are asked for by the names that clusters and listeners have.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cache
+from typing import Final
+
+from bench.serving.reading import Heard, Run
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, bytes_field, text_field
+
+HELD: Final = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
+
+
+class Proxy(ABC):
+    """One proxy, over all of its streams."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.held: dict[str, dict[str, str]] = {type_url: {} for type_url in HELD}
+        self._node = text_field(1, name) + text_field(2, name)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._warming: set[str] = set()
+        self._withheld: list[bytes] = []
+        self._listens = False  # it has asked for listeners on this stream
+
+    @property
+    def is_ready(self) -> bool:
+        """It has everything that what it was told refers to."""
+        return self._listens and not self._warming and len(self.held[LISTENER]) > 0 and self._has_routes()
+
+    @abstractmethod
+    def _has_routes(self) -> bool: ...
+
+    @abstractmethod
+    def connect(self) -> list[bytes]:
+        """The requests with which a stream begins: the first of all, or those that name what it has."""
+
+    def hear(self, heard: Heard) -> list[bytes]:
+        take = {CLUSTER: self._clusters, ENDPOINTS: self._endpoints, LISTENER: self._listeners}
+        return take.get(heard.type_url, self._others)(heard)
+
+    def _clusters(self, heard: Heard) -> list[bytes]:
+        self._warming |= self._changed(heard)
+        asked = self._ask_for_endpoints(heard)
+        self._withheld.append(self._ack(heard))
+        return asked + self._warm()
+
+    def _endpoints(self, heard: Heard) -> list[bytes]:
+        self._keep(heard)
+        if self._warming:
+            self._warming.difference_update(heard.removed, *(run.versions for run in heard.runs))
+        return [self._ack(heard), *self._warm()]
+
+    def _warm(self) -> list[bytes]:
+        """Clusters are in force once all of them have their endpoints."""
+        if self._warming:
+            return []
+        said, self._withheld = self._withheld, []
+        if said and not self._listens:
+            self._listens = True
+            said.append(self._first(LISTENER))
+        return said
+
+    def _listeners(self, heard: Heard) -> list[bytes]:
+        asked = self._ask_for_routes(heard)
+        return [*asked, self._ack(heard)]
+
+    def _others(self, heard: Heard) -> list[bytes]:
+        self._keep(heard)
+        return [self._ack(heard)]
+
+    @abstractmethod
+    def _changed(self, heard: Heard) -> set[str]:
+        """The assignments that clusters in a response wait for, which is kept."""
+
+    @abstractmethod
+    def _keep(self, heard: Heard) -> None: ...
+
+    @abstractmethod
+    def _ask_for_endpoints(self, heard: Heard) -> list[bytes]: ...
+
+    @abstractmethod
+    def _ask_for_routes(self, heard: Heard) -> list[bytes]: ...
+
+    @abstractmethod
+    def _ack(self, heard: Heard) -> bytes: ...
+
+    @abstractmethod
+    def _first(self, type_url: str) -> bytes: ...
+
+
+class StateOfTheWorld(Proxy):
+    def __init__(self, name: str) -> None:
+        self._versions: dict[str, str] = {}
+        self._nonces: dict[str, str] = {}
+        self._names: dict[str, bytes] = dict.fromkeys(HELD, b"")
+        self._wants: dict[str, int] = {}
+        super().__init__(name)
+
+    def connect(self) -> list[bytes]:
+        self._begin()
+        self._nonces = {}
+        node = bytes_field(2, self._node)
+        if not self._versions:
+            return [node + self._request(CLUSTER)]
+        self._listens = True
+        first, *others = (self._request(type_url) for type_url in HELD)
+        return [node + first, *others]
+
+    def _has_routes(self) -> bool:
+        return len(self.held[ROUTES]) >= self._wants.get(ROUTES, 0)
+
+    def _changed(self, heard: Heard) -> set[str]:
+        before = self.held[CLUSTER]
+        self._keep(heard)
+        if not before:
+            return set[str]().union(*(run.refers for run in heard.runs))
+        changed = dict(self.held[CLUSTER].items() - before.items())
+        if not changed:
+            return set()
+        return {name for run in heard.runs for name in run.refers if name in changed}
+
+    def _keep(self, heard: Heard) -> None:
+        if heard.type_url in {CLUSTER, LISTENER}:
+            self.held[heard.type_url] = {}
+        for run in heard.runs:
+            self.held[heard.type_url].update(run.versions)
+
+    def _ask_for_endpoints(self, heard: Heard) -> list[bytes]:
+        return self._ask(ENDPOINTS, heard, again=bool(self._warming))
+
+    def _ask_for_routes(self, heard: Heard) -> list[bytes]:
+        self._keep(heard)
+        return self._ask(ROUTES, heard, again=False)
+
+    def _ask(self, type_url: str, heard: Heard, *, again: bool) -> list[bytes]:
+        names = b"".join(run.asks for run in heard.runs)
+        if names == self._names[type_url] and not again:
+            return []
+        self._names[type_url] = names
+        self._wants[type_url] = sum(len(run.refers) for run in heard.runs)
+        return [self._request(type_url)]
+
+    def _ack(self, heard: Heard) -> bytes:
+        self._versions[heard.type_url], self._nonces[heard.type_url] = heard.version, heard.nonce
+        return self._request(heard.type_url)
+
+    def _first(self, type_url: str) -> bytes:
+        return self._request(type_url)
+
+    def _request(self, type_url: str) -> bytes:
+        version, nonce = self._versions.get(type_url, ""), self._nonces.get(type_url, "")
+        said = text_field(1, version) + self._names[type_url] + text_field(4, type_url)
+        return said + text_field(5, nonce) if nonce else said
+
+
+class Delta(Proxy):
+    def __init__(self, name: str) -> None:
+        self._wanted: dict[str, set[str]] = {ENDPOINTS: set(), ROUTES: set()}
+        super().__init__(name)
+
+    def connect(self) -> list[bytes]:
+        self._begin()
+        node = bytes_field(1, self._node)
+        if not self.held[CLUSTER]:
+            return [node + self._first(CLUSTER)]
+        self._listens = True
+        first, *others = (self._returning(type_url) for type_url in HELD)
+        return [node + first, *others]
+
+    def _has_routes(self) -> bool:
+        return len(self.held[ROUTES]) >= len(self._wanted[ROUTES])
+
+    def _changed(self, heard: Heard) -> set[str]:
+        self._keep(heard)
+        for name in heard.removed:
+            self._wanted[ENDPOINTS].discard(name)
+            self._warming.discard(name)
+        return set[str]().union(*(run.refers for run in heard.runs))
+
+    def _keep(self, heard: Heard) -> None:
+        held = self.held[heard.type_url]
+        for run in heard.runs:
+            held.update(run.versions)
+        for name in heard.removed:
+            held.pop(name, None)
+
+    def _ask_for_endpoints(self, heard: Heard) -> list[bytes]:
+        return self._ask(ENDPOINTS, heard.runs)
+
+    def _ask_for_routes(self, heard: Heard) -> list[bytes]:
+        self._keep(heard)
+        return self._ask(ROUTES, heard.runs)
+
+    def _ask(self, type_url: str, runs: tuple[Run, ...]) -> list[bytes]:
+        wanted, asks = self._wanted[type_url], []
+        for run in runs:
+            if not run.refers <= wanted:
+                asks.append(run.asks)
+                wanted |= run.refers
+        return [text_field(2, type_url) + b"".join(asks)] if asks else []
+
+    def _ack(self, heard: Heard) -> bytes:
+        return text_field(2, heard.type_url) + text_field(6, heard.nonce)
+
+    def _first(self, type_url: str) -> bytes:
+        return text_field(2, type_url)
+
+    def _returning(self, type_url: str) -> bytes:
+        held = self.held[type_url]
+        wanted = map(_wanting, self._wanted.get(type_url, ()))
+        return text_field(2, type_url) + b"".join(wanted) + b"".join(map(_holding, held.items()))
+
+
+@cache
+def _wanting(name: str) -> bytes:
+    return text_field(3, name)
+
+
+@cache
+def _holding(named: tuple[str, str]) -> bytes:
+    """An entry of `initial_resource_versions`."""
+    name, version = named
+    return bytes_field(5, text_field(1, name) + text_field(2, version))

@@ -1,0 +1,200 @@
+"""`Reader`: what responses hold, learned once for every distinct run of resources, whoever it is sent to.
+
+A thousand proxies are sent the same resources, and only few of their own. A run of resources that was seen before is
+recognised by comparing bytes, so that what is left to be decoded is what nobody was sent before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryResponse, DiscoveryResponse
+from google.protobuf.any_pb2 import Any as AnyMessage
+
+from cp.snapshot import CLUSTER, LISTENER, text_field
+
+_RESOURCES = b"\x12"  # how field 2 begins
+_KEY = 48  # bytes by which runs are found
+_RUN = 8  # fewer resources in a row are looked up one by one
+_MANAGER = HttpConnectionManager.DESCRIPTOR.full_name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Resources that follow each other in a response: their bytes, and what they say."""
+
+    data: bytes = field(repr=False)
+    ends: tuple[int, ...] = field(repr=False)
+    versions: Mapping[str, str]
+    refers: frozenset[str]
+    """The assignments that its clusters ask for, or the route tables that its listeners do."""
+
+    asks: bytes = field(repr=False)
+    """Those names as they stand in a request, each as field 3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A response: what it says of itself, and the runs that it is made of."""
+
+    type_url: str
+    version: str
+    nonce: str
+    removed: tuple[str, ...]
+    runs: tuple[Run, ...]
+    around: bytes = field(repr=False)
+    """Everything in it but the resources."""
+
+    @property
+    def resources(self) -> int:
+        return sum(len(run.ends) for run in self.runs)
+
+
+class Reader:
+    """Reads the responses of one kind of stream."""
+
+    def __init__(self, *, delta: bool) -> None:
+        self._delta = delta
+        self._runs: dict[bytes, list[Run]] = {}
+        self._single: dict[bytes, Run] = {}
+        self._around: dict[bytes, tuple[str, str, str, tuple[str, ...]]] = {}
+
+    def read(self, body: bytearray, at: int) -> Heard:
+        """The response that begins at a place in a buffer and goes to its end."""
+        around = bytearray()
+        runs: list[Run] = []
+        loose: list[Run] = []  # resources in a row that are of no known run
+        end = len(body)
+        while at < end:
+            if not body.startswith(_RESOURCES, at):
+                until = _after_field(body, at)
+                around += body[at:until]
+            elif (run := self._known(body, at)) is not None:
+                runs += self._joined(loose)
+                runs.append(run)
+                loose, until = [], at + len(run.data)
+            else:
+                until = _after_field(body, at)
+                loose.append(self._one(bytes(body[at:until])))
+            at = until
+        runs += self._joined(loose)
+        said = bytes(around)
+        if said not in self._around:
+            self._around[said] = self._said(said)
+        return Heard(*self._around[said], tuple(runs), said)
+
+    def _known(self, body: bytearray, at: int) -> Run | None:
+        known = self._runs.get(bytes(body[at : at + _KEY]), ())
+        for run in known:
+            if body.startswith(run.data, at):
+                return run
+        for run in known:
+            if (same := _in_common(run, body, at)) >= _RUN:
+                return self._add(list(self._each(run, same)))
+        return None
+
+    def _joined(self, loose: list[Run]) -> list[Run]:
+        return [self._add(loose)] if len(loose) >= _RUN else loose
+
+    def _add(self, singles: list[Run]) -> Run:
+        run = _run([single.data for single in singles], singles)
+        self._runs.setdefault(run.data[:_KEY], []).append(run)
+        self._runs[run.data[:_KEY]].sort(key=lambda one: len(one.data), reverse=True)
+        return run
+
+    def _each(self, run: Run, count: int) -> Iterator[Run]:
+        begin = 0
+        for end in run.ends[:count]:
+            yield self._one(run.data[begin:end])
+            begin = end
+
+    def _one(self, frame: bytes) -> Run:
+        if frame not in self._single:
+            self._single[frame] = self._decoded(frame)
+        return self._single[frame]
+
+    def _decoded(self, frame: bytes) -> Run:
+        if self._delta:
+            (resource,) = DeltaDiscoveryResponse.FromString(frame).resources
+            content, version, named = resource.resource, resource.version, resource.name
+        else:
+            (content,) = DiscoveryResponse.FromString(frame).resources
+            version, named = hashlib.sha256(content.value).hexdigest()[:16], ""
+        refers = frozenset(_refers(content))
+        return Run(frame, (len(frame),), {named or _name(content): version}, refers, _asking(refers))
+
+    def _said(self, around: bytes) -> tuple[str, str, str, tuple[str, ...]]:
+        if self._delta:
+            delta = DeltaDiscoveryResponse.FromString(around)
+            return delta.type_url, delta.system_version_info, delta.nonce, tuple(delta.removed_resources)
+        message = DiscoveryResponse.FromString(around)
+        return message.type_url, message.version_info, message.nonce, ()
+
+
+def _run(frames: list[bytes], singles: list[Run]) -> Run:
+    ends, end = [], 0
+    for frame in frames:
+        end += len(frame)
+        ends.append(end)
+    versions = {name: version for single in singles for name, version in single.versions.items()}
+    refers = frozenset[str]().union(*(single.refers for single in singles))
+    return Run(b"".join(frames), tuple(ends), versions, refers, _asking(refers))
+
+
+def _asking(names: frozenset[str]) -> bytes:
+    return b"".join(text_field(3, name) for name in sorted(names))
+
+
+def _in_common(run: Run, body: bytearray, at: int) -> int:
+    """With how many of a run's resources a response goes on."""
+    view = memoryview(run.data)
+    low, high = 0, len(run.ends)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if body.startswith(view[: run.ends[middle - 1]], at):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _after_field(body: bytearray, at: int) -> int:
+    """Where a length-delimited field ends; a response has no others."""
+    length, shift, at = 0, 0, at + 1
+    while True:
+        byte = body[at]
+        at += 1
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return at + length
+
+
+def _name(content: AnyMessage) -> str:
+    """A resource's own name. It is field 1 in each of Envoy's types, a string."""
+    data = bytearray(content.value)
+    until = _after_field(data, 0)
+    begin = next(at for at in range(1, until) if data[at] < 0x80) + 1
+    return data[begin:until].decode()
+
+
+def _refers(content: AnyMessage) -> Iterator[str]:
+    if content.type_url == CLUSTER:
+        cluster = Cluster.FromString(content.value)
+        if cluster.type == Cluster.EDS:
+            yield cluster.eds_cluster_config.service_name or cluster.name
+    elif content.type_url == LISTENER:
+        listener = Listener.FromString(content.value)
+        for chain in (*listener.filter_chains, listener.default_filter_chain):
+            for one in chain.filters:
+                if one.typed_config.type_url.endswith(_MANAGER):
+                    manager = HttpConnectionManager.FromString(one.typed_config.value)
+                    if manager.HasField("rds"):
+                        yield manager.rds.route_config_name

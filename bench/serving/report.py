@@ -1,0 +1,104 @@
+"""What was found, as tables for people and as data for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.serving.promises import Costs, Promise
+from bench.serving.stand import Found, Measured
+
+
+def show(console: Console, found: Sequence[Found], title: str) -> None:
+    table = Table(
+        title=title,
+        caption="When half of the proxies, 99 of 100 and the last had answered. Of several edits the middle one. "
+        "MiB is the peak of memory, built the fragments that were.",
+    )
+    table.add_column("scenario", no_wrap=True)
+    table.add_column("stream")
+    times = ("p50", "p99", "last ms", "floor", "ratio", "cpu s", "floor")
+    columns = (*times, "messages", "resources", "KiB", "built", "MiB")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for one in found:
+        table.add_row(one.scenario, "delta" if one.delta else "SotW", *_cells(one))
+    console.print(table)
+
+
+def _cells(one: Found) -> Iterable[str]:
+    middle = one.one
+    yield _milliseconds(percentile(middle, 0.50))
+    yield _milliseconds(percentile(middle, 0.99))
+    yield _milliseconds(one.took)
+    yield _milliseconds(one.took_on_the_floor)
+    yield "" if one.ratio is None else f"{one.ratio:.2f}"
+    yield f"{one.cpu:.2f}"
+    yield f"{one.cpu_on_the_floor:.2f}" if one.floor else ""
+    yield f"{sum(middle.messages.values()):,}"
+    yield f"{sum(middle.resources.values()):,}"
+    yield f"{middle.size / 1024:,.0f}"
+    yield "" if middle.fragments is None else f"{middle.fragments:.0f}"
+    yield f"{middle.peak:.0f}"
+
+
+def show_growth(console: Console, costs: Costs, of: str, unit: str) -> None:
+    sizes = [sorted({size[axis] for size in costs}) for axis in (0, 1)]
+    table = Table(title=f"{of}, {unit}")
+    table.add_column("proxies", justify="right")
+    for services in sizes[1]:
+        table.add_column(f"{services} services", justify="right")
+    for proxies in sizes[0]:
+        table.add_row(str(proxies), *(f"{costs[proxies, services]:.3g}" for services in sizes[1]))
+    console.print(table)
+
+
+def show_promises(console: Console, promises: Iterable[Promise]) -> None:
+    table = Table(title="what is promised")
+    table.add_column("")
+    table.add_column("promise", no_wrap=True)
+    table.add_column("found")
+    for promise in promises:
+        table.add_row("[green]✓[/]" if promise.held else "[red]✗[/]", promise.says, promise.found)
+    console.print(table)
+
+
+def as_data(one: Found) -> dict[str, Any]:
+    return {
+        "scenario": one.scenario,
+        "stream": "delta" if one.delta else "sotw",
+        "p50": percentile(one.one, 0.50),
+        "p99": percentile(one.one, 0.99),
+        "last": one.took,
+        "floor": one.took_on_the_floor,
+        "ratio": one.ratio,
+        "cpu": one.cpu,
+        "floor_cpu": one.cpu_on_the_floor,
+        "each": [_each(measured) for measured in one.measured],
+    }
+
+
+def _each(measured: Measured) -> dict[str, Any]:
+    return {
+        "last": measured.took,
+        "proxies": len(measured.last),
+        "messages": dict(measured.messages),
+        "resources": dict(measured.resources),
+        "removed": measured.removed,
+        "bytes": measured.size,
+        "cpu": measured.cpu,
+        "peak": measured.peak,
+        "fragments": measured.fragments,
+    }
+
+
+def percentile(measured: Measured, share: float) -> float | None:
+    """When this share of those who heard of it had answered."""
+    return measured.last[min(int(len(measured.last) * share), len(measured.last) - 1)] if measured.last else None
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return f"{seconds * 1000:,.0f}" if seconds is not None and seconds > 0 else ""

@@ -1,0 +1,149 @@
+"""The whole run: both kinds of streams at one size, then how the cost grows with the size."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench.serving import report
+from bench.serving.processes import ControlPlane, Worker
+from bench.serving.promises import Promise, growth, promises
+from bench.serving.scenarios import ROUTE, Scenario, scenarios
+from bench.serving.stand import Found, Stand, Step
+from bench.serving.witnesses import Witnesses, binary
+
+PARTS: Final = ("delta", "sotw", "growth")
+_FOLDER: Final = Path(".bench")
+_STEPS: Final = 4  # the mesh, the cold start, the way back, the floor
+_STEPS_OF_A_SIZE: Final = 5
+_WIDTH: Final = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    proxies: int = 1000
+    services: int = 1000
+    sizes: tuple[int, ...] = (100, 300, 1000)
+    """Those of the table of growth, for proxies and services alike."""
+
+    parts: tuple[str, ...] = PARTS
+    witnesses: int = 3
+
+
+def run(options: Options) -> dict[str, Any]:
+    console = _console()
+    kept: list[Promise] = []
+    found: list[Found] = []
+    grown: dict[str, Any] = {}
+    with _stepping(console, options) as step:
+        for part in ("delta", "sotw"):
+            if part in options.parts:
+                of_part, witnessed = _both(options, step, delta=part == "delta")
+                report.show(console, of_part, f"{options.proxies} proxies x {options.services} services, {part}")
+                found += of_part
+                kept += witnessed
+        if "growth" in options.parts:
+            grown = _growth(options, step)
+    kept = [*promises(found, options.proxies), *kept]
+    for of, costs in grown.items():
+        report.show_growth(console, costs, of, "s")
+        kept += growth(costs, of)
+    report.show_promises(console, kept)
+    return _written(console, options, found, grown, kept)
+
+
+def _both(options: Options, step: Step, *, delta: bool) -> tuple[list[Found], list[Promise]]:
+    """One kind of stream: everything that can happen, and what real Envoys say."""
+    witnessed: list[Promise] = []
+    envoy = binary()
+    with _folder() as folder:
+
+        def ask(plane: ControlPlane, load: Worker) -> None:
+            if envoy is not None and options.witnesses > 0:
+                differ = Witnesses(envoy, options.witnesses, delta).disagreements(plane, load, folder)
+                says = f"{options.witnesses} real Envoys have the same, {'delta' if delta else 'state of the world'}"
+                witnessed.append(Promise(says, ", ".join(differ) or "the same", not differ))
+
+        stand = Stand(folder, options.proxies, options.services, delta=delta, step=step)
+        return stand.run(scenarios(options.services), after=ask), witnessed
+
+
+def _growth(options: Options, step: Step) -> dict[str, dict[tuple[int, int], float]]:
+    cold: dict[tuple[int, int], float] = {}
+    edit: dict[tuple[int, int], float] = {}
+    for proxies, services in product(options.sizes, options.sizes):
+        of_size = partial(_named, step, f"{proxies} x {services}")
+        of_size("")
+        with _folder() as folder:
+            stand = Stand(folder, proxies, services, delta=True, step=of_size)
+            started, edited = stand.run(_routes_only(services), again=False)
+        cold[proxies, services], edit[proxies, services] = started.cpu, edited.took
+    return {"the processor time of a cold start": cold, "the time of an edit of a route": edit}
+
+
+def _named(step: Step, size: str, what: str) -> None:
+    step(f"{size} {what}")
+
+
+def _routes_only(services: int) -> Iterator[Scenario]:
+    return (scenario for scenario in scenarios(services) if scenario.name == ROUTE)
+
+
+def _console() -> Console:
+    """Wide enough for the table, also where nobody looks: in a file, or in a pipeline's log."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="koguma-bench-") as name:
+        yield Path(name)
+
+
+@contextmanager
+def _stepping(console: Console, options: Options) -> Iterator[Step]:
+    """A bar that says what is being done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    steps = _STEPS + len(list(scenarios(options.services)))
+    total = sum(part != "growth" for part in options.parts) * steps
+    total += len(options.sizes) ** 2 * _STEPS_OF_A_SIZE if "growth" in options.parts else 0
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=total)
+
+        def step(what: str) -> None:
+            progress.update(task, description=what, advance=1)
+
+        yield step
+
+
+def _written(
+    console: Console, options: Options, found: list[Found], grown: dict[str, Any], kept: list[Promise]
+) -> dict[str, Any]:
+    data = {
+        "proxies": options.proxies,
+        "services": options.services,
+        "scenarios": [report.as_data(one) for one in found],
+        "growth": {
+            of: [{"proxies": size[0], "services": size[1], "seconds": cost} for size, cost in costs.items()]
+            for of, costs in grown.items()
+        },
+        "promises": [{"says": one.says, "found": one.found, "held": one.held} for one in kept],
+        "held": all(one.held for one in kept),
+    }
+    _FOLDER.mkdir(exist_ok=True)
+    path = _FOLDER / f"serving-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    path.write_text(json.dumps(data, indent=1))
+    console.print(f"Written to {path}")
+    return data

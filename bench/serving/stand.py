@@ -1,0 +1,223 @@
+"""`Stand`: one mesh, one kind of stream: a control plane with its proxies, and then the floor for the same bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from bench.serving import mesh
+from bench.serving.processes import ControlPlane, Worker
+from bench.serving.scenarios import AGAIN, COLD, Edit, Scenario
+
+_QUIET: Final = 0.2  # seconds without a message, after which no more is expected
+_QUIET_IF_NOBODY: Final = 0.6
+_WITHIN: Final = 90.0
+_FRAGMENTS: Final = "koguma_fragments_built_total"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One edit, or another thing that happened, and what it took. Times are in seconds from its beginning."""
+
+    last: tuple[float, ...]
+    """When each proxy that heard of it gave its last answer."""
+
+    messages: Counter[str]
+    resources: Counter[str]
+    removed: int
+    size: int
+    late: bool
+    """Not everybody heard of it who had to."""
+
+    cpu: float = 0.0
+    peak: float = 0.0
+    fragments: float | None = None
+
+    @property
+    def took(self) -> float:
+        return max(self.last, default=0.0)
+
+
+@dataclass(slots=True)
+class Found:
+    """All that was measured of one scenario: on the control plane, and on the floor."""
+
+    scenario: str
+    delta: bool
+    measured: list[Measured] = field(default_factory=list)
+    floor: list[Measured] = field(default_factory=list)
+
+    @property
+    def took(self) -> float:
+        """Until the last answer of the last proxy, in the middle one of the edits."""
+        return median(one.took for one in self.measured)
+
+    @property
+    def took_on_the_floor(self) -> float:
+        return median(one.took for one in self.floor) if self.floor else 0.0
+
+    @property
+    def ratio(self) -> float | None:
+        return self.took / self.took_on_the_floor if self.took_on_the_floor > 0 else None
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of processor time of the control plane, for one."""
+        return sum(one.cpu for one in self.measured) / len(self.measured)
+
+    @property
+    def cpu_on_the_floor(self) -> float:
+        return sum(one.cpu for one in self.floor) / len(self.floor) if self.floor else 0.0
+
+    @property
+    def one(self) -> Measured:
+        """The one in the middle."""
+        return sorted(self.measured, key=lambda one: one.took)[len(self.measured) // 2]
+
+
+Step = Callable[[str], None]
+After = Callable[[ControlPlane, Worker], None]
+
+
+class Stand:
+    def __init__(self, folder: Path, proxies: int, services: int, *, delta: bool, step: Step = lambda _: None) -> None:
+        self._folder = folder
+        self._proxies = proxies
+        self._services = services
+        self._delta = delta
+        self._step = step
+        self._names = [f"{mesh.MESH}.{mesh.proxy_name(number)}" for number in range(proxies)]
+
+    def run(self, scenarios: Iterable[Scenario], *, again: bool = True, after: After | None = None) -> list[Found]:
+        """Cold start, the scenarios, and a restart; then the same bytes from the floor."""
+        recorded = self._folder / "recorded"
+        self._step("the mesh")
+        store = f"sqlite:///{self._folder}/koguma.db"
+        mesh.fill(store, self._proxies, self._services)
+        plane = ControlPlane(store, self._folder / "control-plane.log")
+        with plane, self._load() as load:
+            found = [self._cold(plane, load)]
+            found += [self._scenario(plane, load, scenario) for scenario in scenarios]
+            if again:
+                found.append(self._again(plane, load))
+            if after is not None:
+                after(plane, load)
+            load.do("write", path=str(recorded))
+        self._floor(found, recorded)
+        return found
+
+    def _load(self) -> Worker:
+        worker = Worker("bench.serving.load", log=self._folder / "load.log")
+        worker.do("make", names=self._names, delta=self._delta)
+        return worker
+
+    # --- on the control plane ---
+
+    def _cold(self, plane: ControlPlane, load: Worker) -> Found:
+        self._step(COLD)
+        plane.until_idle()
+        began, before = load.do("prepare")["now"], self._before(plane)
+        load.do("connect", port=plane.ads_port)
+        settled = load.do("settle", wants="ready", least=self._proxies, quiet=_QUIET, within=_WITHIN)
+        load.do("record", name=COLD)
+        return Found(COLD, self._delta, [self._measured(plane, settled, began, before)])
+
+    def _scenario(self, plane: ControlPlane, load: Worker, scenario: Scenario) -> Found:
+        self._step(scenario.name)
+        found = Found(scenario.name, self._delta)
+        least = scenario.hears(self._proxies)
+        if scenario.first is not None:
+            self._edit(plane, load, scenario.first, least)
+        for number, edit in enumerate(scenario.edits):
+            found.measured.append(self._edit(plane, load, edit, least, takes_turns=scenario.takes_turns))
+            load.do("record", name=f"{scenario.name} {number}")
+        return found
+
+    def _edit(
+        self, plane: ControlPlane, load: Worker, edit: Edit, least: int, *, takes_turns: bool = False
+    ) -> Measured:
+        plane.until_idle(quiet=0.1)
+        before = self._before(plane)
+        began = load.do("begin")["now"]
+        edit(plane)
+        if takes_turns:
+            plane.until_idle()
+        quiet = _QUIET if least > 0 else _QUIET_IF_NOBODY
+        settled = load.do("settle", wants="answered", least=least, quiet=quiet, within=_WITHIN)
+        return self._measured(plane, settled, began, before)
+
+    def _again(self, plane: ControlPlane, load: Worker) -> Found:
+        """The control plane starts anew, and everybody comes back with what they have."""
+        self._step(AGAIN)
+        load.do("disconnect")
+        plane.stop()
+        plane.start()
+        plane.until_idle()
+        began, before = load.do("prepare")["now"], self._before(plane)
+        load.do("connect", port=plane.ads_port)
+        at_rest = plane.until_idle()
+        settled = load.do("settle", wants="ready", least=self._proxies, quiet=_QUIET_IF_NOBODY, within=_WITHIN)
+        measured = self._measured(plane, {**settled, "last": [at_rest]}, began, before)
+        return Found(AGAIN, self._delta, [measured])
+
+    def _before(self, plane: ControlPlane) -> tuple[float, float | None]:
+        plane.forget_peak()
+        fragments = plane.metric(_FRAGMENTS)
+        return plane.cpu, fragments
+
+    def _measured(
+        self, plane: ControlPlane, settled: dict[str, Any], began: float, before: tuple[float, float | None]
+    ) -> Measured:
+        cpu, built = before
+        spent, peak = plane.cpu - cpu, plane.peak
+        now_built = plane.metric(_FRAGMENTS)
+        fragments = None if now_built is None or built is None else now_built - built
+        return _measured(settled, began, cpu=spent, peak=peak, fragments=fragments)
+
+    # --- on the floor ---
+
+    def _floor(self, found: Sequence[Found], recorded: Path) -> None:
+        """The same bytes, in the same order, from a server that knows nothing. What nobody was sent takes no time."""
+        self._step("the floor")
+        with (
+            Worker("bench.serving.floor", str(recorded), log=self._folder / "floor.log") as floor,
+            self._load() as load,
+        ):
+            port = floor.hear()["port"]
+            floor.tell(COLD)
+            began, spent = load.do("prepare")["now"], floor.cpu
+            load.do("connect", port=port)
+            settled = load.do("settle", wants="ready", least=self._proxies, quiet=_QUIET, within=_WITHIN)
+            for one in found:
+                if one.scenario == COLD:
+                    one.floor.append(_measured(settled, began, cpu=floor.cpu - spent))
+                elif one.scenario != AGAIN:
+                    one.floor += [self._pushed(floor, load, one, number) for number in range(len(one.measured))]
+
+    def _pushed(self, floor: Worker, load: Worker, one: Found, number: int) -> Measured:
+        least = len(one.measured[number].last)
+        began, spent = load.do("begin")["now"], floor.cpu
+        floor.tell(f"{one.scenario} {number}")
+        quiet = _QUIET if least > 0 else 0.0
+        settled = load.do("settle", wants="answered", least=least, quiet=quiet, within=_WITHIN)
+        return _measured(settled, began, cpu=floor.cpu - spent)
+
+
+def _measured(
+    settled: dict[str, Any], began: float, cpu: float = 0.0, peak: float = 0.0, fragments: float | None = None
+) -> Measured:
+    return Measured(
+        last=tuple(sorted(last - began for last in settled["last"])),
+        messages=Counter(settled["messages"]),
+        resources=Counter(settled["resources"]),
+        removed=settled["removed"],
+        size=settled["bytes"],
+        late="late" in settled,
+        cpu=cpu,
+        peak=peak,
+        fragments=fragments,
+    )

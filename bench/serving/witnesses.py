@@ -1,0 +1,138 @@
+"""Witnesses: a few real Envoys, which have to end up with what the load's proxies have."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from bench.serving import mesh
+from bench.serving.processes import ControlPlane, Worker
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_WITHIN: Final = 60.0
+_PATIENCE: Final = 10.0
+_DUMPS: Final = {
+    "clusters": ("dynamic_active_clusters", "cluster", "name"),
+    "endpoints": ("dynamic_endpoint_configs", "endpoint_config", "cluster_name"),
+    "routes": ("dynamic_route_configs", "route_config", "name"),
+}
+
+Held = Mapping[str, Mapping[str, str]]
+
+
+def binary() -> Path | None:
+    """The Envoy of `make setup`, or the one that KOGUMA_ENVOY names; None where there is none."""
+    named = Path(os.environ.get("KOGUMA_ENVOY", _ROOT / ".envoy/bin/envoy"))
+    found = sorted(named.parents[1].glob("lib/python3.*/site-packages/envoy/_bin/envoy")) or [named]
+    return found[0] if found[0].is_file() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Witnesses:
+    """So many of one Envoy, on one kind of stream."""
+
+    envoy: Path
+    count: int
+    delta: bool
+
+    def disagreements(self, plane: ControlPlane, load: Worker, folder: Path) -> list[str]:
+        """Where they have something else than the load's proxies of the same names, at first and after an edit."""
+        with ExitStack() as running:
+            started = (_envoy(plane, self, folder, number) for number in range(self.count))
+            envoys = [running.enter_context(one) for one in started]
+            found = self._differing(load, envoys, "at first")
+            edited = mesh.route_timeout("77s")
+            plane.put(mesh.path_of(edited), edited)
+            return found + self._differing(load, envoys, "after an edit")
+
+    def _differing(self, load: Worker, envoys: Sequence[httpx.Client], when: str) -> list[str]:
+        load.do("settle", wants="ready", least=0, quiet=0.5, within=_WITHIN)
+        found: list[str] = []
+        for number, admin in enumerate(envoys):
+            name = f"{mesh.MESH}.{mesh.proxy_name(number)}"
+            wanted = load.do("held", name=name)
+            found += [f"{name}, {when}: {what}" for what in self._differences(wanted, admin)]
+        return found
+
+    def _differences(self, wanted: Held, admin: httpx.Client) -> list[str]:
+        """The types of which something differs still after a while."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            has = _dumped(admin)
+            kinds = [kind for kind in has if self._shown(has, kind) != self._shown(wanted, kind)]
+            if not kinds or time.monotonic() > deadline:
+                return kinds
+            time.sleep(0.1)
+
+    def _shown(self, held: Held, kind: str) -> Any:
+        """Envoy tells no version of endpoints, and of a state-of-the-world stream that of the whole."""
+        return dict(held[kind]) if self.delta and kind != "endpoints" else sorted(held[kind])
+
+
+def _dumped(admin: httpx.Client) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {kind: {} for kind in (*_DUMPS, "listeners")}
+    asking: set[str] = set()
+    for dump in admin.get("/config_dump?include_eds").json()["configs"]:
+        for kind, (group, inner, name) in _DUMPS.items():
+            for one in dump.get(group, ()):
+                found[kind][one[inner][name]] = one.get("version_info", "")
+        for one in dump.get("dynamic_listeners", ()):
+            if "active_state" in one:
+                found["listeners"][one["name"]] = one["active_state"].get("version_info", "")
+        asking |= {one["cluster"]["name"] for one in dump.get("dynamic_active_clusters", ()) if _asks(one["cluster"])}
+    found["endpoints"] = {name: "" for name in found["endpoints"] if name in asking}
+    return found
+
+
+def _asks(cluster: Mapping[str, Any]) -> bool:
+    """Its endpoints are not in the cluster itself. The dump shows those among the others."""
+    return cluster.get("type") == "EDS"
+
+
+@contextmanager
+def _envoy(plane: ControlPlane, of: Witnesses, folder: Path, number: int) -> Iterator[httpx.Client]:
+    bootstrap = json.loads(plane.post("/bootstrap", {"mesh": mesh.MESH, "name": mesh.proxy_name(number)}))
+    bootstrap["dynamicResources"]["adsConfig"]["apiType"] = "DELTA_GRPC" if of.delta else "GRPC"
+    port = _free_port()
+    bootstrap["admin"]["address"]["socketAddress"]["portValue"] = port
+    config = folder / f"envoy-{number}.json"
+    config.write_text(json.dumps(bootstrap))
+    flags = ("--log-level", "warning", "--concurrency", "1", "--disable-hot-restart")
+    with (folder / f"envoy-{number}.log").open("w") as log:
+        process = subprocess.Popen([of.envoy, "-c", config, *flags], stdout=log, stderr=log)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as admin:
+            _until_live(process, admin)
+            yield admin
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _until_live(process: subprocess.Popen[bytes], admin: httpx.Client) -> None:
+    deadline = time.monotonic() + _WITHIN
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            if admin.get("/ready").is_success:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise RuntimeError("a witness did not get ready")
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port

@@ -1,0 +1,72 @@
+"""What the benchmark counts, on a mesh that is too small to take time. Times are not looked at."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from bench.serving.promises import exponent, promises
+from bench.serving.scenarios import AGAIN, COLD, ENDPOINT, FEW, ROUTE, SAME, UNRELATED, scenarios
+from bench.serving.stand import Found, Stand
+
+PROXIES = SERVICES = 5
+OWN = 1  # each proxy has an inbound
+
+
+@pytest.fixture(scope="module", params=["delta", "sotw"])
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+    stand = Stand(tmp_path_factory.mktemp("bench"), PROXIES, SERVICES, delta=request.param == "delta")
+    return {one.scenario: one for one in stand.run(one for one in scenarios(SERVICES) if not one.takes_turns)}
+
+
+def test_everybody_gets_everything_from_cold(found: dict[str, Found]) -> None:
+    resources = found[COLD].one.resources
+
+    assert resources["endpoints"] == PROXIES * SERVICES
+    assert resources["routes"] == PROXIES * (SERVICES + OWN)
+
+
+@pytest.mark.parametrize(("scenario", "kind"), [(ROUTE, "routes"), (ENDPOINT, "endpoints")])
+def test_an_edit_sends_one_resource_to_each(found: dict[str, Found], scenario: str, kind: str) -> None:
+    for one in found[scenario].measured:
+        assert (one.messages, one.resources) == (Counter({kind: PROXIES}), Counter({kind: PROXIES}))
+        assert one.fragments == 1
+
+
+def test_an_edit_for_some_sends_to_those(found: dict[str, Found]) -> None:
+    assert all(one.messages == Counter({"routes": PROXIES}) for one in found[FEW].measured)
+
+
+@pytest.mark.parametrize("scenario", [UNRELATED, SAME])
+def test_what_changes_nothing_for_envoy_sends_nothing(found: dict[str, Found], scenario: str) -> None:
+    assert [one.messages.total() for one in found[scenario].measured] == [0]
+
+
+def test_who_comes_back_with_what_it_has_is_sent_no_resource(found: dict[str, Found]) -> None:
+    assert found[AGAIN].one.resources.total() == 0
+
+
+def test_the_floor_sends_the_same(found: dict[str, Found]) -> None:
+    for one in found.values():
+        if one.scenario != AGAIN:
+            assert [floor.size for floor in one.floor] == [measured.size for measured in one.measured]
+            assert [floor.resources for floor in one.floor] == [measured.resources for measured in one.measured]
+
+
+def test_a_promise_that_is_not_kept_is_marked(found: dict[str, Found]) -> None:
+    held = {one.says.partition(": ")[2]: one.held for one in promises([found[SAME], found[ROUTE]], PROXIES + 1)}
+
+    assert held["nothing is sent"]
+    assert not held["one resource of routes to each, and nothing else"]
+
+
+def test_an_exponent_is_found_for_each_size() -> None:
+    costs = {(proxies, services): proxies * services**2.0 for proxies in (10, 100) for services in (10, 100, 1000)}
+
+    assert exponent(costs, 0) == pytest.approx(1)
+    assert exponent(costs, 1) == pytest.approx(2)
+
+
+def test_one_size_tells_nothing_about_growth() -> None:
+    assert exponent({(10, 10): 1.0}, 0) is None
