@@ -16,6 +16,7 @@ from structlog.typing import Processor
 
 EVENTS: Final = MappingProxyType(
     {
+        "api.applied": "Resources were written over the HTTP API, all together.",
         "api.deleted": "A resource was deleted over the HTTP API.",
         "api.failed": "A request met a fault of ours; the trace is in the log, not in the answer.",
         "api.stored": "A resource was written over the HTTP API.",

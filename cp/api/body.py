@@ -54,7 +54,7 @@ async def text_of(request: Request, limit: int) -> str:
 async def reading_of(request: Request, limit: int) -> Reading:
     """The documents in a body. A large body is read beside the event loop, not on it."""
     text = await text_of(request, limit)
-    kind, place = _content_type(request), _place(request)
+    kind, place = _content_type(request), place_of(request.headers.get(SOURCE_HEADER, ""))
     if len(text) < _SMALL:
         return _reading(text, kind, place)
     return await asyncio.to_thread(_reading, text, kind, place)
@@ -137,8 +137,8 @@ def _content_type(request: Request) -> str:
     return kind
 
 
-def _place(request: Request) -> Place:
-    given = request.headers.get(SOURCE_HEADER, "")
+def place_of(given: str) -> Place:
+    """`file:line`, or a file without a line."""
     file, _, line = given.rpartition(":")
     if not given:
         return Place()

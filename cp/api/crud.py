@@ -81,7 +81,7 @@ class Crud:
         return await self._there(Key(kind.name, mesh, name))
 
     async def put(self, request: Request) -> Response:
-        self._must_be_writable()
+        must_be_writable(self._api)
         kind, key = self._named(request)
         if not kind.is_global:
             await self._mesh_there(key.mesh)
@@ -96,7 +96,7 @@ class Crud:
         return JSONResponse({"warnings": warnings} if warnings else {}, status, headers=headers)
 
     async def delete(self, request: Request) -> Response:
-        self._must_be_writable()
+        must_be_writable(self._api)
         kind, key = self._named(request)
         stored = await self._there(key)
         members = await self._members(stored.document, request) if kind.name == _MESH else []
@@ -109,7 +109,7 @@ class Crud:
         """Store a document, and what belongs to it when it is new. Answers with the document's revision."""
         companions = self._api.companions(document) if before is None else ()
         revision = await self._store.write(Put(document, based_on), *map(Put, companions))
-        return before.revision if before is not None and _is_same(before.document, document) else revision
+        return before.revision if before is not None and is_same(before, document) else revision
 
     def _understood(self, document: Document, key: Key) -> Read:
         read = parse(document, self._api.kinds)
@@ -162,9 +162,10 @@ class Crud:
             raise _still_used(mesh.key, added)
         return [member.key for member in members]
 
-    def _must_be_writable(self) -> None:
-        if self._api.read_only:
-            raise read_only("this control plane is set to be read only (KUMA_API_SERVER_READ_ONLY)")
+
+def must_be_writable(api: Collaborators) -> None:
+    if api.read_only:
+        raise read_only("this control plane is set to be read only (KUMA_API_SERVER_READ_ONLY)")
 
 
 def read_only(reason: str) -> Refused:
@@ -192,9 +193,9 @@ def _based_on(request: Request, before: Stored | None) -> int | None:
     return int(text)
 
 
-def _is_same(before: Document, after: Document) -> bool:
+def is_same(before: Stored | None, after: Document) -> bool:
     """Whether a write changes nothing: documents are equal wherever they stand, and these stand in one place."""
-    return before == after and before.source == after.source
+    return before is not None and before.document == after and before.document.source == after.source
 
 
 def _misplaced(document: Document, key: Key) -> Iterator[Violation]:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cp.api.apply import Apply
 from cp.api.bootstrap import Bootstrap
 from cp.api.collaborators import Collaborators
 from cp.api.crud import Crud, conflict, read_only
@@ -62,6 +63,7 @@ def _own(collaborators: Collaborators) -> Iterator[Route]:
     yield from _health(info)
     yield Route("/bootstrap", Bootstrap(collaborators).__call__, methods=["POST"])
     yield from Lint(collaborators).routes
+    yield Route("/_apply", Apply(collaborators).__call__, methods=["POST"])
     yield from HowFar(collaborators).routes
     yield Route("/validate", Validate(collaborators).__call__, methods=["POST"])
     yield Route(f"{_ONE}/_config", inspect.config)

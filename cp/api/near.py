@@ -13,10 +13,15 @@ _FEW: Final = 8
 
 def not_found(what: str, name: str, known: Iterable[str], otherwise: str = "") -> Refused:
     """There is no such thing: with what was probably meant, or what there is, or what to do."""
-    there = sorted(known)
-    hint = _meant(name, there) or _there(there) or otherwise
+    hint = instead(name, known) or otherwise
     detail = f"there is no {what} `{name}`"
     return Refused(NOT_FOUND, "Not found", f"{detail}; {hint}" if hint else detail)
+
+
+def instead(name: str, known: Iterable[str]) -> str:
+    """What was probably meant by a name, or what there is; empty where there is nothing."""
+    there = sorted(known)
+    return _meant(name, there) or _there(there)
 
 
 def _meant(name: str, there: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -79,6 +79,12 @@ class Client:
         headers = {"content-type": "application/yaml"} | ({"koguma-source": _ascii(place)} if place else {})
         answer = self._send("PUT", path, content=text.encode(), headers=headers)
         return Put(answer.status_code == CREATED, tuple(answer.json().get("warnings", ())), _revision(answer))
+
+    def apply(self, resources: Sequence[tuple[str, str]]) -> tuple[Sequence[Mapping[str, Any]], int | None]:
+        """Write resources together, each as YAML with its place. Answers with what became of each, and the revision."""
+        pieces = [{"text": text, "place": place} for text, place in resources]
+        answer = self._send("POST", "/_apply", json={"resources": pieces})
+        return answer.json()["resources"], _revision(answer)
 
     def delete(self, path: str, **parameters: str) -> int | None:
         """Answers with the revision that this made."""

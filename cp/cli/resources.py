@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -23,6 +23,9 @@ from cp.model.source import DEFAULT_MESH
 from cp.resources.kinds import Kind
 
 _DATAPLANE: Final = "Dataplane"
+_AT_ONCE: Final = 4 * 1024 * 1024
+"""Characters of resources that are sent together. A control plane takes 16 MiB, unless told otherwise."""
+
 _SET_BY_US: Final = frozenset({"creationTime", "modificationTime", "kri"})
 
 Type = Annotated[str, typer.Argument(metavar="TYPE", help="A type: meshtimeouts, MeshTimeout or mt.")]
@@ -63,7 +66,7 @@ def apply(  # noqa: PLR0913  # an option each
     timeout: Timeout = TIMEOUT,
     address: Address = ADDRESS,
 ) -> None:
-    """Create or update resources from files. If one of them is invalid, none is written.
+    """Create or update resources from files, in one write. If one of them is invalid, none is written.
 
     With --wait it ends with 0 once every connected proxy that the change concerns has accepted it, and with 1 and the
     reason when one refuses it or does not answer in time.
@@ -72,9 +75,8 @@ def apply(  # noqa: PLR0913  # an option each
         raise Problem("--dry-run changes nothing that could be waited for", status=2)
     patience, found, written = duration(timeout), _valid(file, var or []), Written()
     with connect(address) as client:
-        for piece in sorted(found, key=lambda piece: piece.document.key.type != "Mesh"):
-            key = piece.document.key
-            outcome = _compared(client, piece) if dry_run else _applied(client, piece, written)
+        in_order = sorted(found, key=lambda piece: piece.document.key.type != "Mesh")
+        for key, outcome in _compared(client, in_order) if dry_run else _applied(client, in_order, written):
             mesh = f'mesh="{key.mesh}" ' if key.mesh else ""
             typer.echo(f'resource type="{key.type}" {mesh}name="{key.name}" {outcome}')
         if wait:
@@ -131,22 +133,37 @@ def _valid(file: Sequence[str], variables: Sequence[str]) -> list[Piece]:
     return found
 
 
-def _applied(client: Client, piece: Piece, written: Written) -> str:
-    key = piece.document.key
-    put = client.put(path_of(key, known()[key.type]), piece.text, piece.place)
-    written.add(key, put.revision)
-    for warning in put.warnings:
-        typer.echo(f"Warning: {warning}", err=True)
-    return "Created" if put.is_new else "Updated"
+def _applied(client: Client, found: Sequence[Piece], written: Written) -> Iterator[tuple[Key, str]]:
+    """In one write, unless there is so much that no control plane would take it."""
+    for part in _parts(found):
+        outcomes, revision = client.apply([(piece.text, piece.place) for piece in part])
+        for one in outcomes:
+            key = Key(one["type"], one.get("mesh", ""), one["name"])
+            written.add(key, revision)
+            for warning in one.get("warnings", ()):
+                typer.echo(f"Warning: {warning}", err=True)
+            yield key, one["outcome"]
 
 
-def _compared(client: Client, piece: Piece) -> str:
-    key = piece.document.key
-    there = client.find(path_of(key, known()[key.type]))
-    if there is None:
-        return "would be Created"
-    said = {**piece.document.data, **({"mesh": key.mesh} if key.mesh else {})}
-    return "is Unchanged" if _written(there) == said else "would be Updated"
+def _parts(found: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
+    part: list[Piece] = []
+    size = 0
+    for piece in found:
+        if part and size + len(piece.text) > _AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(piece)
+        size += len(piece.text)
+    yield part
+
+
+def _compared(client: Client, found: Sequence[Piece]) -> Iterator[tuple[Key, str]]:
+    for piece in found:
+        key = piece.document.key
+        there = client.find(path_of(key, known()[key.type]))
+        said = {**piece.document.data, **({"mesh": key.mesh} if key.mesh else {})}
+        is_same = there is not None and _written(there) == said
+        yield key, "would be Created" if there is None else "is Unchanged" if is_same else "would be Updated"
 
 
 def _written(data: Mapping[str, Any]) -> dict[str, Any]:

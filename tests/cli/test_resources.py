@@ -24,14 +24,17 @@ def written(folder: Path, *documents: dict[str, object]) -> Path:
     return file
 
 
-def test_what_is_applied_is_created_and_then_updated(koguma: Koguma, slow: Path) -> None:
+def test_what_is_applied_is_created_and_then_updated_if_it_changed(koguma: Koguma, slow: Path) -> None:
     first, second = koguma("apply", "-f", slow), koguma("apply", "-f", slow)
+    slow.write_text(TIMEOUT_YAML.replace("10s", "3s"))
+    third = koguma("apply", "-f", slow)
 
     assert (first.status, first.out) == (
         0,
         'resource type="MeshTimeout" mesh="default" name="slow" Created\n',
     )
-    assert second.out.endswith("Updated\n")
+    assert second.out.endswith("Unchanged\n")
+    assert third.out.endswith("Updated\n")
 
 
 def test_a_folder_is_applied_with_all_below_it_meshes_first(koguma: Koguma, tmp_path: Path) -> None:
@@ -112,7 +115,8 @@ def test_a_mesh_that_is_not_there_is_told_with_the_one_that_was_meant(koguma: Ko
 
     ended = koguma("apply", "-f", slow)
 
-    assert (ended.status, ended.err) == (1, "Error: there is no Mesh `defaults`; did you mean `default`?\n")
+    assert ended.status == 1
+    assert f"{slow}:3: mesh: there is no Mesh `defaults`; did you mean `default`?\n" in ended.err
 
 
 # get

@@ -1,0 +1,122 @@
+"""`POST /_apply`: many resources in one write: all of them or, if something is wrong with one, none.
+
+They are one revision, so proxies are told once what all of them together come to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import structlog
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from cp.api.body import place_of, text_of
+from cp.api.collaborators import Collaborators
+from cp.api.crud import REVISION_HEADER, is_same, must_be_writable
+from cp.api.errors import Refused, bad_request, invalid
+from cp.api.near import instead
+from cp.api.report import Report, examine
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.model.source import Reading, read_documents
+from cp.model.violation import Finding, Severity, Violation
+from cp.resources.parse import finding
+from cp.store.port import Put, Stored
+
+_TITLE: Final = "Could not apply resources"
+
+log = structlog.get_logger()
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Some documents as they are written, and the place where they stand: `file:line`."""
+
+    text: str
+    place: str = ""
+
+    @property
+    def reading(self) -> Reading:
+        place = place_of(self.place)
+        return read_documents(self.text, place.file, first_line=place.line)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    resources: list[Piece]
+
+
+class Apply:
+    """The handler of what is written together."""
+
+    def __init__(self, collaborators: Collaborators) -> None:
+        self._api = collaborators
+
+    async def __call__(self, request: Request) -> Response:
+        must_be_writable(self._api)
+        wanted = _wanted(await text_of(request, self._api.body_limit))
+        report = await asyncio.to_thread(self._examined, wanted)
+        there = {one.document.key: one for one in (await self._api.store.read()).stored}
+        faults = (*report.errors, *self._astray(report.documents, there))
+        if faults:
+            raise invalid(_TITLE, faults)
+        revision = await self._api.store.write(*self._writes(report.documents, there))
+        changed = any(not is_same(there.get(document.key), document) for document in report.documents)
+        log.info("api.applied", resources=len(report.documents), revision=revision)
+        headers = {REVISION_HEADER: str(revision)} if changed else {}
+        return JSONResponse({"resources": list(_outcomes(report, there))}, headers=headers)
+
+    def _examined(self, wanted: Wanted) -> Report:
+        return examine([piece.reading for piece in wanted.resources], self._api.kinds)
+
+    def _astray(self, documents: Sequence[Document], there: Mapping[Key, Stored]) -> Iterator[Finding]:
+        """What is in a mesh that is not there, and does not come along."""
+        meshes = {key.name for key in (*there, *(one.key for one in documents)) if key.type == "Mesh"}
+        for document in documents:
+            if document.key.mesh and document.key.mesh not in meshes:
+                hint = instead(document.key.mesh, meshes) or "apply it too"
+                violation = Violation("mesh", f"there is no Mesh `{document.key.mesh}`", hint)
+                yield finding(document, "refers-to-nothing", Severity.ERROR, violation)
+
+    def _writes(self, documents: Sequence[Document], there: Mapping[Key, Stored]) -> Iterator[Put]:
+        """What new ones bring along stands first: whoever writes it himself wins."""
+        new = (document for document in documents if document.key not in there)
+        yield from (Put(companion) for document in new for companion in self._api.companions(document))
+        yield from map(Put, documents)
+
+
+def _wanted(text: str) -> Wanted:
+    try:
+        wanted = msgspec.json.decode(text, type=Wanted)
+    except msgspec.DecodeError as error:
+        raise _not_one(str(error)) from None
+    if not wanted.resources:
+        raise _not_one("there are no resources in it")
+    return wanted
+
+
+def _not_one(reason: str) -> Refused:
+    return bad_request("", f'the body is not {{"resources": [{{"text": …, "place": …}}]}}: {reason}', title=_TITLE)
+
+
+def _outcomes(report: Report, there: Mapping[Key, Stored]) -> Iterator[dict[str, Any]]:
+    warnings: dict[Key | None, list[str]] = {}
+    for warning in report.warnings:
+        warnings.setdefault(warning.resource, []).append(str(warning))
+    for document in report.documents:
+        key = document.key
+        yield {
+            "type": key.type,
+            **({"mesh": key.mesh} if key.mesh else {}),
+            "name": key.name,
+            "outcome": _outcome(there.get(key), document),
+            **({"warnings": warnings[key]} if key in warnings else {}),
+        }
+
+
+def _outcome(before: Stored | None, document: Document) -> str:
+    if before is None:
+        return "Created"
+    return "Unchanged" if before.document == document else "Updated"

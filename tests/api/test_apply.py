@@ -1,0 +1,98 @@
+"""`POST /_apply`: all or nothing, and one revision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from cp.defaults import initial_policies
+from tests.api.conftest import Api, Unit
+from tests.api.samples import timeout
+
+
+def apply(api: Api, *resources: dict[str, Any] | str, place: str = "") -> httpx.Response:
+    texts = (one if isinstance(one, str) else yaml.safe_dump(one) for one in resources)
+    return api.post("/_apply", json={"resources": [{"text": text, "place": place} for text in texts]})
+
+
+def outcomes(answer: httpx.Response) -> list[tuple[str, str]]:
+    return [(one["name"], one["outcome"]) for one in answer.json()["resources"]]
+
+
+@pytest.fixture
+def api(api: Api) -> Api:
+    """With a Mesh to write into."""
+    apply(api, {"type": "Mesh", "name": "default"})
+    return api
+
+
+def revision(answer: httpx.Response) -> int:
+    return int(answer.headers["koguma-revision"])
+
+
+def test_what_is_written_together_is_one_revision(api: Api) -> None:
+    before = revision(apply(api, timeout("first")))
+
+    answer = apply(api, timeout("one"), timeout("two"), {"type": "Mesh", "name": "shop"}, timeout("three", mesh="shop"))
+
+    assert answer.status_code == 200
+    assert outcomes(answer) == [(name, "Created") for name in ("one", "two", "shop", "three")]
+    assert revision(answer) == before + 1
+    assert api.get("/meshes/shop/meshtimeouts/three").status_code == 200
+
+
+def test_what_is_there_as_it_is_stays_and_makes_no_revision(api: Api) -> None:
+    apply(api, timeout("one"), timeout("two"))
+
+    again, changed = (
+        apply(api, timeout("one"), timeout("two")),
+        apply(api, timeout("one"), timeout("two", request_timeout="7s")),
+    )
+
+    assert outcomes(again) == [("one", "Unchanged"), ("two", "Unchanged")]
+    assert "koguma-revision" not in again.headers
+    assert outcomes(changed) == [("one", "Unchanged"), ("two", "Updated")]
+    assert "koguma-revision" in changed.headers
+
+
+def test_one_that_is_wrong_keeps_all_out_and_everything_that_is_wrong_is_told(api: Api) -> None:
+    wrong = timeout("wrong") | {"spec": {"to": 3}}
+    answer = apply(api, timeout("right"), wrong, timeout("astray", mesh="nowhere"), "a: [", place="x.yaml:10")
+
+    faults = {fault["field"]: fault for fault in answer.json()["invalid_parameters"]}
+    assert answer.status_code == 400
+    assert faults.keys() >= {"spec.to", "mesh"}
+    assert "there is no Mesh `nowhere`" in faults["mesh"]["reason"]
+    assert {fault["file"] for fault in faults.values()} == {"x.yaml"}
+    assert min(fault["line"] for fault in faults.values()) >= 10
+    assert api.get("/meshes/default/meshtimeouts/right").status_code == 404
+
+
+def test_one_resource_twice_is_a_mistake(api: Api) -> None:
+    answer = apply(api, timeout("one"), timeout("one", request_timeout="7s"))
+
+    assert (answer.status_code, "one" in answer.text) == (400, True)
+
+
+def test_a_new_mesh_brings_its_policies_unless_they_come_along(start: Unit) -> None:
+    api = start(companions=lambda document: initial_policies(document, "TargetRef"))
+    mine = timeout("mesh-timeout-all-shop", "shop", "7s")
+
+    apply(api, mine, {"type": "Mesh", "name": "shop"})
+
+    assert "7s" in api.get("/meshes/shop/meshtimeouts/mesh-timeout-all-shop").text
+    assert api.get("/meshes/shop/meshretries").json()["total"] > 0
+
+
+def test_what_is_no_list_of_resources_is_refused(api: Api) -> None:
+    bodies: list[Any] = [{}, {"resources": []}, {"resources": [{"text": 3}]}]
+    for body in bodies:
+        answer = api.post("/_apply", json=body)
+        assert (answer.status_code, "resources" in answer.json()["detail"]) == (400, True)
+
+
+def test_a_control_plane_that_is_only_read_takes_nothing(start: Unit) -> None:
+    assert apply(start(read_only=True), {"type": "Mesh", "name": "default"}).status_code == 405
