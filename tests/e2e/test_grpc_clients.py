@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from tests.support.control_plane import KOGUMA, ControlPlane
-from tests.support.grpc_calls import NODE_MODULES, Calls
+from tests.support.grpc_calls import GRPC_JS, Calls
 from tests.support.grpc_service import GrpcService
 from tests.support.mesh import (
     MESH,
@@ -38,7 +38,7 @@ CLIENT: Document = {
     "networking": {"address": "127.0.0.1"},
 }
 
-NO_NODE = pytest.mark.skipif(not NODE_MODULES.is_dir(), reason="without npm gRPC for Node is not there")
+NO_NODE = pytest.mark.skipif(not GRPC_JS.is_dir(), reason="gRPC for Node is not here; `make test` has npm install it")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from tests.support.waiting import eventually
 
 ROOT: Final = Path(__file__).parents[2]
 NODE_MODULES: Final = ROOT / ".grpc-js" / "node_modules"
+GRPC_JS: Final = NODE_MODULES / "@grpc" / "grpc-js-xds"
 LIBRARIES: Final = {
     "python": [sys.executable, "-m", "tests.support.grpc_calls"],
     "node": ["node", str(ROOT / "tests" / "grpc_js" / "calls.js")],
