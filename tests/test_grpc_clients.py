@@ -195,11 +195,11 @@ A = {"kind": "MeshService", "name": "a"}
 def test_a_client_that_becomes_a_proxy_is_given_nothing_of_before() -> None:
     """And the other way round: what was kept for the one is not taken for the other."""
     tags = {"kuma.io/service": "a", "kuma.io/protocol": "grpc"}
-    inbound, outbound = [{"port": 80, "tags": tags}], [{"port": 81, "tags": {"kuma.io/service": "a"}}]
-    networking = {"address": "10.0.0.2", "inbound": inbound, "outbound": outbound}
+    server = document("Dataplane", "s", networking={"address": "10.0.0.2", "inbound": [{"port": 80, "tags": tags}]})
+    networking = {"address": "10.0.0.1", "outbound": [{"port": 81, "tags": {"kuma.io/service": "a"}}]}
     proxy = document("Dataplane", "d", networking=networking)
     client = document("Dataplane", "d", networking=networking, labels={"koguma.io/client": "grpc"})
-    world, compiler = World.of([MESH, proxy], kinds(policies())), Compiler(policies())
+    world, compiler = World.of([MESH, server, proxy], kinds(policies())), Compiler(policies())
 
     for revision, now in enumerate((proxy, client, proxy, client)):
         world = world.next({now.key: now}, revision)
