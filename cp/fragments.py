@@ -20,6 +20,7 @@ from generators.clusters import backend_cluster, local_cluster
 from generators.dns import dns_listener
 from generators.drafts import Built, ClusterDraft, EndpointsDraft, Finished, ListenerDraft, SidecarDraft
 from generators.endpoints import assignment
+from generators.grpc import for_grpc
 from generators.listeners import inbound_listener, outbound_listener
 from generators.proxy import Backend, Capture, Endpoints, Hosts, Inbound, Outbound, Sidecar
 from generators.transparent import catch_all
@@ -79,6 +80,8 @@ class Task:
     confs: Confs = ()
     routes: RouteConfs = ()
     clients: ClientConfs = ()
+    is_grpc: bool = False
+    """Whether it is for a gRPC client without a proxy, and not for an Envoy."""
 
 
 class Fragments:
@@ -116,7 +119,10 @@ def build(task: Task, policies: Policies) -> Fragment:
             problems += ((policy.kind.name, path, reason) for path, reason in built.problems)
             used += ((policy.kind.name, path) for path in built.used)
             built.problems, built.used = [], []
-    return Fragment((_packed(name, message) for name, message in built.finish()), problems, used)
+    finished = built.finish()
+    if task.is_grpc:
+        finished = for_grpc(task.site.names if isinstance(task.site, Outbound) else (), finished)
+    return Fragment((_packed(name, message) for name, message in finished), problems, used)
 
 
 def _packed(name: str, message: Any) -> Packed:

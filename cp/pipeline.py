@@ -69,6 +69,7 @@ class Bundle:
     """What all proxies of a class have in common, in one World."""
 
     world: World
+    rules: Rules
     reach: Reach
     caller: Caller
     listenings: tuple[Listening, ...]
@@ -134,7 +135,8 @@ class Compiler:
         key = (dataplane.mesh, id(sides.outbounds), id(listenings), caller)
         bundle = self._bundles.get(key)
         if bundle is None:
-            work = _Work(self._stages, world, dataplane.mesh, rules_of(world, dataplane), sides.outbounds, caller)
+            rules = self._stages.of_outbounds(rules_of(world, dataplane), caller)
+            work = _Work(self._stages, world, dataplane.mesh, rules, sides.outbounds, caller)
             bundle = self._bundles[key] = _bundle(work, listenings, before.bundle if before else None)
         if before is None or before.bundle is not bundle or before.dataplane is not dataplane:
             self._proxies[dataplane.key] = self._proxy(world, dataplane, sides.inbounds, bundle, before)
@@ -257,7 +259,7 @@ class _Work:
         part: Part,
     ) -> Bundle:
         named = self._named(listenings, None if before is None else before.named)
-        return Bundle(self.world, self.reach, self.caller, listenings, entries, upstreams, part, named)
+        return Bundle(self.world, self.rules, self.reach, self.caller, listenings, entries, upstreams, part, named)
 
     def _named(self, listenings: tuple[Listening, ...], before: Named | None) -> Named:
         found = hosts(self.world, self.mesh, listenings)

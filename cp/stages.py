@@ -20,6 +20,7 @@ from cp.merging import NOTHING, Layer, Merged, Origin, merge
 from cp.model.names import Destination, Identity, Key
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller, caller_of
+from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.schema import decode
 from cp.resources.world import World
@@ -31,7 +32,7 @@ from cp.view.dataplanes import SERVICE_TAG
 from cp.view.listening import Listening
 from cp.view.services import backend_of, cluster_name, endpoints_of, outside_of, protocol_of
 from cp.view.sidecars import sidecar_of, told, told_of
-from generators.proxy import Capture, Endpoints, Inbound, Outbound, Sidecar
+from generators.proxy import Capture, Endpoints, Inbound, Outbound, Protocol, Sidecar
 
 Effective: TypeAlias = Mapping[str, Merged]
 """The effective conf of each policy that says something, by its kind."""
@@ -157,6 +158,7 @@ class Stages:
 
     def __init__(self, policies: Policies) -> None:
         self.fragments = Fragments(policies)
+        self._of_grpc_clients = frozenset(policy.kind.name for policy in policies if policy.is_for_grpc_clients)
         self._route_policies = [policy for policy in policies if policy.is_route]
         self._arrangers = [policy for policy in policies if _writes(policy, ("arrange",))]
         self._passers = [policy for policy in policies if _writes(policy, ("passes",))]
@@ -173,6 +175,8 @@ class Stages:
         destination = listening.destination
         resolver = Resolver(world, mesh, destination)
         outbound = replace(self._outbound(world, mesh, rules, listening, resolver), sidecar=told_of(caller))
+        if caller.is_grpc:
+            outbound = _called_by_grpc(outbound)
         found = self._of_destination(rules, destination)
         of_routes = {
             name: self._of_destination(rules, destination, rule.owner, rule.hash)
@@ -181,7 +185,8 @@ class Stages:
         # What holds for a TCP route holds for the listener as a whole: it has one route.
         whole = found if outbound.protocol.is_http else of_routes.get(outbound.routes[0].owner, found)
         place = _Place(world, mesh)
-        task = Task(outbound, self._confs(place, whole, _OF_LISTENER), self._route_confs(place, whole, of_routes))
+        confs, of_rows = self._confs(place, whole, _OF_LISTENER), self._route_confs(place, whole, of_routes)
+        task = Task(outbound, confs, of_rows, is_grpc=caller.is_grpc)
         return Entry(
             listening=listening,
             outbound=outbound,
@@ -190,7 +195,7 @@ class Stages:
             owners=resolver.owners,
             task=task,
             fragment=self.fragments.get(task),
-            uses=tuple(resolver.used),
+            uses=tuple(resolver.used) if outbound.names or not caller.is_grpc else (),
             names=frozenset(
                 {*names_of(destination), *_owners(resolver), *resolver.asked, *_referred(found, *of_routes.values())}
             ),
@@ -201,8 +206,10 @@ class Stages:
         questions = self._questions_of(world, dataplane.mesh)
         known = questions.callers.get(dataplane)
         if known is None:
-            answers = told(dataplane, questions.asks)
-            known = questions.callers[dataplane] = replace(caller_of(dataplane, questions.looks_at), told=answers)
+            known = caller_of(dataplane, questions.looks_at)
+            if not known.is_grpc:  # which has no listener that could say anything about it
+                known = replace(known, told=told(dataplane, questions.asks))
+            questions.callers[dataplane] = known
         return known
 
     def _questions_of(self, world: World, mesh: str) -> _Questions:
@@ -216,6 +223,12 @@ class Stages:
         questions = self._questions[mesh] = _Questions(ref(world), looks_at, asks, callers)
         return questions
 
+    def of_outbounds(self, rules: Rules, caller: Caller) -> Rules:
+        """The rules that decide over what a caller calls: for a gRPC client those that it can do something of."""
+        if not caller.is_grpc:
+            return rules
+        return {kind: of_kind for kind, of_kind in rules.items() if kind in self._of_grpc_clients}
+
     def _found(self, world: World, mesh: str, hook: str) -> frozenset[str]:
         """What all policies of a mesh together answer to a question about their documents."""
         asked = (policy for policy in self._askers if _writes(policy, (hook,)))
@@ -224,12 +237,12 @@ class Stages:
 
     def upstream(self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller) -> Upstream:
         found = self._of_destination(rules, destination)
-        place = _Place(world, mesh)
-        tasks = [Task(backend_of(world, mesh, destination), self._confs(place, found, _OF_CLUSTER))]
+        place, backend = _Place(world, mesh), backend_of(world, mesh, destination)
+        tasks = [Task(backend, self._confs(place, found, _OF_CLUSTER), is_grpc=caller.is_grpc)]
         outside = outside_of(world, destination)
         if outside is None:
             arranged = self._arranged(endpoints_of(world, mesh, destination), found, caller)
-            tasks.append(Task(arranged, self._confs(place, found, _OF_ENDPOINTS)))
+            tasks.append(Task(arranged, self._confs(place, found, _OF_ENDPOINTS), is_grpc=caller.is_grpc))
         names = names_of(destination) | _referred(found)
         names = names if outside is None else names | outside.names
         return Upstream(destination, found, tuple(tasks), tuple(map(self.fragments.get, tasks)), names)
@@ -247,7 +260,7 @@ class Stages:
 
     def beside(self, world: World, rules: Rules, dataplane: Resource) -> Beside:
         """What a proxy has beside its inbounds and outbounds; nothing, unless some policy is about that."""
-        found = _of_proxies(rules)
+        found = {} if is_grpc_client(dataplane) else _of_proxies(rules)
         confs = self._confs(_Place(world, dataplane.mesh), found, _OF_SIDECAR)
         task = Task(dataplane.derived(sidecar_of) if confs else Sidecar(), confs)
         return Beside(found, task, self.fragments.get(task))
@@ -266,7 +279,9 @@ class Stages:
         destination = listening.destination
         name, protocol = cluster_name(destination), protocol_of(world, mesh, destination)
         place = listening.address, listening.port
-        outbound = Outbound(name, destination.service, *place, protocol, is_bound=listening.is_bound)
+        outbound = Outbound(
+            name, destination.service, *place, protocol, is_bound=listening.is_bound, names=listening.names
+        )
         for policy in self._route_policies:
             of_kind = rules.get(policy.kind.name)
             found = routes(of_kind, destination) if of_kind is not None else ()
@@ -308,6 +323,13 @@ class Stages:
             for name, found in sorted(of_routes.items())
         )
         return tuple((name, confs) for name, confs in differing if confs)
+
+
+def _called_by_grpc(outbound: Outbound) -> Outbound:
+    """Its calls are gRPC's, whatever else is carried there. Where gRPC is not understood, there is nothing to call."""
+    if outbound.protocol in {Protocol.GRPC, Protocol.HTTP2}:
+        return replace(outbound, protocol=Protocol.GRPC)
+    return replace(outbound, names=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ class SidecarDraft:
     """What could not be had: the path in a conf that asked for it, and why."""
 
     def finish(self) -> Iterator[Finished]:
-        return ((_name(message), message) for message in self.resources)
+        return map(finished, self.resources)
 
 
 @dataclass(slots=True)
@@ -193,12 +193,12 @@ class Built:
         return self.site.tags if isinstance(self.site, Inbound) else ()
 
     def finish(self) -> Iterator[Finished]:
-        return ((_name(message), message) for message in self.resources)
+        return map(finished, self.resources)
 
 
-def _name(message: Message) -> str:
-    """Of endpoints the name of their cluster."""
-    return str(getattr(message, "cluster_name" if isinstance(message, ClusterLoadAssignment) else "name"))
+def finished(message: Message) -> Finished:
+    """A resource under its name; that of endpoints is the name of their cluster."""
+    return str(getattr(message, "cluster_name" if isinstance(message, ClusterLoadAssignment) else "name")), message
 
 
 Draft: TypeAlias = ClusterDraft | EndpointsDraft | ListenerDraft | SidecarDraft

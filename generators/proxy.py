@@ -264,6 +264,9 @@ class Outbound:
     is_bound: bool = True
     """Whether the address is the machine's own. A virtual one has no socket: what is sent to it is redirected."""
 
+    names: tuple[str, ...] = ()
+    """What a gRPC client without a proxy calls it by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inbound:

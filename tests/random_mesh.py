@@ -56,7 +56,12 @@ def _dataplane(chance: Random) -> Document:
     networking: dict[str, Any] = {"address": f"127.0.0.{number + 1}", "inbound": [inbound], "outbound": outbounds}
     if chance.random() < 0.5:
         networking["transparentProxying"] = redirection(chance)
-    return document("Dataplane", f"dp-{number}", networking=networking)
+    return document("Dataplane", f"dp-{number}", networking=networking, labels=_client(chance))
+
+
+def _client(chance: Random) -> dict[str, str]:
+    """Now and then there is no Envoy."""
+    return {"koguma.io/client": "grpc"} if chance.random() < 0.3 else {}
 
 
 def redirection(chance: Random) -> dict[str, Any]:

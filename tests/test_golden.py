@@ -1,7 +1,8 @@
 """Golden cases of what is served. Adding a case is adding a file under tests/cases; nothing here changes.
 
-`proxies` holds whole snapshots, `policies/NAME` what one policy makes different: the snapshot is generated with and
-without the documents of that kind, and only what differs is written down.
+`proxies` holds whole snapshots, `grpc_clients` those of gRPC clients without a proxy, `policies/NAME` what one policy
+makes different: the snapshot is generated with and without the documents of that kind, and only what differs is written
+down.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.golden import Case, Golden, cases, strays
 from tests.snapshots import Question, changed, policies, shown
 from tests.witness import Witness
 
-STAGES = {"proxies", "policies", "rules", "validation", "explain", "lint", "documents"}
+STAGES = {"proxies", "grpc_clients", "policies", "rules", "validation", "explain", "lint", "documents"}
 SERVED = [*cases("proxies"), *cases("policies")]
 
 _SECOND_READER: dict[str, type[betterproto2.Message]] = {
@@ -36,7 +37,7 @@ def test_every_file_among_the_cases_belongs_to_one() -> None:
     assert strays(STAGES) == []
 
 
-@pytest.mark.parametrize("case", cases("proxies"))
+@pytest.mark.parametrize("case", [*cases("proxies"), *cases("grpc_clients")])
 def test_what_a_proxy_is_served(case: Case, golden: Golden) -> None:
     question = Question.of(case)
 
@@ -58,7 +59,7 @@ def test_a_real_envoy_takes_it(case: Case, witness: Witness) -> None:
     assert witness.refusal(Question.of(case).snapshot()) == ""
 
 
-@pytest.mark.parametrize("case", SERVED)
+@pytest.mark.parametrize("case", [*SERVED, *cases("grpc_clients")])
 def test_a_second_reader_understands_every_byte(case: Case) -> None:
     """Another implementation of protobuf, with Envoy's messages generated anew, reads and writes the same."""
     snapshot = Question.of(case).snapshot()

@@ -17,12 +17,16 @@ from cp.api.collaborators import Collaborators, ForProxies
 from cp.api.errors import BAD_REQUEST, UNPROCESSABLE, Fault, Refused
 from cp.api.near import not_found
 from cp.bootstrap import USUAL_SYSTEM_CA, Address, Proxy, bootstrap
+from cp.grpc_bootstrap import grpc_bootstrap
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import read_documents
+from cp.resources.client import CLIENT_LABEL, GRPC
 from cp.resources.parse import parse
 
 _DATAPLANE: Final = "Dataplane"
+_ENVOY: Final = "dataplane"
+_GRPC: Final = "grpc"
 _SERVICE: Final = "kuma.io/service"
 _WORKLOAD: Final = "kuma.io/workload"
 _ZONE: Final = "kuma.io/zone"
@@ -39,7 +43,7 @@ class Wanted(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     mesh: str
     name: str
-    proxy_type: str = "dataplane"
+    proxy_type: str = _ENVOY
     dataplane_token: str = ""
     dataplane_resource: str = ""
     workdir: str = ""
@@ -59,8 +63,10 @@ class Bootstrap:
         wanted = _wanted(await text_of(request, self._api.body_limit))
         document = await self._dataplane(wanted)
         host = self._api.for_proxies.host or _host(request)
-        config = _bootstrap(wanted, document, self._api.for_proxies, host)
+        config = _config(wanted, document, self._api.for_proxies, host)
         log.info("bootstrap.served", proxy=f"{wanted.mesh}.{wanted.name}", control_plane=host)
+        if wanted.proxy_type == _GRPC:
+            return JSONResponse(config)
         text = json.dumps(config, indent=1)
         if "application/json" not in request.headers.get("accept", ""):
             return Response(text, media_type="text/x-yaml")  # JSON is YAML, and the kind that no reader mistakes
@@ -99,9 +105,23 @@ def _wanted(text: str) -> Wanted:
         wanted = msgspec.json.decode(text, type=Wanted)
     except msgspec.DecodeError as error:
         raise Refused(BAD_REQUEST, "Bad Request", f"not a bootstrap request: {error}") from None
-    if wanted.proxy_type != "dataplane":
-        raise _unprocessable(f"proxyType `{wanted.proxy_type}` is not served: only `dataplane` is")
+    if wanted.proxy_type not in {_ENVOY, _GRPC}:
+        raise _unprocessable(f"proxyType `{wanted.proxy_type}` is not served: `{_ENVOY}` and `{_GRPC}` are")
     return wanted
+
+
+def _config(wanted: Wanted, document: Document, ours: ForProxies, host: str) -> dict[str, Any]:
+    """For an Envoy or for a gRPC client, whichever of them the Dataplane is."""
+    is_grpc = _labels(document.data).get(CLIENT_LABEL) == GRPC
+    if wanted.proxy_type == _GRPC and not is_grpc:
+        raise _unprocessable(f"{document.key} is no gRPC client: give it the label `{CLIENT_LABEL}: {GRPC}`")
+    if wanted.proxy_type == _ENVOY and is_grpc:
+        command = f"koguma dp grpc-bootstrap {wanted.name} --mesh {wanted.mesh}"
+        raise _unprocessable(f"{document.key} is a gRPC client without an Envoy: ask `{command}`")
+    if not is_grpc:
+        return _bootstrap(wanted, document, ours, host)
+    service, zone = _service(document.data) or wanted.name, str(_labels(document.data).get(_ZONE, ""))
+    return grpc_bootstrap(f"{wanted.mesh}.{wanted.name}", service, zone, (host, ours.port))
 
 
 def _bootstrap(wanted: Wanted, document: Document, ours: ForProxies, host: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""`koguma dp run`: a proxy beside a workload."""
+"""`koguma dp`: a proxy beside a workload, or a workload that needs none."""
 
 from __future__ import annotations
 
+import json
 import secrets
 import sys
 import tempfile
@@ -140,6 +141,20 @@ def _supervised(command: Sequence[str]) -> int:
     return supervise.run(
         command, {envelope.VARIABLE: key}, lambda output: sent_on(output, key, sinks, sys.stdout.buffer)
     )
+
+
+def grpc_bootstrap(
+    *,
+    name: Annotated[str, typer.Argument(help="A stored Dataplane with the label `koguma.io/client: grpc`.")],
+    mesh: ProxyMesh = None,
+    cp_address: ControlPlane = ADDRESS,
+    retry_max_duration: RetryFor = "5m",
+) -> None:
+    """Print what a gRPC client without a proxy is started with, for GRPC_XDS_BOOTSTRAP."""
+    patience = joining.Patience(_seconds(retry_max_duration), _say)
+    with connect(cp_address) as client:
+        found = json.loads(joining.grpc_bootstrap(client, mesh or DEFAULT_MESH, name, patience))
+    typer.echo(json.dumps(found, indent=2))
 
 
 def _joined(address: str, who: joining.Joining, piece: Piece | None, patience: joining.Patience) -> str:

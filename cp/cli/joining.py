@@ -66,6 +66,12 @@ def bootstrap(client: Client, joining: Joining, patience: Patience) -> str:
     return persistently(lambda: client.post("/bootstrap", request, accept="text/x-yaml"), patience)
 
 
+def grpc_bootstrap(client: Client, mesh: str, name: str, patience: Patience) -> str:
+    """The bootstrap configuration of a stored Dataplane that is a gRPC client without a proxy."""
+    request = {"mesh": mesh, "name": name, "proxyType": "grpc"}
+    return persistently(lambda: client.post("/bootstrap", request, accept="application/json"), patience)
+
+
 def persistently(attempt: Callable[[], T], patience: Patience) -> T:
     """Try until it works or patience ends. What can never work is not tried again."""
     begun = told = time.monotonic()

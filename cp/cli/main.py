@@ -34,6 +34,7 @@ def build() -> typer.Typer:
     proxies = _plain("Proxies beside workloads.")
     proxies.callback()(_nothing)
     proxies.command("run")(told(dp.run))
+    proxies.command("grpc-bootstrap")(told(dp.grpc_bootstrap))
     app.add_typer(proxies, name="dp")
     app.command("validate")(told(validate.validate))
     app.command("lint")(told(lint.lint))

@@ -53,6 +53,10 @@ class _Explainer:
         self._servers = Servers(compiler, policies, world, dataplane.mesh)
 
     def explain(self, call: Asked, listening: Listening) -> Explanation:
+        if self._proxy.bundle.caller.is_grpc:
+            who = self._proxy.dataplane.key
+            hint = "`koguma inspect` shows the rules that it has, `koguma render` what it is served"
+            raise Unclear(f"{who} is a gRPC client without a proxy, and calls of such are not followed", hint)
         entry = self._proxy.bundle.entries[listening]
         outcome = self._outcome(call, listening)
         row = taken(entry, outcome)

@@ -54,7 +54,7 @@ CATALOGUE: Final[Mapping[str, Code]] = MappingProxyType(
         "no-endpoints": Code(_WARNING, "no inbound of any proxy serves a port of a MeshService"),
         "mtls-off": Code(_WARNING, "something that needs mTLS, in a mesh in which it is off"),
         "deprecated": Code(_WARNING, "something that still works, and should be written otherwise"),
-        "does-not-apply": Code(_WARNING, "a part of a policy that asks what Envoy cannot do, or is about nothing"),
+        "does-not-apply": Code(_WARNING, "a policy, or a part of it, asks what cannot be done, or is about nothing"),
         "no-effect": Code(_WARNING, "a policy changes nothing, for more than one reason"),
         "not-called": Code(_WARNING, "no proxy that a policy selects calls the service that an item is for"),
         "not-redirected": Code(_WARNING, "a MeshPassthrough for proxies to which no traffic is redirected"),

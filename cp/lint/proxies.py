@@ -13,6 +13,7 @@ from cp.lint.scene import Scene
 from cp.model.names import Destination
 from cp.model.violation import Finding
 from cp.model.yaml import step
+from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.view.dataplanes import SERVICE_TAG
@@ -69,6 +70,8 @@ def _written(dataplane: Resource) -> _Written:
 
 def _calls_nobody(dataplane: Resource) -> Iterator[Finding]:
     net = dataplane.spec.net
+    if is_grpc_client(dataplane):
+        return
     if net.outbound is None and net.transparent_proxying is None and net.gateway is None and not net.listeners:
         text = "has neither outbounds nor transparent proxying: its workload calls nobody through its proxy"
         hint = "give it `networking.outbound`; `[]` says that it only serves"

@@ -46,9 +46,18 @@ def reason(scene: Scene, item: Item, *, as_whole: bool) -> Reason:
     blocked = [one for one in scene.blocked if one.item is item]
     if blocked:
         return because_blocked(item, blocked)
+    if _is_beyond_clients(scene, item.policy):
+        text = "it selects gRPC clients without a proxy, and they do nothing of what it says"
+        return Reason("does-not-apply", text, item.origin.path, "write it for those that have a proxy")
     if item.policy.type == PASSTHROUGH:
         return _nothing_redirected(scene, item)
     return _of_target(scene, item) if item.origin.part == "to" else _no_inbound(scene, item)
+
+
+def _is_beyond_clients(scene: Scene, policy: Resource) -> bool:
+    """Whether all that it selects are gRPC clients without a proxy, which cannot do what it asks."""
+    only_clients = bool(scene.selected.get(policy)) and policy not in scene.of_envoys
+    return only_clients and not scene.policies[policy.type].is_for_grpc_clients
 
 
 def because_blocked(item: Item, blocked: Sequence[Blocked]) -> Reason:

@@ -12,6 +12,7 @@ from cp.lint.walk import Blocked, Outbounds, of_inbound, of_proxy
 from cp.matching import ByKind, match, route_of
 from cp.pipeline import Compiler, Proxy
 from cp.policies import Policies, Policy
+from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import Item
@@ -66,6 +67,13 @@ class Scene:
         return found
 
     @cached_property
+    def of_envoys(self) -> frozenset[Resource]:
+        """The policies that select a proxy, and not only gRPC clients without one."""
+        every = (match(self.world, one.dataplane) for one in self.proxies if not is_grpc_client(one.dataplane))
+        found = {id(one): one for one in every}
+        return frozenset(one.policy for matched in found.values() for some in matched.values() for one in some)
+
+    @cached_property
     def outbounds(self) -> tuple[Outbounds, ...]:
         """What each class of proxies calls."""
         found = {id(proxy.bundle): proxy for proxy in self.proxies}
@@ -114,8 +122,7 @@ class Scene:
         return found
 
     def _outbounds(self, proxy: Proxy) -> Outbounds:
-        rules = rules_of(self.world, proxy.dataplane)
-        return Outbounds(self.world, proxy.dataplane.mesh, rules, proxy.bundle, self._outbound)
+        return Outbounds(self.world, proxy.dataplane.mesh, proxy.bundle.rules, proxy.bundle, self._outbound)
 
     def _spots(self) -> Iterator[AnySpot]:
         for some in self.outbounds:
@@ -128,10 +135,11 @@ class Scene:
                 if key not in seen:
                     seen.add(key)
                     yield from of_inbound(rules, index, reached, self._inbound)
-            whole = (id(rules), proxy.captured is not None)
+            of_calls = proxy.bundle.rules
+            whole = (id(of_calls), proxy.captured is not None)
             if whole not in seen:
                 seen.add(whole)
-                yield from of_proxy(rules, is_redirected=proxy.captured is not None)
+                yield from of_proxy(of_calls, is_redirected=proxy.captured is not None)
 
     @cached_property
     def _beyond(self) -> frozenset[Resource]:

@@ -48,15 +48,21 @@ class Outbounds:
     bundle: Bundle
     defaults: Defaults
 
+    @property
+    def entries(self) -> Iterator[Entry]:
+        """What can be called: a gRPC client knows only services that understand gRPC."""
+        every = self.bundle.entries.values()
+        return (entry for entry in every if entry.outbound.names or not self.bundle.caller.is_grpc)
+
     def spots(self) -> Iterator[AnySpot]:
-        for entry in self.bundle.entries.values():
+        for entry in self.entries:
             yield from self._of_entry(entry)
             yield from self._tables(entry)
         for upstream in self.bundle.upstreams.values():
             yield from self._of_upstream(upstream)
 
     def blocked(self) -> Iterator[Blocked]:
-        for entry in self.bundle.entries.values():
+        for entry in self.entries:
             destination, is_http = entry.listening.destination, self.in_force(entry) == HTTP_ROUTE
             by = tuple(rule.origin for rule in entry.owners.values()) if is_http else ()
             kind = TCP_ROUTE if is_http else HTTP_ROUTE

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.world import World
 
@@ -35,6 +36,8 @@ class Profile:
     namespace: str
     zone: str
     origin: str
+    only_calls: bool = False
+    """Whether it is a gRPC client without a proxy and without inbounds, and so nothing but a whole."""
 
     @property
     def proxy_type(self) -> str:
@@ -69,13 +72,15 @@ def profile(dataplane: Resource) -> Profile:
 def _profile(dataplane: Resource) -> Profile:
     networking: Mapping[str, Any] = dataplane.data.get("networking") or {}
     gateway = networking.get("gateway")
+    its_sections = tuple(_section(found) for found in sections(dataplane))
     return Profile(
-        sections=tuple(_section(found) for found in sections(dataplane)),
+        sections=its_sections,
         gateway_type="" if gateway is None else gateway.get("type") or "DELEGATED",
         gateway_tags=_tags((gateway or {}).get("tags")),
         namespace=dataplane.namespace,
         zone=dataplane.zone,
         origin=dataplane.origin,
+        only_calls=is_grpc_client(dataplane) and not its_sections,
     )
 
 

@@ -84,9 +84,9 @@ def _of_namespace(policy: Resource, profile: Profile) -> bool:
 def _by_tags(policy: Resource, selector: Mapping[str, str] | None, of: Signature) -> Matched | None:
     profile = of.profile
     inbounds = tuple(i for i, found in enumerate(profile.sections) if carries(dict(found.tags), selector))
-    delegated = profile.gateway_type == "DELEGATED" and carries(dict(profile.gateway_tags), selector)
+    whole = _is_a_whole(profile) and carries(dict(profile.gateway_tags), selector)
     chosen = _listeners(selector, of)
-    return Matched(policy, inbounds, chosen) if inbounds or chosen or delegated else None
+    return Matched(policy, inbounds, chosen) if inbounds or chosen or whole else None
 
 
 def _by_gateway(policy: Resource, target: TargetRef, of: Signature) -> Matched | None:
@@ -117,8 +117,13 @@ def by_section(policy: Resource, target: TargetRef, profile: Profile) -> Matched
     if profile.gateway_type == "BUILTIN":
         return None
     inbounds = tuple(i for i, found in enumerate(profile.sections) if _is_called(found, target.section_name))
-    delegated = profile.gateway_type == "DELEGATED" and not target.section_name
-    return Matched(policy, inbounds) if inbounds or delegated else None
+    whole = _is_a_whole(profile) and not target.section_name
+    return Matched(policy, inbounds) if inbounds or whole else None
+
+
+def _is_a_whole(profile: Profile) -> bool:
+    """Whether a dataplane is selected though no part of it is."""
+    return profile.gateway_type == "DELEGATED" or profile.only_calls
 
 
 def by_name(policy: Resource, target: TargetRef, dataplane: Resource, of: Signature) -> Matched | None:

@@ -79,6 +79,9 @@ class Policy(Generic[Conf]):
     targets: ClassVar[Targets]
     """Which kinds a targetRef may have at each level."""
 
+    is_for_grpc_clients: ClassVar[bool] = False
+    """Whether a gRPC client without a proxy does something of what it writes (`generators.grpc`)."""
+
     route_fields: ClassVar[tuple[str, ...]] = ()
     """The fields, by their path in the conf, that a route can carry. Others are refused under a route target."""
 

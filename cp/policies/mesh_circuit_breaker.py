@@ -204,6 +204,7 @@ class MeshCircuitBreaker(Policy[Conf]):
     order = 1300
     conf = Conf
     targets = TARGETS
+    is_for_grpc_clients = True
 
     def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
         if conf.connection_limits is not None:

@@ -307,6 +307,7 @@ class MeshRetry(Policy[Conf]):
     order = 1400
     conf = Conf
     targets = TARGETS
+    is_for_grpc_clients = True
     route_fields = TARGETS.http_route
     tcp_route_fields = TARGETS.tcp_route
 

@@ -151,6 +151,7 @@ class MeshTimeout(Policy[Conf]):
     order = 1000
     conf = Conf
     targets = TARGETS
+    is_for_grpc_clients = True
     route_fields = TARGETS.http_route
     tcp_route_fields = TARGETS.tcp_route
     outbound_default = MappingProxyType(

@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cp.resources.client import is_grpc_client
 from cp.resources.dataplane import ZONE_TAG
 from cp.resources.resource import Resource
 
@@ -23,12 +24,16 @@ class Caller:
     told: tuple[tuple[str, str | Tags], ...] = ()
     """What its listeners have to say about it, because some policy asks for that."""
 
+    is_grpc: bool = False
+    """Whether it is no proxy but a gRPC client, which takes only a part of what an Envoy does."""
+
 
 def caller_of(dataplane: Resource, names: AbstractSet[str]) -> Caller:
     """The zone of a proxy, and those of its tags that have one of these names."""
     tags = dataplane.derived(_tags)
     zone = tags.get(ZONE_TAG) or dataplane.zone
-    return Caller(zone, tuple((name, tags[name]) for name in sorted(names) if name in tags))
+    looked_at = tuple((name, tags[name]) for name in sorted(names) if name in tags)
+    return Caller(zone, looked_at, is_grpc=is_grpc_client(dataplane))
 
 
 def _tags(dataplane: Resource) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
 from cp.resources.checks import above_zero, absent, address, is_domain, is_ip, must_be_set, one_of, port, repeated
+from cp.resources.client import client_label
 from cp.resources.kinds import Kind, Meta
 from cp.resources.mesh import prometheus
 from cp.resources.schema import Schema, near
@@ -186,7 +187,8 @@ _NOWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # refused, not bou
 _URL_PATH: Final = re.compile(r"(/|[a-zA-Z][a-zA-Z0-9+.-]*:).*")
 
 
-def validate(dataplane: Dataplane, _meta: Meta) -> Iterator[Violation]:
+def validate(dataplane: Dataplane, meta: Meta) -> Iterator[Violation]:
+    yield from client_label(meta.labels)
     net = dataplane.networking
     if net is None:
         yield absent("networking", "must be set", "give it an `address` and an `inbound`")

@@ -1,4 +1,4 @@
-"""`Listening`: where a proxy takes calls from its workload."""
+"""`Listening`: where a proxy takes calls from its workload, or a workload without a proxy begins them."""
 
 from __future__ import annotations
 
@@ -16,3 +16,6 @@ class Listening:
     destination: Destination
     is_bound: bool = True
     """Whether there is a socket of its own. A virtual address has none: what is sent to it is redirected."""
+
+    names: tuple[str, ...] = ()
+    """What a gRPC client without a proxy calls it by; to such a client its address is the service's name."""

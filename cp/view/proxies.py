@@ -9,22 +9,25 @@ import msgspec
 
 from cp.model.names import Destination
 from cp.model.violation import Finding, Severity, Violation
+from cp.resources.client import is_grpc_client
 from cp.resources.parse import finding
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.view.dataplanes import SERVICE_TAG, Port, ports_of
 from cp.view.listening import Listening as Listening
+from cp.view.named import named
 from cp.view.redirected import Redirected, is_redirected, redirection, unreached
 from cp.view.references import referred
-from cp.view.services import destination_of, find_port
+from cp.view.services import destination_of, find_port, service_of
 from cp.view.sidecars import sidecar_of
+from cp.view.vips import TAG_PORT
 from generators.proxy import Inbound, Protocol
 
 _LOOPBACK = "127.0.0.1"
 
 SERVICES: Final = ("MeshService", "MeshExternalService", "MeshMultiZoneService")
 
-_Written: TypeAlias = tuple[bytes, str, str, str]
+_Written: TypeAlias = tuple[bytes, str, str, str, bool]
 
 
 def outbounds(world: World, dataplane: Resource) -> tuple[Listening, ...]:
@@ -32,9 +35,16 @@ def outbounds(world: World, dataplane: Resource) -> tuple[Listening, ...]:
 
     Dataplanes whose outbounds come to the same get the same tuple, in this World and the next.
     """
-    if redirection(dataplane) is not None:
+    if _reaches_everyone(dataplane):
         return world.derived(_redirected).of(dataplane)
     return world.derived(_outbounds).of(dataplane)
+
+
+def _reaches_everyone(dataplane: Resource) -> bool:
+    """Whether its outbounds are not those that it lists, but all services that it may call."""
+    if is_grpc_client(dataplane):
+        return not _written(dataplane)
+    return redirection(dataplane) is not None
 
 
 def _redirected(world: World, previous: Redirected | None) -> Redirected:
@@ -60,6 +70,7 @@ class _Outbounds:
             self._services_of(dataplane.mesh)
             listed = (_listening(self._world, dataplane, outbound) for outbound in _written(dataplane))
             found = tuple(dict.fromkeys(one for one in listed if isinstance(one, Listening)))
+            found = named(found, dataplane.zone) if is_grpc_client(dataplane) else found
             self.known[key] = self._same.setdefault(found, found)
         return self.known[key]
 
@@ -75,19 +86,20 @@ def _outbounds(world: World, previous: _Outbounds | None) -> _Outbounds:
 
 def _written_key(dataplane: Resource) -> _Written:
     """All on which a dataplane's outbounds depend, beside the services."""
-    written = (dataplane.data.get("networking") or {}).get("outbound") or ()
-    return msgspec.json.encode(written), dataplane.mesh, dataplane.zone, dataplane.namespace
+    written = msgspec.json.encode((dataplane.data.get("networking") or {}).get("outbound") or ())
+    return written, dataplane.mesh, dataplane.zone, dataplane.namespace, is_grpc_client(dataplane)
 
 
 def unresolved(world: World, dataplane: Resource) -> Iterator[Finding]:
     """The outbounds that lead nowhere."""
-    if redirection(dataplane) is not None:
+    if _reaches_everyone(dataplane):
         yield from unreached(world, dataplane)
         return
     for index, outbound in enumerate(_written(dataplane)):
         found = _listening(world, dataplane, outbound)
         if isinstance(found, str):
-            violation = Violation(f"networking.outbound[{index}].backendRef", found)
+            field = "tags" if outbound.backend_ref is None else "backendRef"
+            violation = Violation(f"networking.outbound[{index}].{field}", found)
             yield finding(dataplane.document, "refers-to-nothing", Severity.ERROR, violation)
 
 
@@ -99,7 +111,18 @@ def _listening(world: World, dataplane: Resource, outbound: Any) -> Listening | 
     destination = _destination(world, dataplane, outbound)
     if isinstance(destination, str):
         return destination
+    if is_grpc_client(dataplane):
+        return _by_name(world, destination)
     return Listening(outbound.address or _LOOPBACK, outbound.port, destination)
+
+
+def _by_name(world: World, destination: Destination) -> Listening | str:
+    """A gRPC client calls a service by its own port, and not at a local one."""
+    if destination.tags:
+        narrower = ", ".join(f"{name}={value}" for name, value in destination.tags)
+        return f"a gRPC client calls {destination.service} as a whole, and not {narrower}: say that in a MeshHTTPRoute"
+    found = service_of(world, destination)
+    return Listening(destination.service, TAG_PORT if found is None else found[1].port, destination, is_bound=False)
 
 
 def _destination(world: World, dataplane: Resource, outbound: Any) -> Destination | str:
@@ -119,7 +142,9 @@ def _destination(world: World, dataplane: Resource, outbound: Any) -> Destinatio
 
 
 def inbounds(dataplane: Resource) -> tuple[tuple[int, Inbound], ...]:
-    """The ports at which a dataplane's workload is reached, each with its place in the document."""
+    """The ports at which a dataplane's workload is reached through its proxy, with their places in the document."""
+    if is_grpc_client(dataplane):
+        return ()
     return tuple((port.index, _inbound(port)) for port in ports_of(dataplane) if port.inbound.state != "Ignored")
 
 

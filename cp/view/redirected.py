@@ -1,7 +1,8 @@
 """Dataplanes whose machine redirects traffic to the proxy: what they can call, and what is redirected.
 
 Such a workload calls every service of the mesh at its virtual address, except where its document says which ones it
-reaches. Dataplanes that say the same get the same tuple, in this World and the next.
+reaches. A gRPC client without a proxy calls the same services, by their names.
+Dataplanes that say the same get the same tuple, in this World and the next.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import msgspec
 
 from cp.model.names import Destination
 from cp.model.violation import Finding, Severity, Violation
+from cp.resources.client import is_grpc_client
 from cp.resources.parse import finding
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.view.listening import Listening
+from cp.view.named import named
 from cp.view.references import referred
 from cp.view.services import destination_of
 from cp.view.vips import NETWORK, TAG_PORT, Vips, vips
@@ -29,7 +32,7 @@ OUTBOUND_PORT: Final = 15001
 """Where redirected calls arrive, unless the document says otherwise."""
 
 Place: TypeAlias = tuple[str, int]
-_Settings: TypeAlias = tuple[bytes, str, str, str]
+_Settings: TypeAlias = tuple[bytes, str, str, str, bool]
 _Of: TypeAlias = tuple[_Settings, frozenset[Place]]
 """The settings of some dataplanes, and those virtual addresses that are inbounds of theirs."""
 
@@ -58,7 +61,7 @@ def is_redirected(dataplane: Resource) -> bool:
 def capture_of(world: World, dataplane: Resource) -> Capture | None:
     """What arrives at a proxy without having been sent to it."""
     said = redirection(dataplane)
-    if said is None:
+    if said is None or is_grpc_client(dataplane):
         return None
     inbound = said.redirect_port_inbound or 0
     return Capture(
@@ -100,7 +103,10 @@ class Redirected:
         if before is not None and before.vips is of_mesh and before.mode == mode:
             return before
         every = _listenings(self._world, dataplane, of_mesh, mode)
-        found = tuple(one for one in every if (one.address, one.port) not in key[1])
+        if is_grpc_client(dataplane):
+            found = named(every, dataplane.zone)
+        else:
+            found = tuple(one for one in every if (one.address, one.port) not in key[1])
         return _Virtual(of_mesh, mode, self._same.setdefault(found, found))
 
     @cached_property
@@ -113,7 +119,8 @@ def _settings(dataplane: Resource) -> _Settings:
     """All on which it depends which services it reaches, beside the World."""
     said = redirection(dataplane)
     reached = (said.reachable_services, said.reachable_backends) if said is not None else ()
-    return msgspec.json.encode(reached), dataplane.mesh, dataplane.zone, dataplane.namespace
+    written = msgspec.json.encode(reached)
+    return written, dataplane.mesh, dataplane.zone, dataplane.namespace, is_grpc_client(dataplane)
 
 
 def _own_places(dataplane: Resource) -> tuple[Place, ...]:

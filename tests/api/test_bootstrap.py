@@ -179,3 +179,35 @@ def test_a_proxy_says_where_its_machine_keeps_those_whom_it_trusts(with_web: Api
     assert trusted(asked(with_web, systemCaPath="/etc/pki/ca.pem")) == "/etc/pki/ca.pem"
     assert asked(with_web, systemCaPath="/etc/pki/ca.pem")["node"]["metadata"]["systemCaPath"] == "/etc/pki/ca.pem"
     assert trusted(asked(with_web)) == "/etc/ssl/certs/ca-certificates.crt"
+
+
+def grpc_client(api: Api) -> None:
+    client = dataplane() | {"labels": {"koguma.io/client": "grpc", "kuma.io/zone": "east"}}
+    api.put("/meshes/default/dataplanes/web-1", client).raise_for_status()
+
+
+def test_a_grpc_client_is_told_who_it_is_and_where_to_ask(api: Api) -> None:
+    grpc_client(api)
+
+    assert asked(api, host="10.1.2.3:5681", proxyType="grpc") == {
+        "xds_servers": [
+            {
+                "server_uri": "10.1.2.3:5678",
+                "channel_creds": [{"type": "insecure"}],
+                "server_features": ["xds_v3"],
+            }
+        ],
+        "node": {"id": "default.web-1", "cluster": "web", "locality": {"zone": "east"}},
+    }
+    (server,) = asked(api, host="[fd00::1]:5681", proxyType="grpc")["xds_servers"]
+    assert server["server_uri"] == "[fd00::1]:5678"
+
+
+def test_a_proxy_is_no_grpc_client_and_the_other_way_round(with_web: Api) -> None:
+    no_client = refused(with_web, proxyType="grpc")
+    grpc_client(with_web)
+    no_proxy = refused(with_web)
+
+    assert "give it the label `koguma.io/client: grpc`" in no_client.json()["detail"]
+    assert "ask `koguma dp grpc-bootstrap web-1 --mesh default`" in no_proxy.json()["detail"]
+    assert (no_client.status_code, no_proxy.status_code) == (422, 422)

@@ -29,10 +29,13 @@ def observed(world: World) -> Observed:
 
 
 def _of_proxy(rules: Rules, proxy: Proxy) -> Observed:
+    is_client = proxy.bundle.caller.is_grpc
     numbered = zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True)
     tags = list(_tags_of_clients())
+    of_calls = proxy.bundle.rules if is_client else rules
+    called = (entry for entry in proxy.bundle.entries.values() if entry.outbound.names or not is_client)
     return {
-        "outbounds": {listening: _of_entry(entry) for listening, entry in proxy.bundle.entries.items()},
+        "outbounds": {entry.listening: _of_entry(entry) for entry in called},
         "upstreams": {one: _values(upstream.effective) for one, upstream in proxy.bundle.upstreams.items()},
         "inbounds": [
             {"confs": _values(reached.effective), "for some": _for_some(rules, index, tags)}
@@ -40,7 +43,7 @@ def _of_proxy(rules: Rules, proxy: Proxy) -> Observed:
         ],
         "whole": {
             kind: of.proxy.conf.value
-            for kind, of in rules.items()
+            for kind, of in of_calls.items()
             if of.shape.single and of.proxy and (kind != PASSTHROUGH or proxy.captured is not None)
         },
     }

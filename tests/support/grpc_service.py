@@ -1,5 +1,6 @@
 """A gRPC service that says who it is, and how it is doing."""
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -22,10 +23,17 @@ class GrpcService:
         self.name = name
         self.address = new_address()
         self.health = SERVING
+        self.delay = 0.0
+        """How long it takes to say its name."""
+
+        self._closing = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(4))
         self._server.add_generic_rpc_handlers((_Handler(self),))
         self._server.add_insecure_port(str(self.address))
         self._server.start()
+
+    def wait(self) -> None:
+        self._closing.wait(self.delay)
 
     def answer(self, method: str) -> bytes | None:
         return {NAME: self.name.encode(), HEALTH: self.health}.get(method)
@@ -36,6 +44,7 @@ class GrpcService:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._closing.set()
         self._server.stop(0).wait(5)
 
 
@@ -49,6 +58,8 @@ class _Handler(grpc.GenericRpcHandler):
             return None
 
         def answer(_request: bytes, _context: grpc.ServicerContext) -> bytes | None:
+            if method == NAME:
+                self._service.wait()
             return self._service.answer(method)
 
         return grpc.unary_unary_rpc_method_handler(answer)

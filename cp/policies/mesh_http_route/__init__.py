@@ -139,6 +139,7 @@ class MeshHTTPRoute(Policy[Conf]):
     order = 100
     conf = Conf
     targets = TARGETS
+    is_for_grpc_clients = True
     is_route = True
 
     def shape(self, rules: Sequence[RouteRule], outbound: Outbound, backends: Backends) -> Outbound:

@@ -111,6 +111,7 @@ class MeshLoadBalancingStrategy(Policy[Conf]):
     order = 400
     conf = Conf
     targets = TARGETS
+    is_for_grpc_clients = True
     route_fields = TARGETS.http_route
     tcp_route_fields = TARGETS.tcp_route
 

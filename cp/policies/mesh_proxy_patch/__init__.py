@@ -98,6 +98,7 @@ class MeshProxyPatch(Policy[Conf]):
     order = 9999
     conf = Conf
     targets = TARGETS
+    is_for_grpc_clients = True
 
     def finish(self, conf: Conf, built: Built) -> None:
         """Each modification by itself: one that cannot be made leaves everything as it is, and the others alone."""

@@ -1,0 +1,76 @@
+"""Clusters of a gRPC client: how it finds addresses, chooses among them, and spares those that are not well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from envoy.config.cluster.v3.circuit_breaker_pb2 import CircuitBreakers
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.cluster.v3.outlier_detection_pb2 import OutlierDetection
+from envoy.config.core.v3.base_pb2 import RoutingPriority
+
+_BY_HASH: Final = frozenset({Cluster.RING_HASH, Cluster.MAGLEV})
+_OUTLIERS: Final = (
+    "interval",
+    "base_ejection_time",
+    "max_ejection_time",
+    "max_ejection_percent",
+    "enforcing_success_rate",
+    "success_rate_minimum_hosts",
+    "success_rate_request_volume",
+    "success_rate_stdev_factor",
+    "enforcing_failure_percentage",
+    "failure_percentage_threshold",
+    "failure_percentage_minimum_hosts",
+    "failure_percentage_request_volume",
+)
+"""Of all that Envoy ejects for, gRPC knows what it can tell from the rate of failures."""
+
+
+def taken_cluster(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster; nothing where it is spoken to in secret: what cannot be encrypted must not go in the clear."""
+    taken = Cluster(name=cluster.name)
+    if cluster.HasField("transport_socket") or not _finds_addresses(taken, cluster):
+        return
+    if cluster.lb_policy in _BY_HASH:
+        taken.lb_policy = Cluster.RING_HASH
+        for name in ("minimum_ring_size", "maximum_ring_size"):
+            if cluster.ring_hash_lb_config.HasField(name):
+                getattr(taken.ring_hash_lb_config, name).CopyFrom(getattr(cluster.ring_hash_lb_config, name))
+    for threshold in cluster.circuit_breakers.thresholds:
+        if threshold.priority == RoutingPriority.DEFAULT and threshold.HasField("max_requests"):
+            carried = CircuitBreakers.Thresholds(max_requests=threshold.max_requests)
+            taken.circuit_breakers.thresholds.append(carried)
+    if _ejects(cluster.outlier_detection):
+        _outliers(taken.outlier_detection, cluster.outlier_detection)
+    yield taken
+
+
+def _finds_addresses(taken: Cluster, cluster: Cluster) -> bool:
+    """Of addresses that are resolved, a client takes one."""
+    if cluster.type == Cluster.EDS:
+        taken.type = Cluster.EDS
+        taken.eds_cluster_config.CopyFrom(cluster.eds_cluster_config)
+        return True
+    found = [one.endpoint.address for group in cluster.load_assignment.endpoints for one in group.lb_endpoints]
+    if len(found) != 1 or not found[0].HasField("socket_address"):
+        return False
+    taken.type = Cluster.LOGICAL_DNS
+    taken.load_assignment.cluster_name = cluster.name
+    taken.load_assignment.endpoints.add().lb_endpoints.add().endpoint.address.CopyFrom(found[0])
+    return True
+
+
+def _ejects(detection: OutlierDetection) -> bool:
+    """Rates of success count unless Envoy is told otherwise, percentages only if it is told so."""
+    if detection == OutlierDetection():
+        return False
+    by_rate = not detection.HasField("enforcing_success_rate") or detection.enforcing_success_rate.value > 0
+    return by_rate or detection.enforcing_failure_percentage.value > 0
+
+
+def _outliers(taken: OutlierDetection, detection: OutlierDetection) -> None:
+    for name in _OUTLIERS:
+        if detection.HasField(name):
+            getattr(taken, name).CopyFrom(getattr(detection, name))

@@ -1,0 +1,128 @@
+"""Route tables of a gRPC client: rows that a call can match, and where they lead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.config.route.v3.route_components_pb2 import Route, RouteAction, RouteMatch
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+
+from generators.envoy import names
+from generators.envoy.edit import over_ads
+
+if TYPE_CHECKING:
+    from envoy.config.route.v3.route_components_pb2 import HeaderMatcher, RetryPolicy
+    from google.protobuf.message import Message
+
+_MATCHES: Final = frozenset(
+    {"prefix", "path", "safe_regex", "path_separated_prefix", "headers", "case_sensitive", "runtime_fraction", "grpc"}
+)
+"""What a row may ask. A row that asks for anything else, such as a query parameter, takes no call of gRPC's."""
+
+_METHOD: Final = ":method"
+_POST: Final = "POST"
+
+_RETRIED: Final = ("cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable")
+
+_CHANNEL: Final = "io.grpc.channel_id"
+"""The state by which a gRPC client recognises its own calls."""
+
+
+def taken_table(table: RouteConfiguration) -> Iterator[RouteConfiguration | Cluster | ClusterLoadAssignment]:
+    """The table, and, where a share of its calls is refused, the cluster that has nobody to answer them."""
+    taken = RouteConfiguration(name=table.name)
+    for host in table.virtual_hosts:
+        rows = [row for one in host.routes if (row := _row(one)) is not None]
+        taken.virtual_hosts.add(name=host.name, domains=host.domains, routes=rows)
+    yield taken
+    if any(names.REFUSED in _clusters(row.route) for host in taken.virtual_hosts for row in host.routes):
+        refused = Cluster(name=names.REFUSED, type=Cluster.EDS)
+        over_ads(refused.eds_cluster_config.eds_config)
+        yield refused
+        yield ClusterLoadAssignment(cluster_name=names.REFUSED)
+
+
+def _clusters(action: RouteAction) -> list[str]:
+    return [action.cluster, *(one.name for one in action.weighted_clusters.clusters)]
+
+
+def _row(row: Route) -> Route | None:
+    match = _match(row.match)
+    if match is None:
+        return None
+    taken = Route(name=row.name, match=match)
+    _forward(taken.route, row.route)
+    return taken
+
+
+def _match(match: RouteMatch) -> RouteMatch | None:
+    """None where no call of gRPC's can be meant: its method is always POST, and it has no query."""
+    if not _MATCHES.issuperset(field.name for field, _ in match.ListFields()):
+        return None
+    taken = RouteMatch()
+    for name in ("prefix", "path", "safe_regex", "case_sensitive", "runtime_fraction"):
+        _carry(match, taken, name)
+    if match.HasField("path_separated_prefix"):
+        taken.prefix = f"{match.path_separated_prefix}/"  # a path has the name of a service, and that of a method
+    for header in match.headers:
+        if header.name != _METHOD:
+            _header(taken.headers.add(), header)
+        elif header.string_match.exact != _POST:
+            return None
+    return taken
+
+
+def _header(taken: HeaderMatcher, header: HeaderMatcher) -> None:
+    """What must not be there is said in the one way that every library understands."""
+    taken.CopyFrom(header)
+    if header.HasField("present_match") and not header.present_match:
+        taken.present_match, taken.invert_match = True, not header.invert_match
+
+
+def _forward(taken: RouteAction, action: RouteAction) -> None:
+    """A row that answers by itself, as a redirect does, leads to nobody: the call fails, and no other row takes it."""
+    shares = [one for one in action.weighted_clusters.clusters if one.weight.value]
+    if shares:
+        for one in shares:
+            share = taken.weighted_clusters.clusters.add(name=one.name)
+            share.weight.value = one.weight.value
+    else:
+        taken.cluster = action.cluster or names.REFUSED
+    if action.HasField("max_stream_duration"):
+        taken.max_stream_duration.CopyFrom(action.max_stream_duration)
+    elif action.HasField("timeout"):
+        taken.max_stream_duration.max_stream_duration.CopyFrom(action.timeout)
+    if action.HasField("retry_policy"):
+        _retry(taken, action.retry_policy)
+    for policy in action.hash_policy:
+        _hash(taken, policy)
+
+
+def _retry(taken: RouteAction, policy: RetryPolicy) -> None:
+    """By the status of calls alone: a policy that names none retries nothing."""
+    conditions = [one for one in policy.retry_on.split(",") if one in _RETRIED]
+    if not conditions or (policy.HasField("num_retries") and policy.num_retries.value == 0):
+        return
+    taken.retry_policy.retry_on = ",".join(conditions)
+    _carry(policy, taken.retry_policy, "num_retries")
+    _carry(policy, taken.retry_policy, "retry_back_off")
+
+
+def _hash(taken: RouteAction, policy: RouteAction.HashPolicy) -> None:
+    """Who would be recognised by the address it calls from is recognised by its channel."""
+    if policy.HasField("header"):
+        taken.hash_policy.add(terminal=policy.terminal).header.header_name = policy.header.header_name
+    elif policy.HasField("connection_properties"):
+        taken.hash_policy.add(terminal=policy.terminal).filter_state.key = _CHANNEL
+
+
+def _carry(source: Message, taken: Message, name: str) -> None:
+    if source.HasField(name):
+        value = getattr(source, name)
+        if isinstance(value, str):
+            setattr(taken, name, value)
+        else:
+            getattr(taken, name).CopyFrom(value)
