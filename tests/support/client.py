@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import select
 import socket
 import threading
 import time
@@ -76,6 +77,11 @@ class Conversation:
     def say(self, text: str) -> None:
         self._stream.write(text.encode())
         self._stream.flush()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing more has come, not even the end."""
+        return not select.select([self._socket], [], [], 0)[0]
 
     def until_closed(self) -> tuple[float, str]:
         """After how long the other end closes, and what it said until then."""

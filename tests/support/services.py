@@ -6,7 +6,8 @@ import socketserver
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -235,3 +236,22 @@ class _Echo(socketserver.StreamRequestHandler):
         self.wfile.write(self.greeting)
         for line in self.rfile:
             self.wfile.write(line)
+
+
+@contextmanager
+def deaf() -> Iterator[Address]:
+    """An address that never answers who wants to connect: its queue is full, and nobody empties it."""
+    address = new_address()
+    with ExitStack() as open_sockets:
+        listener = open_sockets.enter_context(socket.socket())
+        listener.bind(address)
+        listener.listen(0)
+        for _ in range(QUEUED):
+            waiting = open_sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        yield address
+
+
+QUEUED: Final = 8
+"""More than any queue takes that was asked to be as short as it can."""
