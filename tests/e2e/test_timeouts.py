@@ -89,11 +89,9 @@ def assert_in_time(found: tuple[float, str], expected: str) -> None:
     assert seconds == pytest.approx(SOON, abs=0.12)
 
 
-def on_rows(mesh: Playground, field: str) -> list[str]:
-    """How a limit is set for each row of the route tables to the backend: the route's, and what it leaves."""
-    return [
-        row["route"].get(field, "") for row in rows(mesh.envoys["frontend"]) if "_backend_" in row["route"]["cluster"]
-    ]
+def on_rows(mesh: Playground, field: str, service: str = "backend") -> list[str]:
+    """How a limit is set for each row of a service's table: the route's first, then what the route leaves."""
+    return [row["route"].get(field, "") for row in rows(mesh.envoys["frontend"], service)]
 
 
 def half_a_request(address: Address) -> tuple[float, str]:
@@ -215,14 +213,7 @@ def limited(mesh: Playground, field: str, service: str = "backend") -> None:
         eventually(lambda: http_options(mesh.envoys["frontend"], service).get(options) == "0.300s")
     else:
         name = {"requestTimeout": "timeout", "streamIdleTimeout": "idle_timeout"}[field]
-        found = f"_{service}_"
-        eventually(
-            lambda: any(
-                row["route"].get(name) == "0.300s"
-                for row in rows(mesh.envoys["frontend"])
-                if found in row["route"]["cluster"]
-            )
-        )
+        eventually(lambda: set(on_rows(mesh, name, service)) == {"0.300s"})
 
 
 def test_a_connection_is_replaced_when_it_is_old(mesh: Playground, backend: Address, other: Address) -> None:
