@@ -59,7 +59,7 @@ def _exchange(connection: http.client.HTTPConnection, path: str, method: str, he
     connection.request(method, path, headers=dict(headers))
     response = connection.getresponse()
     body = response.read().decode()
-    found = {name.lower(): value for name, value in response.getheaders()}
+    found = {name.lower(): ", ".join(response.headers.get_all(name, ())) for name in response.headers}
     return Answer(response.status, time.monotonic() - begun, found, body)
 
 

@@ -164,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
         self.rfile.read(int(self.headers.get("content-length") or 0))
-        headers = {name.lower(): value for name, value in self.headers.items()}
+        headers = {name.lower(): ", ".join(self.headers.get_all(name, ())) for name in self.headers}
         behaviour = self.service.next(path, headers)
         self.service.pause(behaviour.delay)
         if behaviour.failures and behaviour.failure == HANG_UP:
