@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.control_plane import KOGUMA, ControlPlane
 from tests.support.grpc_calls import GRPC_JS, Calls
-from tests.support.grpc_service import GrpcService
+from tests.support.grpc_service import NAME, GrpcService
 from tests.support.mesh import (
     MESH,
     Document,
@@ -89,7 +89,7 @@ def mesh(
     control_plane.apply(found.dataplane(V1), found.dataplane(V2))
     yield found
     for service in services.values():
-        service.delay = 0.0
+        service.on(NAME)
     assert not control_plane.events("resources.refused")
 
 
@@ -113,7 +113,7 @@ def test_a_timeout_of_the_mesh_ends_a_call(mesh: Mesh) -> None:
     with mesh.call("xds:///backend:80") as calls:
         calls.until(V1, 1)
         for service in mesh.services.values():
-            service.delay = 5.0
+            service.on(NAME, delay=5.0)
         with mesh.having(timeout):
             calls.until("DEADLINE_EXCEEDED", 2)
 

@@ -6,13 +6,16 @@ import pytest
 
 from tests.support.client import call
 from tests.support.loopback import Address
-from tests.support.mesh import http_route, mesh_service, prefix, rule
+from tests.support.mesh import Document, http_route, mesh_service, prefix, rule
+from tests.support.mesh import backend as to_backend
 from tests.support.playground import Playground
+from tests.support.services import HttpService
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.envoy
 
 V1, V2 = "backend-v1", "backend-v2"
+OLD, ELSE = "/old", "/else"
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +142,161 @@ def test_a_percent_sign_in_a_header_means_itself(mesh: Playground, backend: Addr
     assert answer.headers["x-encoded"] == "a%20b"
     assert (answer.seen["headers"]["x-share"], answer.seen["headers"]["x-host"]) == ("100%", "%HOSTNAME%")
     assert answer.seen["path"] == "/a%20b"
+
+
+def filtered(*filters: Document, name: str = "filtered") -> Document:
+    """A route below `/old` to the first version, with filters."""
+    return http_route(name, "backend", rule(prefix(OLD), to={V1: 1}, filters=list(filters)))
+
+
+def replaced(kind: str, value: str) -> Document:
+    field = kind[0].lower() + kind[1:]
+    return {"type": kind, field: value}
+
+
+@pytest.mark.parametrize(
+    ("redirect", "status", "location"),
+    [
+        ({"hostname": "new.example"}, 302, "http://new.example/old/page?a=b"),
+        (
+            {"statusCode": 301, "scheme": "https", "hostname": "new.example", "port": 8443},
+            301,
+            "https://new.example:8443/old/page?a=b",
+        ),
+        ({"statusCode": 307, "hostname": "h", "path": replaced("ReplaceFullPath", "/gone")}, 307, "http://h/gone?a=b"),
+        (
+            {"statusCode": 308, "hostname": "h", "path": replaced("ReplacePrefixMatch", "/new")},
+            308,
+            "http://h/new/page?a=b",
+        ),
+        ({"statusCode": 303, "hostname": "h", "path": replaced("ReplacePrefixMatch", "/")}, 303, "http://h/page?a=b"),
+    ],
+)
+def test_a_request_is_sent_elsewhere(
+    mesh: Playground, backend: Address, redirect: Document, status: int, location: str
+) -> None:
+    with mesh.having(filtered({"type": "RequestRedirect", "requestRedirect": redirect})):
+        eventually(lambda: "location" in call(backend, OLD).headers)
+        hits = mesh.services[V1].hits(f"{OLD}/page")
+        answer = call(backend, f"{OLD}/page?a=b")
+
+        assert (answer.status, answer.headers["location"]) == (status, location)
+        assert mesh.services[V1].hits(f"{OLD}/page") == hits
+        assert call(backend, ELSE).status == 200
+
+
+def test_a_copy_of_a_request_goes_to_another_service(mesh: Playground, backend: Address) -> None:
+    """Nobody waits for what becomes of the copy."""
+    mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": to_backend(V2)}}
+    mirrored = mesh.services[V2]
+    mirrored.on(OLD, failures=1_000_000, delay=0.5)
+    with mesh.having(filtered(mirror)):
+        eventually(lambda: call(backend, OLD).status == 200 and mirrored.hits(OLD) > 0)
+        before = settled(mirrored, OLD)
+        answers = [call(backend, OLD) for _ in range(10)]
+
+        assert {(answer.service, answer.status) for answer in answers} == {(V1, 200)}
+        assert min(answer.seconds for answer in answers) < 0.4
+        assert settled(mirrored, OLD) - before == 10
+    mirrored.on(OLD)
+
+
+def settled(service: HttpService, path: str) -> int:
+    """How often a service was asked, once every copy has arrived: it is the same for some time."""
+    looks: list[int] = []
+
+    def no_change() -> bool:
+        looks.append(service.hits(path))
+        return len(looks) > SAME and looks[-1] == looks[-1 - SAME]
+
+    eventually(no_change, every=0.05)
+    return looks[-1]
+
+
+SAME = 4
+
+
+def test_a_share_of_requests_is_copied(mesh: Playground, backend: Address) -> None:
+    mirror = {"type": "RequestMirror", "requestMirror": {"percentage": 30, "backendRef": to_backend(V2)}}
+    mesh.services[V2].on(OLD)
+    with mesh.having(filtered(mirror)):
+        eventually(lambda: call(backend, OLD).status == 200 and mesh.services[V2].hits(OLD) > 0)
+        before = settled(mesh.services[V2], OLD)
+        shares(backend, OLD)
+
+        assert (settled(mesh.services[V2], OLD) - before) / 400 == pytest.approx(0.3, abs=0.1)
+
+
+def test_headers_of_requests_are_set_added_and_removed(mesh: Playground, backend: Address) -> None:
+    changes = {
+        "set": [{"name": "x-set", "value": "route"}],
+        "add": [{"name": "x-added", "value": "second"}],
+        "remove": ["x-secret"],
+    }
+    sent = {"x-set": "first", "x-added": "first", "x-secret": "s"}
+    with mesh.having(filtered({"type": "RequestHeaderModifier", "requestHeaderModifier": changes})):
+        eventually(lambda: "x-set" in call(backend, OLD).seen["headers"])
+        seen = call(backend, OLD, headers=sent).seen["headers"]
+        untouched = call(backend, ELSE, headers=sent).seen["headers"]
+
+    assert (seen["x-set"], seen["x-added"], "x-secret" in seen) == ("route", "first, second", False)
+    assert {name: untouched[name] for name in sent} == sent
+
+
+def test_headers_of_answers_are_set_added_and_removed(mesh: Playground, backend: Address) -> None:
+    changes = {
+        "set": [{"name": "content-type", "value": "text/plain"}],
+        "add": [{"name": "x-added", "value": "route"}],
+        "remove": ["x-service"],
+    }
+    with mesh.having(filtered({"type": "ResponseHeaderModifier", "responseHeaderModifier": changes})):
+        eventually(lambda: "x-added" in call(backend, OLD).headers)
+        headers, untouched = call(backend, OLD).headers, call(backend, ELSE).headers
+
+    assert (headers["content-type"], headers["x-added"], "x-service" in headers) == ("text/plain", "route", False)
+    assert untouched["content-type"] == "application/json"
+    assert "x-added" not in untouched
+    assert untouched["x-service"] in {V1, V2}
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "host", "path"),
+    [
+        ({"hostname": "new.example"}, "new.example", "/old/page?a=b"),
+        ({"path": replaced("ReplaceFullPath", "/whole")}, "old.example", "/whole?a=b"),
+        ({"path": replaced("ReplacePrefixMatch", "/")}, "old.example", "/page?a=b"),
+        ({"hostname": "h", "path": replaced("ReplacePrefixMatch", "/a/b")}, "h", "/a/b/page?a=b"),
+    ],
+)
+def test_the_host_and_the_path_of_a_request_are_rewritten(
+    mesh: Playground, backend: Address, rewrite: Document, host: str, path: str
+) -> None:
+    def seen(where: str) -> tuple[str, str]:
+        found = call(backend, where, headers={"host": "old.example"}).seen
+        return found["headers"]["host"], found["path"]
+
+    with mesh.having(filtered({"type": "URLRewrite", "urlRewrite": rewrite})):
+        eventually(lambda: seen(OLD) != ("old.example", OLD))
+
+        assert seen(f"{OLD}/page?a=b") == (host, path)
+        assert seen(f"{ELSE}/page?a=b") == ("old.example", f"{ELSE}/page?a=b")
+
+
+def test_a_path_below_a_regular_expression_is_replaced_as_a_whole(mesh: Playground, backend: Address) -> None:
+    rewrite = {"type": "URLRewrite", "urlRewrite": {"path": replaced("ReplaceFullPath", "/whole")}}
+    regex = {"path": {"type": "RegularExpression", "value": "/old/[0-9]+"}}
+    with mesh.having(http_route("filtered", "backend", rule(regex, to={V1: 1}, filters=[rewrite]))):
+        eventually(lambda: call(backend, f"{OLD}/1?a=b").seen["path"] == "/whole?a=b")
+
+        assert call(backend, f"{OLD}/one?a=b").seen["path"] == f"{OLD}/one?a=b"
+
+
+def test_who_asks_a_service_that_is_missing_is_told(mesh: Playground, backend: Address) -> None:
+    split = http_route("missing", "backend", rule(prefix(OLD), to={V1: 1, "nobody": 1}))
+    with mesh.having(split):
+        eventually(lambda: {call(backend, OLD).status for _ in range(10)} == {200, 500})
+
+        answers = Counter(call(backend, OLD).status for _ in range(200))
+        assert set(answers) == {200, 500}
+        assert answers[500] / 200 == pytest.approx(0.5, abs=0.15)
+        assert {call(backend, ELSE).status for _ in range(20)} == {200}

@@ -2,15 +2,19 @@
 
 import http.client
 import json
+import select
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tests.support.loopback import Address
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +59,52 @@ def _exchange(connection: http.client.HTTPConnection, path: str, method: str, he
     connection.request(method, path, headers=dict(headers))
     response = connection.getresponse()
     body = response.read().decode()
-    found = {name.lower(): value for name, value in response.getheaders()}
+    found = {name.lower(): ", ".join(response.headers.get_all(name, ())) for name in response.headers}
     return Answer(response.status, time.monotonic() - begun, found, body)
+
+
+class Conversation:
+    """A connection on which lines are exchanged, such as a TCP service of the tests greets and echoes."""
+
+    def __init__(self, address: Address, timeout: float = 5) -> None:
+        self._socket = socket.create_connection(address, timeout)
+        self._stream = self._socket.makefile("rwb")
+
+    def hear(self) -> str:
+        """The next line; empty when the other end has closed."""
+        return self._stream.readline().decode().strip()
+
+    def say(self, text: str) -> None:
+        self._stream.write(text.encode())
+        self._stream.flush()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing more has come, not even the end."""
+        return not select.select([self._socket], [], [], 0)[0]
+
+    def until_closed(self) -> tuple[float, str]:
+        """After how long the other end closes, and what it said until then."""
+        begun = time.monotonic()
+        said = self._stream.read()
+        return time.monotonic() - begun, said.decode()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(OSError):
+            self._stream.close()
+        self._socket.close()
 
 
 def greeting(address: Address, timeout: float = 5) -> str:
     """The name with which a TCP service answers; empty when nobody does."""
-    with socket.create_connection(address, timeout) as connection, connection.makefile("rwb") as stream:
-        return stream.readline().decode().strip()
+    with suppress(ConnectionError), Conversation(address, timeout) as conversation:
+        return conversation.hear()
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +173,25 @@ class Traffic:
 
 def measured(address: Address, path: str, seconds: float, tolerance: float = 0.1, attempts: int = 3) -> Answer:
     """The answer, measured again when it came too late: other tests may keep the machine busy, but not speed it up."""
-    answer = call(address, path)
+    return at_best(lambda: call(address, path), lambda answer: answer.seconds, seconds + tolerance, attempts)
+
+
+def at_best(measure: Callable[[], T], seconds: Callable[[T], float], limit: float, attempts: int = 3) -> T:
+    """What was measured, and again while it took longer than it should."""
+    found = measure()
     for _ in range(attempts - 1):
-        if answer.seconds <= seconds + tolerance:
+        if seconds(found) <= limit:
             break
-        answer = call(address, path)
-    return answer
+        found = measure()
+    return found
+
+
+def closed_after(address: Address, seconds: float, sent: str = "", tolerance: float = 0.1) -> tuple[float, str]:
+    """After how long a connection is closed on which no more than this is sent, and what came until then."""
+
+    def measure() -> tuple[float, str]:
+        with Conversation(address) as conversation:
+            conversation.say(sent)
+            return conversation.until_closed()
+
+    return at_best(measure, lambda found: found[0], seconds + tolerance)

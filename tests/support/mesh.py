@@ -113,8 +113,12 @@ def service_item(name: str, default: Document) -> Document:
     return {"targetRef": {"kind": "MeshService", "name": name}, "default": default}
 
 
-def route_item(name: str, default: Document) -> Document:
-    return {"targetRef": {"kind": "MeshHTTPRoute", "name": name}, "default": default}
+def route_item(name: str, default: Document, kind: str = "MeshHTTPRoute") -> Document:
+    return {"targetRef": {"kind": kind, "name": name}, "default": default}
+
+
+def mesh_item(default: Document) -> Document:
+    return {"targetRef": {"kind": "Mesh"}, "default": default}
 
 
 def request_timeout(duration: str) -> Document:
@@ -130,12 +134,19 @@ def http_route(name: str, service: str, *rules: Document, target: Document | Non
     return policy("MeshHTTPRoute", name, item, target=target)
 
 
+def tcp_route(name: str, service: str, *backends: Document) -> Document:
+    rules = [{"default": {"backendRefs": list(backends)}}]
+    return policy("MeshTCPRoute", name, {"targetRef": {"kind": "MeshService", "name": service}, "rules": rules})
+
+
 def rule(*matches: Document, to: dict[str, int] | None = None, **default: Any) -> Document:
     """One rule of a route: what it matches, and the backends with their weights."""
-    backends = [
-        {"kind": "MeshService", "name": name, "port": 80, "weight": weight} for name, weight in (to or {}).items()
-    ]
+    backends = [backend(name, weight) for name, weight in (to or {}).items()]
     return {"matches": list(matches), "default": {**({"backendRefs": backends} if backends else {}), **default}}
+
+
+def backend(name: str, weight: int = 1) -> Document:
+    return {"kind": "MeshService", "name": name, "port": 80, "weight": weight}
 
 
 def prefix(value: str) -> Document:

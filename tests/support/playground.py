@@ -44,7 +44,11 @@ class Playground:
 
     def tcp(self, name: str, workload: Address) -> Proxy:
         """A proxy in front of something that speaks no HTTP."""
-        return self._started(Proxy(name, name, workload, protocol="tcp"))
+        return self.speaking("tcp", name, workload)
+
+    def speaking(self, protocol: str, name: str, workload: Address) -> Proxy:
+        """A proxy in front of something that is spoken to like this."""
+        return self._started(Proxy(name, name, workload, protocol=protocol))
 
     def bare(self, name: str, of: str, **tags: str) -> HttpService:
         """An instance of a service without a proxy, for tests of what its callers do: they reach it directly."""
@@ -96,24 +100,25 @@ def playground(folder: Path, store: str = "memory:", **settings: str) -> Iterato
         yield Playground(control_plane, folder, stack)
 
 
-def timeouts(envoy: Envoy) -> dict[str, str]:
+def timeouts(envoy: Envoy, service: str | None = None) -> dict[str, str]:
     """How long an Envoy waits for an answer, by what the path of a request must begin with or be."""
-    return {_path(row["match"]): row.get("route", {}).get("timeout", "") for row in rows(envoy)}
+    return {_path(row["match"]): row.get("route", {}).get("timeout", "") for row in rows(envoy, service)}
 
 
-def retries(envoy: Envoy) -> dict[str, int | None]:
+def retries(envoy: Envoy, service: str | None = None) -> dict[str, int | None]:
     """How often an Envoy tries again, by path; `None` where it does not."""
-    policies = {_path(row["match"]): row.get("route", {}).get("retry_policy") for row in rows(envoy)}
+    policies = {_path(row["match"]): row.get("route", {}).get("retry_policy") for row in rows(envoy, service)}
     return {path: policy and policy.get("num_retries", 1) for path, policy in policies.items()}
 
 
-def rows(envoy: Envoy) -> list[dict[str, Any]]:
-    """Every row of the route tables by which an Envoy's workload calls others."""
+def rows(envoy: Envoy, service: str | None = None) -> list[dict[str, Any]]:
+    """Every row of the route tables by which an Envoy's workload calls others, or one MeshService."""
     tables = [entry["route_config"] for entry in envoy.config("dynamic_route_configs") if "route_config" in entry]
+    wanted = None if service is None else f"kri_msvc_default___{service}_main"
     return [
         row
         for table in tables
-        if not table["name"].startswith(INBOUND)
+        if not table["name"].startswith(INBOUND) and wanted in {None, table["name"]}
         for host in table["virtual_hosts"]
         for row in host.get("routes", ())
     ]

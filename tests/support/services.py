@@ -6,14 +6,21 @@ import socketserver
 import ssl
 import threading
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
 from tests.support.loopback import Address, new_address
+
+HANG_UP: Final = 0
+"""In place of a status: the connection is closed without an answer."""
+
+PIECES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +28,13 @@ class Behaviour:
     """How a path is answered: after how long, and how many times with a failure before it succeeds."""
 
     delay: float = 0.0
+    spread: float = 0.0
+    """How long the body takes, which comes in pieces then."""
+
     failures: int = 0
     failure: int = 503
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers of a failure."""
 
 
 class HttpService:
@@ -51,10 +63,24 @@ class HttpService:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True)
         self._thread.start()
 
-    def on(self, path: str, *, delay: float = 0.0, failures: int = 0, failure: int = 503) -> None:
+    @property
+    def connections(self) -> tuple[int, int]:
+        """How many have been opened, and how many of these are open."""
+        return self._server.opened, self._server.opened - self._server.closed
+
+    def on(
+        self,
+        path: str,
+        *,
+        delay: float = 0.0,
+        spread: float = 0.0,
+        failures: int = 0,
+        failure: int = 503,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         """What to do with requests for a path from now on."""
         with self._lock:
-            self._behaviours[path] = Behaviour(delay, failures, failure)
+            self._behaviours[path] = Behaviour(delay, spread, failures, failure, tuple((headers or {}).items()))
             self._hits[path] = 0
 
     def hits(self, path: str) -> int:
@@ -100,6 +126,20 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 128
 
+    def __init__(self, address: Address, handler: type[BaseHTTPRequestHandler]) -> None:
+        self.opened = self.closed = 0
+        self.counting = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.opened += 1
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        super().process_request_thread(request, client_address)
+        with self.counting:
+            self.closed += 1
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away, as one does whose time is out, is no news."""
 
@@ -124,16 +164,27 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
         self.rfile.read(int(self.headers.get("content-length") or 0))
-        headers = {name.lower(): value for name, value in self.headers.items()}
+        headers = {name.lower(): ", ".join(self.headers.get_all(name, ())) for name in self.headers}
         behaviour = self.service.next(path, headers)
         self.service.pause(behaviour.delay)
+        if behaviour.failures and behaviour.failure == HANG_UP:
+            self.close_connection = True
+            return
         body = json.dumps(self._seen(headers)).encode()
         self.send_response(behaviour.failure if behaviour.failures else 200)
+        for name, value in behaviour.headers if behaviour.failures else ():
+            self.send_header(name, value)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
         self.send_header("x-service", self.service.name)
         self.end_headers()
-        self.wfile.write(body)
+        self._send(body, behaviour.spread)
+
+    def _send(self, body: bytes, spread: float) -> None:
+        size = len(body) // PIECES + 1 if spread else len(body)
+        for at in range(0, len(body), size):
+            self.wfile.write(body[at : at + size])
+            self.service.pause(spread / PIECES)
 
     do_POST = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815  # the names that http.server looks for
 
@@ -185,3 +236,22 @@ class _Echo(socketserver.StreamRequestHandler):
         self.wfile.write(self.greeting)
         for line in self.rfile:
             self.wfile.write(line)
+
+
+@contextmanager
+def deaf() -> Iterator[Address]:
+    """An address that never answers who wants to connect: its queue is full, and nobody empties it."""
+    address = new_address()
+    with ExitStack() as open_sockets:
+        listener = open_sockets.enter_context(socket.socket())
+        listener.bind(address)
+        listener.listen(0)
+        for _ in range(QUEUED):
+            waiting = open_sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        yield address
+
+
+QUEUED: Final = 8
+"""More than any queue takes that was asked to be as short as it can."""

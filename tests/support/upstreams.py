@@ -17,6 +17,19 @@ def upstream(envoy: Envoy, service: str) -> dict[str, Any]:
     return dict(found)
 
 
+def http_options(envoy: Envoy, service: str) -> dict[str, Any]:
+    """How an Envoy treats connections and streams to a MeshService of HTTP, whatever the version."""
+    (options,) = upstream(envoy, service)["typed_extension_protocol_options"].values()
+    return dict(options.get("common_http_protocol_options", {}))
+
+
+def listening(envoy: Envoy, address: Address) -> dict[str, Any]:
+    """What an Envoy does with connections to an address of its: its filter of TCP, or its manager of HTTP."""
+    active = [entry["active_state"]["listener"] for entry in envoy.config("dynamic_listeners")]
+    (found,) = [one for one in active if one["address"]["socket_address"]["port_value"] == address.port]
+    return dict(found["filter_chains"][0]["filters"][-1]["typed_config"])
+
+
 def answering(address: Address, times: int, path: str = "/", **headers: str) -> list[str]:
     """Who answers so many requests, one after the other; empty where an Envoy does."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
