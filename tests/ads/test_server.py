@@ -296,11 +296,11 @@ def test_a_server_that_stops_lets_streams_go_one_after_the_other_and_takes_no_ne
 def test_no_more_streams_than_wanted_are_served_and_whoever_comes_then_is_told_why() -> None:
     async def scene(hub: Hub, server: Server) -> None:
         hub.publish(WEB, snapshot(cluster("a")))
-        async with Proxy(server.port) as first, Proxy(server.port, "default.second") as second:
+        async with Proxy(server.port) as first:
             await first.ask(CLUSTER)
             await first.hear()
-
-            code, text = await second.end()
+            async with Proxy(server.port, "default.second") as second:
+                code, text = await second.end()
         assert (code, "1 streams" in text) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
 
     play(scene, most_streams=1)

@@ -15,11 +15,8 @@ from tests.support.loopback import Address
 T = TypeVar("T")
 
 TEMPERS = (
-    *[Temper()] * 4,
-    Temper(slow=2.0),
-    Temper(moody=True),
-    Temper(moody=True, slow=0.3),
-    Temper(restless=0.02),
+    *(Temper(), Temper(moody=True), Temper(slow=2.0), Temper()),
+    *(Temper(restless=0.02), Temper(), Temper(moody=True, slow=0.3), Temper()),
 )
 
 
@@ -27,7 +24,7 @@ class Crowd:
     def __init__(self, names: list[str], address: Address, chance: Random) -> None:
         kinds = (DeltaFake, SotwFake)
         self.proxies: list[Fake] = [
-            kinds[index % 2](name, address, chance.choice(TEMPERS), Random(chance.random()))
+            kinds[index % 2](name, address, TEMPERS[index // 2 % len(TEMPERS)], Random(chance.random()))
             for index, name in enumerate(names)
         ]
         self._loop = asyncio.new_event_loop()
