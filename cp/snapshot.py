@@ -118,7 +118,7 @@ class Difference:
 class Part:
     """Some resources that go together, shared by every proxy that has them."""
 
-    __slots__ = ("__weakref__", "_recent", "_since", "_types", "_versions", "_whole", "digest")
+    __slots__ = ("__weakref__", "_covered", "_recent", "_since", "_types", "_versions", "_whole", "digest")
 
     def __init__(self, resources: Iterable[Packed] = ()) -> None:
         types: dict[str, dict[str, Packed]] = {}
@@ -130,6 +130,7 @@ class Part:
         self._versions: dict[str, Mapping[str, str]] = {}
         self._since: WeakKeyDictionary[Part, Mapping[str, Difference]] = WeakKeyDictionary()
         self._recent: tuple[ref[Part], Mapping[str, Difference]] | None = None
+        self._covered: dict[str, frozenset[str]] = {}
 
     def of(self, type_url: str) -> Mapping[str, Packed]:
         return self._types.get(type_url, _NOTHING)
@@ -153,6 +154,17 @@ class Part:
     def frames(self, type_url: str) -> bytes:
         """The resources of a type as they stand in a state-of-the-world response."""
         return b"".join(self.whole(type_url).frames(delta=False))
+
+    def select(self, type_url: str, names: AbstractSet[str]) -> Batch:
+        """The resources that have these names. Streams of a class ask with one set, so it is compared once."""
+        if self._covered.get(type_url) is names:
+            return self.whole(type_url)
+        of_type = self.of(type_url)
+        if not of_type.keys() <= names:
+            return Batch(of_type[name] for name in sorted(names & of_type.keys()))
+        if isinstance(names, frozenset):
+            self._covered[type_url] = names
+        return self.whole(type_url)
 
     def since(self, before: Part) -> Mapping[str, Difference]:
         """How it differs from an earlier part, for each type that does; worked out once for each pair."""
@@ -239,7 +251,7 @@ class Snapshot:
 
     def select(self, type_url: str, names: AbstractSet[str]) -> tuple[Batch, ...]:
         """The resources that have these names, in batches that are shared where the names cover a whole part."""
-        return tuple(batch for part in self.parts if (batch := _selected(part, type_url, names)))
+        return tuple(batch for part in self.parts if (batch := part.select(type_url, names)))
 
     def steps(self, before: Snapshot, type_url: str) -> tuple[Difference, ...]:
         """How the resources of a type differ from those of an earlier snapshot, part by part.
@@ -304,13 +316,6 @@ def version_of(digest: int) -> str:
 
 def digest_of(content: str) -> int:
     return int.from_bytes(hashlib.sha256(content.encode()).digest()[: _DIGEST_BITS // 8])
-
-
-def _selected(part: Part, type_url: str, names: AbstractSet[str]) -> Batch:
-    of_type = part.of(type_url)
-    if of_type.keys() <= names:
-        return part.whole(type_url)
-    return Batch(of_type[name] for name in sorted(names & of_type.keys()))
 
 
 _LOW_BITS = 0x7F

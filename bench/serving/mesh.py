@@ -82,8 +82,8 @@ def timeout_for_nobody(timeout: str) -> dict[str, Any]:
     return _timeout("for-nobody", {"kind": "MeshService", "name": "s1"}, timeout, top)
 
 
-def timeout_of_service(number: int, timeout: str) -> dict[str, Any]:
-    return _timeout(f"of-s{number}", {"kind": "MeshService", "name": f"s{number}"}, timeout)
+def timeout_in_bulk(number: int, services: int, timeout: str) -> dict[str, Any]:
+    return _timeout(f"bulk-{number}", {"kind": "MeshService", "name": f"s{number % services}"}, timeout)
 
 
 def endpoint() -> dict[str, Any]:

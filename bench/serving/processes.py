@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -133,6 +133,10 @@ class ControlPlane:
 
     def put(self, path: str, document: Mapping[str, Any]) -> None:
         self._client.put(path, json=document).raise_for_status()
+
+    def apply(self, documents: Iterable[Mapping[str, Any]]) -> None:
+        """Many in one write."""
+        self.post("/_apply", {"resources": [{"text": json.dumps(one)} for one in documents]})
 
     def delete(self, path: str) -> None:
         self._client.delete(path).raise_for_status()

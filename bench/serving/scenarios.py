@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
@@ -81,8 +80,5 @@ def _delete(document: dict[str, Any]) -> Edit:
 
 
 def _bulk(plane: ControlPlane, services: int) -> None:
-    """As a script would that applies many files, four at a time."""
-    documents = [mesh.timeout_of_service(number % services, f"{1 + number}s") for number in range(BULK)]
-    with ThreadPoolExecutor(4) as several:
-        for _ in several.map(lambda document: plane.put(mesh.path_of(document), document), documents):
-            pass
+    """As `koguma apply` does with a folder."""
+    plane.apply(mesh.timeout_in_bulk(number, services, f"{1 + number}s") for number in range(BULK))
