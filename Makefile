@@ -31,7 +31,7 @@ test: setup .grpc-js/installed ## run the tests (ARGS="-k timeout -x" goes to py
 
 test-envoys: setup $(ENVOYS:%=.envoys/%/installed) ## run the tests that start an Envoy on every supported Envoy
 	@for version in $(ENVOYS); do echo "Envoy $$version"; \
-	  KOGUMA_ENVOY=$(CURDIR)/.envoys/$$version/bin/envoy $(PYTEST) -m envoy $(ARGS) || exit 1; done
+	  KOGUMA_ENVOY=$(CURDIR)/.envoys/$$version/bin/envoy $(PYTEST) $(PARALLEL) -m envoy $(ARGS) || exit 1; done
 
 soak: setup ## ten bad minutes: edits, restarts, refusals and slow readers, and everybody right at the end
 	@$(PYTEST) tests/soak -s --soak-seconds=600 --soak-proxies=200 $(ARGS)

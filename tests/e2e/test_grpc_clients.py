@@ -55,7 +55,7 @@ class Mesh:
 
     @contextmanager
     def having(self, *documents: Document) -> Iterator[None]:
-        """Who connects from here on is served with these: what is asked is answered once all that was written counts."""
+        """Who connects from here on is served with these: a question is answered once all that was written counts."""
         self.control_plane.apply(*documents)
         self.control_plane.get("/meshes/default/_lint")
         try:
