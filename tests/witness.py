@@ -47,9 +47,9 @@ class Witness:
         shown = self._serving.publish(_PROXY, *resources)
 
         def settled() -> bool:
+            """It has said something to all of this, and not only to what it was shown before."""
             session = self._serving.seat(_PROXY).session
-            refused = any(status.refused for status in session.statuses)
-            return refused or session.is_at(shown)
+            return session.is_at(shown) or session.has_answered_all(shown)
 
         eventually(settled, _DEADLINE)
         statuses = self._serving.seat(_PROXY).session.statuses
