@@ -1,5 +1,6 @@
 """Proxies do not need the control plane to go on, and when it is back it does not disturb them."""
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,12 @@ def disconnected(mesh: Playground) -> bool:
     return all(envoy.stat(CONNECTED) == 0 for envoy in mesh.envoys.values())
 
 
+def nobody_listens(mesh: Playground) -> bool:
+    """An Envoy that tries to connect calls itself connected for a moment, so it is not asked."""
+    with socket.socket() as attempt:
+        return attempt.connect_ex(mesh.control_plane.ads) != 0
+
+
 def reconnected(mesh: Playground) -> bool:
     return all(envoy.stat(CONNECTED) == 1 for envoy in mesh.envoys.values())
 
@@ -50,7 +57,7 @@ def test_ten_seconds_without_a_control_plane_cost_no_request_and_resend_nothing(
         mesh.control_plane.stop()
         began = time.monotonic()
         eventually(lambda: disconnected(mesh))
-        holds(lambda: disconnected(mesh), during=OUTAGE - (time.monotonic() - began), every=0.2)
+        holds(lambda: nobody_listens(mesh), during=OUTAGE - (time.monotonic() - began), every=0.2)
         during = len(traffic.since(began))
         mesh.control_plane.start().ready()
         eventually(lambda: reconnected(mesh), within=15)
