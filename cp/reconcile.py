@@ -212,7 +212,9 @@ class Reconciler:
             self._log.info("world.changed", revision=world.revision, proxies=len(published), milliseconds=elapsed)
 
     def _enter(self, world: World, edition: Edition | None = None) -> None:
-        self._world = world
+        before, self._world = self._world, world
+        if before is not None and before is not world:
+            before.let_go()
         if edition is not None and edition.revision > edition.since:
             self.editions.add(edition)
         self._next_world.set()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeVar
+from weakref import ref
 
 from cp.ads.hub import Hub, Seat
 from cp.ads.messages import Node
@@ -329,3 +331,23 @@ def _asked(reconciler: Reconciler) -> list[str]:
 
     reconciler.compiler.proxy = noted  # type: ignore[method-assign]  # the real one, counted
     return asked
+
+
+def test_a_world_that_was_succeeded_is_gone_without_anybody_collecting_garbage() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "backend"))
+        async with rig.connected("web") as proxy:
+            await rig.clusters(proxy, bool)
+            worlds = []
+            for number in range(5):
+                worlds.append(ref(rig.reconciler.world))
+                await rig.write(dataplane("web", f"s{number}"))
+                await rig.clusters(proxy, lambda names, wanted=f"s{number}": wanted in names)  # type: ignore[misc]
+        assert [world() for world in worlds[:-1]] == [None] * 4
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(test)
+    finally:
+        gc.enable()

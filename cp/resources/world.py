@@ -145,10 +145,15 @@ class World:
 
         It is also given what it made of the World before, so that it can take over all that did not change.
         """
-        if function not in self._derived:
-            self._derived[function] = function(self, self._inherited.get(function))
+        found = self._derived.get(function)
+        if found is None:
+            found = self._derived[function] = function(self, self._inherited.get(function))
             self._inherited = {made: it for made, it in self._inherited.items() if made is not function}
-        return cast("T", self._derived[function])
+        return cast("T", found)
+
+    def let_go(self) -> None:
+        """Forget what was worked out. Much of that refers to this World, which would outlive its use as garbage."""
+        self._derived, self._inherited = {}, {}
 
     def table(self, type_: str, mesh: str = "") -> Table:
         return self._tables.get((type_, mesh), _EMPTY)
