@@ -188,7 +188,9 @@ class Part:
             return self
         part = Part()
         part._types = {url: {**of_type, **changed.get(url, {})} for url, of_type in self._types.items()}
-        part._whole = {url: batch for url, batch in self._whole.items() if url not in changed}
+        # Type by type: this runs in a thread, while streams on the event loop may have another type put together.
+        kept = ((url, self._whole.get(url)) for url in self._types if url not in changed)
+        part._whole = {url: batch for url, batch in kept if batch is not None}
         part.digest = self.digest + sum(
             packed.digest - self.of(url)[name].digest for url, new in changed.items() for name, packed in new.items()
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, ROUTES, Difference, Packed, Part, Snapshot
+from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, ROUTES, Batch, Difference, Packed, Part, Snapshot
 from tests.ads.content import cluster, endpoints, routes
 
 packs = st.builds(cluster, st.sampled_from("abcd"), st.integers(0, 2))
@@ -108,3 +110,23 @@ def test_nothing_differs_from_itself() -> None:
 
 def test_frames_of_parts_stand_side_by_side() -> None:
     assert cut([cluster("a"), cluster("b")], {"a"}).frames(CLUSTER) == cluster("a").frame + cluster("b").frame
+
+
+class Changing(dict[str, Batch]):
+    """As a dictionary is to which somebody else adds something right now."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    items = keys = values = __iter__  # type: ignore[assignment]
+
+
+def test_a_part_can_have_a_successor_while_streams_put_together_what_it_has() -> None:
+    part = Part([cluster("a"), endpoints("a")])
+    together = part.whole(ENDPOINTS)
+    part._whole = Changing(part._whole.copy())
+
+    after = part.updated([cluster("a", 1)])
+
+    assert after.whole(ENDPOINTS) is together
+    assert list(after.whole(CLUSTER)) == [cluster("a", 1)]
