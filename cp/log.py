@@ -74,11 +74,14 @@ def _shared() -> list[Processor]:
 
 
 def _formatter(*, as_json: bool) -> logging.Formatter:
+    """Traces name no values of variables: there may be a key among them."""
     last: list[Processor]
     if as_json:
-        last = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        traces = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        last = [structlog.processors.ExceptionRenderer(traces), structlog.processors.JSONRenderer()]
     else:
-        last = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        plain = structlog.dev.plain_traceback
+        last = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_shared(),
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],

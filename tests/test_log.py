@@ -108,3 +108,17 @@ def test_every_event_that_is_logged_is_in_the_list() -> None:
 
 def test_every_event_in_the_list_is_logged_somewhere() -> None:
     assert set(log.EVENTS) <= {event for event, _ in events()}
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_trace_says_where_and_not_which_values_were_at_hand(form: str) -> None:
+    out = logged(form=form)
+    key = "-----BEGIN " + "PRIVATE KEY-----"
+
+    try:
+        int(f"no number, and {len(key)} is beside it")
+    except ValueError:
+        structlog.get_logger().exception("proxy.failed")
+
+    assert "test_a_trace_says_where" in out.getvalue()
+    assert key not in out.getvalue()
