@@ -181,8 +181,7 @@ class Reconciler:
     async def _turn(self, pending: _Pending) -> None:
         began = monotonic()
         before = self.world
-        known = len(self._connected.keys() | pending.arrived)
-        self._connected = {proxy: None for proxy in (*self._connected, *pending.arrived) if self._hub.of(proxy)}
+        left = self._look_who_is_here(pending.arrived)
         if pending.contents is not None:
             before = await self._read(pending.contents)
         is_of_all = pending.contents is not None or len(pending.batches) > 0
@@ -194,7 +193,7 @@ class Reconciler:
         published = [
             proxy for proxy, found in computed.snapshots.items() if self._hub.publish(proxy, found, pending.since)
         ]
-        if is_of_all or len(self._connected) < known:
+        if is_of_all or left:
             self._compiler.keep_only(key_of(proxy) for proxy in self._connected)
         edition = Edition(
             since=self.world.revision,
@@ -206,10 +205,26 @@ class Reconciler:
             is_whole=pending.contents is None,
         )
         self._enter(world, edition)
+        self._forget((*left, *(proxy_of(key) for key in edition.changed if key.type == "Dataplane")))
         if pending.batches:
             self._tell(_findings(world, pending.batches))
             elapsed = round((monotonic() - began) * 1000, 1)
             self._log.info("world.changed", revision=world.revision, proxies=len(published), milliseconds=elapsed)
+
+    def _look_who_is_here(self, arrived: Iterable[str]) -> frozenset[str]:
+        """Take up who came since the last turn; answers with those who left."""
+        came_or_went = self._hub.departures().union(arrived)
+        left = frozenset(proxy for proxy in came_or_went if not self._hub.of(proxy))
+        self._connected |= dict.fromkeys(came_or_went - left)
+        for proxy in left:
+            self._connected.pop(proxy, None)
+        return left
+
+    def _forget(self, proxies: Iterable[str]) -> None:
+        """Of proxies that are gone for good, as their Dataplanes are, nothing is kept."""
+        for proxy in proxies:
+            if dataplane_of(self.world, proxy) is None and not self._hub.of(proxy):
+                self._hub.forget(proxy)
 
     def _enter(self, world: World, edition: Edition | None = None) -> None:
         before, self._world = self._world, world

@@ -30,6 +30,7 @@ SHORT = MappingProxyType(
 
 _NOTHING: Mapping[str, Packed] = MappingProxyType({})
 _DIGEST_BITS = 128
+_MANY = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Batch:
     def __init__(self, resources: Iterable[Packed] = ()) -> None:
         self.resources = tuple(resources)
         self._messages: dict[bool, tuple[bytes, bytes]] = {}
+        self._bodies: dict[bool, bytes] = {}
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -87,6 +89,14 @@ class Batch:
         if kept is None or kept[0] != header:
             kept = self._messages[delta] = (header, b"".join((header, *self.frames(delta=delta))))
         return kept[1]
+
+    def body(self, *, delta: bool) -> bytes:
+        """The resources for a message in which there are others too. Many are put together once."""
+        if len(self.resources) < _MANY:
+            return b"".join(self.frames(delta=delta))
+        if delta not in self._bodies:
+            self._bodies[delta] = b"".join(self.frames(delta=delta))
+        return self._bodies[delta]
 
     def __len__(self) -> int:
         return len(self.resources)

@@ -351,3 +351,34 @@ def test_a_world_that_was_succeeded_is_gone_without_anybody_collecting_garbage()
         run(test)
     finally:
         gc.enable()
+
+
+def test_of_a_proxy_whose_dataplane_is_gone_nothing_is_kept_once_it_has_left_too() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "backend"), dataplane("other", "backend"))
+        async with rig.connected("other"):
+            async with rig.connected("web") as proxy:
+                assert await rig.clusters(proxy, bool) == {"backend", "localhost:80"}
+                await rig.store.write(Delete(dataplane("web").key))
+                await rig.reconciler.current()
+                assert rig.hub.newest(proxy) is not None
+            await rig.write(dataplane("other"))
+            await _until(lambda: rig.hub.newest(proxy), lambda newest: newest is None)
+
+    run(test)
+
+
+def test_what_a_proxy_was_served_is_known_until_its_dataplane_goes() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "backend"))
+        async with rig.connected("web") as proxy:
+            await rig.clusters(proxy, bool)
+        await rig.write(dataplane("web"))
+        await rig.reconciler.current()
+        assert rig.hub.newest(proxy) is not None
+
+        await rig.store.write(Delete(dataplane("web").key))
+        await rig.reconciler.current()
+        assert rig.hub.newest(proxy) is None
+
+    run(test)

@@ -58,8 +58,8 @@ class Channel:
     def ask(self, names: frozenset[str]) -> None:
         """From now on these too; those asked for again are sent again."""
         if names:
-            self.subscription.names |= names
-            self._fresh |= names
+            self.subscription.names = _joined(self.subscription.names, names)
+            self._fresh = _joined(self._fresh, names)
 
     def leave(self, names: frozenset[str]) -> None:
         if WILDCARD in names:
@@ -92,7 +92,7 @@ class Channel:
         if self._begun and not self._is_pending:
             steps = () if wanted is self._holding.base else wanted.steps(self._holding.base, self.type_url)
             if not steps:
-                self._holding.base = wanted
+                self.pass_to(wanted)
                 return NO_CHANGES
         self._begin(wanted)
         fresh = self._taken_fresh(wanted)
@@ -107,7 +107,12 @@ class Channel:
         return self._holding.base is snapshot
 
     def pass_to(self, snapshot: Snapshot) -> None:
-        """The client has all of this, as it has all of the one before."""
+        """The client has as much of this as of the one before, which is let go: nobody else may need it any more."""
+        base = self._holding.base
+        if self._sent is base:
+            self._sent = snapshot
+        if self._acked is base:
+            self._acked = snapshot
         self._holding.base = snapshot
 
     @property
@@ -160,17 +165,18 @@ class Channel:
     def _taken_fresh(self, wanted: Snapshot) -> frozenset[str]:
         fresh, self._fresh = self._fresh, frozenset()
         for names in self._again:
-            fresh |= names & self.subscription.names
+            fresh = _joined(fresh, (names - fresh) & self.subscription.names)
         self._again.clear()
         refused = (wanted.get(self.type_url, name) for name in self._holding.refused)
-        return fresh.difference(packed.name for packed in refused if packed and self._holding.is_refused(packed))
+        but = [packed.name for packed in refused if packed and self._holding.is_refused(packed)]
+        return fresh.difference(but) if but else fresh
 
     def _answers(
         self, fresh: frozenset[str], wanted: Snapshot, fallback: Snapshot
     ) -> tuple[list[Batch], tuple[str, ...]]:
         if not fresh:
             return [], ()
-        for name in fresh & self._holding.apart.keys():
+        for name in [name for name in self._holding.apart if name in fresh]:
             del self._holding.apart[name]
         batches = [*wanted.select(self.type_url, fresh)]
         if sum(map(len, batches)) == len(fresh):
@@ -220,15 +226,16 @@ class Channel:
             return None
         accepted = error is None or (sent.version == in_force and in_force != "")
         self.accepted, self.rejected = self.accepted + accepted, self.rejected + (not accepted)
-        heard = self._accepted(sent) if accepted else self._rejected(sent, error or "")
+        base = self._sent if nonce == self.latest else sent.base  # the same of this type, and not as old
+        heard = self._accepted(sent.version, base) if accepted else self._rejected(sent, error or "")
         self._holding.release(self._suspects.next(self._holding.refused))
         return heard
 
-    def _accepted(self, sent: Sent) -> str:
-        self._acked, self._acked_version = sent.base, sent.version
+    def _accepted(self, version: str, base: Snapshot) -> str:
+        self._acked, self._acked_version = base, version
         self._known, self._refused_version = True, ""
         self._holding.accept()
-        return sent.version
+        return version
 
     def _rejected(self, sent: Sent, text: str) -> Nack:
         updated = self._refusable(sent)
@@ -289,9 +296,9 @@ class Channel:
         return not self._in_flight and not self._holding.refused and self._refused_version == ""
 
     @property
-    def is_answered(self) -> bool:
-        """Nothing is under way. What was sent was accepted, or refused and is held back."""
-        return not self._in_flight
+    def unanswered(self) -> int:
+        """How many responses are under way. What was answered was accepted, or refused and is held back."""
+        return len(self._in_flight)
 
     @property
     def is_quiet(self) -> bool:
@@ -315,12 +322,17 @@ class Channel:
             resources=self.resources,
             size=self.size,
             held=self._holding.held,
-            unanswered=len(self._in_flight),
+            unanswered=self.unanswered,
         )
 
     @property
     def tally(self) -> Tally:
         return Tally(self.type_url, self.messages, self.accepted, self.rejected)
+
+
+def _joined(names: frozenset[str], more: frozenset[str]) -> frozenset[str]:
+    """Both. Where one of them is empty it is the other, the very object that other streams have too."""
+    return names | more if names and more else names or more
 
 
 def _mentions(text: str, name: str) -> bool:

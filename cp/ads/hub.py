@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
-from weakref import WeakValueDictionary
 
 from cp.ads.messages import Nack, Node
+from cp.ads.names import Names
 from cp.ads.seat import Seat as Seat
 from cp.ads.seat import Session as Session
 from cp.ads.seat import Visit
@@ -46,6 +46,7 @@ class Watch:
 class Hub:
     def __init__(self, clock: Callable[[], float] = time.time, metrics: Metrics | None = None) -> None:
         self._clock = clock
+        self.names = Names()
         self.metrics = Metrics() if metrics is None else metrics
         self._snapshots: dict[str, Snapshot] = {}
         self._behind: dict[str, float] = {}  # since when proxies have not confirmed what is published
@@ -53,6 +54,7 @@ class Hub:
         self._seats: dict[str, list[Seat]] = {}
         self._doubtful: set[str] = set()  # proxies whose last stream broke off while something was under way
         self._arrived: dict[str, Node] = {}
+        self._departed: set[str] = set()
         self._arrival = asyncio.Event()
         self._answer = asyncio.Event()
         self._waiting = 0
@@ -60,7 +62,6 @@ class Hub:
         self._left: dict[str, Visit] = {}
         self._refusing: set[str] = set()
         self._refusal = asyncio.Event()
-        self._names: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()
 
     # --- for those who compute ---
 
@@ -83,7 +84,7 @@ class Hub:
         return True
 
     def forget(self, proxy: str) -> None:
-        """The proxy is no more. Streams that it still has keep what they were sent."""
+        """The proxy is no more."""
         self._snapshots.pop(proxy, None)
         self._behind.pop(proxy, None)
         self._left.pop(proxy, None)
@@ -96,6 +97,11 @@ class Hub:
         self._arrival.clear()
         arrived, self._arrived = self._arrived, {}
         return arrived
+
+    def departures(self) -> frozenset[str]:
+        """All proxies whose last stream ended since the last time; some of them may be back."""
+        departed, self._departed = frozenset(self._departed), set()
+        return departed
 
     async def refusing(self) -> frozenset[str]:
         """Wait for proxies to refuse something: all that did since the last time."""
@@ -132,6 +138,7 @@ class Hub:
         (self._doubtful.discard if seat.session.is_settled else self._doubtful.add)(proxy)
         if not self._seats[proxy]:
             del self._seats[proxy]
+            self._departed.add(proxy)
             self._under_way.pop(proxy, None)
             self._left.pop(proxy, None)
             self._left[proxy] = seat.visit(until=self._clock())
@@ -163,14 +170,6 @@ class Hub:
         if self._waiting > 0:
             self._answer.set()
             self._answer = asyncio.Event()
-
-    def shared(self, names: frozenset[str]) -> frozenset[str]:
-        """One set for all streams that ask for the same names, as those of a class do."""
-        known = self._names.get(hash(names))
-        if known is not None and known == names:
-            return known
-        self._names[hash(names)] = names
-        return names
 
     # --- for those who want to know ---
 

@@ -93,7 +93,12 @@ class Rollout(ABC):
     def has_answered_all(self, snapshot: Snapshot) -> bool:
         """The client was told all of it and has answered, though it may have refused a part."""
         told = self._has_asked and self._current is snapshot and self._is_told
-        return told and all(channel.is_answered for channel in self._channels.values())
+        return told and self.unanswered == 0
+
+    @property
+    def unanswered(self) -> int:
+        """How many responses the client has yet to answer."""
+        return sum(channel.unanswered for channel in self._channels.values())
 
     @property
     def _has_asked(self) -> bool:

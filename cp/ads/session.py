@@ -39,7 +39,8 @@ class Session(Rollout):
         A name that was dropped and asked for again while a response was under way would otherwise go unnoticed.
         """
         has = channel.subscription
-        if channel.asked and names == has.names and (len(names) > 0 or has.wildcard):
+        is_same = names is has.names or names == has.names
+        if channel.asked and is_same and (len(names) > 0 or has.wildcard):
             return False
         everything = WILDCARD in names or (not names and (has.wildcard or not channel.asked))
         channel.asked = True
@@ -47,8 +48,8 @@ class Session(Rollout):
             channel.ask_for_all()
         else:
             has.wildcard = False
-        named = names - {WILDCARD}
-        self._ask(channel, more=named - has.names, less=has.names - named)
+        named = names - {WILDCARD} if WILDCARD in names else names
+        self._ask(channel, more=named - has.names if has.names else named, less=has.names - named)
         return True
 
     def _responses(self, channel: Channel, changes: Changes, snapshot: Snapshot) -> Iterator[Response]:

@@ -1,7 +1,8 @@
 """`Stream`: one proxy's stream: bytes in, bytes out, and the clock that its session does not have.
 
-A task reads and a task writes. The writer asks for the newest snapshot only when it has nothing left to write, so a
-slow client gets the newest state and never a queue of older ones; and the reader waits while the writer is behind.
+A task reads and a task writes. The writer asks for the newest snapshot only when it has nothing left to write and the
+client has answered most of what it was told, so a slow client gets the newest state and never a queue of older ones;
+and the reader waits while the writer is behind.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from google.protobuf.message import DecodeError
 from cp.ads import hub, wire
 from cp.ads.delta import DeltaSession
 from cp.ads.messages import Nack, Node, Response
+from cp.ads.names import Names
 from cp.ads.session import Session
 from cp.ads.turns import Turns
 from cp.snapshot import SHORT, Snapshot
 
 _BEHIND = 16  # with so many responses waiting to be written, requests wait too
+_UNANSWERED = 8  # with so many responses waiting for an answer, what is newer waits too
 _LARGE = 64 * 1024  # a message of so many bytes waits for its turn
 
 
@@ -40,6 +43,9 @@ class _Session(hub.Session, Protocol):
     @property
     def awaits(self) -> str | None: ...
 
+    @property
+    def unanswered(self) -> int: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -47,7 +53,7 @@ class Kind:
 
     name: str
     session: Callable[..., _Session]
-    decoded: Callable[[bytes], Any]
+    decoded: Callable[[bytes, Names], Any]
     node_of: Callable[[bytes], Node | None]
     encoded: Callable[[Response], bytes]
 
@@ -106,7 +112,7 @@ class Stream:
         return node
 
     async def _seated(self, node: Node, first: bytes, context: Context) -> None:
-        self._session = self._kind.session(self._hub.shared, trusting=self._hub.trusts(node.id))
+        self._session = self._kind.session(self._hub.names.shared, trusting=self._hub.trusts(node.id))
         self._log = self._log.bind(proxy=node.id)
         self._seat = hub.Seat(node, self._kind.name, self._session, self._wake.set)
         with self._hub.seat(self._seat):
@@ -138,12 +144,14 @@ class Stream:
             self._receive(data)
 
     def _receive(self, data: bytes) -> None:
-        request = self._kind.decoded(data)
+        request = self._kind.decoded(data, self._hub.names)
         self._queue(self._session.receive(request))
         heard = self._session.heard
         if heard is not None:
             self._report(SHORT[request.type_url], heard, request.error)
             self._hub.answered(self._seat, request.type_url, heard if isinstance(heard, Nack) else None)
+            if self._hub.newest(self._seat.node.id) is not self._published:
+                self._wake.set()  # what is newer may have waited for this answer
 
     def _report(self, type_name: str, heard: Nack | str, error: str | None) -> None:
         if isinstance(heard, Nack):
@@ -169,7 +177,9 @@ class Stream:
 
     def _catch_up(self) -> None:
         newest = self._hub.newest(self._seat.node.id)
-        if not self._outbox and newest is not None and newest is not self._published:
+        if newest is None or newest is self._published:
+            return
+        if not self._outbox and self._session.unanswered < _UNANSWERED:
             self._published = newest
             responses = self._session.publish(newest)
             self._queue(responses)

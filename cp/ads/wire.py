@@ -1,7 +1,7 @@
 """Between bytes on a stream and the values that sessions work with.
 
 A response is never built as a protobuf message: it is a few header fields with resources behind them that were
-serialised and framed once, whoever they are sent to.
+serialised and framed once, whoever they are sent to. A request's names are read once, however often they are repeated.
 """
 
 from __future__ import annotations
@@ -14,27 +14,35 @@ from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, Disc
 from google.protobuf.json_format import MessageToDict
 
 from cp.ads.messages import DeltaRequest, Node, Request, Response
+from cp.ads.names import Names
 from cp.snapshot import SECRET, bytes_field, text_field
 
 _BRACES: Final = re.compile(r"\{.*\}", re.DOTALL)
 
+_BEFORE_NAMES: Final = (0x0A, 0x12)
+"""The tags of a request's version and node."""
 
-def decoded(data: bytes) -> Request:
-    message = DiscoveryRequest.FromString(data)
+_TYPE_URL: Final = b"type.googleapis.com/"
+_LONG: Final = 1024
+"""So many bytes of names are worth the effort."""
+
+
+def decoded(data: bytes, known: Names) -> Request:
+    message, names = _parted(data, known)
     return Request(
         type_url=message.type_url,
-        names=frozenset(message.resource_names),
+        names=names,
         nonce=message.response_nonce,
         version=message.version_info,
         error=_error(message),
     )
 
 
-def decoded_delta(data: bytes) -> DeltaRequest:
+def decoded_delta(data: bytes, known: Names) -> DeltaRequest:
     message = DeltaDiscoveryRequest.FromString(data)
     return DeltaRequest(
         type_url=message.type_url,
-        subscribe=frozenset(message.resource_names_subscribe),
+        subscribe=known.shared(frozenset(message.resource_names_subscribe)),
         unsubscribe=frozenset(message.resource_names_unsubscribe),
         held=dict(message.initial_resource_versions),
         nonce=message.response_nonce,
@@ -67,8 +75,45 @@ def encoded_delta(response: Response) -> bytes:
 def _joined(header: bytes, response: Response, *, delta: bool) -> bytes:
     if len(response.batches) == 1:
         return response.batches[0].message(header, delta=delta)
-    frames = (frame for batch in response.batches for frame in batch.frames(delta=delta))
-    return b"".join((header, *frames))
+    return b"".join((header, *(batch.body(delta=delta) for batch in response.batches)))
+
+
+def _parted(data: bytes, known: Names) -> tuple[DiscoveryRequest, frozenset[str]]:
+    """A request, and the names in it. If they are known it is read without them.
+
+    It does not matter to this how well the run of names is found: bytes are only remembered if they are nothing else.
+    """
+    begin, end = _run_of_names(data)
+    run = memoryview(data)[begin:end]
+    names = known.said_in(run) if len(run) >= _LONG else None
+    if names is not None:
+        return DiscoveryRequest.FromString(data[:begin] + data[end:]), names
+    message = DiscoveryRequest.FromString(data)
+    names = known.shared(frozenset(message.resource_names))
+    if len(run) >= _LONG and DiscoveryRequest(resource_names=message.resource_names).SerializeToString() == run:
+        known.remember(run, names)
+    return message, names
+
+
+def _run_of_names(data: bytes) -> tuple[int, int]:
+    """Where the names begin and end, as long as the fields are in the order in which protobuf writes them."""
+    begin = 0
+    while begin < len(data) and data[begin] in _BEFORE_NAMES:
+        size, begin = _varint(data, begin + 1)
+        begin += size
+    return begin, max(begin, data.rfind(_TYPE_URL) - 2)  # its tag and its size, of one byte each
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number, and what comes after it; anything at all if there is none."""
+    number = shift = 0
+    while at < len(data):
+        byte, at = data[at], at + 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:  # noqa: PLR2004  the highest bit says that there is more
+            break
+    return number, at
 
 
 def _error(message: DiscoveryRequest | DeltaDiscoveryRequest) -> str | None:

@@ -167,15 +167,6 @@ def test_a_forgotten_proxy_has_no_snapshot() -> None:
     assert hub.newest("a") is None
 
 
-def test_equal_names_are_one_set_for_as_long_as_anybody_holds_it() -> None:
-    hub = Hub()
-    first = hub.shared(frozenset({"a", "b"}))
-
-    assert hub.shared(frozenset({"b", "a"})) is first
-    del first
-    assert not len(hub._names)
-
-
 def observed(hub: Hub) -> float:
     (family,) = hub.metrics.change_to_ack.collect()
     return next(sample.value for sample in family.samples if sample.name.endswith("_count"))

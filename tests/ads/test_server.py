@@ -195,9 +195,33 @@ def test_a_slow_client_gets_the_newest_and_not_everything_in_between() -> None:
 
             count, version = 0, ""
             while version != newest.version(ENDPOINTS):
-                version, count = (await proxy.hear()).version_info, count + 1
+                heard = await proxy.hear()
+                await proxy.answer(heard, "a")
+                version, count = heard.version_info, count + 1
 
         assert count < last / 2
+
+    play(scene)
+
+
+def test_a_client_that_reads_and_does_not_answer_gets_the_newest_once_it_does() -> None:
+    async def scene(hub: Hub, server: Server) -> None:
+        async with Proxy(server.port) as proxy:
+            await proxy.ask(CLUSTER)
+            heard = []
+            for turn in range(50):
+                hub.publish(WEB, snapshot(cluster("a", turn)))
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                if turn < 8:
+                    heard.append(await proxy.hear())
+            (stream,) = server._streams
+            assert stream._session.unanswered == 8
+
+            await proxy.answer(heard[-1])
+            newest = hub.newest(WEB)
+            assert newest is not None
+            assert (await proxy.hear()).version_info == newest.version(CLUSTER)
 
     play(scene)
 

@@ -12,6 +12,7 @@ from envoy.service.discovery.v3.discovery_pb2 import (
 from google.protobuf.message import DecodeError
 
 from cp.ads.messages import DeltaRequest, Node, Request, Response
+from cp.ads.names import Names
 from cp.ads.wire import decoded, decoded_delta, encoded, encoded_delta, node_of, node_of_delta
 from cp.snapshot import CLUSTER, SECRET, Batch
 from tests.ads.content import cluster
@@ -46,6 +47,17 @@ def test_several_batches_make_one_response(encode: type) -> None:
     assert encode(Response(CLUSTER, "v", "n", parts)) == encode(Response(CLUSTER, "v", "n", (TWO,)))
 
 
+@pytest.mark.parametrize("encode", [encoded, encoded_delta])
+def test_many_resources_are_put_together_once_for_all_messages_in_which_there_are_others_too(encode: type) -> None:
+    many = Batch([cluster(f"c{number}") for number in range(100)])
+
+    first = encode(Response(CLUSTER, "v", "n", (many, Batch([cluster("a")]))))
+
+    body = many.body(delta=encode is encoded_delta)
+    assert many.body(delta=encode is encoded_delta) is body
+    assert first == encode(Response(CLUSTER, "v", "n", (Batch([*many, cluster("a")]),)))
+
+
 def test_equal_responses_are_one_object_and_others_are_not() -> None:
     first = encoded(Response(CLUSTER, "v", "n", (TWO,)))
 
@@ -58,18 +70,18 @@ def test_a_request_is_read() -> None:
     message = DiscoveryRequest(version_info="v", type_url=CLUSTER, response_nonce="n", resource_names=["a", "b"])
     message.error_detail.message = "no"
 
-    assert decoded(message.SerializeToString()) == Request(CLUSTER, frozenset("ab"), "n", "v", "no")
+    assert decoded(message.SerializeToString(), Names()) == Request(CLUSTER, frozenset("ab"), "n", "v", "no")
 
 
 def test_a_request_without_an_error_has_none() -> None:
-    assert decoded(DiscoveryRequest(type_url=CLUSTER).SerializeToString()).error is None
+    assert decoded(DiscoveryRequest(type_url=CLUSTER).SerializeToString(), Names()).error is None
 
 
 def test_an_error_without_a_text_is_an_error() -> None:
     message = DiscoveryRequest(type_url=CLUSTER)
     message.error_detail.SetInParent()
 
-    assert decoded(message.SerializeToString()).error == ""
+    assert decoded(message.SerializeToString(), Names()).error == ""
 
 
 def test_a_delta_request_is_read() -> None:
@@ -81,7 +93,7 @@ def test_a_delta_request_is_read() -> None:
         initial_resource_versions={"c": "1"},
     )
 
-    assert decoded_delta(message.SerializeToString()) == DeltaRequest(
+    assert decoded_delta(message.SerializeToString(), Names()) == DeltaRequest(
         CLUSTER, frozenset("a"), frozenset("b"), {"c": "1"}, "n"
     )
 
@@ -104,13 +116,15 @@ def test_a_request_without_a_node_has_none() -> None:
 
 def test_what_is_not_a_request_is_not_read() -> None:
     with pytest.raises(DecodeError):
-        decoded(b"\xff\xff\xff")
+        decoded(b"\xff\xff\xff", Names())
 
 
 def test_what_a_client_says_is_wrong_with_a_secret_repeats_nothing_of_it() -> None:
     message = DiscoveryRequest(type_url=SECRET)
     message.error_detail.message = 'goo.gle/debugonly tls_certificate { private_key {\n "KEY" } } : no certificate'
 
-    assert decoded(message.SerializeToString()).error == "goo.gle/debugonly tls_certificate {…} : no certificate"
+    assert (
+        decoded(message.SerializeToString(), Names()).error == "goo.gle/debugonly tls_certificate {…} : no certificate"
+    )
     message.type_url = CLUSTER
-    assert "KEY" in (decoded(message.SerializeToString()).error or "")
+    assert "KEY" in (decoded(message.SerializeToString(), Names()).error or "")
