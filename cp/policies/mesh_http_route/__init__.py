@@ -52,7 +52,7 @@
     rules[].default.filters[].requestRedirect.statusCode           RedirectAction.response_code
     rules[].default.filters[].requestRedirect.path
     rules[].default.filters[].requestRedirect.path.type
-    rules[].default.filters[].requestRedirect.path.replaceFullPath     RedirectAction.path_redirect
+    rules[].default.filters[].requestRedirect.path.replaceFullPath     RedirectAction.regex_rewrite
     rules[].default.filters[].requestRedirect.path.replacePrefixMatch  RedirectAction.prefix_rewrite
     rules[].default.filters[].urlRewrite
     rules[].default.filters[].urlRewrite.hostname                  RouteAction.host_rewrite_literal
