@@ -57,9 +57,8 @@ class Channel:
 
     def ask(self, names: frozenset[str]) -> None:
         """From now on these too; those asked for again are sent again."""
-        if names:
-            self.subscription.names = _joined(self.subscription.names, names)
-            self._fresh = _joined(self._fresh, names)
+        self.subscription.names = _joined(self.subscription.names, names)
+        self._fresh = _joined(self._fresh, names)
 
     def leave(self, names: frozenset[str]) -> None:
         if WILDCARD in names:

@@ -11,7 +11,7 @@ from cp.ads.channel import Channel
 from cp.ads.holding import LISTED
 from cp.ads.in_flight import Changes
 from cp.ads.messages import WILDCARD, DeltaRequest, Response
-from cp.ads.rollout import Rollout, portions
+from cp.ads.rollout import Rollout, but_wildcard, portions
 from cp.snapshot import CLUSTER, TYPES, Snapshot, digest_of, version_of
 
 
@@ -38,7 +38,7 @@ class DeltaSession(Rollout):
             channel.ask_for_all()
         channel.hold(request.held)
         self._returned = self._returned or (channel.type_url == CLUSTER and len(request.held) > 0)
-        self._ask(channel, more=request.subscribe - {WILDCARD}, less=request.unsubscribe)
+        self._ask(channel, more=but_wildcard(request.subscribe), less=request.unsubscribe)
         return True
 
     def _responses(

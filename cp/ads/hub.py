@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+from cp.ads import wire
 from cp.ads.messages import Nack, Node
 from cp.ads.names import Names
 from cp.ads.seat import Seat as Seat
@@ -46,7 +47,7 @@ class Watch:
 class Hub:
     def __init__(self, clock: Callable[[], float] = time.time, metrics: Metrics | None = None) -> None:
         self._clock = clock
-        self.names = Names()
+        self.names = Names(wire.said)
         self.metrics = Metrics() if metrics is None else metrics
         self._snapshots: dict[str, Snapshot] = {}
         self._behind: dict[str, float] = {}  # since when proxies have not confirmed what is published

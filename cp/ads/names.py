@@ -1,26 +1,32 @@
 """`Names`: sets of resource names, each there once, whoever asks for it.
 
 The streams of a class ask for the same names, and a state-of-the-world stream repeats all of them in each answer. So
-they are recognised by the bytes in which they were said before, which costs a seventh of reading them again.
+they are recognised by the bytes in which they were said before, which costs a fifth of making a set of them again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 REMEMBERED: Final = 10_000
-"""Ways to say a set: each Envoy has an order of its own."""
+"""Ways to say a set: an Envoy may have an order of its own."""
 
-_Run: TypeAlias = tuple[int, int]
+LONG: Final = 1024
+"""So many bytes of names are worth the effort."""
+
+_Saying: TypeAlias = tuple[int, int, int]
 
 
 class Names:
     """Nothing is held here: a set that nobody asks for any more is forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, said: Callable[[Sequence[str]], bytes]) -> None:
+        """`said` tells in which bytes names are said, if nothing else is among them."""
+        self._say = said
         self._sets: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()
-        self._said: WeakValueDictionary[_Run, frozenset[str]] = WeakValueDictionary()
+        self._said: WeakValueDictionary[_Saying, frozenset[str]] = WeakValueDictionary()
 
     def shared(self, names: frozenset[str]) -> frozenset[str]:
         """The one set that has these names."""
@@ -30,21 +36,27 @@ class Names:
         self._sets[hash(names)] = names
         return names
 
-    def said_in(self, run: memoryview) -> frozenset[str] | None:
-        """The names that were said in these very bytes, if they are known."""
-        return self._said.get(_key(run))
+    def read(self, names: Sequence[str], run: memoryview) -> frozenset[str]:
+        """The one set that has these names, which probably are what this run of bytes says.
 
-    def remember(self, run: memoryview, names: frozenset[str]) -> frozenset[str]:
-        """These bytes say these names; answers with the one set that has them."""
+        Only a run that says them all and nothing else is remembered. A message with as many names that has this run in
+        it says no others.
+        """
+        if len(run) < LONG:
+            return self.shared(frozenset(names))
+        saying = (len(names), len(run), hash(run))  # with a secret of the process, so that nobody can make up another
+        known = self._said.get(saying)
+        if known is not None:
+            return known
+        known = self.shared(frozenset(names))
+        if self._say(names) == run:
+            self._remember(saying, known)
+        return known
+
+    def _remember(self, saying: _Saying, names: frozenset[str]) -> None:
         if len(self._said) >= REMEMBERED:
             self._said.clear()
-        self._said[_key(run)] = shared = self.shared(names)
-        return shared
+        self._said[saying] = names
 
     def __len__(self) -> int:
         return len(self._sets)
-
-
-def _key(run: memoryview) -> _Run:
-    """Python's hash of bytes is keyed with a secret of the process, so nobody can send what is taken for others."""
-    return len(run), hash(run)

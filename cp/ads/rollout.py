@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from cp.ads.channel import Channel
 from cp.ads.holding import LISTED
 from cp.ads.in_flight import Changes
-from cp.ads.messages import Nack, Response, Status, Tally
+from cp.ads.messages import WILDCARD, Nack, Response, Status, Tally
 from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, LISTENER, NO_PART, ROUTES, SECRET, Batch, Part, Snapshot
 
 ITS_USERS = "listeners and routes"
@@ -203,9 +203,11 @@ class Rollout(ABC):
             self._channel(ENDPOINTS).not_again()
 
     def _ask(self, channel: Channel, more: frozenset[str], less: frozenset[str]) -> None:
-        if more or less:
+        if less:
             channel.leave(less)
+        if more:
             channel.ask(more)
+        if more or less:
             channel.subscription.names = self._share(channel.subscription.names)
 
     def _answer(self, *, is_only_an_answer: bool) -> list[Response]:
@@ -216,6 +218,11 @@ class Rollout(ABC):
     def _is_confirmed(self, type_url: str) -> bool:
         channel = self._channels.get(type_url)
         return channel is None or channel.is_confirmed
+
+
+def but_wildcard(names: frozenset[str]) -> frozenset[str]:
+    """Names that are all names are the very object that other streams have too."""
+    return names - {WILDCARD} if WILDCARD in names else names
 
 
 def portions(batches: tuple[Batch, ...]) -> list[tuple[Batch, ...]]:

@@ -11,7 +11,7 @@ from cp.ads.channel import Channel
 from cp.ads.holding import LISTED
 from cp.ads.in_flight import Changes
 from cp.ads.messages import WILDCARD, Request, Response
-from cp.ads.rollout import Rollout, portions
+from cp.ads.rollout import Rollout, but_wildcard, portions
 from cp.snapshot import TYPES, Batch, Snapshot, version_of
 
 
@@ -48,7 +48,7 @@ class Session(Rollout):
             channel.ask_for_all()
         else:
             has.wildcard = False
-        named = names - {WILDCARD} if WILDCARD in names else names
+        named = but_wildcard(names)
         self._ask(channel, more=named - has.names if has.names else named, less=has.names - named)
         return True
 

@@ -7,6 +7,7 @@ serialised and framed once, whoever they are sent to. A request's names are read
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from envoy.config.core.v3.base_pb2 import Node as NodeMessage
@@ -19,19 +20,19 @@ from cp.snapshot import SECRET, bytes_field, text_field
 
 _BRACES: Final = re.compile(r"\{.*\}", re.DOTALL)
 
-_BEFORE_NAMES: Final = (0x0A, 0x12)
-"""The tags of a request's version and node."""
+_BEFORE_NAMES: Final = (b"\x0a", b"\x12")
+"""The tags of the fields that stand before a request's names: version and node, or node and type."""
 
-_TYPE_URL: Final = b"type.googleapis.com/"
-_LONG: Final = 1024
-"""So many bytes of names are worth the effort."""
+_MORE: Final = 0x80
+"""The bit of a byte of a number that says that there is another."""
 
 
 def decoded(data: bytes, known: Names) -> Request:
-    message, names = _parted(data, known)
+    message = DiscoveryRequest.FromString(data)
+    end = data.rfind(message.type_url.encode()) - 2  # its tag and its size, of one byte each
     return Request(
         type_url=message.type_url,
-        names=names,
+        names=known.read(message.resource_names, _run_of_names(data, end)),
         nonce=message.response_nonce,
         version=message.version_info,
         error=_error(message),
@@ -40,14 +41,21 @@ def decoded(data: bytes, known: Names) -> Request:
 
 def decoded_delta(data: bytes, known: Names) -> DeltaRequest:
     message = DeltaDiscoveryRequest.FromString(data)
+    held = dict(message.initial_resource_versions)
+    end = 0 if held else len(data)  # nothing else is said with names, or what it is makes them hard to tell apart
     return DeltaRequest(
         type_url=message.type_url,
-        subscribe=known.shared(frozenset(message.resource_names_subscribe)),
+        subscribe=known.read(message.resource_names_subscribe, _run_of_names(data, end)),
         unsubscribe=frozenset(message.resource_names_unsubscribe),
-        held=dict(message.initial_resource_versions),
+        held=held,
         nonce=message.response_nonce,
         error=_error(message),
     )
+
+
+def said(names: Sequence[str]) -> bytes:
+    """Names as they stand in a request of either kind."""
+    return DiscoveryRequest(resource_names=names).SerializeToString()
 
 
 def node_of(data: bytes) -> Node | None:
@@ -78,42 +86,23 @@ def _joined(header: bytes, response: Response, *, delta: bool) -> bytes:
     return b"".join((header, *(batch.body(delta=delta) for batch in response.batches)))
 
 
-def _parted(data: bytes, known: Names) -> tuple[DiscoveryRequest, frozenset[str]]:
-    """A request, and the names in it. If they are known it is read without them.
-
-    It does not matter to this how well the run of names is found: bytes are only remembered if they are nothing else.
-    """
-    begin, end = _run_of_names(data)
-    run = memoryview(data)[begin:end]
-    names = known.said_in(run) if len(run) >= _LONG else None
-    if names is not None:
-        return DiscoveryRequest.FromString(data[:begin] + data[end:]), names
-    message = DiscoveryRequest.FromString(data)
-    names = known.shared(frozenset(message.resource_names))
-    if len(run) >= _LONG and DiscoveryRequest(resource_names=message.resource_names).SerializeToString() == run:
-        known.remember(run, names)
-    return message, names
-
-
-def _run_of_names(data: bytes) -> tuple[int, int]:
-    """Where the names begin and end, as long as the fields are in the order in which protobuf writes them."""
+def _run_of_names(data: bytes, end: int) -> memoryview:
+    """Where the names of a message probably are: in front of this, and behind what protobuf writes before them."""
     begin = 0
-    while begin < len(data) and data[begin] in _BEFORE_NAMES:
-        size, begin = _varint(data, begin + 1)
-        begin += size
-    return begin, max(begin, data.rfind(_TYPE_URL) - 2)  # its tag and its size, of one byte each
+    for tag in _BEFORE_NAMES:
+        if data.startswith(tag, begin):
+            size, begin = _varint(data, begin + 1)
+            begin += size
+    return memoryview(data)[begin : max(begin, end)]
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and what comes after it; anything at all if there is none."""
+    """A number in a message that could be read, and where it ends."""
     number = shift = 0
-    while at < len(data):
-        byte, at = data[at], at + 1
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:  # noqa: PLR2004  the highest bit says that there is more
-            break
-    return number, at
+    while data[at] & _MORE:
+        number |= (data[at] ^ _MORE) << shift
+        at, shift = at + 1, shift + 7
+    return number | data[at] << shift, at + 1
 
 
 def _error(message: DiscoveryRequest | DeltaDiscoveryRequest) -> str | None:

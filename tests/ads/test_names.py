@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
 import pytest
-from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
+from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.ads.names import REMEMBERED, Names
-from cp.ads.wire import decoded
+from cp.ads.names import LONG, REMEMBERED, Names
+from cp.ads.wire import decoded, decoded_delta, said
 from cp.snapshot import CLUSTER, ENDPOINTS, ROUTES
 
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 MANY = [f"service-{number}" for number in range(200)]
 
 
@@ -22,8 +27,16 @@ def request(names: list[str], type_url: str = ENDPOINTS, version: str = "", nonc
     return message.SerializeToString()
 
 
+def delta_request(names: list[str], node: str = "", nonce: str = "", held: Mapping[str, str] = NOTHING) -> bytes:
+    message = DeltaDiscoveryRequest(
+        type_url=ENDPOINTS, resource_names_subscribe=names, response_nonce=nonce, initial_resource_versions=held
+    )
+    message.node.id = node
+    return message.SerializeToString()
+
+
 def test_equal_names_are_one_set_for_as_long_as_anybody_holds_it() -> None:
-    names = Names()
+    names = Names(said)
     first = names.shared(frozenset({"a", "b"}))
 
     assert names.shared(frozenset({"b", "a"})) is first
@@ -31,10 +44,10 @@ def test_equal_names_are_one_set_for_as_long_as_anybody_holds_it() -> None:
     assert len(names) == 0
 
 
-def test_names_that_are_repeated_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = Names()
+def test_names_that_are_repeated_are_not_made_a_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Names(said)
     first = decoded(request(MANY), known)
-    monkeypatch.setattr("cp.ads.wire.frozenset", pytest.fail, raising=False)
+    monkeypatch.setattr("cp.ads.names.frozenset", pytest.fail, raising=False)
 
     again = decoded(request(MANY, version="7", nonce="n", error="no"), known)
 
@@ -42,48 +55,101 @@ def test_names_that_are_repeated_are_not_read_again(monkeypatch: pytest.MonkeyPa
     assert (again.version, again.nonce, again.error) == ("7", "n", "no")
 
 
+def test_names_that_another_delta_stream_subscribed_to_are_not_made_a_set_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = Names(said)
+    first = decoded_delta(delta_request(MANY, "web"), known)
+    monkeypatch.setattr("cp.ads.names.frozenset", pytest.fail, raising=False)
+
+    assert decoded_delta(delta_request(MANY, "other"), known).subscribe is first.subscribe
+
+
 def test_the_same_names_in_another_order_are_the_same_set() -> None:
-    known = Names()
+    known = Names(said)
     first = decoded(request(MANY), known)
 
     assert decoded(request(MANY[::-1]), known).names is first.names
 
 
 def test_no_more_is_remembered_than_is_bounded() -> None:
-    known, kept = Names(), frozenset(MANY)
+    known, kept = Names(lambda names: names[0].encode()), []
     for number in range(REMEMBERED + 5):
-        known.remember(memoryview(number.to_bytes(4)), kept)
+        run = f"{number}".ljust(LONG)
+        kept.append(known.read([run], memoryview(run.encode())))
 
-    assert len(known._said) <= REMEMBERED
+    assert len(known._said) == 5
 
 
-def _read(data: bytes, known: Names) -> object:
-    try:
-        return decoded(data, known)
-    except DecodeError:
-        return None
+MORE = (b"", request(["late"]), request(MANY), b"\x1a\x01b", b"\x22\x01b", b"\x0a", b"\x12\xff", b"\x1a\x02" * 2)
+LISTS: Final[tuple[list[str], ...]] = (MANY, MANY[:150], [*MANY, CLUSTER], [])
 
 
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
     """What clients send, and what none would: fields in any order, cut off, or with a type's URL within an error."""
-    many = draw(st.sampled_from([MANY, MANY[:150], [*MANY, "type.googleapis.com/x"], []]))
     whole = request(
-        many,
+        draw(st.sampled_from(LISTS)),
         draw(st.sampled_from([ENDPOINTS, ROUTES])),
         version=draw(st.sampled_from(["", "v"])),
         nonce=draw(st.sampled_from(["", "n"])),
-        error=draw(st.sampled_from(["", "no", f'no: "{CLUSTER}', "\x1a\x01b"])),
+        error=draw(st.sampled_from(["", "no", f'no: "{ENDPOINTS}', "\x1a\x01b"])),
     )
-    more = draw(st.sampled_from([b"", request(["late"]), request(MANY), b"\x1a\x01b", b"\x0a", b"\x12\xff"]))
-    return draw(st.sampled_from([whole + more, more + whole, whole[: draw(st.integers(0, len(whole)))]]))
+    more = draw(st.sampled_from(MORE))
+    return draw(st.sampled_from([whole, whole + more, more + whole, whole[: draw(st.integers(0, len(whole)))]]))
+
+
+@st.composite
+def delta_requests(draw: st.DrawFn) -> bytes:
+    whole = delta_request(
+        draw(st.sampled_from(LISTS)),
+        draw(st.sampled_from(["", "web"])),
+        draw(st.sampled_from(["", "n"])),
+        draw(st.sampled_from([NOTHING, {"a": "1"}])),
+    )
+    more = draw(st.sampled_from(MORE))
+    return draw(st.sampled_from([whole, whole + more, more + whole, whole[: draw(st.integers(0, len(whole)))]]))
 
 
 @given(st.lists(requests(), max_size=6))
-def test_a_request_says_the_same_whatever_was_said_before(said: list[bytes]) -> None:
-    known = Names()
+def test_a_request_says_the_same_whatever_was_said_before(told: list[bytes]) -> None:
+    _say_the_same(told, decoded)
+
+
+@given(st.lists(delta_requests(), max_size=6))
+def test_a_delta_request_says_the_same_whatever_was_said_before(told: list[bytes]) -> None:
+    _say_the_same(told, decoded_delta)
+
+
+def _say_the_same(told: list[bytes], decode: Callable[[bytes, Names], Any]) -> None:
+    known = Names(said)
     kept = []  # sets that nobody holds are not known any more
-    for data in said:
-        read = _read(data, known)
+    for data in told:
+        read = _read(data, known, decode)
         kept.append(read)
-        assert read == _read(data, Names())
+        assert read == _read(data, Names(said), decode)
+
+
+def _read(data: bytes, known: Names, decode: Callable[[bytes, Names], Any]) -> object:
+    try:
+        return decode(data, known)
+    except DecodeError:
+        return None
+
+
+def test_a_run_that_is_known_says_nothing_of_names_elsewhere() -> None:
+    known = Names(said)
+    first = decoded(request(MANY), known)
+
+    assert decoded(request(MANY) + b"\x1a\x01b", known).names == {*first.names, "b"}
+
+
+def test_a_run_that_holds_more_than_names_or_less_is_not_known_later() -> None:
+    known = Names(said)
+    type_first = DiscoveryRequest(type_url=ENDPOINTS).SerializeToString()
+    one, other = ([*MANY, f"{ENDPOINTS}/{last}"] for last in "ab")
+
+    first = decoded(type_first + said(one), known)
+
+    assert first.names == frozenset(one)
+    assert decoded(type_first + said(other), known).names == frozenset(other)

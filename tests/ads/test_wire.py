@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from cp.ads.messages import DeltaRequest, Node, Request, Response
 from cp.ads.names import Names
-from cp.ads.wire import decoded, decoded_delta, encoded, encoded_delta, node_of, node_of_delta
+from cp.ads.wire import decoded, decoded_delta, encoded, encoded_delta, node_of, node_of_delta, said
 from cp.snapshot import CLUSTER, SECRET, Batch
 from tests.ads.content import cluster
 
@@ -70,18 +70,18 @@ def test_a_request_is_read() -> None:
     message = DiscoveryRequest(version_info="v", type_url=CLUSTER, response_nonce="n", resource_names=["a", "b"])
     message.error_detail.message = "no"
 
-    assert decoded(message.SerializeToString(), Names()) == Request(CLUSTER, frozenset("ab"), "n", "v", "no")
+    assert decoded(message.SerializeToString(), Names(said)) == Request(CLUSTER, frozenset("ab"), "n", "v", "no")
 
 
 def test_a_request_without_an_error_has_none() -> None:
-    assert decoded(DiscoveryRequest(type_url=CLUSTER).SerializeToString(), Names()).error is None
+    assert decoded(DiscoveryRequest(type_url=CLUSTER).SerializeToString(), Names(said)).error is None
 
 
 def test_an_error_without_a_text_is_an_error() -> None:
     message = DiscoveryRequest(type_url=CLUSTER)
     message.error_detail.SetInParent()
 
-    assert decoded(message.SerializeToString(), Names()).error == ""
+    assert decoded(message.SerializeToString(), Names(said)).error == ""
 
 
 def test_a_delta_request_is_read() -> None:
@@ -93,7 +93,7 @@ def test_a_delta_request_is_read() -> None:
         initial_resource_versions={"c": "1"},
     )
 
-    assert decoded_delta(message.SerializeToString(), Names()) == DeltaRequest(
+    assert decoded_delta(message.SerializeToString(), Names(said)) == DeltaRequest(
         CLUSTER, frozenset("a"), frozenset("b"), {"c": "1"}, "n"
     )
 
@@ -116,7 +116,7 @@ def test_a_request_without_a_node_has_none() -> None:
 
 def test_what_is_not_a_request_is_not_read() -> None:
     with pytest.raises(DecodeError):
-        decoded(b"\xff\xff\xff", Names())
+        decoded(b"\xff\xff\xff", Names(said))
 
 
 def test_what_a_client_says_is_wrong_with_a_secret_repeats_nothing_of_it() -> None:
@@ -124,7 +124,8 @@ def test_what_a_client_says_is_wrong_with_a_secret_repeats_nothing_of_it() -> No
     message.error_detail.message = 'goo.gle/debugonly tls_certificate { private_key {\n "KEY" } } : no certificate'
 
     assert (
-        decoded(message.SerializeToString(), Names()).error == "goo.gle/debugonly tls_certificate {…} : no certificate"
+        decoded(message.SerializeToString(), Names(said)).error
+        == "goo.gle/debugonly tls_certificate {…} : no certificate"
     )
     message.type_url = CLUSTER
-    assert "KEY" in (decoded(message.SerializeToString(), Names()).error or "")
+    assert "KEY" in (decoded(message.SerializeToString(), Names(said)).error or "")
