@@ -33,10 +33,21 @@ class Lag:
     async def watch(self) -> None:
         """Until cancelled."""
         loop = asyncio.get_running_loop()
-        while True:
-            planned = loop.time() + _EVERY
-            await asyncio.sleep(_EVERY)
-            self.seen(loop.time(), max(0.0, loop.time() - planned))
+        due: list[asyncio.TimerHandle] = []
+
+        def look_at(planned: float) -> None:
+            due[:] = [loop.call_at(planned, look, planned)]
+
+        def look(planned: float) -> None:
+            now = loop.time()
+            self.seen(now, now - planned)
+            look_at(now + _EVERY)
+
+        look_at(loop.time() + _EVERY)
+        try:
+            await loop.create_future()
+        finally:
+            due.pop().cancel()
 
     def seen(self, now: float, lag: float) -> None:
         self._metrics.lag.observe(lag)

@@ -128,7 +128,7 @@ class Difference:
 class Part:
     """Some resources that go together, shared by every proxy that has them."""
 
-    __slots__ = ("__weakref__", "_covered", "_recent", "_since", "_types", "_versions", "_whole", "digest")
+    __slots__ = ("__weakref__", "_names", "_recent", "_since", "_types", "_versions", "_whole", "digest")
 
     def __init__(self, resources: Iterable[Packed] = ()) -> None:
         types: dict[str, dict[str, Packed]] = {}
@@ -140,10 +140,16 @@ class Part:
         self._versions: dict[str, Mapping[str, str]] = {}
         self._since: WeakKeyDictionary[Part, Mapping[str, Difference]] = WeakKeyDictionary()
         self._recent: tuple[ref[Part], Mapping[str, Difference]] | None = None
-        self._covered: dict[str, frozenset[str]] = {}
+        self._names: dict[str, frozenset[str]] = {}
 
     def of(self, type_url: str) -> Mapping[str, Packed]:
         return self._types.get(type_url, _NOTHING)
+
+    def names(self, type_url: str) -> frozenset[str]:
+        """The names of a type: one object for all successors in which none came or went."""
+        if type_url not in self._names:
+            self._names[type_url] = frozenset(self.of(type_url))
+        return self._names[type_url]
 
     def whole(self, type_url: str) -> Batch:
         """All resources of a type, as one batch."""
@@ -166,15 +172,11 @@ class Part:
         return b"".join(self.whole(type_url).frames(delta=False))
 
     def select(self, type_url: str, names: AbstractSet[str]) -> Batch:
-        """The resources that have these names. Streams of a class ask with one set, so it is compared once."""
-        if self._covered.get(type_url) is names:
-            return self.whole(type_url)
+        """The resources that have these names."""
         of_type = self.of(type_url)
-        if not of_type.keys() <= names:
-            return Batch(of_type[name] for name in sorted(names & of_type.keys()))
-        if isinstance(names, frozenset):
-            self._covered[type_url] = names
-        return self.whole(type_url)
+        if of_type.keys() <= names:
+            return self.whole(type_url)
+        return Batch(of_type[name] for name in sorted(names & of_type.keys()))
 
     def since(self, before: Part) -> Mapping[str, Difference]:
         """How it differs from an earlier part, for each type that does; worked out once for each pair."""
@@ -201,6 +203,7 @@ class Part:
         # Type by type: this runs in a thread, while streams on the event loop may have another type put together.
         kept = ((url, self._whole.get(url)) for url in self._types if url not in changed)
         part._whole = {url: batch for url, batch in kept if batch is not None}
+        part._names = self._names  # what either of them works out holds for both
         part.digest = self.digest + sum(
             packed.digest - self.of(url)[name].digest for url, new in changed.items() for name, packed in new.items()
         )

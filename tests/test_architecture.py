@@ -27,7 +27,7 @@ EDGE = {
         "cp.serve",
     ),
     *("cp.workers.crew", "cp.workers.front", "cp.workers.line", "cp.workers.observers", "cp.workers.worker"),
-    *("cp.ads.hub", "cp.ads.loop", "cp.ads.server", "cp.ads.stream", "cp.ads.turns"),
+    *("cp.ads.hub", "cp.ads.loop", "cp.ads.rounds", "cp.ads.server", "cp.ads.stream", "cp.ads.turns"),
     *("cp.store.open", "cp.store.files", "cp.store.memory", "cp.store.sqlite"),
     *("cp.store.clock", "cp.store.feed", "cp.store.folder", "cp.store.lane", "cp.store.rows", "cp.store.watch"),
     *("cp.store.database", "cp.store.settling", "cp.store.tree"),

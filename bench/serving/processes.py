@@ -164,11 +164,11 @@ class ControlPlane:
     def forget_peak(self) -> None:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
-    def metric(self, name: str) -> float | None:
-        """The sum of a metric's series; None where there is none."""
+    def metrics(self) -> Mapping[str, float]:
+        """Every series of every metric."""
         lines = httpx.get(f"{self._diagnostics}/metrics").text.splitlines()
-        found = [float(line.rpartition(" ")[2]) for line in lines if line.partition("{")[0].partition(" ")[0] == name]
-        return sum(found) if found else None
+        series = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, _, value in series}
 
     def until_idle(self, quiet: float = 0.3, within: float = _WITHIN) -> float:
         """Wait until it computes no more; answers when it last did."""

@@ -17,6 +17,7 @@ COLD_RATIO: Final = 3.0
 PEAK: Final = 600.0  # MiB
 EDIT_RATIO, EDIT_MORE = 2.0, 0.050
 EXPONENT: Final = 1.1
+LAG: Final = 0.05  # a bound of the histogram
 
 Costs = Mapping[tuple[int, int], float]
 """What something cost, by the number of proxies and of services."""
@@ -34,6 +35,9 @@ def promises(found: Sequence[Found], proxies: int) -> Iterator[Promise]:
         kind = "delta" if one.delta else "state of the world"
         for promise in _of(one, proxies):
             yield Promise(f"{one.scenario}, {kind}: {promise.says}", promise.found, promise.held)
+    if found:
+        lag = max(one.lag for one in found)
+        yield Promise(f"the event loop is at most {LAG * 1000:g} ms late", f"{lag * 1000:g} ms", lag <= LAG)
 
 
 def _of(one: Found, proxies: int) -> Iterator[Promise]:

@@ -16,12 +16,12 @@ def show(console: Console, found: Sequence[Found], title: str) -> None:
     table = Table(
         title=title,
         caption="When half of the proxies, 99 of 100 and the last had answered. Of several edits the middle one. "
-        "MiB is the peak of memory, built the fragments that were.",
+        "MiB is the peak of memory, built the fragments that were, and at most so late was the event loop.",
     )
     table.add_column("scenario", no_wrap=True)
     table.add_column("stream")
     times = ("p50", "p99", "last ms", "floor", "ratio", "cpu s", "floor")
-    columns = (*times, "messages", "resources", "KiB", "built", "MiB")
+    columns = (*times, "messages", "resources", "KiB", "built", "MiB", "late ms")
     for name in columns:
         table.add_column(name, justify="right")
     for one in found:
@@ -43,6 +43,7 @@ def _cells(one: Found) -> Iterable[str]:
     yield f"{middle.size / 1024:,.0f}"
     yield "" if middle.fragments is None else f"{middle.fragments:.0f}"
     yield f"{middle.peak:.0f}"
+    yield f"{one.lag * 1000:g}"
 
 
 def show_growth(console: Console, costs: Costs, of: str, unit: str) -> None:
@@ -92,6 +93,7 @@ def _each(measured: Measured) -> dict[str, Any]:
         "cpu": measured.cpu,
         "peak": measured.peak,
         "fragments": measured.fragments,
+        "lag": measured.lag,
     }
 
 

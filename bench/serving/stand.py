@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -17,6 +19,7 @@ _QUIET: Final = 0.2  # seconds without a message, after which no more is expecte
 _QUIET_IF_NOBODY: Final = 0.6
 _WITHIN: Final = 90.0
 _FRAGMENTS: Final = "koguma_fragments_built_total"
+_LAG: Final = re.compile(r'koguma_event_loop_lag_seconds_bucket\{le="(.+)"\}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class Measured:
     cpu: float = 0.0
     peak: float = 0.0
     fragments: float | None = None
+    lag: float = 0.0
+    """At most so late was the event loop of the control plane, by the bounds of its histogram."""
 
     @property
     def took(self) -> float:
@@ -74,9 +79,21 @@ class Found:
         return sum(one.cpu for one in self.floor) / len(self.floor) if self.floor else 0.0
 
     @property
+    def lag(self) -> float:
+        return max(one.lag for one in self.measured)
+
+    @property
     def one(self) -> Measured:
         """The one in the middle."""
         return sorted(self.measured, key=lambda one: one.took)[len(self.measured) // 2]
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """Where the control plane stood."""
+
+    cpu: float
+    metrics: Mapping[str, float]
 
 
 Step = Callable[[str], None]
@@ -164,19 +181,17 @@ class Stand:
         measured = self._measured(plane, {**settled, "last": [at_rest]}, began, before)
         return Found(AGAIN, self._delta, [measured])
 
-    def _before(self, plane: ControlPlane) -> tuple[float, float | None]:
+    def _before(self, plane: ControlPlane) -> _Before:
         plane.forget_peak()
-        fragments = plane.metric(_FRAGMENTS)
-        return plane.cpu, fragments
+        metrics = plane.metrics()
+        return _Before(plane.cpu, metrics)
 
-    def _measured(
-        self, plane: ControlPlane, settled: dict[str, Any], began: float, before: tuple[float, float | None]
-    ) -> Measured:
-        cpu, built = before
-        spent, peak = plane.cpu - cpu, plane.peak
-        now_built = plane.metric(_FRAGMENTS)
-        fragments = None if now_built is None or built is None else now_built - built
-        return _measured(settled, began, cpu=spent, peak=peak, fragments=fragments)
+    def _measured(self, plane: ControlPlane, settled: dict[str, Any], began: float, before: _Before) -> Measured:
+        spent, peak = plane.cpu - before.cpu, plane.peak
+        metrics = plane.metrics()
+        fragments = metrics[_FRAGMENTS] - before.metrics[_FRAGMENTS]
+        lag = _lag(before.metrics, metrics)
+        return replace(_measured(settled, began, cpu=spent), peak=peak, fragments=fragments, lag=lag)
 
     # --- on the floor ---
 
@@ -207,9 +222,14 @@ class Stand:
         return _measured(settled, began, cpu=floor.cpu - spent)
 
 
-def _measured(
-    settled: dict[str, Any], began: float, cpu: float = 0.0, peak: float = 0.0, fragments: float | None = None
-) -> Measured:
+def _lag(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """The bound of the last bucket of the histogram that has more in it than those below."""
+    bounds = {float(found[1]): name for name in after if (found := _LAG.fullmatch(name))}
+    grown = {bound: after[name] - before[name] for bound, name in sorted(bounds.items())}
+    return min(bound for bound, count in grown.items() if count == grown[math.inf])
+
+
+def _measured(settled: dict[str, Any], began: float, cpu: float = 0.0) -> Measured:
     return Measured(
         last=tuple(sorted(last - began for last in settled["last"])),
         messages=Counter(settled["messages"]),
@@ -218,6 +238,4 @@ def _measured(
         size=settled["bytes"],
         late="late" in settled,
         cpu=cpu,
-        peak=peak,
-        fragments=fragments,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cp.ads.messages import Held
-from cp.snapshot import CLUSTER, EMPTY, LISTENER, Batch, Difference, Packed, Snapshot
+from cp.snapshot import CLUSTER, EMPTY, LISTENER, Batch, Difference, Packed, Part, Snapshot
 
 # Types that a client may ask for without a name; what is gone is taken out of them. Of the others Envoy keeps the last
 # value it had, and drops it by unsubscribing.
@@ -18,21 +18,36 @@ LISTED = frozenset({CLUSTER, LISTENER})
 ABSENT, UNKNOWN = "", "?"
 
 
+_MANY = 32
+
+
 class Subscription:
     """What a client wants of one type: all there is, or these names."""
 
-    __slots__ = ("names", "type_url", "wildcard")
+    __slots__ = ("_covered", "names", "type_url", "wildcard")
 
     def __init__(self, type_url: str) -> None:
         self.type_url = type_url
         self.wildcard = False
         self.names: frozenset[str] = frozenset()
+        self._covered: tuple[frozenset[str], frozenset[str]] | None = None
 
     def __contains__(self, name: str) -> bool:
         return self.wildcard or name in self.names
 
     def of(self, snapshot: Snapshot) -> tuple[Batch, ...]:
-        return snapshot.whole(self.type_url) if self.wildcard else snapshot.select(self.type_url, self.names)
+        if self.wildcard:
+            return snapshot.whole(self.type_url)
+        return tuple(batch for part in snapshot.parts if (batch := self._of(part)))
+
+    def _of(self, part: Part) -> Batch:
+        """A part whose names are all asked for goes on being so; that is found out once for it and its successors."""
+        there = part.names(self.type_url)
+        if self._covered is not None and self._covered[0] is self.names and self._covered[1] is there:
+            return part.whole(self.type_url)
+        if len(there) >= _MANY and there <= self.names:
+            self._covered = (self.names, there)
+        return part.select(self.type_url, self.names)
 
     def news(self, updated: Batch, but: frozenset[str]) -> Batch:
         if not but and (self.wildcard or updated.names <= self.names):

@@ -7,6 +7,7 @@ they are recognised by the bytes in which they were said before, which costs a f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from sys import intern
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -48,7 +49,7 @@ class Names:
         known = self._said.get(saying)
         if known is not None:
             return known
-        known = self.shared(frozenset(names))
+        known = self.shared(frozenset(map(intern, names)))  # other sets may have most of them too
         if self._say(names) == run:
             self._remember(saying, known)
         return known

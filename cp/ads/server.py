@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import grpc
 
 from cp.ads.hub import Hub
+from cp.ads.rounds import Rounds
 from cp.ads.stream import DELTA, STATE_OF_THE_WORLD, Kind, Stream
 from cp.ads.turns import Turns
 
@@ -29,6 +30,7 @@ class Options:
     max_age: float | None = None  # after which a stream is closed, so that proxies spread over new servers
     large_at_once: int = 32
     large_patience: float = 1.0  # after which a large message that is not taken no longer counts
+    streams_a_round: int = 256  # of the event loop, before others have it
     grace: float = 5.0  # how long a stream may take to end
     drain: float = 0.0  # over how long streams are ended when the server stops
     most_streams: int | None = None
@@ -65,6 +67,7 @@ class Server:
         self._options = options
         self._chance = chance
         self._turns = Turns(options.large_at_once, options.large_patience)
+        self._rounds = Rounds(options.streams_a_round)
         self._streams: set[Stream] = set()
         self._none_left = asyncio.Event()
         self._stopping = False
@@ -114,7 +117,7 @@ class Server:
 
     async def _serve(self, kind: Kind, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         await self._admit(context)
-        stream = Stream(kind, self._hub, self._turns, patience=self._options.patience)
+        stream = Stream(kind, self._hub, self._turns, self._rounds, patience=self._options.patience)
         self._streams.add(stream)
         old = self._ends_when_old(stream)
         try:

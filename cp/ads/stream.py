@@ -21,6 +21,7 @@ from cp.ads import hub, wire
 from cp.ads.delta import DeltaSession
 from cp.ads.messages import Nack, Node, Response
 from cp.ads.names import Names
+from cp.ads.rounds import Rounds
 from cp.ads.session import Session
 from cp.ads.turns import Turns
 from cp.snapshot import SHORT, Snapshot
@@ -70,10 +71,11 @@ class Stream:
     _session: _Session  # from the first request on, as that says whose it is
     _seat: hub.Seat
 
-    def __init__(self, kind: Kind, served: hub.Hub, turns: Turns, *, patience: float) -> None:
+    def __init__(self, kind: Kind, served: hub.Hub, turns: Turns, rounds: Rounds, *, patience: float) -> None:
         self._kind = kind
         self._hub = served
         self._turns = turns
+        self._rounds = rounds
         self._patience = patience
         self._published: Snapshot | None = None
         self._outbox: deque[Response] = deque()
@@ -89,6 +91,7 @@ class Stream:
         first = await _read(context)
         if first is None:
             return
+        await self._rounds.turn()
         try:
             node = self._node(first)
             await self._seated(node, first, context)
@@ -141,6 +144,7 @@ class Stream:
             while len(self._outbox) >= _BEHIND:
                 self._room.clear()
                 await self._room.wait()
+            await self._rounds.turn()
             self._receive(data)
 
     def _receive(self, data: bytes) -> None:
@@ -169,6 +173,7 @@ class Stream:
         while not self._ending:
             await self._wake.wait()
             self._wake.clear()
+            await self._rounds.turn()
             self._catch_up()
             while self._outbox:
                 await self._put(self._outbox.popleft(), context)

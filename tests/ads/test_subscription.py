@@ -1,0 +1,45 @@
+"""What a client asked for, of a part that many have."""
+
+from __future__ import annotations
+
+from cp.ads.holding import Subscription
+from cp.snapshot import ENDPOINTS, Part, Snapshot
+from tests.ads.content import endpoints
+
+NAMES = [f"e{number:02}" for number in range(40)]
+
+
+def subscription(*names: str) -> Subscription:
+    asked = Subscription(ENDPOINTS)
+    asked.names = frozenset(names)
+    return asked
+
+
+def test_a_part_that_is_asked_for_as_a_whole_goes_on_being_so() -> None:
+    part = Part(map(endpoints, NAMES))
+    asked = subscription(*NAMES, "of-its-own")
+
+    for newer in (part, part.updated([endpoints("e07", 1)]), part.updated([endpoints("e07", 2)])):
+        (batch,) = asked.of(Snapshot(newer))
+        assert batch is newer.whole(ENDPOINTS)
+        assert newer.names(ENDPOINTS) is part.names(ENDPOINTS)
+
+
+def test_who_asks_for_less_gets_less_of_the_same_part() -> None:
+    part = Part(map(endpoints, NAMES))
+    asked = subscription(*NAMES)
+    asked.of(Snapshot(part))
+
+    asked.names = frozenset(NAMES[:3])
+
+    (batch,) = asked.of(Snapshot(part))
+    assert [packed.name for packed in batch] == NAMES[:3]
+
+
+def test_a_part_with_more_in_it_is_another() -> None:
+    asked = subscription(*NAMES)
+    asked.of(Snapshot(Part(map(endpoints, NAMES))))
+
+    (batch,) = asked.of(Snapshot(Part(map(endpoints, [*NAMES, "one-more"]))))
+
+    assert batch.names == frozenset(NAMES)
