@@ -30,7 +30,8 @@ class Options:
     max_age: float | None = None  # after which a stream is closed, so that proxies spread over new servers
     large_at_once: int = 32
     large_patience: float = 1.0  # after which a large message that is not taken no longer counts
-    streams_a_round: int = 256  # of the event loop, before others have it
+    round_seconds: float = 0.02  # of a round of the event loop are for streams
+    round_streams: int = 256  # that is, for so many at most
     grace: float = 5.0  # how long a stream may take to end
     drain: float = 0.0  # over how long streams are ended when the server stops
     most_streams: int | None = None
@@ -67,7 +68,7 @@ class Server:
         self._options = options
         self._chance = chance
         self._turns = Turns(options.large_at_once, options.large_patience)
-        self._rounds = Rounds(options.streams_a_round)
+        self._rounds = Rounds(options.round_seconds, options.round_streams)
         self._streams: set[Stream] = set()
         self._none_left = asyncio.Event()
         self._stopping = False

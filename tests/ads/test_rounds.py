@@ -4,78 +4,107 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from cp.ads.rounds import Rounds
 
 STREAMS = 50
-MOST = 8
+MOST = 16
 
 
-def play(scene: Callable[[Rounds], Awaitable[None]]) -> None:
-    async def played() -> None:
-        async with asyncio.timeout(10):
-            await scene(Rounds(MOST))
+class SlowLoop(asyncio.SelectorEventLoop):
+    """Its clock stands still, but for what streams do: they take so long each."""
 
-    asyncio.run(played())
+    now = 0.0
+    rounds = 0
+    takes = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def _run_once(self) -> None:
+        self.rounds += 1
+        super()._run_once()  # type: ignore[misc]
 
 
-async def began(rounds: Rounds, streams: int) -> list[tuple[int, int]]:
+Scene = Callable[[SlowLoop, Rounds], Coroutine[Any, Any, None]]
+
+
+def play(scene: Scene) -> None:
+    with asyncio.Runner(loop_factory=SlowLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, SlowLoop)
+        runner.run(scene(loop, Rounds(10.0, MOST)))
+
+
+async def began(loop: SlowLoop, rounds: Rounds, streams: int) -> list[tuple[int, int]]:
     """In which round of the loop each stream began, in the order in which they did."""
     found: list[tuple[int, int]] = []
-    loop, number = asyncio.get_running_loop(), 0
-
-    def count() -> None:
-        nonlocal number
-        number += 1
-        if len(found) < streams:
-            loop.call_soon(count)
 
     async def stream(which: int) -> None:
         await rounds.turn()
-        found.append((number, which))
+        found.append((loop.rounds, which))
+        loop.now += loop.takes
 
-    loop.call_soon(count)
     await asyncio.gather(*(stream(which) for which in range(streams)))
     return found
 
 
-def test_in_each_round_of_the_loop_so_many_begin_something_and_no_more() -> None:
-    async def scene(rounds: Rounds) -> None:
-        found = await began(rounds, STREAMS)
+async def sizes(loop: SlowLoop, rounds: Rounds, streams: int) -> list[int]:
+    return [*Counter(number for number, _ in await began(loop, rounds, streams)).values()]
 
-        assert max(Counter(number for number, _ in found).values()) == MOST
-        assert len({number for number, _ in found}) == -(-STREAMS // MOST)
+
+def test_no_more_begin_in_a_round_than_is_good() -> None:
+    async def scene(loop: SlowLoop, rounds: Rounds) -> None:
+        assert await sizes(loop, rounds, STREAMS) == [16, 16, 16, 2]
+
+    play(scene)
+
+
+def test_none_begin_any_more_in_a_round_whose_time_is_used_up() -> None:
+    async def scene(loop: SlowLoop, rounds: Rounds) -> None:
+        loop.takes = 3
+        assert max(await sizes(loop, rounds, STREAMS)) * loop.takes < 10.0 + loop.takes
+
+    play(scene)
+
+
+def test_one_begins_in_each_round_however_long_it_takes() -> None:
+    async def scene(loop: SlowLoop, rounds: Rounds) -> None:
+        loop.takes = 100
+        assert await sizes(loop, rounds, 5) == [1] * 5
+
+    play(scene)
+
+
+def test_rounds_get_larger_again() -> None:
+    async def scene(loop: SlowLoop, rounds: Rounds) -> None:
+        loop.takes = 100
+        await began(loop, rounds, 5)
+        loop.takes = 0
+        assert await sizes(loop, rounds, STREAMS) == [1, 2, 4, 8, 16, 16, 3]
 
     play(scene)
 
 
 def test_they_go_on_in_the_order_in_which_they_came() -> None:
-    async def scene(rounds: Rounds) -> None:
-        assert [which for _, which in await began(rounds, STREAMS)] == list(range(STREAMS))
-
-    play(scene)
-
-
-def test_few_streams_wait_for_nothing() -> None:
-    async def scene(rounds: Rounds) -> None:
-        for _ in range(3):
-            assert len({number for number, _ in await began(rounds, MOST)}) == 1
-            await asyncio.sleep(0.01)
-        assert not rounds._goes_on
+    async def scene(loop: SlowLoop, rounds: Rounds) -> None:
+        loop.takes = 1
+        assert [which for _, which in await began(loop, rounds, STREAMS)] == list(range(STREAMS))
 
     play(scene)
 
 
 def test_whoever_ends_while_it_waits_is_left_out() -> None:
-    async def scene(rounds: Rounds) -> None:
+    async def scene(loop: SlowLoop, rounds: Rounds) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(rounds.turn()) for _ in range(STREAMS)]
             await asyncio.sleep(0)
-            for task in tasks[MOST : 3 * MOST]:
+            for task in tasks[MOST + 2 : -2]:
                 task.cancel()
 
-        assert sum(task.cancelled() for task in tasks) == 2 * MOST
-        assert len(await began(rounds, STREAMS)) == STREAMS
+        assert sum(task.cancelled() for task in tasks) == STREAMS - MOST - 4
+        assert len(await began(loop, rounds, STREAMS)) == STREAMS
 
     play(scene)
