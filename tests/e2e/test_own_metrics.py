@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.support.mesh import mesh_service, policy, request_timeout, service_item
@@ -14,16 +13,9 @@ from tests.support.waiting import eventually
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
 ROW = re.compile(r"^\| `(koguma_\w+)` \|", re.MULTILINE)
-SAMPLE = re.compile(r"^(\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 PART = re.compile(r"_(bucket|sum|count)$")
 
 pytestmark = pytest.mark.envoy
-
-
-def collected(mesh: Playground) -> dict[str, float]:
-    """Every sample, by its name and labels."""
-    text = httpx.get(f"{mesh.control_plane.diagnostics.url}/metrics").raise_for_status().text
-    return {name: float(value) for name, value in SAMPLE.findall(text)}
 
 
 def timeout(value: str) -> dict[str, object]:
@@ -37,18 +29,18 @@ def test_a_change_is_counted_all_the_way_and_every_series_is_documented(empty_me
         empty_mesh.client(name, "backend")
     empty_mesh.client("bystander", "other")
     empty_mesh.ready()
-    eventually(lambda: collected(empty_mesh)['koguma_proxies{state="in sync"}'] == 4)
-    before = collected(empty_mesh)
+    eventually(lambda: empty_mesh.control_plane.metrics()['koguma_proxies{state="in sync"}'] == 4)
+    before = empty_mesh.control_plane.metrics()
 
     empty_mesh.control_plane.apply(timeout("2s"))
     eventually(
         lambda: (
-            collected(empty_mesh)["koguma_change_to_ack_seconds_count"]
+            empty_mesh.control_plane.metrics()["koguma_change_to_ack_seconds_count"]
             == before["koguma_change_to_ack_seconds_count"] + 2
         )
     )
 
-    after = collected(empty_mesh)
+    after = empty_mesh.control_plane.metrics()
     grown = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
     assert {name: by for name, by in grown.items() if "messages_sent" in name or "resources_sent" in name} == {
         'koguma_ads_messages_sent_total{stream="delta",type="routes"}': 1,

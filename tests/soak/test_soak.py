@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import statistics
 import threading
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 
-import httpx
 import psutil
 import pytest
 
@@ -41,7 +39,6 @@ CALLERS = 4
 LONG = 120
 """From so many seconds on it is told whether memory grows."""
 
-_STATE = re.compile(r'^koguma_proxies\{state="([\w ]+)"\} (\S+)$', re.MULTILINE)
 _MIB = 1024 * 1024
 
 
@@ -119,8 +116,8 @@ def _grown(samples: list[float]) -> tuple[float, float]:
 
 
 def _standings(control_plane: ControlPlane) -> Mapping[str, float]:
-    text = httpx.get(f"{control_plane.diagnostics.url}/metrics", timeout=30).raise_for_status().text
-    return {state: float(count) for state, count in _STATE.findall(text)}
+    samples = control_plane.metrics()
+    return {state: samples[f'koguma_proxies{{state="{state}"}}'] for state in ("in sync", "behind", "refusing")}
 
 
 def _computed(store: str) -> Mapping[str, Versions]:

@@ -1,6 +1,7 @@
 """A control plane under test: `koguma run` as a process of its own, spoken to over its HTTP API."""
 
 import json
+import re
 import signal
 import sys
 import time
@@ -23,6 +24,8 @@ KOGUMA: Final = Path(sys.executable).with_name("koguma")
 KINDS: Final = kinds(discover())
 
 Document = Mapping[str, Any]
+
+_SAMPLE: Final = re.compile(r"^(\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 
 WRITTEN_BY_THE_STORE: Final = {"creationTime", "modificationTime", "kri"}
 
@@ -112,6 +115,11 @@ class ControlPlane:
 
     def get(self, where: str, **parameters: str) -> Any:
         return self._client.get(where, params=parameters).raise_for_status().json()
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample that it has, by its name and labels."""
+        text = httpx.get(f"{self.diagnostics.url}/metrics", timeout=30).raise_for_status().text
+        return {name: float(value) for name, value in _SAMPLE.findall(text)}
 
     def request(self, method: str, where: str, content: bytes = b"", **headers: str) -> httpx.Response:
         """Any request, good or bad."""
