@@ -146,7 +146,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--once", action="store_true", help="end by itself, with 0 if all was as it should be")
     once: bool = parser.parse_args().once
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # also where a shell has SIGINT ignored
         signal.signal(number, signal.default_int_handler)
     folder = ROOT / ".demo" / str(os.getpid())
     folder.mkdir(parents=True)

@@ -25,8 +25,8 @@ ROW = Row("frontend-1", "/", takes=3, rule="some-timeout", limit=1)
 def test_a_row_holds_only_if_status_time_and_rule_are_right() -> None:
     assert Result(ROW, 504, 1.05, "some-timeout").held
     assert not Result(ROW, 504, 1.05, "another").held
-    assert not Result(ROW, 504, 1.2, "some-timeout").held
-    assert not Result(ROW, 504, 0.8, "some-timeout").held
+    assert not Result(ROW, 504, 1.25, "some-timeout").held
+    assert not Result(ROW, 504, 0.75, "some-timeout").held
     assert not Result(ROW, 200, 1.0, "some-timeout").held
 
 
