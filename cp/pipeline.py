@@ -7,7 +7,7 @@ Proxies that match the same policies and have the same outbounds form a class. W
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
@@ -171,7 +171,7 @@ class Compiler:
         mesh, capture = dataplane.mesh, capture_of(world, dataplane)
         is_same = before and before.dataplane is dataplane and before.reach is reach and before.capture == capture
         if before and is_same and backend_refs.same(before.bundle.world, world, mesh):
-            return replace(before, bundle=bundle)
+            return Proxy(dataplane, bundle, before.inbounds, before.beside, before.captured, before.part, reach)
         rules = rules_of(world, dataplane)
         reached = tuple(self._stages.reached(world, mesh, rules, *one) for one in inbounds(dataplane))
         beside = self._stages.beside(world, rules, dataplane)

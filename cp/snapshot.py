@@ -251,7 +251,10 @@ class Snapshot:
         filled = [part for part in self.parts if part.of(type_url)]
         if len(filled) == 1:
             return filled[0].versions(type_url)
-        return {name: version for part in filled for name, version in part.versions(type_url).items()}
+        merged: dict[str, str] = {}
+        for part in filled:
+            merged.update(part.versions(type_url))
+        return merged
 
     def version(self, type_url: str) -> str:
         """The version of a whole type. Equal content has equal versions, however it is cut into parts."""

@@ -156,7 +156,8 @@ class Channel:
         claims, self._claims = self._claims, {}
         if not claims or (self.type_url == ENDPOINTS and not self._trusting):
             return  # what was under way may have left a cluster waiting for endpoints that the client has
-        for name, version in claims.items() - wanted.versions(self.type_url).items():
+        versions = wanted.versions(self.type_url)
+        for name, version in () if claims == versions else claims.items() - versions.items():
             if name in self.subscription:
                 self._holding.apart[name] = version
         self._fresh -= claims.keys()

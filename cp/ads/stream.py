@@ -79,6 +79,7 @@ class Stream:
         self._patience = patience
         self._published: Snapshot | None = None
         self._outbox: deque[Response] = deque()
+        self._open = 0  # responses that may await an answer: these at most
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._ending = False
@@ -149,7 +150,9 @@ class Stream:
 
     def _receive(self, data: bytes) -> None:
         request = self._kind.decoded(data, self._hub.names)
-        self._queue(self._session.receive(request))
+        if responses := self._session.receive(request):
+            self._wake.set()
+        self._queue(responses)
         heard = self._session.heard
         if heard is not None:
             self._report(SHORT[request.type_url], heard, request.error)
@@ -182,14 +185,20 @@ class Stream:
 
     def _catch_up(self) -> None:
         newest = self._hub.newest(self._seat.node.id)
-        if newest is None or newest is self._published:
+        if newest is None or newest is self._published or self._outbox or self._is_unanswered:
             return
-        if not self._outbox and self._session.unanswered < _UNANSWERED:
-            self._published = newest
-            responses = self._session.publish(newest)
-            self._queue(responses)
-            if not responses:
-                self._hub.caught_up(self._seat)
+        self._published = newest
+        responses = self._session.publish(newest)
+        self._queue(responses)
+        if not responses:
+            self._hub.caught_up(self._seat)
+
+    @property
+    def _is_unanswered(self) -> bool:
+        """The client has much to answer still. It is looked up only if it was told so much since that was done last."""
+        if self._open >= _UNANSWERED:
+            self._open = self._session.unanswered
+        return self._open >= _UNANSWERED
 
     async def _put(self, response: Response, context: Context) -> None:
         if response.size < _LARGE:
@@ -205,9 +214,8 @@ class Stream:
         self._hub.metrics.sent(self._kind.name, SHORT[response.type_url], resources, len(data))
 
     def _queue(self, responses: list[Response]) -> None:
-        if responses:
-            self._outbox.extend(responses)
-            self._wake.set()
+        self._outbox.extend(responses)
+        self._open += len(responses)
         self._watch()
 
     # --- the clock ---
@@ -226,6 +234,7 @@ class Stream:
     def _expire(self, nonce: str) -> None:
         self._log.warning("clusters.unanswered", seconds=self._patience)
         self._queue(self._session.expire(nonce))
+        self._wake.set()
 
 
 async def _read(context: Context) -> bytes | None:

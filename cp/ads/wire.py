@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from envoy.config.core.v3.base_pb2 import Node as NodeMessage
@@ -41,7 +42,7 @@ def decoded(data: bytes, known: Names) -> Request:
 
 def decoded_delta(data: bytes, known: Names) -> DeltaRequest:
     message = DeltaDiscoveryRequest.FromString(data)
-    held = dict(message.initial_resource_versions)
+    held = dict(message.initial_resource_versions.items())
     end = 0 if held else len(data)  # nothing else is said with names, or what it is makes them hard to tell apart
     return DeltaRequest(
         type_url=message.type_url,
@@ -69,15 +70,21 @@ def node_of_delta(data: bytes) -> Node | None:
 
 def encoded(response: Response) -> bytes:
     """A DiscoveryResponse. Streams that say the same get the same bytes, not a copy of them."""
-    header = text_field(1, response.version) + text_field(4, response.type_url) + text_field(5, response.nonce)
-    return _joined(header, response, delta=False)
+    return _joined(_header(response.version, response.type_url, response.nonce), response, delta=False)
 
 
 def encoded_delta(response: Response) -> bytes:
     """A DeltaDiscoveryResponse, likewise."""
-    header = text_field(1, response.version) + text_field(4, response.type_url) + text_field(5, response.nonce)
-    removed = b"".join(bytes_field(6, name.encode()) for name in response.removed)
-    return _joined(header + removed, response, delta=True)
+    header = _header(response.version, response.type_url, response.nonce)
+    if response.removed:
+        header += b"".join(bytes_field(6, name.encode()) for name in response.removed)
+    return _joined(header, response, delta=True)
+
+
+@lru_cache(maxsize=256)
+def _header(version: str, type_url: str, nonce: str) -> bytes:
+    """The fields before the resources, in either kind of response; streams that say the same have the same."""
+    return text_field(1, version) + text_field(4, type_url) + text_field(5, nonce)
 
 
 def _joined(header: bytes, response: Response, *, delta: bool) -> bytes:
