@@ -1,9 +1,10 @@
 """The floor: a server that knows nothing and sends recorded bytes, as fast as gRPC goes from Python.
 
-python -m bench.serving.floor RECORDED
+python -m bench.serving.floor
 
-Whoever connects is sent what was recorded for its name: of each type as soon as it has asked for that type. What it
-was told in later scenarios it is sent when a line on the input names the scenario.
+A line on the input names a file with what was recorded, or something that is in one of these. Whoever is connected, or
+connects later, is sent what was recorded for its name, in the order in which it was named: of each type as soon as it
+has asked for that type.
 """
 
 from __future__ import annotations
@@ -57,13 +58,19 @@ def read(path: Path) -> Scripts:
 
 
 class Floor:
-    def __init__(self, scripts: Scripts) -> None:
-        self._scripts = scripts
-        self._begun = {name: asyncio.Event() for name in scripts}
+    def __init__(self) -> None:
+        self._scripts: Scripts = {}
+        self._begun: list[str] = []
+        self._news = asyncio.Event()
         self._free = asyncio.Semaphore(_AT_ONCE)
 
+    def add(self, scripts: Scripts) -> None:
+        self._scripts |= scripts
+
     def begin(self, name: str) -> None:
-        self._begun[name].set()
+        self._begun.append(name)
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def serve(self, context: Context, name: str, first: bytes) -> None:
         asked = Asked(first)
@@ -73,8 +80,11 @@ class Floor:
             writer.cancel()
 
     async def _write(self, context: Context, name: str, asked: Asked) -> None:
-        for scenario, script in self._scripts.items():
-            await self._begun[scenario].wait()
+        done = 0
+        while True:
+            while done == len(self._begun):
+                await self._news.wait()
+            script, done = self._scripts[self._begun[done]], done + 1
             for message in script.get(name, ()):
                 await asked.until(message.type_url)
                 if len(message.data) < _LARGE:
@@ -129,17 +139,20 @@ def _server(floor: Floor) -> tuple[grpc.aio.Server, int]:
     return server, server.add_insecure_port("127.0.0.1:0")
 
 
-async def _run(path: Path) -> None:
-    floor = Floor(read(path))
+async def _run() -> None:
+    floor = Floor()
     server, port = _server(floor)
     await server.start()
     print(json.dumps({"port": port}), flush=True)
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        floor.begin(line.strip())
+    while line := (await asyncio.to_thread(sys.stdin.readline)).strip():
+        if line.startswith("/"):
+            floor.add(read(Path(line)))
+        else:
+            floor.begin(line)
         print("{}", flush=True)
     await server.stop(0)
 
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=DrainLoop) as runner:
-        runner.run(_run(Path(sys.argv[1])))
+        runner.run(_run())

@@ -154,7 +154,7 @@ class Load:
         return {}
 
     def write(self, path: str) -> dict[str, Any]:
-        """Write down what was recorded, each distinct run of bytes once."""
+        """Write down what was recorded since that was done last, each distinct run of bytes once."""
         runs: dict[int, tuple[int, bytes]] = {}
         scripts: dict[str, dict[str, list[tuple[str, bytes, list[int]]]]] = {}
         for name, recorded in self._recorded.items():
@@ -166,6 +166,7 @@ class Load:
                     (heard.type_url, heard.around, [runs[id(run)][0] for run in heard.runs]) for heard in told
                 ]
         Path(path).write_bytes(pickle.dumps(([data for _, data in runs.values()], scripts)))
+        self._recorded = {}
         return {"runs": len(runs)}
 
     def held(self, name: str) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from bench.serving.witnesses import Witnesses, binary
 
 PARTS: Final = ("delta", "sotw", "growth")
 _FOLDER: Final = Path(".bench")
-_STEPS: Final = 4  # the mesh, the cold start, the way back, the floor
-_STEPS_OF_A_SIZE: Final = 5
+_STEPS: Final = 3  # the mesh, the cold start, the way back
+_STEPS_OF_A_SIZE: Final = 4
 _WIDTH: Final = 150
 
 

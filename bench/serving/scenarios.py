@@ -45,10 +45,10 @@ def scenarios(services: int) -> Iterator[Scenario]:
     def timeouts(document: Callable[[str], dict[str, Any]], times: int) -> tuple[Edit, ...]:
         return tuple(_put(document(f"{next(second)}s")) for _ in range(times))
 
-    first, *others = timeouts(mesh.route_timeout, 6)
+    first, *others = timeouts(mesh.route_timeout, 10)
     yield Scenario(ROUTE, tuple(others), _all, first)
     flap = (_put(mesh.endpoint()), _delete(mesh.endpoint()))
-    yield Scenario(ENDPOINT, flap * 2, _all)
+    yield Scenario(ENDPOINT, flap * 4, _all)
     first, *others = timeouts(mesh.timeout_for_few, 4)
     yield Scenario(FEW, tuple(others), _few, first)
     first, *others = timeouts(mesh.timeout_for_nobody, 2)

@@ -1,11 +1,16 @@
-"""`Stand`: one mesh, one kind of stream: a control plane with its proxies, and then the floor for the same bytes."""
+"""`Stand`: one mesh, one kind of stream: a control plane with its proxies, and beside it the floor with its own.
+
+Whatever the control plane sent is sent by the floor right after that: a machine that is shared may be half as fast a
+minute later.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -110,48 +115,54 @@ class Stand:
         self._names = [f"{mesh.MESH}.{mesh.proxy_name(number)}" for number in range(proxies)]
 
     def run(self, scenarios: Iterable[Scenario], *, again: bool = True, after: After | None = None) -> list[Found]:
-        """Cold start, the scenarios, and a restart; then the same bytes from the floor."""
-        recorded = self._folder / "recorded"
+        """Cold start, the scenarios, and a restart; all but that with the same bytes from the floor."""
         self._step("the mesh")
         store = f"sqlite:///{self._folder}/koguma.db"
         mesh.fill(store, self._proxies, self._services)
-        plane = ControlPlane(store, self._folder / "control-plane.log")
-        with plane, self._load() as load:
-            found = [self._cold(plane, load)]
-            found += [self._scenario(plane, load, scenario) for scenario in scenarios]
+        with ExitStack() as stack:
+            plane = stack.enter_context(ControlPlane(store, self._folder / "control-plane.log"))
+            load = stack.enter_context(self._load("load"))
+            floor = Floor(
+                stack.enter_context(Worker("bench.serving.floor", log=self._folder / "floor.log")),
+                stack.enter_context(self._load("load-of-the-floor")),
+                self._folder / "recorded",
+            )
+            found = [self._cold(plane, load, floor)]
+            found += [self._scenario(plane, load, floor, scenario) for scenario in scenarios]
             if again:
                 found.append(self._again(plane, load))
             if after is not None:
                 after(plane, load)
-            load.do("write", path=str(recorded))
-        self._floor(found, recorded)
         return found
 
-    def _load(self) -> Worker:
-        worker = Worker("bench.serving.load", log=self._folder / "load.log")
+    def _load(self, name: str) -> Worker:
+        worker = Worker("bench.serving.load", log=self._folder / f"{name}.log")
         worker.do("make", names=self._names, delta=self._delta)
         return worker
 
     # --- on the control plane ---
 
-    def _cold(self, plane: ControlPlane, load: Worker) -> Found:
+    def _cold(self, plane: ControlPlane, load: Worker, floor: Floor) -> Found:
         self._step(COLD)
         plane.until_idle()
         began, before = load.do("prepare")["now"], self._before(plane)
         load.do("connect", port=plane.ads_port)
         settled = load.do("settle", wants="ready", least=self._proxies, quiet=_QUIET, within=_WITHIN)
-        load.do("record", name=COLD)
-        return Found(COLD, self._delta, [self._measured(plane, settled, began, before)])
+        measured = self._measured(plane, settled, began, before)
+        floor.learn(load, COLD)
+        return Found(COLD, self._delta, [measured], [floor.cold(self._proxies)])
 
-    def _scenario(self, plane: ControlPlane, load: Worker, scenario: Scenario) -> Found:
+    def _scenario(self, plane: ControlPlane, load: Worker, floor: Floor, scenario: Scenario) -> Found:
         self._step(scenario.name)
         found = Found(scenario.name, self._delta)
         least = scenario.hears(self._proxies)
         if scenario.first is not None:
             self._edit(plane, load, scenario.first, least)
         for number, edit in enumerate(scenario.edits):
-            found.measured.append(self._edit(plane, load, edit, least, takes_turns=scenario.takes_turns))
-            load.do("record", name=f"{scenario.name} {number}")
+            measured = self._edit(plane, load, edit, least, takes_turns=scenario.takes_turns)
+            floor.learn(load, name := f"{scenario.name} {number}")
+            found.measured.append(measured)
+            found.floor.append(floor.push(name, len(measured.last)))
         return found
 
     def _edit(
@@ -193,33 +204,35 @@ class Stand:
         lag = _lag(before.metrics, metrics)
         return replace(_measured(settled, began, cpu=spent), peak=peak, fragments=fragments, lag=lag)
 
-    # --- on the floor ---
 
-    def _floor(self, found: Sequence[Found], recorded: Path) -> None:
-        """The same bytes, in the same order, from a server that knows nothing. What nobody was sent takes no time."""
-        self._step("the floor")
-        with (
-            Worker("bench.serving.floor", str(recorded), log=self._folder / "floor.log") as floor,
-            self._load() as load,
-        ):
-            port = floor.hear()["port"]
-            floor.tell(COLD)
-            began, spent = load.do("prepare")["now"], floor.cpu
-            load.do("connect", port=port)
-            settled = load.do("settle", wants="ready", least=self._proxies, quiet=_QUIET, within=_WITHIN)
-            for one in found:
-                if one.scenario == COLD:
-                    one.floor.append(_measured(settled, began, cpu=floor.cpu - spent))
-                elif one.scenario != AGAIN:
-                    one.floor += [self._pushed(floor, load, one, number) for number in range(len(one.measured))]
+class Floor:
+    """A server that knows nothing, and proxies of its own. What nobody was sent takes it no time."""
 
-    def _pushed(self, floor: Worker, load: Worker, one: Found, number: int) -> Measured:
-        least = len(one.measured[number].last)
-        began, spent = load.do("begin")["now"], floor.cpu
-        floor.tell(f"{one.scenario} {number}")
+    def __init__(self, server: Worker, load: Worker, recorded: Path) -> None:
+        self._server = server
+        self._load = load
+        self._recorded = recorded
+        self._port = server.hear()["port"]
+
+    def learn(self, load: Worker, name: str) -> None:
+        """Be able to send what others were sent since they began, under a name."""
+        load.do("record", name=name)
+        load.do("write", path=str(self._recorded))
+        self._server.tell(str(self._recorded))
+
+    def cold(self, proxies: int) -> Measured:
+        self._server.tell(COLD)
+        began, spent = self._load.do("prepare")["now"], self._server.cpu
+        self._load.do("connect", port=self._port)
+        settled = self._load.do("settle", wants="ready", least=proxies, quiet=_QUIET, within=_WITHIN)
+        return _measured(settled, began, cpu=self._server.cpu - spent)
+
+    def push(self, name: str, least: int) -> Measured:
+        began, spent = self._load.do("begin")["now"], self._server.cpu
+        self._server.tell(name)
         quiet = _QUIET if least > 0 else 0.0
-        settled = load.do("settle", wants="answered", least=least, quiet=quiet, within=_WITHIN)
-        return _measured(settled, began, cpu=floor.cpu - spent)
+        settled = self._load.do("settle", wants="answered", least=least, quiet=quiet, within=_WITHIN)
+        return _measured(settled, began, cpu=self._server.cpu - spent)
 
 
 def _lag(before: Mapping[str, float], after: Mapping[str, float]) -> float:
