@@ -21,11 +21,11 @@ class Source:
     def line(self, path: str) -> int:
         """The line of a path, or of the nearest thing around it that is there; 0 when nothing is known."""
         path = _PLAIN_ENTRY.sub(r".\1", path)
-        while path:
-            if path in self.lines:
-                return self.lines[path]
-            path = _parent(path)
-        return self.lines.get("", 0)
+        if path in self.lines:
+            return self.lines[path]
+        steps = [boundary.start() for boundary in _BOUNDARY.finditer(path)]
+        around = (path[:end] for end in reversed(steps[-_MOST_STEPS:]))
+        return next((self.lines[prefix] for prefix in around if prefix in self.lines), self.lines.get("", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,6 @@ class Document:
 
 
 _PLAIN_ENTRY = re.compile(r'\["([A-Za-z_][A-Za-z0-9_]*)"\]')
-_LAST_STEP = re.compile(r"(\.[^.\[\]]+|\[[^\]]*\]|^[^.\[\]]+)$")
-
-
-def _parent(path: str) -> str:
-    return _LAST_STEP.sub("", path)
+_BOUNDARY = re.compile(r"[.\[]")
+_MOST_STEPS = 128
+"""Twice the depth of a document. A key may hold any number of dots and brackets, each of which looks like a step."""
