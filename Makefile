@@ -34,7 +34,7 @@ test-envoys: setup $(ENVOYS:%=.envoys/%/installed) ## run the tests that start a
 	  KOGUMA_ENVOY=$(CURDIR)/.envoys/$$version/bin/envoy $(PYTEST) $(PARALLEL) -m envoy $(ARGS) || exit 1; done
 
 soak: setup ## ten bad minutes: edits, restarts, refusals and slow readers, and everybody right at the end
-	@$(PYTEST) tests/soak -s --soak-seconds=600 --soak-proxies=200 $(ARGS)
+	@$(PYTEST) tests/soak -s -o faulthandler_timeout=0 --soak-seconds=600 --soak-proxies=200 $(ARGS)
 
 check: lint layout types contracts spelling ## lint, formatting, types, import contracts, spelling (make -k check: all)
 
