@@ -223,7 +223,9 @@ def test_a_client_that_reads_and_does_not_answer_gets_the_newest_once_it_does() 
             assert newest is not None
             assert (await proxy.hear()).version_info == newest.version(CLUSTER)
 
-    play(scene)
+    play(
+        scene, patience=0.01
+    )  # each of the eight is sent once the session stops waiting for the word on the one before
 
 
 def test_a_client_that_does_not_read_delays_nobody_else() -> None:

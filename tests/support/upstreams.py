@@ -17,6 +17,11 @@ def upstream(envoy: Envoy, service: str) -> dict[str, Any]:
     return dict(found)
 
 
+def healthy(envoy: Envoy, service: str) -> int:
+    """How many endpoints of a MeshService an Envoy holds for healthy now."""
+    return int(envoy.stat(f"cluster.kri_msvc_default___{service}_main.membership_healthy"))
+
+
 def http_options(envoy: Envoy, service: str) -> dict[str, Any]:
     """How an Envoy treats connections and streams to a MeshService of HTTP, whatever the version."""
     (options,) = upstream(envoy, service)["typed_extension_protocol_options"].values()
