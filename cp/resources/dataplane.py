@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from cp.model.duration import Duration
+from cp.model.paths import entry
 from cp.model.violation import Violation, at
 from cp.resources.checks import above_zero, absent, address, is_domain, is_ip, must_be_set, one_of, port, repeated
 from cp.resources.client import client_label
@@ -267,7 +268,7 @@ def _inbound(inbound: Inbound, default_address: str | None) -> Iterator[Violatio
     yield from _tags(inbound.tags)
     yield from _protocol('tags["kuma.io/protocol"]', (inbound.tags or {}).get(PROTOCOL_TAG))
     if inbound.tags and SERVICE_TAG not in inbound.tags:
-        yield Violation(f'tags["{SERVICE_TAG}"]', "must be set", _service_hint(inbound.tags))
+        yield Violation("tags" + entry(SERVICE_TAG), "must be set", _service_hint(inbound.tags))
     yield from _protocol("protocol", inbound.protocol or None)
     if inbound.service_probe is not None:
         yield from at("serviceProbe", _service_probe(inbound.service_probe))
@@ -327,7 +328,7 @@ def _gateway(gateway: Gateway) -> Iterator[Violation]:
         yield Violation("tags", f"must have `{SERVICE_TAG}`", _service_hint(gateway.tags))
     protocol = (gateway.tags or {}).get(PROTOCOL_TAG, "tcp")
     if protocol.lower() != "tcp":
-        yield Violation(f'tags["{PROTOCOL_TAG}"]', f"must be tcp for a gateway, not `{protocol}`", "remove it")
+        yield Violation("tags" + entry(PROTOCOL_TAG), f"must be tcp for a gateway, not `{protocol}`", "remove it")
 
 
 def _reachable(ref: BackendRef) -> Iterator[Violation]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeGuard
 
 from cp.model.document import Document
+from cp.model.paths import entry, step
 from cp.model.violation import Finding, Severity, Sort, Violation
-from cp.model.yaml import step
 from cp.resources.kinds import Kind, Kinds, Meta
 from cp.resources.resource import Resource
 from cp.resources.schema import check
@@ -160,7 +160,7 @@ def _envelope(data: Mapping[str, Any], kind: Kind) -> Iterator[Violation]:
         yield Violation("labels", "must be a mapping of names to values")
     for name, value in (labels if isinstance(labels, Mapping) else {}).items():
         if not isinstance(value, str):
-            yield Violation(f'labels["{name}"]', "must be a text", f'write `"{value}"`')
+            yield Violation("labels" + entry(name), "must be a text", f'write `"{value}"`')
     if not kind.is_inlined:
         for name in data.keys() - _ENVELOPE - _BESIDE_SPEC:
             yield Violation(step("", name), "unknown field", f"the fields of a {kind.name} stand under `spec`")

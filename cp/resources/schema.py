@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from cp.model.duration import Duration
+from cp.model.paths import entry, step
 from cp.model.violation import Violation
-from cp.model.yaml import step
 
 T = TypeVar("T")
 Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
@@ -148,7 +148,7 @@ class _Walk:
     def _dict(self, value: msgspec.inspect.Type, data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):
             return self._fault(path, f"must be a mapping of names to values, not {_sort(data)}")
-        found = {str(key): self.value(value, given, f'{path}["{key}"]') for key, given in data.items()}
+        found = {str(key): self.value(value, given, path + entry(str(key))) for key, given in data.items()}
         return {key: given for key, given in found.items() if given is not _FAULTY}
 
     def _leaf(self, kind: msgspec.inspect.Type, data: Any, path: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from cp.model.paths import entry
 from cp.model.violation import Violation, at
 from cp.resources.checks import (
     absent,
@@ -287,11 +288,11 @@ def external_service(service: ExternalService, _meta: Meta) -> Iterator[Violatio
         yield absent("tags", f"must have `{SERVICE_TAG}`")
     protocol = tags.get(PROTOCOL_TAG)
     if protocol is not None and protocol.lower() not in PROTOCOLS:
-        yield from one_of(f'tags["{PROTOCOL_TAG}"]', protocol, PROTOCOLS)
+        yield from one_of("tags" + entry(PROTOCOL_TAG), protocol, PROTOCOLS)
     host = ((service.networking and service.networking.address) or "").rpartition(":")[0]
     if host and tags.get(SERVICE_TAG) == host:
         hint = "choose another name, so that the one cannot be taken for the other"
-        yield Violation(f'tags["{SERVICE_TAG}"]', "must not be the host of `networking.address`", hint)
+        yield Violation("tags" + entry(SERVICE_TAG), "must not be the host of `networking.address`", hint)
 
 
 def _legacy_networking(networking: LegacyNetworking) -> Iterator[Violation]:
