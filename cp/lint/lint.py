@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
-from cp.lint import external, hidden, idle, mtls, passthrough, patches, protocols, proxies, references, routes, targets
+from cp.lint import (
+    clients,
+    external,
+    hidden,
+    idle,
+    mtls,
+    passthrough,
+    patches,
+    protocols,
+    proxies,
+    references,
+    routes,
+    targets,
+)
 from cp.lint.scene import Scene
 from cp.model.violation import Finding, Severity
 from cp.policies import Policies
@@ -15,6 +28,7 @@ Rule: TypeAlias = Callable[[Scene], Iterator[Finding]]
 
 RULES: Final[tuple[Rule, ...]] = (
     idle.idle,
+    clients.too_many,
     targets.targets,
     targets.backends,
     references.references,

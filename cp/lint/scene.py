@@ -15,7 +15,7 @@ from cp.policies import Policies, Policy
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules import Item
+from cp.rules import Item, PolicyRules
 from cp.rules.items import Items, items
 from cp.rules.naming import is_outdated
 from cp.stages import Rules, built_in, rules_of
@@ -150,9 +150,13 @@ class Scene:
         every = (match(self.world, one.dataplane) for one in self.proxies if _has_listeners(one))
         seen = {id(one): one for one in every}
         found = {one.policy for matched in seen.values() for some in matched.values() for one in some}
-        for rules in {id(rules): rules for rules in self._all_rules()}.values():
-            found |= {one.policy for of_kind in rules.values() if _is_too_much(of_kind) for one in of_kind.matched}
-        return frozenset(found)
+        return frozenset(found).union(one.policy for rules in self.too_much for one in rules.matched)
+
+    @cached_property
+    def too_much(self) -> tuple[PolicyRules, ...]:
+        """The rules that are not worked out, because they would be too many."""
+        every = {id(rules): rules for rules in self._all_rules()}.values()
+        return tuple(of_kind for rules in every for of_kind in rules.values() if _is_too_much(of_kind))
 
     def _all_rules(self) -> Iterator[Rules]:
         return (rules_of(self.world, proxy.dataplane) for proxy in self.proxies)
@@ -174,6 +178,6 @@ def _has_listeners(proxy: Proxy) -> bool:
     return bool(spec.is_builtin_gateway or spec.net.listeners)
 
 
-def _is_too_much(rules: Any) -> bool:
+def _is_too_much(rules: PolicyRules) -> bool:
     shape = rules.shape
     return bool((shape.to and rules.to_subsets.is_too_much) or (shape.from_ and rules.from_().is_too_much))

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
+from cp.model.numbers import Integer
 from cp.model.paths import entry
 from cp.model.violation import Violation, at
 from cp.resources.checks import absent, is_domain, must_be_set, port
@@ -36,12 +37,12 @@ class Tls(Schema, frozen=True):
 
 
 class Resources(Schema, frozen=True):
-    connection_limit: int | None = None
+    connection_limit: Integer | None = None
 
 
 class Listener(Schema, frozen=True):
     hostname: str | None = None
-    port: int | None = None
+    port: Integer | None = None
     protocol: Literal["NONE", "TCP", "TLS", "HTTP", "HTTPS"] | None = None
     tls: Tls | None = None
     tags: dict[str, str] | None = None
