@@ -10,6 +10,8 @@ from typing import Any
 from cp.lint.spots import AnySpot, Unit, item_of, policy_of, with_effect
 from cp.lint.walk import Blocked, Outbounds, of_inbound, of_proxy
 from cp.matching import ByKind, match, route_of
+from cp.model.failure import Failure, failure
+from cp.model.names import Key
 from cp.pipeline import Compiler, Proxy
 from cp.policies import Policies, Policy
 from cp.resources.client import is_grpc_client
@@ -31,7 +33,12 @@ class Scene:
         self.world = world
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
         compiler = Compiler(policies)
-        self.proxies: tuple[Proxy, ...] = tuple(compiler.proxy(world, one) for one in _of_type(world, _DATAPLANE))
+        found = {one.key: _proxy(compiler, world, one) for one in _of_type(world, _DATAPLANE)}
+        self.proxies: tuple[Proxy, ...] = tuple(proxy for proxy in found.values() if isinstance(proxy, Proxy))
+        failures = {key: proxy.failures if isinstance(proxy, Proxy) else (proxy,) for key, proxy in found.items()}
+        self.failures: Mapping[Key, tuple[Failure, ...]] = {key: some for key, some in failures.items() if some}
+        """What could not be made, by the Dataplanes of the proxies."""
+
         self._outbound = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
         self._inbound = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
 
@@ -160,6 +167,13 @@ class Scene:
 
     def _all_rules(self) -> Iterator[Rules]:
         return (rules_of(self.world, proxy.dataplane) for proxy in self.proxies)
+
+
+def _proxy(compiler: Compiler, world: World, dataplane: Resource) -> Proxy | Failure:
+    try:
+        return compiler.proxy(world, dataplane)
+    except Exception as error:  # noqa: BLE001  # the others can be judged all the same
+        return failure(error, "all that it gets")
 
 
 def parts(policy: Resource) -> tuple[Item, ...]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeGuard
 
 from cp.model.document import Document
+from cp.model.failure import reason
 from cp.model.names import Key
 from cp.model.paths import Step, entry, step, steps
 from cp.model.violation import Finding, Severity, Sort, Violation
@@ -121,10 +120,7 @@ def _capped(violation: Violation) -> Violation:
 
 
 def _our_fault(error: Exception) -> Violation:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{Path(frame.filename).name}, line {frame.lineno}"
-    reason = shortened(str(error), _LONGEST_TEXT)
-    message = f"cannot be read for a fault of koguma itself: {type(error).__name__} in {place}: {reason}"
+    message = f"cannot be read for a fault of koguma itself: {reason(error)}"
     return Violation("", message, "please report it; what was last good stays in force")
 
 
