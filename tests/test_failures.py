@@ -6,6 +6,8 @@ import sys
 from typing import Any
 
 import pytest
+from envoy.config.route.v3.route_components_pb2 import VirtualHost
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from cp.lint import lint
 from cp.lint.lint import RULES
@@ -17,6 +19,7 @@ from cp.policies import Policy, discover, kinds
 from cp.policies.mesh_timeout import MeshTimeout
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.simulate.virtual_hosts import chosen
 from cp.snapshot import CLUSTER, LISTENER, ROUTES, Snapshot
 from tests.random_mesh import MESH, document
 
@@ -226,3 +229,18 @@ def test_a_rule_of_lint_with_a_fault_says_so_and_the_others_go_on(monkeypatch: p
 
     assert "failed" in codes
     assert len(codes) > 1
+
+
+def test_lint_judges_a_passthrough_that_says_nothing() -> None:
+    used = list(discover())
+    networking = {**dataplane().data["networking"], "transparentProxying": {"redirectPortOutbound": 15001}}
+    redirecting = document("Dataplane", "web", networking=networking)
+    empty = document("MeshPassthrough", "empty", spec={})
+    here = World.of([MESH, redirecting, *servers(), empty], kinds(used))
+
+    assert "failed" not in {finding.code for finding in lint(used, here)}
+
+
+def test_of_a_table_without_domains_nobody_is_chosen() -> None:
+    assert chosen(RouteConfiguration(name="empty"), "backend") is None
+    assert chosen(RouteConfiguration(virtual_hosts=[VirtualHost(name="nobody")]), "backend") is None
