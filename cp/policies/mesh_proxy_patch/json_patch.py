@@ -13,7 +13,8 @@ from cp.resources.schema import shortened
 
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _END: Final = "-"
-_MOST_ADDED: Final = 100_000
+_MOST_TIMES: Final = 10
+"""What operations add, beside what they change and what is written in them: a few copies of the whole are enough."""
 
 
 class DoesNotApply(Exception):
@@ -23,12 +24,13 @@ class DoesNotApply(Exception):
 def patched(data: Any, patches: Sequence[JsonPatch]) -> Any:
     """The data after all operations. Raises `DoesNotApply`, and changes nothing that it was given."""
     data = deepcopy(data)
+    most = _MOST_TIMES * (size(data) + sum(size(patch.value) for patch in patches))
     added = 0
     for patch in patches:
         path = _steps(patch.path or "")
         added += _added(data, patch, path)
-        if added > _MOST_ADDED:
-            raise DoesNotApply(f"the operations add more than {_MOST_ADDED} values")
+        if added > most:
+            raise DoesNotApply(f"the operations make more than {_MOST_TIMES} times as much of it")
         data = _patched(data, patch, path)
     return data
 
