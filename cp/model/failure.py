@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from cp.model.names import Key
@@ -51,7 +50,7 @@ def failure(error: Exception, part: str = "", kind: str = "") -> Failure:
 def reason(error: Exception) -> str:
     """What was raised, and where: what a report has to say."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    place = f" in {frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno}" if frames else ""
     text = str(error)
     said = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return f"{type(error).__name__}{place}: {said}"
