@@ -16,7 +16,7 @@ PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help setup test test-envoys soak check lint layout types contracts spelling format golden demo bench docs \
+.PHONY: help setup test test-envoys fuzz soak check lint layout types contracts spelling format golden demo bench docs \
   coverage clean
 .NOTPARALLEL:
 
@@ -32,6 +32,9 @@ test: setup .grpc-js/installed ## run the tests (ARGS="-k timeout -x" goes to py
 test-envoys: setup $(ENVOYS:%=.envoys/%/installed) ## run the tests that start an Envoy on every supported Envoy
 	@for version in $(ENVOYS); do echo "Envoy $$version"; \
 	  KOGUMA_ENVOY=$(CURDIR)/.envoys/$$version/bin/envoy $(PYTEST) $(PARALLEL) -m envoy $(ARGS) || exit 1; done
+
+fuzz: setup ## look for inputs that stop us, for two minutes (ARGS="--seconds=1800", ARGS="yaml rules")
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 soak: setup ## ten bad minutes: edits, restarts, refusals and slow readers, and everybody right at the end
 	@$(PYTEST) tests/soak -s -o faulthandler_timeout=0 --soak-seconds=600 --soak-proxies=200 $(ARGS)

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from cp.model.failure import Failure, failure
 from cp.policies import ClientRule, Policies, Policy
 from cp.resources.schema import decode
 from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed
@@ -43,11 +44,18 @@ Problem: TypeAlias = tuple[str, str, str]
 class Fragment:
     """The finished resources of one task. Equal only to itself: who has the same task has the same fragment."""
 
-    __slots__ = ("__weakref__", "problems", "resources", "used")
+    __slots__ = ("__weakref__", "failure", "problems", "resources", "used")
 
     def __init__(
-        self, resources: Iterable[Packed], problems: Iterable[Problem] = (), used: Iterable[tuple[str, str]] = ()
+        self,
+        resources: Iterable[Packed],
+        problems: Iterable[Problem] = (),
+        used: Iterable[tuple[str, str]] = (),
+        failure: Failure | None = None,
     ) -> None:
+        self.failure = failure
+        """Why these are not the resources of the task, but others in their place, or none."""
+
         self.resources = tuple(resources)
         self.problems = tuple(problems)
         self.used = frozenset(used)
@@ -55,6 +63,12 @@ class Fragment:
 
     def __iter__(self) -> Iterator[Packed]:
         return iter(self.resources)
+
+    def in_place_of(self, failed: Fragment) -> Fragment:
+        """What was made last, for as long as its successor cannot be made."""
+        if failed.failure is None or not self.resources:
+            return failed
+        return Fragment(self.resources, self.problems, self.used, failed.failure.keeping())
 
 
 _TYPE_URLS = {
@@ -94,10 +108,10 @@ class Fragments:
         self.reused = 0
 
     def get(self, task: Task) -> Fragment:
-        """The fragment for these arguments, built now if nobody needed it before."""
+        """The fragment for these arguments, built now if nobody needed it before. One that cannot be built says so."""
         found = self._kept.get(task)
         if found is None:
-            found = self._kept[task] = build(task, self._policies)
+            found = self._kept[task] = _attempt(task, self._policies)
             self.built += 1
         else:
             self.reused += 1
@@ -107,7 +121,30 @@ class Fragments:
         return len(self._kept)
 
 
-def build(task: Task, policies: Policies) -> Fragment:
+class _Turns:
+    """The policies one after the other, and whose turn it is, so that a fault can be told of the one at work."""
+
+    def __init__(self, policies: Policies) -> None:
+        self._policies = policies
+        self.kind = ""
+
+    def __iter__(self) -> Iterator[Policy[Any]]:
+        for policy in self._policies:
+            self.kind = policy.kind.name
+            yield policy
+        self.kind = ""
+
+
+def _attempt(task: Task, policies: Policies) -> Fragment:
+    """A fault in one fragment is a fault of that fragment alone."""
+    turns = _Turns(policies)
+    try:
+        return build(task, turns)
+    except Exception as error:  # noqa: BLE001  # whatever it is, all other fragments are served
+        return Fragment((), failure=failure(error, kind=turns.kind))
+
+
+def build(task: Task, policies: Iterable[Policy[Any]]) -> Fragment:
     """Draft, let each policy write, serialise."""
     problems: list[Problem] = []
     built = Built(task.site, [message for draft in _drafts(task, policies, problems) for _, message in draft])
@@ -130,7 +167,7 @@ def _packed(name: str, message: Any) -> Packed:
     return Packed.of(type_url, name, message.SerializeToString(deterministic=True))
 
 
-def _drafts(task: Task, policies: Policies, problems: list[Problem]) -> Iterator[Iterator[Finished]]:
+def _drafts(task: Task, policies: Iterable[Policy[Any]], problems: list[Problem]) -> Iterator[Iterator[Finished]]:
     of_policy = _decoder(task.confs)
     site = task.site
     if isinstance(site, Backend):
@@ -164,14 +201,14 @@ def _decoder(of_kinds: Confs) -> Decoder:
     return find
 
 
-def _cluster(draft: ClusterDraft, policies: Policies, of_policy: Decoder) -> Iterator[Finished]:
+def _cluster(draft: ClusterDraft, policies: Iterable[Policy[Any]], of_policy: Decoder) -> Iterator[Finished]:
     for policy in policies:
         if (conf := of_policy(policy)) is not None:
             policy.cluster(conf, draft)
     return draft.finish()
 
 
-def _endpoints(draft: EndpointsDraft, policies: Policies, of_policy: Decoder) -> Iterator[Finished]:
+def _endpoints(draft: EndpointsDraft, policies: Iterable[Policy[Any]], of_policy: Decoder) -> Iterator[Finished]:
     for policy in policies:
         if (conf := of_policy(policy)) is not None:
             policy.endpoints(conf, draft)
@@ -179,7 +216,7 @@ def _endpoints(draft: EndpointsDraft, policies: Policies, of_policy: Decoder) ->
 
 
 def _sidecar(
-    draft: SidecarDraft, policies: Policies, of_policy: Decoder, problems: list[Problem]
+    draft: SidecarDraft, policies: Iterable[Policy[Any]], of_policy: Decoder, problems: list[Problem]
 ) -> Iterator[Finished]:
     for policy in policies:
         if (conf := of_policy(policy)) is not None:
@@ -189,7 +226,7 @@ def _sidecar(
     return draft.finish()
 
 
-def _listener(draft: ListenerDraft, policies: Policies, task: Task) -> Iterator[Finished]:
+def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task) -> Iterator[Finished]:
     """A route whose resource has an effective conf of its own gets that, every other one the service's."""
     of_policy = _decoder(task.confs)
     of_owner = {owner: _decoder(of_kinds) for owner, of_kinds in task.routes}

@@ -31,7 +31,7 @@ EVENTS: Final = MappingProxyType(
         "refusals.untold": "A fault of ours in telling what Envoys refuse; they are served all the same.",
         "resources.accepted": "An Envoy took what it was sent.",
         "resources.refused": "An Envoy refused what it was sent, and said why.",
-        "proxy.failed": "A fault of ours in what one proxy gets; it keeps what it has.",
+        "proxy.failed": "A fault of ours in a part of what a proxy gets; what is served instead is in `reason`.",
         "self_check.failed": "What was kept from before differs from a full computation, which is served instead.",
         "worker.died": "A process that served proxies ended; they come to another one, and it is replaced.",
         "worker.ready": "A process serves proxies.",

@@ -30,6 +30,7 @@ from cp.delivery import (
     troubled_since,
 )
 from cp.editions import Reach
+from cp.lint.failed import failed_findings
 from cp.model.names import Key
 from cp.pipeline import Proxy
 from cp.reconcile import Reconciler, key_of, proxy_of
@@ -93,13 +94,18 @@ class Observer:
 
     def _presence(self, proxy: str) -> Presence:
         hub = self._hub
-        return presence(hub.of(proxy), hub.since(proxy), hub.left(proxy), in_sync=hub.is_in_sync(proxy))
+        is_failed = proxy in self._reconciler.failures
+        return presence(
+            hub.of(proxy), hub.since(proxy), hub.left(proxy), in_sync=hub.is_in_sync(proxy), failed=is_failed
+        )
 
     async def delivery(self, dataplane: Key) -> Delivery:
         """Where a proxy stands, type by type."""
         proxy = proxy_of(dataplane)
         complaints = await self.complaints([proxy])
-        return delivery(dataplane, self._presence(proxy), self._hub.of(proxy), complaints)
+        failures = self._reconciler.failures.get(proxy, ())
+        failed = failed_findings(self._reconciler.world, dataplane, failures)
+        return delivery(dataplane, self._presence(proxy), self._hub.of(proxy), complaints, failed)
 
     # --- what is refused ---
 
@@ -170,7 +176,7 @@ class Observer:
     def _reach(self, revisions: Collection[int], *, everybody: bool) -> Reach:
         reach = self._reconciler.editions.reach(revisions)
         if everybody or not reach.is_known:  # nobody knows any more whom it concerned, so everybody has to have all
-            return Reach(frozenset(self._hub.seats), reach.failed)
+            return Reach(frozenset(self._hub.seats), frozenset(self._reconciler.failures))
         return reach
 
     def _stand(self, proxy: str, reach: Reach) -> Stand:

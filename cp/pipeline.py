@@ -7,13 +7,14 @@ Proxies that match the same policies and have the same outbounds form a class. W
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 from cp.fragments import Fragment, Fragments, Task
 from cp.matching import Matched, match
 from cp.matching.matcher import ByKind
+from cp.model.failure import Failure
 from cp.model.names import Destination, Key
 from cp.policies import Policies
 from cp.resources.caller import Caller
@@ -62,6 +63,7 @@ class Named:
 
     hosts: Hosts | None
     part: Part
+    fragment: Fragment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +79,7 @@ class Bundle:
     upstreams: Mapping[Destination, Upstream]
     part: Part
     named: Named
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +101,13 @@ class Proxy:
     def capture(self) -> Capture | None:
         """What its machine redirects to it."""
         return None if self.captured is None else self.captured.capture
+
+    own_failures: tuple[Failure, ...] = ()
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """What of it could not be made, by faults of ours."""
+        return (*self.bundle.failures, *self.own_failures)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -170,15 +180,18 @@ class Compiler:
         """
         mesh, capture = dataplane.mesh, capture_of(world, dataplane)
         is_same = before and before.dataplane is dataplane and before.reach is reach and before.capture == capture
+        is_same = is_same and before is not None and not before.own_failures
         if before and is_same and backend_refs.same(before.bundle.world, world, mesh):
             return Proxy(dataplane, bundle, before.inbounds, before.beside, before.captured, before.part, reach)
         rules = rules_of(world, dataplane)
         reached = tuple(self._stages.reached(world, mesh, rules, *one) for one in inbounds(dataplane))
         beside = self._stages.beside(world, rules, dataplane)
         captured = None if capture is None else self._stages.captured(world, mesh, rules, capture)
+        if before is not None:
+            reached, beside, captured = _kept_of_proxy(before, reached, beside, captured)
         fragments = [one.fragment for one in (*reached, beside, captured) if one is not None]
         part = Part(_resources(fragments))
-        return Proxy(dataplane, bundle, reached, beside, captured, part, reach)
+        return Proxy(dataplane, bundle, reached, beside, captured, part, reach, _failures(fragments))
 
 
 def _decide(matched: ByKind, decides: Callable[[Resource], bool], what: Callable[[Matched], Any]) -> _OfKinds:
@@ -199,7 +212,7 @@ def _is_of_inbounds(policy: Resource) -> bool:
 
 def _bundle(work: _Work, listenings: tuple[Listening, ...], before: Bundle | None) -> Bundle:
     """The bundle of a class: what a change does not reach is taken from the one that the proxy had before."""
-    if before is not None and before.caller == work.caller:
+    if before is not None and before.caller == work.caller and not before.failures:
         touched = by_world(before.world, work.world, work.mesh)
         touched |= by_policies(before.reach.policies, work.reach.policies)
         if not touched.everything:
@@ -219,21 +232,23 @@ class _Work:
     caller: Caller
 
     def all(self, listenings: tuple[Listening, ...], before: Bundle | None) -> Bundle:
-        entries = {one: self._entry(one) for one in listenings}
+        entries = {one: self._entry(one, before) for one in listenings}
         needed = dict.fromkeys(used for entry in entries.values() for used in entry.uses)
-        upstreams = {one: self._upstream(one) for one in needed}
+        upstreams = {one: self._upstream(one, before) for one in needed}
         return self._made(before, listenings, entries, upstreams, Part(_all_resources(entries, upstreams)))
 
     def some(self, before: Bundle, listenings: tuple[Listening, ...], touched: Touched) -> Bundle:
         """Most entries are those of before; of these not even the hashes are worked out again."""
-        again = {one: self._entry(one) for one, entry in before.entries.items() if touched.concerns(entry.names)}
+        again = {
+            one: self._entry(one, before) for one, entry in before.entries.items() if touched.concerns(entry.names)
+        }
         if listenings is not before.listenings:
             return self._elsewhere(before, listenings, {**before.entries, **again}, touched)
         entries = {**before.entries, **again}
         if any(entry.uses != before.entries[one].uses for one, entry in again.items()):  # a route leads elsewhere now
             upstreams = self._upstreams(before, entries.values(), touched)
         else:
-            upstreams = {**before.upstreams, **self._stale(before.upstreams, touched)}
+            upstreams = {**before.upstreams, **self._stale(before, before.upstreams, touched)}
         changed = [(before.entries[one].fragment, entry.fragment) for one, entry in again.items()]
         for one, upstream in upstreams.items():
             if (old := before.upstreams.get(one)) is not upstream:
@@ -246,7 +261,7 @@ class _Work:
         self, before: Bundle, listenings: tuple[Listening, ...], known: Mapping[Listening, Entry], touched: Touched
     ) -> Bundle:
         """Where outbounds come or go, what stays is kept all the same."""
-        entries = {one: known.get(one) or self._entry(one) for one in listenings}
+        entries = {one: known.get(one) or self._entry(one, before) for one in listenings}
         upstreams = self._upstreams(before, entries.values(), touched)
         return self._made(before, listenings, entries, upstreams, Part(_all_resources(entries, upstreams)))
 
@@ -259,28 +274,87 @@ class _Work:
         part: Part,
     ) -> Bundle:
         named = self._named(listenings, None if before is None else before.named)
-        return Bundle(self.world, self.rules, self.reach, self.caller, listenings, entries, upstreams, part, named)
+        fragments = (*(one.fragment for one in entries.values()), *_fragments_of(upstreams), named.fragment)
+        failures = _failures(fragments)
+        return Bundle(
+            self.world, self.rules, self.reach, self.caller, listenings, entries, upstreams, part, named, failures
+        )
 
     def _named(self, listenings: tuple[Listening, ...], before: Named | None) -> Named:
         found = hosts(self.world, self.mesh, listenings)
-        if before is not None and before.hosts is found:
+        if before is not None and before.hosts is found and before.fragment.failure is None:
             return before
-        return Named(found, NO_PART if found is None else Part(self.stages.fragments.get(Task(found))))
+        if found is None:
+            return Named(None, NO_PART, _NO_FRAGMENT)
+        fragment = self.stages.fragments.get(Task(found))
+        if fragment.failure is not None:
+            fragment = Fragment((), failure=replace(fragment.failure, part="the listener for names"))
+            fragment = fragment if before is None else before.fragment.in_place_of(fragment)
+        return Named(found, Part(fragment), fragment)
 
-    def _entry(self, listening: Listening) -> Entry:
-        return self.stages.entry(self.world, self.mesh, self.rules, listening, self.caller)
+    def _entry(self, listening: Listening, before: Bundle | None) -> Entry:
+        """An outbound. One that cannot be made stays as it was, and keeps what it leads to."""
+        entry = self.stages.entry(self.world, self.mesh, self.rules, listening, self.caller)
+        last = None if before is None else before.entries.get(listening)
+        if entry.fragment.failure is None or last is None or not _is_good(last.fragment):
+            return entry
+        uses = tuple(dict.fromkeys((*last.uses, *entry.uses)))
+        return replace(entry, fragment=last.fragment.in_place_of(entry.fragment), uses=uses)
 
-    def _upstream(self, destination: Destination) -> Upstream:
-        return self.stages.upstream(self.world, self.mesh, self.rules, destination, self.caller)
+    def _upstream(self, destination: Destination, before: Bundle | None) -> Upstream:
+        upstream = self.stages.upstream(self.world, self.mesh, self.rules, destination, self.caller)
+        last = None if before is None else before.upstreams.get(destination)
+        if last is None or not _failures(upstream.fragments):
+            return upstream
+        if len(upstream.fragments) != len(last.fragments):  # of it nothing could be made, not even its tasks
+            (failed,) = upstream.fragments
+            return replace(last, fragments=tuple(old.in_place_of(failed) for old in last.fragments))
+        kept = tuple(old.in_place_of(new) for new, old in zip(upstream.fragments, last.fragments, strict=True))
+        return replace(upstream, fragments=kept)
 
     def _upstreams(self, before: Bundle, entries: Iterable[Entry], touched: Touched) -> Mapping[Destination, Upstream]:
         """Those to which these entries lead; what was there before and is not touched is kept."""
         needed = dict.fromkeys(used for entry in entries for used in entry.uses)
-        kept = {one: before.upstreams.get(one) or self._upstream(one) for one in needed}
-        return {**kept, **self._stale(kept, touched)}
+        kept = {one: before.upstreams.get(one) or self._upstream(one, before) for one in needed}
+        return {**kept, **self._stale(before, kept, touched)}
 
-    def _stale(self, upstreams: Mapping[Destination, Upstream], touched: Touched) -> Mapping[Destination, Upstream]:
-        return {one: self._upstream(one) for one, found in upstreams.items() if touched.concerns(found.names)}
+    def _stale(
+        self, before: Bundle, upstreams: Mapping[Destination, Upstream], touched: Touched
+    ) -> Mapping[Destination, Upstream]:
+        return {one: self._upstream(one, before) for one, found in upstreams.items() if touched.concerns(found.names)}
+
+
+def _kept_of_proxy(
+    before: Proxy, reached: tuple[Reached, ...], beside: Beside, captured: Captured | None
+) -> tuple[tuple[Reached, ...], Beside, Captured | None]:
+    """What could not be made stays as it was."""
+    last = {(one.inbound.address, one.inbound.port): one.fragment for one in before.inbounds}
+    places = ((one, last.get((one.inbound.address, one.inbound.port), _NO_FRAGMENT)) for one in reached)
+    kept = tuple(
+        one if _is_made(one.fragment) else replace(one, fragment=old.in_place_of(one.fragment)) for one, old in places
+    )
+    if not _is_made(beside.fragment):
+        beside = replace(beside, fragment=before.beside.fragment.in_place_of(beside.fragment))
+    if captured is not None and before.captured is not None and not _is_made(captured.fragment):
+        captured = replace(captured, fragment=before.captured.fragment.in_place_of(captured.fragment))
+    return kept, beside, captured
+
+
+def _is_made(fragment: Fragment) -> bool:
+    return fragment.failure is None
+
+
+def _is_good(fragment: Fragment) -> bool:
+    """Whether it is what was made for it, now or earlier, and no mere answer that nothing was."""
+    return fragment.failure is None or fragment.failure.is_kept
+
+
+def _failures(fragments: Iterable[Fragment]) -> tuple[Failure, ...]:
+    return tuple(fragment.failure for fragment in fragments if fragment.failure is not None)
+
+
+def _fragments_of(upstreams: Mapping[Destination, Upstream]) -> Iterator[Fragment]:
+    return (fragment for upstream in upstreams.values() for fragment in upstream.fragments)
 
 
 def _gone(before: Bundle, upstreams: Mapping[Destination, Upstream]) -> Iterator[Upstream]:

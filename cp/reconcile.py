@@ -18,6 +18,7 @@ import structlog
 from cp.ads.hub import Hub
 from cp.editions import Edition, Editions
 from cp.model.document import Document
+from cp.model.failure import Failure, failure
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.pipeline import Compiler, Proxy
@@ -45,7 +46,8 @@ class _Computed:
 
     world: World
     snapshots: Mapping[str, Snapshot]
-    failed: frozenset[str]
+    failures: Mapping[str, tuple[Failure, ...]]
+    """What could not be made, of each of the proxies that were looked at; of most nothing."""
 
 
 @dataclass(slots=True)
@@ -81,6 +83,7 @@ class Reconciler:
         self._log = structlog.get_logger()
         self._world: World | None = None
         self._next_world = asyncio.Event()
+        self._failures: dict[str, tuple[Failure, ...]] = {}
         self.editions = Editions()
         self.is_stopping = False
 
@@ -95,6 +98,11 @@ class Reconciler:
     @property
     def compiler(self) -> Compiler:
         return self._compiler
+
+    @property
+    def failures(self) -> Mapping[str, tuple[Failure, ...]]:
+        """The connected proxies of which something cannot be made, by faults of ours, and what."""
+        return self._failures
 
     async def current(self) -> World:
         """The World, with all in it that was written until now, unless that takes too long."""
@@ -123,7 +131,7 @@ class Reconciler:
     def _compiled(self, world: World, names: Iterable[str]) -> Mapping[str, Proxy]:
         dataplanes = ((name, dataplane_of(world, name)) for name in names)
         found = ((name, self._proxy(world, dataplane)) for name, dataplane in dataplanes if dataplane is not None)
-        return {name: proxy for name, proxy in found if proxy is not None}
+        return {name: proxy for name, proxy in found if isinstance(proxy, Proxy)}
 
     async def run(self) -> None:
         """Follow the store and the hub until cancelled."""
@@ -201,9 +209,10 @@ class Reconciler:
             at=at,
             proxies=frozenset(published) - new,  # who has just come is given everything, whatever was changed
             changed=frozenset(_changed(pending.batches)),
-            failed=computed.failed,
+            failed=frozenset(proxy for proxy, failures in computed.failures.items() if failures),
             is_whole=pending.contents is None,
         )
+        self._note(computed.failures, left)
         self._enter(world, edition)
         self._forget((*left, *(proxy_of(key) for key in edition.changed if key.type == "Dataplane")))
         if pending.batches:
@@ -219,6 +228,14 @@ class Reconciler:
         for proxy in left:
             self._connected.pop(proxy, None)
         return left
+
+    def _note(self, failures: Mapping[str, tuple[Failure, ...]], left: Iterable[str]) -> None:
+        """A failure stands for as long as it is met, and is told to the log once."""
+        for proxy, found in failures.items():
+            for new in set(found).difference(self._failures.get(proxy, ())):
+                self._log.error("proxy.failed", proxy=proxy, reason=str(new), policies=list(map(str, new.policies)))
+        known = {**self._failures, **failures}
+        self._failures = {proxy: found for proxy, found in known.items() if found and proxy not in frozenset(left)}
 
     def _forget(self, proxies: Iterable[str]) -> None:
         """Of proxies that are gone for good, as their Dataplanes are, nothing is kept."""
@@ -241,11 +258,12 @@ class Reconciler:
             world = world.next(changes, batch.revision, batch.findings)
         there = {proxy: dataplane for proxy in proxies if (dataplane := dataplane_of(world, proxy)) is not None}
         found = {proxy: self._proxy(world, dataplane) for proxy, dataplane in there.items()}
-        snapshots = {name: proxy.snapshot for name, proxy in found.items() if proxy is not None}
-        failed = frozenset(found.keys() - snapshots.keys())
-        if self._checks_itself:
-            snapshots |= self._corrections(world, snapshots)
-        return _Computed(world, snapshots, failed)
+        snapshots = {name: proxy.snapshot for name, proxy in found.items() if isinstance(proxy, Proxy)}
+        failures = {name: proxy.failures if isinstance(proxy, Proxy) else (proxy,) for name, proxy in found.items()}
+        if self._checks_itself:  # what could not be made is another thing when it is made afresh
+            whole = {name: snapshot for name, snapshot in snapshots.items() if not failures[name]}
+            snapshots |= self._corrections(world, whole)
+        return _Computed(world, snapshots, failures)
 
     def _corrections(self, world: World, snapshots: Mapping[str, Snapshot]) -> Mapping[str, Snapshot]:
         """What differs from a full computation: none, unless we forgot something that a change reaches."""
@@ -264,13 +282,12 @@ class Reconciler:
             self._compiler = full
         return corrections
 
-    def _proxy(self, world: World, dataplane: Resource) -> Proxy | None:
-        """A fault of ours in what one proxy gets leaves it what it has, and everybody else theirs."""
+    def _proxy(self, world: World, dataplane: Resource) -> Proxy | Failure:
+        """A fault of ours that is in no single part of a proxy leaves it what it has, and everybody else theirs."""
         try:
             return self._compiler.proxy(world, dataplane)
-        except Exception:  # noqa: BLE001  # whatever it is, it is one proxy's
-            self._log.exception("proxy.failed", proxy=str(dataplane.key))
-            return None
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is one proxy's
+            return failure(error, "all that it gets").keeping()
 
     def _tell(self, findings: Iterable[Finding]) -> None:
         for finding in findings:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
@@ -17,6 +17,7 @@ import msgspec
 from cp.fragments import Confs, Fragment, Fragments, RouteConfs, Task
 from cp.matching import match
 from cp.merging import NOTHING, Layer, Merged, Origin, merge
+from cp.model.failure import Failure, failure
 from cp.model.names import Destination, Identity, Key
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller, caller_of
@@ -32,7 +33,7 @@ from cp.view.dataplanes import SERVICE_TAG
 from cp.view.listening import Listening
 from cp.view.services import backend_of, cluster_name, endpoints_of, outside_of, protocol_of
 from cp.view.sidecars import sidecar_of, told, told_of
-from generators.proxy import Capture, Endpoints, Inbound, Outbound, Protocol, Sidecar
+from generators.proxy import Capture, Endpoints, Inbound, Outbound, Protocol, Route, Sidecar
 
 Effective: TypeAlias = Mapping[str, Merged]
 """The effective conf of each policy that says something, by its kind."""
@@ -172,6 +173,27 @@ class Stages:
         }
 
     def entry(self, world: World, mesh: str, rules: Rules, listening: Listening, caller: Caller) -> Entry:
+        """One outbound. Where a fault of ours is in the way, it answers every call with 500 and the reason."""
+        part = f"the listener of {listening.destination.service}"
+        try:
+            entry = self._entry(world, mesh, rules, listening, caller)
+        except Exception as error:  # noqa: BLE001  # whatever it is, all other outbounds are served
+            entry = _no_entry(listening, failure(error, part))
+        why = entry.fragment.failure
+        if why is None:
+            return entry
+        return replace(entry, fragment=self._refusing(entry.task, _of_part(why, part, rules, entry.effective)))
+
+    def _refusing(self, task: Task, why: Failure) -> Fragment:
+        """What answers that nothing could be made. Who cannot even be told so is served nothing."""
+        route = Route("failed", refusal=f"{why.kind or 'koguma'}: {why.reason}")
+        if not isinstance(task.site, Outbound):
+            return Fragment((), failure=why)
+        refusing = self.fragments.get(Task(replace(task.site, routes=(route,)), is_grpc=task.is_grpc))
+        is_there = refusing.failure is None
+        return Fragment(refusing.resources, failure=replace(why, instead=_REFUSAL if is_there else why.instead))
+
+    def _entry(self, world: World, mesh: str, rules: Rules, listening: Listening, caller: Caller) -> Entry:
         destination = listening.destination
         resolver = Resolver(world, mesh, destination)
         outbound = replace(self._outbound(world, mesh, rules, listening, resolver), sidecar=told_of(caller))
@@ -236,6 +258,17 @@ class Stages:
         return frozenset[str]().union(*(table.derived(getattr(policy, hook)) for policy, table in tables))
 
     def upstream(self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller) -> Upstream:
+        """One backend. Without it, what is sent there is answered with 503."""
+        part = f"the cluster of {destination.service}"
+        try:
+            upstream = self._upstream(world, mesh, rules, destination, caller)
+        except Exception as error:  # noqa: BLE001
+            fragment = Fragment((), failure=failure(error, part))
+            upstream = Upstream(destination, {}, (_NO_TASK,), (fragment,), names_of(destination))
+        of_part = partial(_told, part=part, rules=rules, effective=upstream.effective)
+        return replace(upstream, fragments=tuple(map(of_part, upstream.fragments)))
+
+    def _upstream(self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller) -> Upstream:
         found = self._of_destination(rules, destination)
         place, backend = _Place(world, mesh), backend_of(world, mesh, destination)
         tasks = [Task(backend, self._confs(place, found, _OF_CLUSTER), is_grpc=caller.is_grpc)]
@@ -248,6 +281,15 @@ class Stages:
         return Upstream(destination, found, tuple(tasks), tuple(map(self.fragments.get, tasks)), names)
 
     def reached(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> Reached:
+        """One inbound. Without it nobody is let in: what should be checked of clients is not known."""
+        part = f"inbound {inbound.port}"
+        try:
+            reached = self._reached(world, mesh, rules, index, inbound)
+        except Exception as error:  # noqa: BLE001
+            reached = Reached(inbound, {}, Task(inbound), Fragment((), failure=failure(error, part)))
+        return replace(reached, fragment=_told(reached.fragment, part, rules, reached.effective))
+
+    def _reached(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> Reached:
         place = _Place(world, mesh)
         found = dict(self._inbound_defaults)
         for of_kind in rules.values():
@@ -260,6 +302,14 @@ class Stages:
 
     def beside(self, world: World, rules: Rules, dataplane: Resource) -> Beside:
         """What a proxy has beside its inbounds and outbounds; nothing, unless some policy is about that."""
+        part = "what a proxy has beside its inbounds and outbounds"
+        try:
+            beside = self._beside(world, rules, dataplane)
+        except Exception as error:  # noqa: BLE001
+            beside = Beside({}, _NO_TASK, Fragment((), failure=failure(error, part)))
+        return replace(beside, fragment=_told(beside.fragment, part, rules, beside.effective))
+
+    def _beside(self, world: World, rules: Rules, dataplane: Resource) -> Beside:
         found = {} if is_grpc_client(dataplane) else _of_proxies(rules)
         confs = self._confs(_Place(world, dataplane.mesh), found, _OF_SIDECAR)
         task = Task(dataplane.derived(sidecar_of) if confs else Sidecar(), confs)
@@ -267,6 +317,14 @@ class Stages:
 
     def captured(self, world: World, mesh: str, rules: Rules, capture: Capture) -> Captured:
         """What takes the calls that are redirected to a proxy and are for none of its destinations."""
+        part = "what takes redirected calls"
+        try:
+            captured = self._captured(world, mesh, rules, capture)
+        except Exception as error:  # noqa: BLE001
+            captured = Captured(capture, Task(capture), Fragment((), failure=failure(error, part)))
+        return replace(captured, fragment=_told(captured.fragment, part, rules, {}))
+
+    def _captured(self, world: World, mesh: str, rules: Rules, capture: Capture) -> Captured:
         found, site = _of_proxies(rules), capture
         for policy in self._passers:
             if (said := found.get(policy.kind.name)) is not None:
@@ -323,6 +381,47 @@ class Stages:
             for name, found in sorted(of_routes.items())
         )
         return tuple((name, confs) for name, confs in differing if confs)
+
+
+_NO_TASK: Final = Task(Sidecar())
+_REFUSAL: Final = "an answer of 500"
+
+
+def _no_entry(listening: Listening, why: Failure) -> Entry:
+    """Of an outbound of which nothing is known any more but where it is."""
+    destination = listening.destination
+    outbound = Outbound(
+        cluster_name(destination),
+        destination.service,
+        listening.address,
+        listening.port,
+        Protocol.HTTP,
+        routes=(Route("failed", refusal=why.reason),),
+        is_bound=listening.is_bound,
+        names=listening.names,
+    )
+    task, fragment = Task(outbound), Fragment((), failure=why)
+    return Entry(listening, outbound, {}, {}, {}, task, fragment, (), names_of(destination))
+
+
+def _told(fragment: Fragment, part: str, rules: Rules, effective: Effective) -> Fragment:
+    """The fragment itself or, where it could not be made, one that says of which part it would have been."""
+    if fragment.failure is None:
+        return fragment
+    return Fragment(fragment.resources, failure=_of_part(fragment.failure, part, rules, effective))
+
+
+def _of_part(why: Failure, part: str, rules: Rules, effective: Effective) -> Failure:
+    return replace(why, part=part, policies=_policies(why.kind, rules, effective))
+
+
+def _policies(kind: str, rules: Rules, effective: Effective) -> tuple[Key, ...]:
+    """The policies of a kind that have a say: those whose fields hold or, where that is not known, all matched ones."""
+    fields = effective[kind].fields.values() if kind in effective else ()
+    origins = (field.winner.origin for field in fields)
+    writers = tuple(dict.fromkeys(origin.policy for origin in origins if origin.part != BUILT_IN))
+    matched = rules[kind].matched if kind in rules else ()
+    return writers or tuple(dict.fromkeys(one.policy.key for one in matched))
 
 
 def _called_by_grpc(outbound: Outbound) -> Outbound:

@@ -13,7 +13,10 @@ from weakref import ref
 
 from cp.ads.hub import Hub, Seat
 from cp.ads.messages import Node
+from cp.delivery import State
 from cp.model.document import Document
+from cp.model.names import Key
+from cp.observe import Observer
 from cp.pipeline import Proxy
 from cp.policies import Policies, Policy, discover
 from cp.policies.mesh_timeout import MeshTimeout
@@ -188,19 +191,29 @@ class _Faulty(MeshTimeout):
         super().cluster(conf, draft)
 
 
-def test_a_fault_of_ours_costs_the_proxy_that_meets_it_its_news_and_nobody_else_anything() -> None:
+async def _seen(rig: Rig, name: str) -> tuple[State, list[str]]:
+    """What operators are told of a proxy."""
+    delivery = await Observer(rig.hub, rig.reconciler).delivery(Key("Dataplane", "default", name))
+    return delivery.presence.state, [finding.code for finding in delivery.findings]
+
+
+def test_a_fault_of_ours_costs_the_part_that_meets_it_and_nothing_else() -> None:
     faulty: list[Policy[Any]] = [_Faulty() if isinstance(p, MeshTimeout) else p for p in discover()]
 
     async def test(rig: Rig) -> None:
         await rig.write(MESH, dataplane("web", "backend"), dataplane("api", "backend"))
         async with rig.connected("web") as web, rig.connected("api") as api:
-            before = await rig.clusters(web, bool)
-            await rig.clusters(api, bool)
-            await rig.write(dataplane("web", "cursed"), dataplane("api", "backend", "more"))
+            await rig.clusters(web, bool)
+            await rig.write(dataplane("web", "cursed", "other"), dataplane("api", "backend", "more"))
             await rig.clusters(api, lambda names: "more" in names)
-            assert _clusters(rig.hub, web) == before
+            assert await rig.clusters(web, lambda names: "other" in names) == {"other", "localhost:80"}
+            assert set(rig.reconciler.failures) == {web}
+            assert await _seen(rig, "web") == (State.FAILED, ["failed"])
+            assert await _seen(rig, "api") == (State.ONLINE, [])
             await rig.write(dataplane("web", "more"))
             assert await rig.clusters(web, lambda names: "more" in names) == {"more", "localhost:80"}
+            assert set(rig.reconciler.failures) == set()
+            assert await _seen(rig, "web") == (State.ONLINE, [])
 
     run(test, policies=faulty)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,7 +13,9 @@ from starlette.requests import Request
 
 from cp.api.errors import TOO_LARGE, UNSUPPORTED, Refused, bad_request, invalid
 from cp.model.document import Document, Source
+from cp.model.lines import Lines
 from cp.model.source import Reading, key_of, misplaced, read_documents, universal
+from cp.model.yaml import MAX_DEPTH, MAX_DIGITS, MAX_KEY, TOO_DEEP, height, key_too_long
 
 SOURCE_HEADER: Final = "koguma-source"
 """`file:line`: where the body begins in a file, so that what is stored can be traced to it."""
@@ -21,7 +24,7 @@ _TITLE: Final = "Could not process a resource"
 _JSON: Final = frozenset({"application/json", "text/json"})
 _YAML: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain", ""})
 _SMALL: Final = 64 * 1024
-_MOST_DIGITS: Final = 19
+_SHOWN: Final = 40
 _PATIENCE: Final = 4
 """So many times the limit is read and dropped: who is cut off while sending loses the answer that says why."""
 
@@ -88,7 +91,7 @@ def _from_json(text: str, place: Place) -> Reading:
     _must_be_text(said, "name", "metadata.name" if kubernetes else "name")
     if kubernetes and (fault := misplaced(data)):
         raise bad_request("spec", fault, title=_TITLE)
-    return Reading((Document(key_of(said), said, Source(place.file, {"": place.line} if place.file else {})),))
+    return Reading((Document(key_of(said), said, Source(place.file, Lines(place.line if place.file else 0))),))
 
 
 def _must_be_text(data: Mapping[str, Any], field: str, shown: str = "") -> None:
@@ -98,10 +101,13 @@ def _must_be_text(data: Mapping[str, Any], field: str, shown: str = "") -> None:
 
 def _decoded(text: str) -> Any:
     try:
-        data = json.loads(text, object_pairs_hook=_unique, parse_int=_integer, parse_constant=_no_number)
+        data = json.loads(
+            text, object_pairs_hook=_unique, parse_int=_integer, parse_float=_float, parse_constant=_no_number
+        )
+        _must_be_flat(data)
         json.dumps(data, ensure_ascii=False).encode()
     except RecursionError:
-        raise bad_request("", "the body is nested too deeply", title=_TITLE) from None
+        raise _too_deep() from None
     except json.JSONDecodeError as error:
         reason = f"the body is not JSON: {error.msg} on line {error.lineno}, column {error.colno}"
         raise bad_request("", reason, title=_TITLE) from None
@@ -110,10 +116,26 @@ def _decoded(text: str) -> Any:
     return data
 
 
+def _must_be_flat(data: Any) -> None:
+    if height(data) > MAX_DEPTH:
+        raise _too_deep()
+
+
+def _too_deep() -> Refused:
+    return bad_request("", f"the body is {TOO_DEEP}", title=_TITLE)
+
+
 def _integer(text: str) -> int:
-    if len(text) > _MOST_DIGITS:
+    if len(text) > MAX_DIGITS:
         raise bad_request("", f"the body has a number of {len(text)} digits", title=_TITLE)
     return int(text)
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise bad_request("", f"the body has `{text[:_SHOWN]}` in it, which is larger than any number", title=_TITLE)
+    return number
 
 
 def _no_number(name: str) -> float:
@@ -121,12 +143,14 @@ def _no_number(name: str) -> float:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise bad_request(twice, "stands in one object twice", title=_TITLE)
-    return found
+    entries: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in entries:
+            raise bad_request(name, "stands in one object twice", title=_TITLE)
+        if len(name) > MAX_KEY:
+            raise bad_request("", key_too_long(name), title=_TITLE)
+        entries[name] = value
+    return entries
 
 
 def _content_type(request: Request) -> str:

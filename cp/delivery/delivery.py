@@ -25,6 +25,9 @@ class State(StrEnum):
     REFUSED = "Refused"
     """It does not take a part of what it should have."""
 
+    FAILED = "Failed"
+    """Something of what it should have could not be made, by a fault of ours."""
+
     OFFLINE = "Offline"
 
     @property
@@ -73,12 +76,15 @@ class Delivery:
     dataplane: Key
     presence: Presence
     streams: tuple[Stream, ...]
+    failed: tuple[Finding, ...] = ()
+    """What could not be made for it."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is to be said of what it refuses."""
+        """What is to be said of what could not be made, and of what it refuses."""
         refusals = (one for stream in self.streams for of_type in stream.types for one in of_type.refusals)
-        return tuple(map(finding, grouped(one.complaint for one in refusals if one.complaint is not None)))
+        refused = map(finding, grouped(one.complaint for one in refusals if one.complaint is not None))
+        return (*self.failed, *refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +99,34 @@ class Presence:
     """Those that are there, or else the last one that anybody remembers."""
 
 
-def presence(seats: Sequence[Seat], since: float | None, last: Visit | None, *, in_sync: bool) -> Presence:
+def presence(
+    seats: Sequence[Seat], since: float | None, last: Visit | None, *, in_sync: bool, failed: bool = False
+) -> Presence:
     connections = tuple(seat.visit() for seat in seats) or (() if last is None else (last,))
-    return Presence(_state(seats, in_sync=in_sync), since, connections)
+    return Presence(_state(seats, in_sync=in_sync, failed=failed), since, connections)
 
 
-def _state(seats: Sequence[Seat], *, in_sync: bool) -> State:
+def _state(seats: Sequence[Seat], *, in_sync: bool, failed: bool) -> State:
     if not seats:
         return State.OFFLINE
+    if failed:
+        return State.FAILED
     if in_sync:
         return State.ONLINE
     return State.REFUSED if any(seat.refusals for seat in seats) else State.OUT_OF_SYNC
 
 
-def delivery(dataplane: Key, seen: Presence, seats: Sequence[Seat], complaints: Iterable[Complaint]) -> Delivery:
+def delivery(
+    dataplane: Key,
+    seen: Presence,
+    seats: Sequence[Seat],
+    complaints: Iterable[Complaint],
+    failed: Iterable[Finding] = (),
+) -> Delivery:
     """The complaints are those about what the proxy refuses."""
     by_nack = {one.nack: one for one in complaints}
     streams = tuple(_stream(seat, seen.since or seat.since, by_nack) for seat in seats)
-    return Delivery(dataplane, seen, streams)
+    return Delivery(dataplane, seen, streams, tuple(failed))
 
 
 def _stream(seat: Seat, since: float, complaints: Mapping[Nack, Complaint]) -> Stream:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_CALL: Final = re.compile(r"\s*(?:([A-Za-z]+)\s+)?(\S.*?)\s*")
+_CALL: Final = re.compile(r"(?:([A-Za-z]+)\s+)?(\S.*)")
 _URL: Final = re.compile(
     r"(?:[a-zA-Z][a-zA-Z0-9+.-]*://)?(?P<host>\[[^\]]*\]|[^:/?#]*)(?::(?P<port>[0-9]{1,5}))?"
     r"(?P<path>/[^?#]*)?(?P<query>\?[^#]*)?(?:#.*)?"
@@ -47,7 +47,7 @@ class Asked:
 
 def asked(call: str, headers: tuple[str, ...] = ()) -> Asked:
     """Read a call, and headers such as `x-version: 2`. Without a method it is GET, without a path `/`."""
-    found = _CALL.fullmatch(call)
+    found = _CALL.fullmatch(call.strip())
     if found is None:
         raise Unclear("there is no call to explain", "write for example `GET http://backend:80/path`")
     method, url = (found[1] or "GET").upper(), found[2]

@@ -15,7 +15,7 @@ import msgspec
 from cp.fragments import Task
 from cp.fragments import build as fragment
 from cp.merging import Conf
-from cp.model.yaml import step
+from cp.model.paths import step
 from cp.policies import Policy
 from cp.resources.caller import Caller
 from cp.resources.schema import decode

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cp.explain.model import Row, Said
 from cp.explain.words import less_specific, why_not
-from cp.model.yaml import step
+from cp.model.paths import step
 from cp.resources.world import World
 from cp.rules import RouteRule, by_specificity, routes
 from cp.simulate import Outcome, Tried

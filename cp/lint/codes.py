@@ -42,6 +42,8 @@ CATALOGUE: Final[Mapping[str, Code]] = MappingProxyType(
         "not-served": Code(_ERROR, "a service outside the mesh that cannot be served, for example without its secret"),
         "zero-weights": Code(_ERROR, "all backends of a rule have the weight 0"),
         "refused-by-envoy": Code(_ERROR, "proxies refuse what a policy comes to, and keep the version before"),
+        "failed": Code(_ERROR, "a fault of koguma: a part of what a proxy gets cannot be made; all else is served"),
+        "too-many-clients": Code(_ERROR, "a policy tells more sorts of clients apart than can be worked out"),
         "target-missing": Code(_WARNING, "an item is for a resource or a port that is not there"),
         "selects-no-proxy": Code(_WARNING, "a policy selects no proxy"),
         "selects-no-inbound": Code(_WARNING, "an item is about inbounds, and no selected proxy has one"),

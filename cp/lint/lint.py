@@ -5,8 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
-from cp.lint import external, hidden, idle, mtls, passthrough, patches, protocols, proxies, references, routes, targets
+from cp.lint import (
+    clients,
+    external,
+    failed,
+    hidden,
+    idle,
+    mtls,
+    passthrough,
+    patches,
+    protocols,
+    proxies,
+    references,
+    routes,
+    targets,
+)
+from cp.lint.codes import CATALOGUE
 from cp.lint.scene import Scene
+from cp.model.failure import CODE, HINT, reason
 from cp.model.violation import Finding, Severity
 from cp.policies import Policies
 from cp.resources.world import World
@@ -15,6 +31,8 @@ Rule: TypeAlias = Callable[[Scene], Iterator[Finding]]
 
 RULES: Final[tuple[Rule, ...]] = (
     idle.idle,
+    failed.failed,
+    clients.too_many,
     targets.targets,
     targets.backends,
     references.references,
@@ -38,8 +56,17 @@ _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 def lint(policies: Policies, world: World) -> tuple[Finding, ...]:
     """Everything that is to be said of a World, the worst first, then by file and line."""
     scene = Scene(policies, world)
-    found = (finding for rule in RULES for finding in rule(scene))
+    found = (finding for rule in RULES for finding in _judged(rule, scene))
     return in_order((*world.findings, *found))
+
+
+def _judged(rule: Rule, scene: Scene) -> tuple[Finding, ...]:
+    """What a rule finds. One that has a fault of its own says so, and the others go on."""
+    try:
+        return tuple(rule(scene))
+    except Exception as error:  # noqa: BLE001
+        message = f"a fault of koguma in judging {rule.__name__}, of which nothing is told: {reason(error)}"
+        return (Finding(CODE, CATALOGUE[CODE].severity, None, message, hint=HINT),)
 
 
 def of_mesh(findings: Iterable[Finding], mesh: str) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ _MATCHED: Final = "Matched"
 def passthrough(scene: Scene) -> Iterator[Finding]:
     """Matches that nobody looks at, because everything passes or nothing does."""
     for policy, modes in _modes(scene).items():
-        if policy.data["default"].get("appendMatch") and _MATCHED not in modes:
+        if (policy.data.get("default") or {}).get("appendMatch") and _MATCHED not in modes:
             said = " or ".join(sorted(modes))
             text = (
                 f"changes nothing: the mode is {said} for every proxy that it is for, and matches count in {_MATCHED}"
@@ -33,6 +33,7 @@ def _modes(scene: Scene) -> Mapping[Resource, set[str]]:
     for proxy in scene.proxies:
         matched = match(scene.world, proxy.dataplane).get(PASSTHROUGH, ()) if proxy.captured is not None else ()
         for policy in {one.policy for one in matched} & scene.judged_set:
-            mode = proxy.beside.effective[PASSTHROUGH].value.get("passthroughMode") or _MATCHED
+            said = proxy.beside.effective.get(PASSTHROUGH)
+            mode = (said.value.get("passthroughMode") if said is not None else None) or _MATCHED
             every.setdefault(policy, set()).add(mode)
     return every

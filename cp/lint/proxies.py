@@ -11,8 +11,8 @@ import msgspec
 from cp.lint.codes import Reason, found
 from cp.lint.scene import Scene
 from cp.model.names import Destination
+from cp.model.paths import step
 from cp.model.violation import Finding
-from cp.model.yaml import step
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.world import World

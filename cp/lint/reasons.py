@@ -12,7 +12,7 @@ from cp.lint.spots import AnySpot, ClientSpot, Spot, TableSpot, UnitOf, item_of,
 from cp.lint.targets import called, missing
 from cp.lint.walk import PASSTHROUGH, Blocked
 from cp.merging import Field, Origin, Setting
-from cp.model.yaml import step
+from cp.model.paths import step
 from cp.resources.resource import Resource
 from cp.rules import Item
 from cp.rules.items import reference

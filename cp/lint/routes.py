@@ -13,8 +13,8 @@ from cp.lint.scene import Scene
 from cp.lint.spots import TableSpot
 from cp.lint.walk import HTTP_ROUTE
 from cp.model.names import Key
+from cp.model.paths import step
 from cp.model.violation import Finding
-from cp.model.yaml import step
 from cp.resources.resource import Resource
 from cp.rules import RouteRule, by_specificity
 from cp.rules.items import items

@@ -10,12 +10,14 @@ from typing import Any
 from cp.lint.spots import AnySpot, Unit, item_of, policy_of, with_effect
 from cp.lint.walk import Blocked, Outbounds, of_inbound, of_proxy
 from cp.matching import ByKind, match, route_of
+from cp.model.failure import Failure, failure
+from cp.model.names import Key
 from cp.pipeline import Compiler, Proxy
 from cp.policies import Policies, Policy
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules import Item
+from cp.rules import Item, PolicyRules
 from cp.rules.items import Items, items
 from cp.rules.naming import is_outdated
 from cp.stages import Rules, built_in, rules_of
@@ -31,7 +33,12 @@ class Scene:
         self.world = world
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
         compiler = Compiler(policies)
-        self.proxies: tuple[Proxy, ...] = tuple(compiler.proxy(world, one) for one in _of_type(world, _DATAPLANE))
+        found = {one.key: _proxy(compiler, world, one) for one in _of_type(world, _DATAPLANE)}
+        self.proxies: tuple[Proxy, ...] = tuple(proxy for proxy in found.values() if isinstance(proxy, Proxy))
+        failures = {key: proxy.failures if isinstance(proxy, Proxy) else (proxy,) for key, proxy in found.items()}
+        self.failures: Mapping[Key, tuple[Failure, ...]] = {key: some for key, some in failures.items() if some}
+        """What could not be made, by the Dataplanes of the proxies."""
+
         self._outbound = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
         self._inbound = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
 
@@ -150,12 +157,23 @@ class Scene:
         every = (match(self.world, one.dataplane) for one in self.proxies if _has_listeners(one))
         seen = {id(one): one for one in every}
         found = {one.policy for matched in seen.values() for some in matched.values() for one in some}
-        for rules in {id(rules): rules for rules in self._all_rules()}.values():
-            found |= {one.policy for of_kind in rules.values() if _is_too_much(of_kind) for one in of_kind.matched}
-        return frozenset(found)
+        return frozenset(found).union(one.policy for rules in self.too_much for one in rules.matched)
+
+    @cached_property
+    def too_much(self) -> tuple[PolicyRules, ...]:
+        """The rules that are not worked out, because they would be too many."""
+        every = {id(rules): rules for rules in self._all_rules()}.values()
+        return tuple(of_kind for rules in every for of_kind in rules.values() if _is_too_much(of_kind))
 
     def _all_rules(self) -> Iterator[Rules]:
         return (rules_of(self.world, proxy.dataplane) for proxy in self.proxies)
+
+
+def _proxy(compiler: Compiler, world: World, dataplane: Resource) -> Proxy | Failure:
+    try:
+        return compiler.proxy(world, dataplane)
+    except Exception as error:  # noqa: BLE001  # the others can be judged all the same
+        return failure(error, "all that it gets")
 
 
 def parts(policy: Resource) -> tuple[Item, ...]:
@@ -174,6 +192,6 @@ def _has_listeners(proxy: Proxy) -> bool:
     return bool(spec.is_builtin_gateway or spec.net.listeners)
 
 
-def _is_too_much(rules: Any) -> bool:
+def _is_too_much(rules: PolicyRules) -> bool:
     shape = rules.shape
     return bool((shape.to and rules.to_subsets.is_too_much) or (shape.from_ and rules.from_().is_too_much))

@@ -9,9 +9,9 @@ from cp.lint.codes import Reason, found
 from cp.lint.scene import Scene, parts
 from cp.lint.walk import ROUTES
 from cp.model.names import Destination, Identity
+from cp.model.paths import step
 from cp.model.target import BackendRef
 from cp.model.violation import Finding
-from cp.model.yaml import step
 from cp.resources.resource import Resource
 from cp.resources.schema import near
 from cp.resources.world import World

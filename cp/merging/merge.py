@@ -16,7 +16,7 @@ import msgspec
 from cp.merging.origins import Conf, Entry, Field, Layer, Origin
 from cp.merging.tree import Keyed, Object
 from cp.model.names import Identity, Key
-from cp.model.yaml import step
+from cp.model.paths import step
 
 _LAST_STEP: Final = re.compile(r"(\.[^.\[\]]+|\[[0-9]+\])$")
 _canonical: Final = msgspec.json.Encoder(order="deterministic").encode

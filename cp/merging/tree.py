@@ -8,8 +8,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cp.merging.origins import Conf, Entry, Field, Layer, Setting
+from cp.model.paths import step
 from cp.model.violation import join
-from cp.model.yaml import step
 
 _canonical: Final = msgspec.json.Encoder(order="deterministic").encode
 _NO_KEYS: Final[Mapping[str, str]] = {}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from cp.model.lines import Lines
 
 if TYPE_CHECKING:
     from cp.model.names import Key
@@ -13,19 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a document was written: a file, and the line on which each path of it begins."""
+    """Where a document was written: a file, and the line on which each of its values begins."""
 
     file: str = ""
-    lines: Mapping[str, int] = field(default_factory=dict)
+    lines: Lines = field(default_factory=Lines)
 
     def line(self, path: str) -> int:
         """The line of a path, or of the nearest thing around it that is there; 0 when nothing is known."""
-        path = _PLAIN_ENTRY.sub(r".\1", path)
-        if path in self.lines:
-            return self.lines[path]
-        steps = [boundary.start() for boundary in _BOUNDARY.finditer(path)]
-        around = (path[:end] for end in reversed(steps[-_MOST_STEPS:]))
-        return next((self.lines[prefix] for prefix in around if prefix in self.lines), self.lines.get("", 0))
+        return self.lines.of(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +37,3 @@ class Document:
 
     def __hash__(self) -> int:
         return hash(self.key)
-
-
-_PLAIN_ENTRY = re.compile(r'\["([A-Za-z_][A-Za-z0-9_]*)"\]')
-_BOUNDARY = re.compile(r"[.\[]")
-_MOST_STEPS = 128
-"""Twice the depth of a document. A key may hold any number of dots and brackets, each of which looks like a step."""

@@ -19,6 +19,8 @@ _UNITS: Final = {
 _PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _WHOLE: Final = re.compile(rf"([-+]?)((?:{_PART.pattern})+)")
 _LARGEST: Final = 2**63
+_LONGEST: Final = 100
+"""Characters. No duration needs as many, and a number takes the square of its digits to read."""
 
 
 @total_ordering
@@ -46,9 +48,15 @@ class Duration:
         return f"Duration({str(self)!r})"
 
     @classmethod
-    @lru_cache(maxsize=4096)
     def parse(cls, text: str) -> Duration:
         """Read what an operator wrote. Raises `ValueError` with a message for the operator."""
+        if len(text) > _LONGEST:
+            raise ValueError(f"`{text[:_LONGEST]}…` is not a duration: it has {len(text)} characters")
+        return cls._parse(text)
+
+    @classmethod
+    @lru_cache(maxsize=4096)
+    def _parse(cls, text: str) -> Duration:
         if text in {"0", "+0", "-0"}:
             return cls(0)
         found = _WHOLE.fullmatch(text)

@@ -5,13 +5,13 @@ Both forms say the same; only the metadata differs. What is kept is the Universa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cp.model.document import Document, Source
+from cp.model.lines import Lines
 from cp.model.names import Key
 from cp.model.roles import role
 from cp.model.violation import Finding, Severity
@@ -47,8 +47,8 @@ def read_documents(text: str, file: str = "", *, first_line: int = 1) -> Reading
     seen: dict[Key, int] = {}
     broken = False
     try:
-        for parsed in parse_all(text):
-            document = _document(parsed, file, first_line - 1)
+        for parsed in parse_all(text, first_line):
+            document = _document(parsed, file)
             if isinstance(document, Finding):
                 findings.append(document)
             elif document.key in seen:
@@ -58,7 +58,7 @@ def read_documents(text: str, file: str = "", *, first_line: int = 1) -> Reading
                 documents.append(document)
     except NotYaml as error:
         broken = True
-        findings.append(_finding("not-yaml", f"not YAML: {error.message}", file, error.line + first_line - 1))
+        findings.append(_finding("not-yaml", f"not YAML: {error.message}", file, error.line))
     return Reading(tuple(documents), tuple(findings), broken)
 
 
@@ -108,41 +108,39 @@ def key_of(data: dict[str, Any]) -> Key:
     return Key(kind, mesh, str(data.get("name", "")))
 
 
-def _document(parsed: Parsed, file: str, offset: int) -> Document | Finding:
+def _document(parsed: Parsed, file: str) -> Document | Finding:
     data = parsed.data
     if not isinstance(data, dict):
         hint = "begin it with `type:`, `mesh:` and `name:`"
-        return _finding("no-document", "not a resource but a bare value", file, parsed.line + offset, hint)
+        return _finding("no-document", "not a resource but a bare value", file, parsed.lines.line, hint)
     kubernetes = "apiVersion" in data
     kind_field = "kind" if kubernetes else "type"
     if not isinstance(data.get(kind_field), str) or not data[kind_field]:
-        return _without(kind_field, parsed, file, offset)
+        return _without(kind_field, parsed, file)
     said = universal(data)
     if not isinstance(said.get("name"), str) or not said["name"]:
-        return _without("metadata.name" if kubernetes else "name", parsed, file, offset)
+        return _without("metadata.name" if kubernetes else "name", parsed, file)
     if kubernetes and (fault := misplaced(data)):
-        line = parsed.lines.get("spec", parsed.line) + offset
+        line = parsed.lines.of("spec")
         return replace(_finding("invalid", fault, file, line), resource=key_of(said), path="spec")
-    lines = (
-        {_universal_path(path, said["type"]): line for path, line in parsed.lines.items()}
-        if kubernetes
-        else parsed.lines
-    )
-    if offset:
-        lines = {path: line + offset for path, line in lines.items()}
+    lines = _universal_lines(parsed.lines, said["type"]) if kubernetes else parsed.lines
     return Document(key_of(said), said, Source(file, lines))
 
 
-def _without(field: str, parsed: Parsed, file: str, offset: int) -> Finding:
-    line = parsed.lines.get(field, parsed.line) + offset
+def _without(field: str, parsed: Parsed, file: str) -> Finding:
+    line = parsed.lines.of(field)
     found = _finding("no-document", f"a resource without `{field}`", file, line, f"add `{field}: …`")
     return replace(found, path=field)
 
 
-def _universal_path(path: str, kind: str) -> str:
-    path = re.sub(r"^metadata\.", "", path)
-    path = "type" if path == "kind" else path
-    return re.sub(r"^spec\.", "", path) if kind in INLINED else path
+def _universal_lines(lines: Lines, kind: str) -> Lines:
+    """The lines of a document in Kubernetes form, under the paths that its values have in Universal form."""
+    fields = dict(lines.fields)
+    for outer in ("metadata", "spec") if kind in INLINED else ("metadata",):
+        fields |= lines.fields[outer].fields if outer in lines.fields else {}
+    if "kind" in fields:
+        fields["type"] = fields["kind"]
+    return replace(lines, fields=fields)
 
 
 def _twice(document: Document, first: int) -> Finding:

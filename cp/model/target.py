@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from cp.model.numbers import Integer
+
 REAL: Final = frozenset(
     {
         "Mesh",
@@ -51,8 +53,8 @@ class TargetRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 class BackendRef(TargetRef, frozen=True):
     """A reference to where requests go, with its share of them."""
 
-    weight: int | None = None
-    port: int | None = None
+    weight: Integer | None = None
+    port: Integer | None = None
 
 
 EVERYTHING: Final = TargetRef(kind="Mesh")

@@ -1,22 +1,34 @@
-"""YAML to plain data, remembering the line on which every path begins.
+"""YAML to plain data, remembering the line on which every value begins.
 
 Scalars follow YAML 1.2, so that `on` and `no` are texts and only `true` and `false` are truth values; JSON is read
-too, being YAML. What a careless or hostile file could do with nesting, aliases or repeated keys is an error here.
+too, being YAML. What a careless or hostile file could do with nesting, aliases, repeated keys or long numbers is an
+error here.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-_MAX_DEPTH = 64
+from cp.model.lines import Lines
+
+MAX_DEPTH = 64
+"""Lists and mappings within each other. Every later walk over a document may go as deep by calling itself."""
+
+MAX_DIGITS = 19
+"""More than any number of ours has. Python reads and writes longer ones in the square of their length."""
+
+MAX_KEY = 4096
+"""Characters of a key. Whatever is wrong below a key names it."""
+
 _MAX_COPIES = 100_000
-_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONG = 100
+TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _OTHER_BASE = re.compile(r"0x[0-9a-fA-F]+|0o[0-7]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -36,105 +48,109 @@ class NotYaml(Exception):
 
 @dataclass(slots=True)
 class Parsed:
-    """One YAML document: its data, and the line of each path in it."""
+    """One YAML document: its data, and where each value of it begins."""
 
     data: Any
-    line: int
-    lines: dict[str, int] = field(default_factory=dict)
+    lines: Lines
 
 
-def parse_all(text: str) -> Iterator[Parsed]:
+def parse_all(text: str, first_line: int = 1) -> Iterator[Parsed]:
     """Every document of a file that is not empty. Raises `NotYaml` where the file stops being YAML."""
+    above = first_line - 1
     loader = yaml.CSafeLoader(text)
     try:
         while not loader.check_event(yaml.StreamEndEvent):
             event = loader.get_event()
             if isinstance(event, yaml.DocumentStartEvent):
-                parsed = _Builder(loader).document()
+                parsed = _Builder(loader, above).document()
                 if parsed.data is not None:
                     yield parsed
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise NotYaml(str(error.problem or error.context), mark.line + 1 if mark else 1) from error
+        line = mark.line + 1 if mark else 1
+        raise NotYaml(str(error.problem or error.context), line + above) from error
     except yaml.YAMLError as error:
-        raise NotYaml(str(error), 1) from error
+        raise NotYaml(str(error), first_line) from error
     finally:
         loader.dispose()
-
-
-def step(path: str, key: str | int) -> str:
-    """`spec` and `to` make `spec.to`, `spec.to` and 0 `spec.to[0]`, `tags` and `a/b` `tags["a/b"]`."""
-    if isinstance(key, int):
-        return f"{path}[{key}]"
-    if _PLAIN_KEY.fullmatch(key):
-        return f"{path}.{key}" if path else key
-    return f'{path}["{key}"]'
 
 
 class _Builder:
     """Builds one document from its events, in one pass."""
 
-    def __init__(self, loader: yaml.CSafeLoader) -> None:
+    def __init__(self, loader: yaml.CSafeLoader, above: int) -> None:
         self._loader = loader
+        self._above = above
         self._anchors: dict[str, Any] = {}
         self._copies = 0
-        self._lines: dict[str, int] = {}
 
     def document(self) -> Parsed:
-        data = self._node("", 0)
-        return Parsed(data, self._lines[""], self._lines)
+        return Parsed(*self._node(0))
 
-    def _node(self, path: str, depth: int) -> Any:
+    def _node(self, depth: int) -> tuple[Any, Lines]:
         event: Any = self._loader.get_event()
-        line = event.start_mark.line + 1
-        self._lines.setdefault(path, line)
-        if depth > _MAX_DEPTH:
-            raise NotYaml(f"nested more than {_MAX_DEPTH} levels deep", line)
+        line = self._line(event)
+        if depth > MAX_DEPTH:
+            raise NotYaml(TOO_DEEP, line)
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event, line)
-        value: Any
-        if isinstance(event, yaml.ScalarEvent):
-            value = _scalar(event)
-            if value in (math.inf, -math.inf):
-                raise NotYaml(f"`{event.value}` is larger than any number", line)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            value = self._sequence(path, depth)
-        else:
-            value = self._mapping(path, depth)
+            return self._alias(event, line, depth), Lines(line)
+        value, lines = self._content(event, line, depth)
         if event.anchor is not None:
             self._anchors[event.anchor] = value
-        return value
+        return value, lines
 
-    def _sequence(self, path: str, depth: int) -> list[Any]:
-        items: list[Any] = []
+    def _content(self, event: Any, line: int, depth: int) -> tuple[Any, Lines]:
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._sequence(line, depth)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(line, depth)
+        value = _scalar(event)
+        if value in (math.inf, -math.inf):
+            raise NotYaml(f"`{_short(event.value)}` is larger than any number", line)
+        return value, Lines(line)
+
+    def _sequence(self, line: int, depth: int) -> tuple[list[Any], Lines]:
+        nodes: list[tuple[Any, Lines]] = []
         while not self._loader.check_event(yaml.SequenceEndEvent):
-            items.append(self._node(step(path, len(items)), depth + 1))
+            nodes.append(self._node(depth + 1))
         self._loader.get_event()
-        return items
+        return [value for value, _ in nodes], Lines(line, items=tuple(lines for _, lines in nodes))
 
-    def _mapping(self, path: str, depth: int) -> dict[str, Any]:
+    def _mapping(self, line: int, depth: int) -> tuple[dict[str, Any], Lines]:
         entries: dict[str, Any] = {}
+        fields: dict[str, Lines] = {}
         while not self._loader.check_event(yaml.MappingEndEvent):
-            event: Any = self._loader.get_event()
-            line = event.start_mark.line + 1
-            if not isinstance(event, yaml.ScalarEvent):
-                raise NotYaml("a key must be a text", line)
-            key = event.value
+            key, line_of_key = self._key()
             if key in entries:
-                raise NotYaml(f"the key `{key}` stands here twice", line)
-            self._lines.setdefault(step(path, key), line)
-            entries[key] = self._node(step(path, key), depth + 1)
+                raise NotYaml(f"the key `{_short(key)}` stands here twice", line_of_key)
+            entries[key], lines = self._node(depth + 1)
+            fields[key] = lines.beginning_on(line_of_key)
         self._loader.get_event()
-        return entries
+        return entries, Lines(line, fields)
 
-    def _alias(self, event: yaml.AliasEvent, line: int) -> Any:
+    def _key(self) -> tuple[str, int]:
+        event: Any = self._loader.get_event()
+        line = self._line(event)
+        if not isinstance(event, yaml.ScalarEvent):
+            raise NotYaml("a key must be a text", line)
+        key: str = event.value
+        if len(key) > MAX_KEY:
+            raise NotYaml(key_too_long(key), line)
+        return key, line
+
+    def _alias(self, event: yaml.AliasEvent, line: int, depth: int) -> Any:
         if event.anchor not in self._anchors:
-            raise NotYaml(f"the alias `*{event.anchor}` stands for nothing", line)
+            raise NotYaml(f"the alias `*{_short(str(event.anchor))}` stands for nothing", line)
         value = self._anchors[event.anchor]
-        self._copies += _size(value)
+        self._copies += size(value)
         if self._copies > _MAX_COPIES:
             raise NotYaml(f"aliases stand for more than {_MAX_COPIES} values", line)
+        if depth + height(value) > MAX_DEPTH:
+            raise NotYaml(TOO_DEEP, line)
         return value
+
+    def _line(self, event: Any) -> int:
+        return int(event.start_mark.line) + 1 + self._above
 
 
 def _scalar(event: yaml.ScalarEvent) -> Any:
@@ -143,14 +159,37 @@ def _scalar(event: yaml.ScalarEvent) -> Any:
         return text
     if text in _WORDS:
         return _WORDS[text]
-    if _INTEGER.fullmatch(text) and len(text) < 20:  # noqa: PLR2004  # more digits than any number of ours has
+    if _INTEGER.fullmatch(text) and len(text) <= MAX_DIGITS:
         return int(text)
     if _OTHER_BASE.fullmatch(text):
-        return int(text, 0)
+        return int(text, 0) if len(text) <= MAX_DIGITS else math.inf
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _size(value: Any) -> int:
+def size(value: Any) -> int:
+    """How much a value holds: the values in it, and what is long about its texts and keys."""
     if isinstance(value, dict):
-        return 1 + sum(map(_size, value.values()))
-    return 1 + sum(map(_size, value)) if isinstance(value, list) else 1
+        return 1 + sum(map(size, value.values())) + sum(map(len, value)) // _LONG
+    if isinstance(value, list):
+        return 1 + sum(map(size, value))
+    return 1 + len(value) // _LONG if isinstance(value, str) else 1
+
+
+def height(value: Any) -> int:
+    """How deep a value goes: the lists and mappings within each other."""
+    deep, level = 0, [value]
+    while level := [inner for outer in level for inner in _within(outer)]:
+        deep += 1
+    return deep
+
+
+def _within(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def key_too_long(key: str) -> str:
+    return f"the key `{_short(key)}` has {len(key)} characters, {MAX_KEY} are the most"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONG else f"{text[:_LONG]}…"

@@ -38,12 +38,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cp.model.duration import Duration
+from cp.model.numbers import Natural
 from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, number, percentage, within
 from cp.resources.kinds import Kind, Meta, PolicyShape
-from cp.resources.schema import Natural, Number, Schema
+from cp.resources.schema import Number, Schema
 from cp.resources.spec import Item, PolicySpec, Rule
 from cp.resources.targets import GATEWAY, PROXIES, SERVICES, Targets
 from generators.envoy.edit import set_duration, set_number

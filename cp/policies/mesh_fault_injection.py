@@ -27,6 +27,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 
 from cp.matching import target_of
 from cp.model.duration import Duration
+from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
 from cp.policies import ClientRule, Policy
 from cp.resources import deprecated
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class Abort(Schema, frozen=True):
-    http_status: int | None = None
+    http_status: Integer | None = None
     percentage: Number | None = None
 
 

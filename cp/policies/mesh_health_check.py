@@ -47,13 +47,14 @@ from envoy.extensions.health_check.event_sinks.file.v3.file_pb2 import HealthChe
 from envoy.type.v3.http_pb2 import CodecClientType
 
 from cp.model.duration import Duration
+from cp.model.numbers import Integer, Natural
 from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, file_path, incomplete, percentage, printable, status_code, within
 from cp.resources.headers import HeaderChanges, header_changes
 from cp.resources.kinds import Kind, Meta, PolicyShape
-from cp.resources.schema import Natural, Number, Schema
+from cp.resources.schema import Number, Schema
 from cp.resources.spec import Item, PolicySpec
 from cp.resources.targets import GATEWAY, PROXIES, SERVICES, Targets
 from generators.envoy.edit import add_header, literal, pack, set_duration
@@ -76,7 +77,7 @@ class Http(Schema, frozen=True):
     disabled: bool | None = None
     path: str | None = None
     request_headers_to_add: HeaderChanges | None = None
-    expected_statuses: list[int] | None = None
+    expected_statuses: list[Integer] | None = None
 
 
 class Grpc(Schema, frozen=True):
@@ -92,7 +93,7 @@ class Conf(Schema, frozen=True):
     healthy_threshold: Natural | None = None
     initial_jitter: Duration | None = None
     interval_jitter: Duration | None = None
-    interval_jitter_percent: int | None = None
+    interval_jitter_percent: Integer | None = None
     no_traffic_interval: Duration | None = None
     healthy_panic_threshold: Number | None = None
     fail_traffic_on_panic: bool | None = None

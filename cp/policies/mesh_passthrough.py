@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, Literal
 
+from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
@@ -34,7 +35,7 @@ from generators.proxy import Capture, Exit, Passthrough
 class Match(Schema, frozen=True):
     type: Literal["Domain", "IP", "CIDR"] | None = None
     value: str = ""
-    port: int | None = None
+    port: Integer | None = None
     protocol: Literal["tcp", "tls", "grpc", "http", "http2", "mysql"] | None = None
 
 

@@ -37,6 +37,7 @@ from envoy.extensions.filters.network.local_ratelimit.v3.local_rate_limit_pb2 im
 from envoy.type.v3.http_status_pb2 import StatusCode
 
 from cp.model.duration import Duration
+from cp.model.numbers import Natural
 from cp.model.violation import Violation, at
 from cp.policies import ClientRule, Policy
 from cp.resources import deprecated
@@ -44,7 +45,7 @@ from cp.resources.checks import above_zero, absent
 from cp.resources.headers import HeaderChanges, header_changes
 from cp.resources.kinds import Kind, Meta, PolicyShape
 from cp.resources.matches import client_match
-from cp.resources.schema import Natural, Schema
+from cp.resources.schema import Schema
 from cp.resources.spec import Item, PolicySpec, Rule
 from cp.resources.targets import (
     GATEWAY,

@@ -63,6 +63,7 @@ from envoy.extensions.retry.priority.previous_priorities.v3.previous_priorities_
 )
 
 from cp.model.duration import Duration
+from cp.model.numbers import Natural
 from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
@@ -70,7 +71,7 @@ from cp.resources.checks import above_zero, absent, incomplete, must_be_set, not
 from cp.resources.complete import completed
 from cp.resources.headers import HeaderMatch, header_match
 from cp.resources.kinds import Kind, Meta, PolicyShape
-from cp.resources.schema import Natural, Schema, Word, near
+from cp.resources.schema import Schema, Word, near
 from cp.resources.spec import Item, PolicySpec
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, SERVICES, TCP_ROUTE, Targets
 from generators.envoy.edit import pack, set_duration
@@ -99,7 +100,7 @@ class RateLimitedBackOff(Schema, frozen=True):
 class Predicate(Schema, frozen=True):
     predicate: str = ""
     tags: dict[str, str] | None = None
-    update_frequency: int = 2
+    update_frequency: Natural = 2
 
 
 class Tcp(Schema, frozen=True):

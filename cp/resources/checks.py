@@ -19,6 +19,7 @@ _LONGEST_DOMAIN: Final = 253
 _LAST_PORT: Final = 65535
 _FILE_PATH: Final = re.compile(r"(/[^/\x00]*)+|[a-zA-Z]:\\.+")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_LONGEST_NUMBER: Final = 100
 _ZERO: Final = Duration()
 
 
@@ -95,11 +96,13 @@ def port(path: str, value: int | None) -> Iterator[Violation]:
 
 def number(value: float | str) -> Decimal | None:
     """A number as documents have it: bare, or as a text so that no digit is lost."""
+    text = str(value)
     try:
-        found = Decimal(str(value))
+        found = Decimal(text[: _LONGEST_NUMBER + 1])
     except InvalidOperation:
         return None
-    return found if found.is_finite() else None
+    is_near = found.is_finite() and abs(found.adjusted()) <= _LONGEST_NUMBER  # `1e999999999` has as many digits
+    return found if is_near and len(text) <= _LONGEST_NUMBER else None
 
 
 def percentage(path: str, value: float | str | None, *, allow_zero: bool = True) -> Iterator[Violation]:

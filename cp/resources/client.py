@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from cp.model.paths import entry
 from cp.model.violation import Violation
 from cp.resources.resource import Resource
 
@@ -22,4 +23,4 @@ def client_label(labels: Mapping[str, str]) -> Iterator[Violation]:
     said = labels.get(CLIENT_LABEL, GRPC)
     if said != GRPC:
         hint = f"write `{GRPC}`, or remove the label where there is an Envoy"
-        yield Violation(f'labels["{CLIENT_LABEL}"]', f"`{said}` is no kind of client", hint)
+        yield Violation("labels" + entry(CLIENT_LABEL), f"`{said}` is no kind of client", hint)

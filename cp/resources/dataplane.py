@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from cp.model.duration import Duration
+from cp.model.numbers import Integer, Natural, PortOrNone
+from cp.model.paths import entry
 from cp.model.violation import Violation, at
 from cp.resources.checks import above_zero, absent, address, is_domain, is_ip, must_be_set, one_of, port, repeated
 from cp.resources.client import client_label
@@ -32,17 +34,17 @@ class TcpProbe(Schema, frozen=True):
 class ServiceProbe(Schema, frozen=True):
     interval: Duration | None = None
     timeout: Duration | None = None
-    unhealthy_threshold: int | None = None
-    healthy_threshold: int | None = None
+    unhealthy_threshold: Natural | None = None
+    healthy_threshold: Natural | None = None
     tcp: TcpProbe | None = None
 
 
 class Inbound(Schema, frozen=True):
     """One port on which the workload is reached through its proxy."""
 
-    port: int | None = None
+    port: Integer | None = None
     address: str | None = None
-    service_port: int | None = None
+    service_port: Integer | None = None
     service_address: str | None = None
     name: str | None = None
     protocol: str | None = None
@@ -75,14 +77,14 @@ class BackendRef(Schema, frozen=True):
     kind: str | None = None
     name: str | None = None
     namespace: str | None = None
-    port: int | None = None
+    port: Integer | None = None
     labels: dict[str, str] | None = None
 
 
 class Outbound(Schema, frozen=True):
     """One local address at which the workload reaches a service."""
 
-    port: int | None = None
+    port: Integer | None = None
     address: str | None = None
     tags: dict[str, str] | None = None
     backend_ref: BackendRef | None = None
@@ -98,9 +100,9 @@ class ReachableBackends(Schema, frozen=True):
 
 
 class TransparentProxying(Schema, frozen=True):
-    redirect_port_inbound: int | None = None
-    redirect_port_outbound: int | None = None
-    redirect_port_inbound_v6: int | None = None
+    redirect_port_inbound: PortOrNone | None = None
+    redirect_port_outbound: PortOrNone | None = None
+    redirect_port_inbound_v6: PortOrNone | None = None
     ip_family_mode: Literal["UnSpecified", "DualStack", "IPv4", "IPv6"] | None = None
     direct_access_services: list[str] | None = None
     reachable_services: list[str] | None = None
@@ -108,7 +110,7 @@ class TransparentProxying(Schema, frozen=True):
 
 
 class Admin(Schema, frozen=True):
-    port: int | None = None
+    port: Integer | None = None
 
 
 class Listener(Schema, frozen=True):
@@ -116,7 +118,7 @@ class Listener(Schema, frozen=True):
 
     type: Literal["ZoneIngress", "ZoneEgress"] | None = None
     address: str | None = None
-    port: int | None = None
+    port: Integer | None = None
     name: str | None = None
     state: Literal["Ready", "NotReady"] | None = None
 
@@ -133,13 +135,13 @@ class Networking(Schema, frozen=True):
 
 
 class ProbeEndpoint(Schema, frozen=True):
-    inbound_port: int | None = None
+    inbound_port: Integer | None = None
     inbound_path: str | None = None
     path: str | None = None
 
 
 class Probes(Schema, frozen=True):
-    port: int | None = None
+    port: Integer | None = None
     endpoints: list[ProbeEndpoint] | None = None
 
 
@@ -267,7 +269,7 @@ def _inbound(inbound: Inbound, default_address: str | None) -> Iterator[Violatio
     yield from _tags(inbound.tags)
     yield from _protocol('tags["kuma.io/protocol"]', (inbound.tags or {}).get(PROTOCOL_TAG))
     if inbound.tags and SERVICE_TAG not in inbound.tags:
-        yield Violation(f'tags["{SERVICE_TAG}"]', "must be set", _service_hint(inbound.tags))
+        yield Violation("tags" + entry(SERVICE_TAG), "must be set", _service_hint(inbound.tags))
     yield from _protocol("protocol", inbound.protocol or None)
     if inbound.service_probe is not None:
         yield from at("serviceProbe", _service_probe(inbound.service_probe))
@@ -327,7 +329,7 @@ def _gateway(gateway: Gateway) -> Iterator[Violation]:
         yield Violation("tags", f"must have `{SERVICE_TAG}`", _service_hint(gateway.tags))
     protocol = (gateway.tags or {}).get(PROTOCOL_TAG, "tcp")
     if protocol.lower() != "tcp":
-        yield Violation(f'tags["{PROTOCOL_TAG}"]', f"must be tcp for a gateway, not `{protocol}`", "remove it")
+        yield Violation("tags" + entry(PROTOCOL_TAG), f"must be tcp for a gateway, not `{protocol}`", "remove it")
 
 
 def _reachable(ref: BackendRef) -> Iterator[Violation]:

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
+from cp.model.numbers import Integer
+from cp.model.paths import entry
 from cp.model.violation import Violation, at
 from cp.resources.checks import absent, is_domain, must_be_set, port
 from cp.resources.dataplane import PROTOCOL_TAG, SERVICE_TAG, ZONE_TAG
@@ -35,12 +37,12 @@ class Tls(Schema, frozen=True):
 
 
 class Resources(Schema, frozen=True):
-    connection_limit: int | None = None
+    connection_limit: Integer | None = None
 
 
 class Listener(Schema, frozen=True):
     hostname: str | None = None
-    port: int | None = None
+    port: Integer | None = None
     protocol: Literal["NONE", "TCP", "TLS", "HTTP", "HTTPS"] | None = None
     tls: Tls | None = None
     tags: dict[str, str] | None = None
@@ -95,7 +97,7 @@ def _tags(tags: Mapping[str, str]) -> Iterator[Violation]:
     for name, value in tags.items():
         yield from tag(name, value, anything=True)
         if name in _NOT_OF_A_LISTENER:
-            yield Violation(f'["{name}"]', f"`{name}` is a tag of proxies, not of listeners", "choose another name")
+            yield Violation(entry(name), f"`{name}` is a tag of proxies, not of listeners", "choose another name")
 
 
 def _listener(listener: Listener) -> Iterator[Violation]:

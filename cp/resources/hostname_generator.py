@@ -31,7 +31,6 @@ class HostnameGenerator(Schema, frozen=True):
 
 
 FIELDS: Final = (".Name", ".DisplayName", ".Namespace", ".Mesh", ".Zone")
-_ACTION: Final = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}", re.DOTALL)
 _LABEL: Final = re.compile(r"""label\s+["`]([^"`]+)["`]""")
 _EXAMPLE: Final = {field: field.removeprefix(".").lower() for field in FIELDS}
 
@@ -47,15 +46,25 @@ class Template(Exception):
 def render(template: str, fields: Mapping[str, str], labels: Mapping[str, str] | None = None) -> str:
     """A host name from a template and what is known of a service. `labels` None: any label will do."""
 
-    def value(action: re.Match[str]) -> str:
-        if action[1] in fields:
-            return fields[action[1]]
-        label = _LABEL.fullmatch(action[1])
+    def value(action: str) -> str:
+        if action in fields:
+            return fields[action]
+        label = _LABEL.fullmatch(action)
         if label is None or (labels is not None and label[1] not in labels):
-            raise Template(action[1])
+            raise Template(action)
         return "label" if labels is None else labels[label[1]]
 
-    return _ACTION.sub(value, template)
+    return "".join(value(part) if is_action else part for is_action, part in _parts(template))
+
+
+def _parts(template: str) -> Iterator[tuple[bool, str]]:
+    """The texts and actions of a template. What is opened and never closed is text."""
+    at = 0
+    while (opens := template.find("{{", at)) >= 0 and (closes := template.find("}}", opens + 2)) >= 0:
+        yield False, template[at:opens]
+        yield True, template[opens + 2 : closes].removeprefix("-").removesuffix("-").strip()
+        at = closes + 2
+    yield False, template[at:]
 
 
 def validate(generator: HostnameGenerator, _meta: Meta) -> Iterator[Violation]:

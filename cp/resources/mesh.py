@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from cp.model.duration import Duration
+from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
 from cp.resources.checks import absent, host_and_port, must_be_set, one_of, regex, repeated
 from cp.resources.deprecated import dns_name
@@ -32,7 +33,7 @@ class RootChain(Schema, frozen=True):
 
 
 class GeneratedCa(Schema, frozen=True):
-    rsa_bits: int | None = None
+    rsa_bits: Integer | None = None
     expiration: str | None = None
 
 
@@ -267,7 +268,7 @@ def _datadog_conf(conf: dict[str, Any]) -> Iterator[Violation]:
 
 class Aggregate(Schema, frozen=True):
     name: str | None = None
-    port: int | None = None
+    port: Integer | None = None
     path: str | None = None
     enabled: bool | None = None
     address: str | None = None
@@ -283,7 +284,7 @@ class PrometheusEnvoy(Schema, frozen=True):
 
 
 class Prometheus(Schema, frozen=True):
-    port: int | None = None
+    port: Integer | None = None
     path: str | None = None
     tags: dict[str, str] | None = None
     skip_mtls: bool | None = msgspec.field(name="skipMTLS", default=None)

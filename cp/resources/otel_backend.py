@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
+from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
 from cp.resources.checks import address, port
 from cp.resources.complete import completed
@@ -19,7 +20,7 @@ _HTTP_PORT: Final = 4318
 
 class Endpoint(Schema, frozen=True):
     address: str | None = None
-    port: int | None = None
+    port: Integer | None = None
     path: str | None = None
 
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeGuard
+from itertools import islice
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from cp.model.document import Document
+from cp.model.failure import reason
+from cp.model.names import Key
+from cp.model.paths import Step, entry, step, steps
 from cp.model.violation import Finding, Severity, Sort, Violation
-from cp.model.yaml import step
 from cp.resources.kinds import Kind, Kinds, Meta
 from cp.resources.resource import Resource
-from cp.resources.schema import check
+from cp.resources.schema import MOST_FAULTS, check, near, shortened
 
 _ENVELOPE: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri"})
 _BESIDE_SPEC: Final = frozenset({"spec", "status"})
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MESH_NAME: Final = re.compile(r"[-a-z0-9_.]{1,253}")
 _LONGEST_NAME: Final = 253
+_LONGEST_KEY: Final = 1000
+_LONGEST_TEXT: Final = 1000
 _OF_ABSENCE: Final = frozenset({Sort.MISSING, Sort.INCOMPLETE})
+
+
+_Steps: TypeAlias = tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +66,62 @@ def finding(document: Document, code: str, severity: Severity, violation: Violat
 
 
 def parse(document: Document, kinds: Kinds) -> Read:
-    """Understand a document. Every violation is reported, not the first."""
+    """Understand a document. Every violation is reported, not the first.
+
+    Whatever a validator of ours does with a document, it is a fault of that document's reading alone: nobody who
+    reads a store has to be afraid of what is in it.
+    """
     kind = kinds.get(document.key.type)
     if kind is None:
         return Read(document, None, (_unknown_kind(document.key.type, kinds),))
+    try:
+        return _parse(document, kind)
+    except Exception as error:  # noqa: BLE001  # one document shall not stop the others, nor the process
+        return Read(document, None, (_our_fault(error),))
+
+
+def _parse(document: Document, kind: Kind) -> Read:
+    if (violation := _too_long(document.key)) is not None:
+        return Read(document, None, (violation,))
     body = _body(document.data, kind)
     spec, faults = check(kind.schema, body, kind.root)
-    violations = [*_envelope(document.data, kind), *faults]
+    violations = [*islice(_envelope(document.data, kind), MOST_FAULTS + 1), *faults]
     meta = _meta(document)
     if spec is not None:
         written = {*_nulls(document.data, kind), *_misplaced(document.data, kind)}
-        violations = list(_relevant(violations, list(kind.validate(spec, meta)), written))
-    warnings = tuple(kind.deprecations(spec, meta)) if spec is not None else ()
+        judged = [_capped(violation) for violation in islice(kind.validate(spec, meta), MOST_FAULTS + 1)]
+        violations = list(_relevant(violations, judged, written))
+    warnings = tuple(islice(kind.deprecations(spec, meta), MOST_FAULTS)) if spec is not None else ()
     if spec is None or violations:
-        return Read(document, None, tuple(_customary(kind, found) for found in violations), warnings)
+        return Read(document, None, tuple(_customary(kind, violation) for violation in _few(violations)), warnings)
     return Read(document, Resource(kind, document, spec, kind.complete(dict(body))), (), warnings)
+
+
+def _too_long(key: Key) -> Violation | None:
+    """A name that no resource can have, and that every finding would repeat."""
+    for field, name in (("type", key.type), ("mesh", key.mesh), ("name", key.name)):
+        if len(name) > _LONGEST_KEY:
+            return Violation(field, f"is {len(name)} characters long", f"{_LONGEST_NAME} are what it may have")
+    return None
+
+
+def _few(violations: Sequence[Violation]) -> Iterator[Violation]:
+    yield from map(_capped, violations[:MOST_FAULTS])
+    if len(violations) > MOST_FAULTS:
+        yield Violation("", f"has more than the {MOST_FAULTS} faults that are told at once", "mend these first")
+
+
+def _capped(violation: Violation) -> Violation:
+    """A violation that quotes no more of a long text than tells which it is."""
+    message, hint = violation.message, violation.hint
+    if len(message) <= _LONGEST_TEXT and len(hint) <= _LONGEST_TEXT:
+        return violation
+    return replace(violation, message=shortened(message, _LONGEST_TEXT), hint=shortened(hint, _LONGEST_TEXT))
+
+
+def _our_fault(error: Exception) -> Violation:
+    message = f"cannot be read for a fault of koguma itself: {reason(error)}"
+    return Violation("", message, "please report it; what was last good stays in force")
 
 
 def _meta(document: Document) -> Meta:
@@ -96,18 +144,19 @@ def _customary(kind: Kind, found: Violation) -> Violation:
     return found if path == found.path else replace(found, path=path, written_at=found.path)
 
 
-def _relevant(known: list[Violation], found: list[Violation], written: set[str]) -> Iterator[Violation]:
+def _relevant(known: list[Violation], found: list[Violation], written: set[_Steps]) -> Iterator[Violation]:
     """What was found against the schema and by the validator, less what only follows from something else."""
-    unwanted = {one.place for one in found if one.sort is Sort.UNWANTED}
-    faulty = {one.place for one in known}
-    written = written | faulty
+    unwanted = {_steps(one) for one in found if one.sort is Sort.UNWANTED}
+    faulty = {_steps(one) for one in known}
+    around = {above for path in written | faulty for above in _around(path)}
+    pointless = faulty | unwanted
     later: list[Violation] = []
     is_clean = not known
-    yield from (one for one in known if not any(_is_within(one.place, path) for path in unwanted))
+    yield from (one for one in known if unwanted.isdisjoint(_around(_steps(one))))
     for one in found:
-        if one.sort is not Sort.UNWANTED and any(_is_within(one.place, path) for path in faulty | unwanted):
+        if one.sort is not Sort.UNWANTED and not pointless.isdisjoint(_around(_steps(one))):
             continue
-        if one.sort in _OF_ABSENCE and any(_is_within(path, one.place) for path in written):
+        if one.sort in _OF_ABSENCE and _steps(one) in around:
             continue
         if one.sort is Sort.INCOMPLETE:
             later.append(one)
@@ -117,33 +166,38 @@ def _relevant(known: list[Violation], found: list[Violation], written: set[str])
     yield from later if is_clean else ()
 
 
-def _is_within(path: str, whole: str) -> bool:
-    return not whole or path == whole or (path.startswith(whole) and path[len(whole)] in ".[")
+def _steps(violation: Violation) -> _Steps:
+    return tuple(steps(violation.place))
 
 
-def _nulls(data: Mapping[str, Any], kind: Kind) -> Iterator[str]:
+def _around(path: _Steps) -> Iterator[_Steps]:
+    """A path, and all that it stands in."""
+    return (path[:length] for length in range(len(path) + 1))
+
+
+def _nulls(data: Mapping[str, Any], kind: Kind) -> Iterator[_Steps]:
     """The paths of nulls in confs. To take away what a more general policy says is to say something."""
     spec = data.get("spec") if kind.policy is not None else None
     for name, given in spec.items() if isinstance(spec, Mapping) else ():
         items = enumerate(given) if name != "default" and isinstance(given, list) else ()
         for index, item in items:
             if isinstance(item, Mapping) and "default" in item:
-                yield from _nulls_of(item["default"], f"spec.{name}[{index}].default")
+                yield from _nulls_of(item["default"], ("spec", name, index, "default"))
         if name == "default":
-            yield from _nulls_of(given, "spec.default")
+            yield from _nulls_of(given, ("spec", "default"))
 
 
-def _misplaced(data: Mapping[str, Any], kind: Kind) -> Iterator[str]:
+def _misplaced(data: Mapping[str, Any], kind: Kind) -> Iterator[_Steps]:
     """Where fields would stand that were written beside `spec`."""
     if not kind.is_inlined:
-        yield from (step("spec", str(name)) for name in data.keys() - _ENVELOPE - _BESIDE_SPEC)
+        yield from (("spec", str(name)) for name in data.keys() - _ENVELOPE - _BESIDE_SPEC)
 
 
-def _nulls_of(value: Any, path: str) -> Iterator[str]:
+def _nulls_of(value: Any, path: _Steps) -> Iterator[_Steps]:
     if value is None:
         yield path
     for name, inner in value.items() if isinstance(value, Mapping) else ():
-        yield from _nulls_of(inner, step(path, str(name)))
+        yield from _nulls_of(inner, (*path, str(name)))
 
 
 def _body(data: Mapping[str, Any], kind: Kind) -> Mapping[str, Any]:
@@ -160,7 +214,7 @@ def _envelope(data: Mapping[str, Any], kind: Kind) -> Iterator[Violation]:
         yield Violation("labels", "must be a mapping of names to values")
     for name, value in (labels if isinstance(labels, Mapping) else {}).items():
         if not isinstance(value, str):
-            yield Violation(f'labels["{name}"]', "must be a text", f'write `"{value}"`')
+            yield Violation("labels" + entry(name), "must be a text", f'write `"{value}"`')
     if not kind.is_inlined:
         for name in data.keys() - _ENVELOPE - _BESIDE_SPEC:
             yield Violation(step("", name), "unknown field", f"the fields of a {kind.name} stand under `spec`")
@@ -170,7 +224,7 @@ def _names(data: Mapping[str, Any], kind: Kind) -> Iterator[Violation]:
     name = data.get("name")
     if not isinstance(name, str) or not name:
         yield Violation("name", "must be set")
-    elif not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+    elif len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         yield Violation("name", f"`{name}` is not a name", _name_hint(name))
     mesh = data.get("mesh")
     if kind.is_global and mesh:
@@ -187,6 +241,5 @@ def _name_hint(name: str) -> str:
 
 
 def _unknown_kind(name: str, kinds: Kinds) -> Violation:
-    near = difflib.get_close_matches(name, kinds, n=1, cutoff=0.5)
-    hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(sorted(kinds))}"
-    return Violation("type", f"there is no kind `{name}`", hint)
+    hint = near(name, kinds, cutoff=0.5) or f"known are {', '.join(sorted(kinds))}"
+    return Violation("type", f"there is no kind `{shortened(name)}`", hint)

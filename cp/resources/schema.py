@@ -9,22 +9,25 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from cp.model.duration import Duration
+from cp.model.numbers import Long
+from cp.model.paths import entry, step
 from cp.model.violation import Violation
-from cp.model.yaml import step
 
 T = TypeVar("T")
-Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-Port: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65535)]
-Number: TypeAlias = int | float | str
+Number: TypeAlias = Long | float | str
 """Bare, or as a text so that no digit is lost."""
+
+MOST_FAULTS: Final = 200
+"""So many faults of one document are told. Each takes time to work out and room in an answer."""
 
 _FAULTY: Any = object()
 _LONGEST_QUOTE: Final = 80
+_LONGEST_MISSPELT: Final = 100
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -56,7 +59,10 @@ def check(schema: type[T], data: Any, path: str = "") -> tuple[T | None, list[Vi
         return decode(schema, data), []
     except msgspec.ValidationError:
         violations: list[Violation] = []
-        sound = _Walk(violations).value(msgspec.inspect.type_info(schema), data, path)
+        try:
+            sound = _Walk(violations).value(msgspec.inspect.type_info(schema), data, path)
+        except _Enough:
+            sound = _FAULTY
     if sound is _FAULTY:
         return None, violations
     try:
@@ -85,6 +91,10 @@ def _custom(kind: type[Any], value: Any) -> Any:
 
 def _custom_wanted(kind: type[Any]) -> str:
     return "a duration such as `15s`" if kind is Duration else "a text"
+
+
+class _Enough(Exception):
+    """More is wrong than is told."""
 
 
 class _Walk:
@@ -127,7 +137,7 @@ class _Walk:
         sound: dict[str, Any] = {}
         for name, given in data.items():
             if name not in fields:
-                self._violations.append(Violation(step(path, str(name)), "unknown field", near(str(name), fields)))
+                self._fault(step(path, str(name)), "unknown field", near(str(name), fields))
                 continue
             found = self.value(fields[name].type, given, step(path, name))
             if found is not _FAULTY:
@@ -136,7 +146,7 @@ class _Walk:
             if field.required and name not in sound:
                 sound[name] = _stand_in(field.type)
                 if name not in data:
-                    self._violations.append(Violation(step(path, name), "must be set"))
+                    self._fault(step(path, name), "must be set")
         return sound
 
     def _list(self, item: msgspec.inspect.Type, data: Any, path: str) -> Any:
@@ -148,7 +158,7 @@ class _Walk:
     def _dict(self, value: msgspec.inspect.Type, data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):
             return self._fault(path, f"must be a mapping of names to values, not {_sort(data)}")
-        found = {str(key): self.value(value, given, f'{path}["{key}"]') for key, given in data.items()}
+        found = {str(key): self.value(value, given, path + entry(str(key))) for key, given in data.items()}
         return {key: given for key, given in found.items() if given is not _FAULTY}
 
     def _leaf(self, kind: msgspec.inspect.Type, data: Any, path: str) -> Any:
@@ -174,6 +184,8 @@ class _Walk:
 
     def _fault(self, path: str, message: str, hint: str = "") -> Any:
         self._violations.append(Violation(path, message, hint))
+        if len(self._violations) > MOST_FAULTS:
+            raise _Enough
         return _FAULTY
 
 
@@ -249,7 +261,7 @@ def _given(data: Any) -> str:
         return f"`{str(data).lower()}`"
     if isinstance(data, list):
         return "a list"
-    return "an object" if isinstance(data, Mapping) else f"`{_short(str(data))}`"
+    return "an object" if isinstance(data, Mapping) else f"`{shortened(str(data))}`"
 
 
 def _sort(data: Any) -> str:
@@ -257,19 +269,21 @@ def _sort(data: Any) -> str:
     return "a text" if isinstance(data, str) else "a number" if _is_scalar(data) else _given(data)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
+def shortened(text: str, most: int = _LONGEST_QUOTE) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _is_scalar(data: Any) -> bool:
     return isinstance(data, bool | int | float)
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """A question about what may have been meant; empty when nothing known looks like it."""
+    if len(name) > _LONGEST_MISSPELT:
+        return ""
     known = list(known)
     exact = [one for one in known if one.lower() == name.lower()]
-    near = exact or difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    near = exact or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return f"did you mean `{near[0]}`?" if near else ""
 
 

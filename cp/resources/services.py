@@ -7,6 +7,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from cp.model.numbers import Integer
+from cp.model.paths import entry
 from cp.model.violation import Violation, at
 from cp.resources.checks import (
     absent,
@@ -31,6 +33,9 @@ from cp.resources.sources import DataSource, data_source
 from cp.resources.targets import tag
 from cp.resources.tls import TlsVersions, tls_versions
 
+_LONGEST_PORT: Final = 6
+"""Digits of which it is clear that they are no port."""
+
 _SERVED: Final = ("grpc", "http", "http2", "kafka", "tcp")
 
 
@@ -44,9 +49,9 @@ class LabelSelector(Schema, frozen=True):
 class Port(Schema, frozen=True):
     """A port of a service: how it is called, and the inbound (by port or name) behind it."""
 
-    port: int = 0
+    port: Integer = 0
     name: str | None = None
-    target_port: int | str | None = None
+    target_port: Integer | str | None = None
     app_protocol: str | None = None
 
     @property
@@ -115,7 +120,7 @@ SOCKET: Final = "unix://"
 
 class Match(Schema, frozen=True):
     type: Literal["HostnameGenerator"] | None = None
-    port: int = 0
+    port: Integer = 0
     protocol: Literal["tcp", "grpc", "http", "http2"] | None = None
 
 
@@ -126,8 +131,8 @@ class Extension(Schema, frozen=True):
 
 class Endpoint(Schema, frozen=True):
     address: str = ""
-    port: int | None = None
-    priority: int | None = None
+    port: Integer | None = None
+    priority: Integer | None = None
 
     @property
     def is_socket(self) -> bool:
@@ -287,11 +292,11 @@ def external_service(service: ExternalService, _meta: Meta) -> Iterator[Violatio
         yield absent("tags", f"must have `{SERVICE_TAG}`")
     protocol = tags.get(PROTOCOL_TAG)
     if protocol is not None and protocol.lower() not in PROTOCOLS:
-        yield from one_of(f'tags["{PROTOCOL_TAG}"]', protocol, PROTOCOLS)
+        yield from one_of("tags" + entry(PROTOCOL_TAG), protocol, PROTOCOLS)
     host = ((service.networking and service.networking.address) or "").rpartition(":")[0]
     if host and tags.get(SERVICE_TAG) == host:
         hint = "choose another name, so that the one cannot be taken for the other"
-        yield Violation(f'tags["{SERVICE_TAG}"]', "must not be the host of `networking.address`", hint)
+        yield Violation("tags" + entry(SERVICE_TAG), "must not be the host of `networking.address`", hint)
 
 
 def _legacy_networking(networking: LegacyNetworking) -> Iterator[Violation]:
@@ -301,7 +306,7 @@ def _legacy_networking(networking: LegacyNetworking) -> Iterator[Violation]:
         host, _, number = (networking.address or "").rpartition(":")
         if not is_ip(host.strip("[]")):
             yield from address("address", host)
-        yield from port("address", int(number))
+        yield from port("address", int(number[:_LONGEST_PORT]))
     tls = networking.tls or LegacyTls()
     if tls.server_name == "":
         yield Violation("tls.serverName", "must not be empty", "leave it out")

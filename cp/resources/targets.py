@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cp.model.paths import entry
 from cp.model.target import TargetRef
 from cp.model.violation import Sort, Violation, at
 from cp.resources.checks import absent, must_be_set, one_of, unwanted
@@ -232,16 +233,16 @@ def tag(name: str, value: str, *, anything: bool = False) -> Iterator[Violation]
     if not name:
         yield Violation("", "a tag has no name")
     elif _TAG.fullmatch(name) is None:
-        yield Violation(f'["{name}"]', f"`{name}` is not a tag", "use letters, digits, `-`, `_`, `.`, `:` and `/`")
+        yield Violation(entry(name), f"`{name}` is not a tag", "use letters, digits, `-`, `_`, `.`, `:` and `/`")
     if not value:
-        yield Violation(f'["{name}"]', "must have a value")
+        yield Violation(entry(name), "must have a value")
     elif (_SELECTED_VALUE if anything else _VALUE).fullmatch(value) is None:
         hint = f"use letters, digits, `-`, `_`, `.`{', `:` and `/`, or `*` alone' if anything else ' and `:`'}"
-        yield Violation(f'["{name}"]', f"`{value}` is not the value of a tag", hint)
+        yield Violation(entry(name), f"`{value}` is not the value of a tag", hint)
 
 
 def misspelt_tags(tags: Mapping[str, str] | None) -> Iterator[Violation]:
     """Tags that look like one of the mesh's own, and are none."""
     for name in tags or ():
         if name.lower().startswith("kuma.io/") and name not in _MESH_TAGS and (meant := near(name, _MESH_TAGS)):
-            yield Violation(f'["{name}"]', f"no proxy has the tag `{name}` from the mesh", meant)
+            yield Violation(entry(name), f"no proxy has the tag `{name}` from the mesh", meant)

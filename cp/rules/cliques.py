@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from cp.rules.budget import Budget
 from cp.rules.items import Tags
 
 _Graph = Mapping[Tags, frozenset[Tags]]
 
 
-def cliques(sets: Sequence[Tags]) -> Iterator[frozenset[Tags]]:
-    """The largest groups, each once. The sets must be different ones.
+def cliques(sets: Sequence[Tags], budget: Budget) -> Iterator[frozenset[Tags]]:
+    """The largest groups, each once. The sets must be different ones. Raises `TooMuch`.
 
     Sets that ask for different services never meet: they are told apart first, so that the work grows with their number
     and not with its square.
     """
     key = _dividing(sets)
     if key is None:
-        yield from _maximal(_graph(sets))
+        yield from _maximal(_graph(sets, budget), budget)
         return
     for group in _divided(sets, key):
-        yield from cliques(group) if len(group) < len(sets) else _maximal(_graph(group))
+        yield from cliques(group, budget) if len(group) < len(sets) else _maximal(_graph(group, budget), budget)
 
 
 def _dividing(sets: Sequence[Tags]) -> str | None:
@@ -40,7 +41,8 @@ def _divided(sets: Sequence[Tags], key: str) -> Iterable[list[Tags]]:
     return parts.values()
 
 
-def _graph(sets: Sequence[Tags]) -> _Graph:
+def _graph(sets: Sequence[Tags], budget: Budget) -> _Graph:
+    budget.spend(sum(map(len, sets)) * len(sets))
     return {one: frozenset(other for other in sets if other is not one and _meet(one, other)) for one in sets}
 
 
@@ -49,11 +51,12 @@ def _meet(one: Tags, other: Tags) -> bool:
     return all(values.get(key, value) == value for key, value in other)
 
 
-def _maximal(graph: _Graph) -> Iterator[frozenset[Tags]]:
+def _maximal(graph: _Graph, budget: Budget) -> Iterator[frozenset[Tags]]:
     """Bron and Kerbosch's algorithm, with pivots."""
     stack: list[tuple[frozenset[Tags], set[Tags], set[Tags]]] = [(frozenset(), set(graph), set())]
     while stack:
         clique, candidates, done = stack.pop()
+        budget.spend(len(clique) + len(candidates) * (len(candidates) + len(done)))
         if not candidates and not done:
             yield clique
             continue

@@ -11,8 +11,8 @@ from cp.matching import target_of, top_of
 from cp.matching.order import Strength, attributes, gateway_tags, names, role
 from cp.merging import Conf, Layer, Origin, Recipe
 from cp.model.names import Identity
+from cp.model.paths import step
 from cp.model.target import RANK, REAL, TargetRef
-from cp.model.yaml import step
 from cp.resources.kinds import PolicyShape
 from cp.resources.resource import Resource
 

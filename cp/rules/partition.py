@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Final, TypeAlias
 
+from cp.rules.budget import Budget, TooMuch
 from cp.rules.cliques import cliques
 from cp.rules.items import Tags
 
@@ -20,6 +21,9 @@ _MANY_TAGS: Final = 10
 _MOST: Final = 10_000
 _MOST_EACH: Final = 100
 """More parts than this, and this for each item, are not worked out: one policy shall not hold up all others."""
+
+_MOST_WORK: Final = 2_000_000
+"""Steps of dividing, each of some hundred nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,10 +44,14 @@ def parts(tagged: Sequence[Tags], *, negations: bool) -> tuple[Part, ...] | None
     if len(keys) <= 1 and not negations:
         return tuple(tuple(_asks(tags)) for tags in dict.fromkeys(tagged))
     most = _MOST + _MOST_EACH * len(tagged)
-    groups = tuple(islice(cliques(list(dict.fromkeys(tagged))), most + 1))
-    if len(groups) > most:
+    budget = Budget(_MOST_WORK)
+    try:
+        groups = tuple(islice(cliques(list(dict.fromkeys(tagged)), budget), most + 1))
+        if len(groups) > most:
+            return None
+        found = tuple(islice((one for group in _ordered(groups, tagged) for one in _divided(group, budget)), most + 1))
+    except TooMuch:
         return None
-    found = tuple(islice((part for group in _ordered(groups, tagged) for part in _divided(group)), most + 1))
     return None if len(found) > most else found
 
 
@@ -63,10 +71,10 @@ def _ordered(groups: Sequence[frozenset[Tags]], tagged: Sequence[Tags]) -> list[
     return sorted(groups, key=text, reverse=True)
 
 
-def _divided(group: frozenset[Tags]) -> Iterator[Part]:
+def _divided(group: frozenset[Tags], budget: Budget) -> Iterator[Part]:
     """The parts of one group. Within it no key has two values."""
     tags = sorted(frozenset[tuple[str, str]]().union(*group))
-    return _by_each(tags) if len(tags) < _MANY_TAGS else _where_it_matters((), sorted(map(sorted, group)))
+    return _by_each(tags) if len(tags) < _MANY_TAGS else _where_it_matters(sorted(map(sorted, group)), budget)
 
 
 def _by_each(tags: Sequence[tuple[str, str]]) -> Iterator[Part]:
@@ -79,12 +87,19 @@ def _by_each(tags: Sequence[tuple[str, str]]) -> Iterator[Part]:
         yield tuple(Matcher(key, value, no) for (key, value), no in zip(tags, reversed(choice), strict=True))
 
 
-def _where_it_matters(part: Part, asking: list[list[tuple[str, str]]]) -> Iterator[Part]:
-    """Divide by the next tag that some item still asks for. Who lacks it is no longer asked for that item's others."""
-    tag = next((tags[0] for tags in asking if tags), None)
-    if tag is None:
-        yield part
-        return
-    having = [[one for one in tags if one != tag] for tags in asking]
-    yield from _where_it_matters((*part, Matcher(*tag)), having)
-    yield from _where_it_matters((*part, Matcher(*tag, is_not=True)), [tags for tags in asking if tag not in tags])
+def _where_it_matters(asking: list[list[tuple[str, str]]], budget: Budget) -> Iterator[Part]:
+    """Divide by the next tag that some item still asks for. Who lacks it is no longer asked for that item's others.
+
+    Items may ask for more tags than Python lets a function call itself, so what is left to divide is kept in a list.
+    """
+    left: list[tuple[Part, list[list[tuple[str, str]]]]] = [((), asking)]
+    while left:
+        part, asking = left.pop()
+        budget.spend(len(part) + sum(map(len, asking)))
+        tag = next((tags[0] for tags in asking if tags), None)
+        if tag is None:
+            yield part
+            continue
+        lacking = [tags for tags in asking if tag not in tags]
+        having = [[one for one in tags if one != tag] for tags in asking]
+        left += [((*part, Matcher(*tag, is_not=True)), lacking), ((*part, Matcher(*tag)), having)]

@@ -64,7 +64,7 @@ class SubsetRules:
     def of(self, tags: Mapping[str, str]) -> SubsetRule | None:
         service = tags.get(SERVICE_TAG, "")
         if self._only_services:
-            named = bool(service) and service in self._places
+            named = bool(service) and (SERVICE_TAG, service) in self._places
             return self._rule((Matcher(SERVICE_TAG, service),) if named else ())
         places = (self._by_service.get(wanted, ()) for wanted in dict.fromkeys((service, "")))
         first = (next((place for place in some if self.rules[place].fits(tags)), None) for some in places)
@@ -99,17 +99,17 @@ class SubsetRules:
         return self._made[matchers]
 
     def _candidates(self, wanted: Tags) -> Iterable[Tagged]:
-        """The items that can be for those tags, in their order: those for the service and those for any."""
-        service = next((value for key, value in wanted if key == SERVICE_TAG), "")
-        places = self._places.get("", []) + (self._places.get(service, []) if service else [])
+        """The items that can be for those tags, in their order: those for one of them and those for everybody."""
+        places = [place for tag in (None, *wanted) for place in self._places.get(tag, ())]
         return (self.tagged[place] for place in sorted(places))
 
     @cached_property
-    def _places(self) -> Mapping[str, list[int]]:
-        found: dict[str, list[int]] = {}
+    def _places(self) -> Mapping[tuple[str, str] | None, list[int]]:
+        """The places of items by one of their tags, the service if they have it: who lacks that is not meant."""
+        found: dict[tuple[str, str] | None, list[int]] = {}
         for place, one in enumerate(self.tagged):
-            service = next((value for key, value in one.tags if key == SERVICE_TAG), "")
-            found.setdefault(service, []).append(place)
+            service = next((tag for tag in one.tags if tag[0] == SERVICE_TAG), None)
+            found.setdefault(service or min(one.tags, default=None), []).append(place)
         return found
 
     @cached_property

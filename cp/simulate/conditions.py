@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from google.protobuf.message import Message
 
 from cp.model import regex
+from cp.model.yaml import MAX_DIGITS
 from cp.simulate.request import REQUEST_ID, Request
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _value_holds(matcher: HeaderMatcher, value: str) -> bool:
 
 def _number(value: str) -> int | None:
     digits = value.strip().removeprefix("-") if value.strip().startswith("-") else value.strip().removeprefix("+")
-    return int(value) if digits.isascii() and digits.isdigit() else None
+    return int(value) if digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS else None
 
 
 def _parameter(matcher: QueryParameterMatcher, request: Request) -> Condition:

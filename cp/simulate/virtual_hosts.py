@@ -21,7 +21,8 @@ def chosen(table: RouteConfiguration, authority: str) -> VirtualHost | None:
     if table.ignore_port_in_host_matching:
         name = _without_port(name)
     best = max(
-        ((_fit(domain.lower(), name), -at) for at, host in enumerate(table.virtual_hosts) for domain in host.domains)
+        ((_fit(domain.lower(), name), -at) for at, host in enumerate(table.virtual_hosts) for domain in host.domains),
+        default=(_NOT_AT_ALL, 0),
     )
     if not best[0][0]:
         return None

@@ -156,11 +156,10 @@ def _updated(before: File, now: Signature, reading: Reading) -> File:
 
 def _unseen(files: Mapping[str, File], unreadable: Collection[str]) -> dict[str, File]:
     """Files that may still be there, where we could not look."""
-    return {
-        path: file
-        for path, file in files.items()
-        if any(path == blind or path.startswith(f"{blind}/") for blind in unreadable)
-    }
+    if not unreadable:
+        return {}
+    blind = frozenset(unreadable)
+    return {path: file for path, file in files.items() if not blind.isdisjoint((path, *map(str, Path(path).parents)))}
 
 
 def _claims(files: Iterable[File]) -> Claims:

@@ -9,6 +9,7 @@ from sqlite3 import Connection
 from typing import Any, TypeAlias
 
 from cp.model.document import Document, Source
+from cp.model.lines import Lines
 from cp.model.names import Key
 from cp.store.port import Change, Stored
 
@@ -92,14 +93,20 @@ def _change(row: Row) -> Change:
 
 
 def _read(key: Key, data: str, source: str) -> Document:
-    return Document(key, json.loads(data), Source(**json.loads(source)))
+    return Document(key, json.loads(data), _place(json.loads(source)))
+
+
+def _place(source: Mapping[str, Any]) -> Source:
+    """Rows of before lines were a tree have a table of paths, of which the line of the document itself is kept."""
+    lines = source["lines"]
+    return Source(source["file"], Lines(lines.get("", 0)) if isinstance(lines, Mapping) else Lines.of_plain(lines))
 
 
 def _written(document: Document | None) -> tuple[str | None, str | None]:
     if document is None:
         return None, None
     source = document.source
-    return _json(document.data), _json({"file": source.file, "lines": source.lines})
+    return _json(document.data), _json({"file": source.file, "lines": source.lines.plain()})
 
 
 def _json(data: Mapping[str, Any]) -> str:

@@ -47,30 +47,40 @@ def survey(root: str) -> Tree:
     tree = Tree()
     if Path(root).is_symlink():
         tree.places.add(_nearest(Path(root).absolute().parent))
-    waiting, passed = [root], set[str]()
+    waiting, passed = [_Directory(root, os.path.realpath(root))], set[str]()
     while waiting:
         directory = waiting.pop()
-        real = os.path.realpath(directory)
-        if real not in passed:  # links may lead in circles
-            passed.add(real)
-            waiting += reversed(_directory(directory, tree))
+        if directory.real not in passed:  # links may lead in circles
+            passed.add(directory.real)
+            waiting += reversed(_below(directory, tree))
     return tree
+
+
+class _Directory(NamedTuple):
+    """A directory by the path that led to it, and by the one without links: to ask for that takes its depth."""
+
+    path: str
+    real: str
 
 
 def reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def _directory(path: str, tree: Tree) -> list[str]:
+def _below(directory: _Directory, tree: Tree) -> list[_Directory]:
     """Enter what stands in one directory into the tree; answers with the directories below it."""
-    tree.places.add(_nearest(Path(path)))
+    tree.places.add(_nearest_of_real(directory.real))
     try:
-        with os.scandir(path) as entries:
+        with os.scandir(directory.path) as entries:
             visible = [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
-        tree.seen[path] = reason(error)
+        tree.seen[directory.path] = reason(error)
         return []
-    return sorted(entry.path for entry in visible if _is_directory(entry, tree))
+    return sorted(_Directory(entry.path, _real(entry, directory)) for entry in visible if _is_directory(entry, tree))
+
+
+def _real(entry: os.DirEntry[str], parent: _Directory) -> str:
+    return os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(parent.real, entry.name)  # noqa: PTH118  # ten times as fast
 
 
 def _is_directory(entry: os.DirEntry[str], tree: Tree) -> bool:
@@ -95,7 +105,10 @@ def _is_directory(entry: os.DirEntry[str], tree: Tree) -> bool:
 
 def _nearest(path: Path) -> str:
     """The directory itself, or if it is not there the nearest one above it, which is told of its coming."""
-    real = Path(os.path.realpath(path))
-    while not real.is_dir():
-        real = real.parent
-    return str(real)
+    return _nearest_of_real(os.path.realpath(path))
+
+
+def _nearest_of_real(path: str) -> str:
+    while not os.path.isdir(path):  # noqa: PTH112  # `Path.is_dir` raises where one may not look
+        path = os.path.dirname(path)  # noqa: PTH120
+    return path

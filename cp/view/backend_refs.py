@@ -12,8 +12,8 @@ from typing import Any, Final, TypeGuard
 
 import msgspec
 
+from cp.model.paths import step
 from cp.model.source import NAME_LABEL
-from cp.model.yaml import step
 from cp.resources import otel_backend, telemetry
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World

@@ -27,7 +27,8 @@ class Observers:
     async def delivery(self, dataplane: Key) -> Delivery:
         seen: list[Delivery] = await self._ask("delivery", dataplane)
         streams = tuple(stream for one in seen for stream in one.streams)
-        return Delivery(dataplane, together(one.presence for one in seen), streams)
+        failed = tuple(dict.fromkeys(finding for one in seen for finding in one.failed))
+        return Delivery(dataplane, together(one.presence for one in seen), streams, failed)
 
     async def complaints(self) -> Iterable[Complaint]:
         return [one for some in await self._ask("complaints") for one in some]
@@ -64,7 +65,7 @@ def together(seen: Iterable[Presence]) -> Presence:
     return Presence(worst.state, worst.since, tuple(visit for one in connected for visit in one.connections))
 
 
-_SEVERITY: Final = (State.ONLINE, State.OUT_OF_SYNC, State.REFUSED)
+_SEVERITY: Final = (State.ONLINE, State.OUT_OF_SYNC, State.REFUSED, State.FAILED)
 
 
 def added(seen: Iterable[Progress]) -> Progress:

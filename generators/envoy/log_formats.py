@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValueList
@@ -37,7 +38,9 @@ OF_CONNECTIONS: Final = (
     "received: %BYTES_RECEIVED% bytes"
 )
 
-_COMMAND: Final = re.compile(r"%(?P<name>[A-Z][A-Z0-9_]*)(?P<brackets>\((?P<of>[^)\r\n\0]*)\))?(?P<cut>:[0-9]{1,5})?%")
+_NAME: Final = re.compile(r"%([A-Z][A-Z0-9_]*)")
+_BRACKETS_END: Final = re.compile(r"[)\r\n\0]")
+_END: Final = re.compile(r"(:[0-9]{1,5})?%")
 _ARGUMENTS: Final = {
     **dict.fromkeys(("REQ", "RESP", "TRAILER"), re.compile(r":?[A-Za-z0-9_-]+(\?:?[A-Za-z0-9_-]+)?")),
     **dict.fromkeys(("DYNAMIC_METADATA", "CLUSTER_METADATA", "UPSTREAM_METADATA"), re.compile(r"[^:]+(:[^:]+)*")),
@@ -82,6 +85,37 @@ _ALONE: Final = frozenset(  # one word a line would fill three screens
 _DEEPEST: Final = 30
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command, and where it stands in its format."""
+
+    name: str
+    of: str | None
+    """What stands in its brackets."""
+
+    cut: str | None
+    start: int
+    end: int
+
+
+def commands(text: str) -> Iterator[Command]:
+    """The commands in a format, in one pass: many brackets may wait for the same end, which is looked for once."""
+    at, end_of_brackets = 0, -1
+    while name := _NAME.search(text, at):
+        opens = name.end()
+        of, rest = None, opens
+        if text.startswith("(", opens):
+            if end_of_brackets < opens:
+                found = _BRACKETS_END.search(text, opens)
+                end_of_brackets = found.start() if found else len(text)
+            if text.startswith(")", end_of_brackets):
+                of, rest = text[opens + 1 : end_of_brackets], end_of_brackets + 1
+        end = _END.match(text, rest)
+        at = name.end() if end is None else end.end()
+        if end is not None:
+            yield Command(name[1], of, end[1], name.start(), end.end())
+
+
 def answers(site: Outbound | Inbound) -> Mapping[str, str]:
     """What the commands of the mesh come to on a listener. Who calls an inbound is not known."""
     sidecar, is_inbound = site.sidecar, isinstance(site, Inbound)
@@ -96,15 +130,16 @@ def answers(site: Outbound | Inbound) -> Mapping[str, str]:
 
 def asked(text: str) -> Iterator[str]:
     """What of a proxy it takes to answer the commands in a text."""
-    return (COMMANDS[found["name"]] for found in _COMMAND.finditer(text) if found["name"] in COMMANDS)
+    return (COMMANDS[command.name] for command in commands(text) if command.name in COMMANDS)
 
 
 def answered(text: str, answer: Mapping[str, str]) -> str:
     """A format as Envoy takes it. What is no command, and would be refused, stands in the log as it was written."""
     parts, end = [], 0
-    for found in _COMMAND.finditer(text):
-        parts += [_text(text[end : found.start()]), _command(found, answer)]
-        end = found.end()
+    for command in commands(text):
+        written = text[command.start : command.end]
+        parts += [_text(text[end : command.start]), _command(command, written, answer)]
+        end = command.end
     return "".join([*parts, _text(text[end:])])
 
 
@@ -133,11 +168,10 @@ def key_values(pairs: Iterator[tuple[str, str]], answer: Mapping[str, str]) -> K
     return found
 
 
-def _command(found: re.Match[str], answer: Mapping[str, str]) -> str:
-    name = found["name"]
-    if name in answer:
-        return literal(answer[name])
-    return found[0] if _is_known(name, found["of"], found["cut"]) else literal(found[0])
+def _command(command: Command, written: str, answer: Mapping[str, str]) -> str:
+    if command.name in answer:
+        return literal(answer[command.name])
+    return written if _is_known(command.name, command.of, command.cut) else literal(written)
 
 
 def _is_known(name: str, of: str | None, cut: str | None) -> bool:

@@ -90,7 +90,7 @@ def test_a_body_that_is_not_one_resource_is_refused(api: Api, text: str, reason:
         ('{"type": "MeshTimeout", "name": "slow", "x": NaN}', "NaN"),
         ('{"type": "MeshTimeout", "name": "slow", "x": 123456789012345678901234567890}', "30 digits"),
         ('{"type": "MeshTimeout", "name": "slow", "x": "\\ud800"}', "lone surrogate"),
-        ('{"x":' * 100_000, "nested too deeply"),
+        ('{"x":' * 100_000, "nested more than 64 levels deep"),
     ],
 )
 def test_json_that_is_not_one_resource_is_refused(api: Api, text: str, reason: str) -> None:

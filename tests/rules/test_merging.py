@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cp.merging import Layer, Merged, Origin, Recipe, merge, merge_groups, overlay
-from cp.model.document import Source
 from cp.model.names import Identity, Key
-from cp.model.yaml import step
+from cp.model.paths import step
+from cp.model.source import read_documents
 
 Conf = dict[str, Any]
 
@@ -207,7 +207,8 @@ def test_fields_of_entries_are_found_by_their_final_place() -> None:
 
 
 def test_a_setting_knows_where_it_stands_in_the_document() -> None:
-    source = Source("timeouts.yaml", {"spec.to[0].default.http": 7, "spec.to[0].default.http.requestTimeout": 8})
+    text = "type: MeshTimeout\nname: x\nspec:\n  to:\n  - default:\n\n      http:\n        requestTimeout: 1s\n"
+    source = read_documents(text, "timeouts.yaml").documents[0].source
     conf = merge([layer({"http": {"requestTimeout": "1s"}}, source=source)])
     setting = conf.fields["http.requestTimeout"].winner
 

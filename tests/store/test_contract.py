@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cp.model.document import Document, Source
+from cp.model.lines import Lines
 from cp.model.names import Key
 from cp.store.port import ABSENT, Batch, Closed, Conflict, Delete, Outdated, Put, Store
 from tests.store.harness import (
@@ -127,7 +128,10 @@ async def test_of_several_writes_to_one_document_the_last_counts(store: Store) -
 
 @on(WRITABLE)
 async def test_the_place_where_a_document_was_written_is_kept(store: Store) -> None:
-    source = Source("policies/a.yaml", {"": 3, "spec": 5, "spec.value": 6})
+    source = Source(
+        "policies/a.yaml",
+        Lines(3, {"spec": Lines(5, {"value": Lines(6)}), "list": Lines(7, items=(Lines(8), Lines(9)))}),
+    )
     await store.write(Put(document("a", source=source)))
 
     assert (await held(store, "a")).document.source == source
@@ -138,7 +142,7 @@ async def test_the_place_where_a_document_was_written_is_kept(store: Store) -> N
 
 @on(WRITABLE)
 async def test_a_document_that_only_moved_is_a_change_to_an_equal_one(store: Store) -> None:
-    before, after = Source("a.yaml", {"": 1}), Source("a.yaml", {"": 9})
+    before, after = Source("a.yaml", Lines(1)), Source("a.yaml", Lines(9))
     await store.write(Put(document("a", source=before)))
 
     assert await store.write(Put(document("a", source=after))) == 2

@@ -14,6 +14,7 @@ from cp.api.envoy_json import decoded
 from cp.matching import match
 from cp.merging import Field, Merged
 from cp.model.document import Document
+from cp.model.lines import Lines
 from cp.model.names import Key
 from cp.model.source import read_documents
 from cp.pipeline import Compiler
@@ -153,8 +154,13 @@ def _faulty() -> tuple[Document, ...]:
 
 def _written(document: Document) -> str:
     lines = (RESOURCES / document.source.file).read_text().splitlines()
-    first, last = document.source.line("type"), max(document.source.lines.values())
+    first, last = document.source.line("type"), _last(document.source.lines)
     return "\n".join(f"{number:2}  {lines[number - 1]}" for number in range(first, last + 1))
+
+
+def _last(lines: Lines) -> int:
+    """The last line on which a value begins."""
+    return max((lines.line, *map(_last, (*lines.fields.values(), *lines.items))))
 
 
 def _document(document: Document) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from cp.model.numbers import Port
 from cp.model.target import BackendRef, TargetRef
 from cp.resources.headers import Header as Header
 from cp.resources.headers import HeaderMatch
-from cp.resources.schema import Number, Port, Schema
+from cp.resources.schema import Number, Schema
 from cp.resources.spec import PolicySpec
 
 

@@ -7,7 +7,8 @@ from typing import Literal
 import msgspec
 
 from cp.model.duration import Duration
-from cp.resources.schema import Natural, Number, Schema
+from cp.model.numbers import Natural
+from cp.resources.schema import Number, Schema
 from cp.resources.spec import Item, PolicySpec
 
 

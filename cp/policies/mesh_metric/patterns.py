@@ -10,6 +10,7 @@ from typing import Final
 _CLASSES: Final = {"d": "%d", "D": "%D", "s": "%s", "S": "%S", "w": "[%w_]", "W": "[^%w_]"}
 _REPEATED: Final = "*+?"
 _MOST: Final = 256
+_DEEPEST: Final = 20
 
 
 class NotAPattern(Exception):
@@ -29,10 +30,16 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._depth = 0
 
     @property
     def rest(self) -> str:
         return self._text[self._at :]
+
+    @property
+    def _ahead(self) -> str:
+        """The next character; empty at the end."""
+        return self._text[self._at : self._at + 1]
 
     def either(self, *, outermost: bool) -> list[str]:
         found = self._sequence(outermost=outermost)
@@ -42,23 +49,23 @@ class _Reader:
 
     def _sequence(self, *, outermost: bool) -> list[str]:
         found = ["^"] if outermost and self._take("^") else [""]
-        while self.rest and self.rest[0] not in "|)":
-            if outermost and self.rest[0] == "$" and self.rest[1:2] in {"", "|"}:
+        while self._ahead and self._ahead not in "|)":
+            if outermost and self._ahead == "$" and self._text[self._at + 1 : self._at + 2] in {"", "|"}:
                 self._next()
                 return [f"{one}$" for one in found]
             following = self._repeated()
-            found = [before + after for before in found for after in following]
-            if len(found) > _MOST:
+            if len(found) * len(following) > _MOST:
                 raise NotAPattern(f"`{self._text}` has more than {_MOST} alternatives")
+            found = [before + after for before in found for after in following]
         return found
 
     def _repeated(self) -> list[str]:
         if self._take("("):
             return self._group()
         one = self._single()
-        if self.rest[:1] == "{":
+        if self._ahead == "{":
             raise NotAPattern(f"`{self._text}` counts repetitions")
-        if self.rest[:1] and self.rest[0] in _REPEATED:
+        if self._ahead and self._ahead in _REPEATED:
             one += self._next()
             self._take("?")  # as few as possible or as many: it is found all the same
         return [one]
@@ -66,12 +73,16 @@ class _Reader:
     def _group(self) -> list[str]:
         if self._take("?") and not self._take(":"):
             raise NotAPattern(f"`{self._text}` has a group with a meaning of its own")
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise NotAPattern(f"`{self._text}` has more than {_DEEPEST} groups within each other")
         found = self.either(outermost=False)
+        self._depth -= 1
         if not self._take(")"):
             raise NotAPattern(f"`{self._text}` has a bracket that is not closed")
         if self._take("?"):
             return [*found, ""]
-        if self.rest[:1] and self.rest[0] in "*+{":
+        if self._ahead and self._ahead in "*+{":
             raise NotAPattern(f"`{self._text}` repeats a group")
         return found
 
@@ -89,12 +100,12 @@ class _Reader:
 
     def _set(self) -> str:
         found = "[^" if self._take("^") else "["
-        while self.rest and (self.rest[0] != "]" or found in {"[", "[^"}):
+        while self._ahead and (self._ahead != "]" or found in {"[", "[^"}):
             character = self._next()
-            if character == "[" and self.rest[:1] == ":":
+            if character == "[" and self._ahead == ":":
                 raise NotAPattern(f"`{self._text}` names a class of characters")
             if character == "-":
-                found += "-" if found[-1].isalnum() and self.rest[:1].isalnum() else "%-"
+                found += "-" if found[-1].isalnum() and self._ahead.isalnum() else "%-"
             else:
                 found += self._escaped().strip("[]") if character == "\\" else _literal(character)
         if not self._take("]"):
@@ -108,13 +119,13 @@ class _Reader:
         return _CLASSES.get(character) or _literal(character)
 
     def _take(self, character: str) -> bool:
-        if self.rest[:1] != character:
+        if self._ahead != character:
             return False
         self._at += 1
         return True
 
     def _next(self) -> str:
-        if not self.rest:
+        if not self._ahead:
             raise NotAPattern(f"`{self._text}` ends too early")
         self._at += 1
         return self._text[self._at - 1]

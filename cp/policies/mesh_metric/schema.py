@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from cp.model.duration import Duration
+from cp.model.numbers import Integer
 from cp.resources import telemetry
 from cp.resources.schema import Schema
 from cp.resources.spec import PolicySpec
@@ -33,7 +34,7 @@ class Sidecar(Schema, frozen=True):
 class Application(Schema, frozen=True):
     name: str | None = None
     address: str | None = None
-    port: int = 0
+    port: Integer = 0
     path: str | None = None
 
 
@@ -43,7 +44,7 @@ class PrometheusTls(Schema, frozen=True):
 
 class Prometheus(Schema, frozen=True):
     client_id: str | None = None
-    port: int | None = None
+    port: Integer | None = None
     path: str | None = None
     tls: PrometheusTls | None = None
 

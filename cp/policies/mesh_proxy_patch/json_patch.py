@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Final
 
+from cp.model.yaml import MAX_DEPTH, TOO_DEEP, height, size
 from cp.policies.mesh_proxy_patch.schema import JsonPatch
+from cp.resources.schema import shortened
 
-_INDEX: Final = re.compile(r"0|[1-9][0-9]*")
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _END: Final = "-"
+_MOST_TIMES: Final = 10
+"""What operations add, beside what they change and what is written in them: a few copies of the whole are enough."""
 
 
 class DoesNotApply(Exception):
@@ -20,13 +24,28 @@ class DoesNotApply(Exception):
 def patched(data: Any, patches: Sequence[JsonPatch]) -> Any:
     """The data after all operations. Raises `DoesNotApply`, and changes nothing that it was given."""
     data = deepcopy(data)
+    most = _MOST_TIMES * (size(data) + sum(size(patch.value) for patch in patches))
+    added = 0
     for patch in patches:
-        data = _patched(data, patch)
+        path = _steps(patch.path or "")
+        added += _added(data, patch, path)
+        if added > most:
+            raise DoesNotApply(f"the operations make more than {_MOST_TIMES} times as much of it")
+        data = _patched(data, patch, path)
     return data
 
 
-def _patched(data: Any, patch: JsonPatch) -> Any:
-    path = _steps(patch.path or "")
+def _added(data: Any, patch: JsonPatch, path: tuple[str, ...]) -> int:
+    """How many values an operation adds. By copies within each other a few operations would add any number."""
+    if patch.op == "remove":
+        return 0
+    value = _at(data, _steps(patch.from_ or "")) if patch.op in {"copy", "move"} else patch.value
+    if len(path) + height(value) > MAX_DEPTH:
+        raise DoesNotApply(f"`{_shown(path)}` would be {TOO_DEEP}")
+    return size(value)
+
+
+def _patched(data: Any, patch: JsonPatch, path: tuple[str, ...]) -> Any:
     if patch.op == "remove":
         _taken(data, path)
         return data
@@ -97,5 +116,8 @@ def _has(holder: Any, key: Any) -> bool:
 
 
 def _nothing(path: tuple[str, ...]) -> DoesNotApply:
-    shown = "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in path)
-    return DoesNotApply(f"there is nothing at `{shown}`")
+    return DoesNotApply(f"there is nothing at `{_shown(path)}`")
+
+
+def _shown(path: tuple[str, ...]) -> str:
+    return shortened("".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in path))

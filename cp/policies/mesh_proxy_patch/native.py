@@ -22,6 +22,7 @@ _UNKNOWN_FIELD: Final = re.compile(r'has no field named "([^"]*)"', re.DOTALL)
 _KNOWN_FIELDS: Final = re.compile(r"Available Fields\(except extensions\): \"\[(.*?)\]\"", re.DOTALL)
 _UNKNOWN_TYPE: Final = re.compile(r"message descriptor by type_url: type\.googleapis\.com/([\w.]+\w)")
 _LONGEST_REASON: Final = 200
+_LONGEST_ERROR: Final = 20_000
 
 
 class NotNative(Exception):
@@ -82,6 +83,7 @@ def _load(package: str) -> None:
 
 
 def _readable(error: str) -> NotNative:
+    error = error[:_LONGEST_ERROR]
     unknown, known = _UNKNOWN_FIELD.search(error), _KNOWN_FIELDS.search(error)
     if unknown is not None:
         names = re.findall(r"'([^']*)'", known[1]) if known is not None else []

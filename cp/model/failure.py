@@ -1,0 +1,56 @@
+"""`Failure`: a fault of ours in one part of what a proxy gets, while everything else goes on."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cp.model.names import Key
+
+CODE: Final = "failed"
+"""Of the findings about it."""
+
+HINT: Final = "please report it, with this message; until then, change or remove what is named"
+
+_LONGEST: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What could not be made, why, and what is served in its place."""
+
+    part: str
+    """For the operator, such as `the listener of backend`; empty while it is not known."""
+
+    reason: str
+    kind: str = ""
+    """Of the policy that was at work, if one was."""
+
+    policies: tuple[Key, ...] = ()
+    """Those of that kind that have a say."""
+
+    instead: str = "nothing"
+    is_kept: bool = False
+    """Whether what was made last is served on."""
+
+    def __str__(self) -> str:
+        work = f"{self.kind} at " if self.kind else ""
+        return f"a fault of koguma in {work}{self.part}, which serves {self.instead}: {self.reason}"
+
+    def keeping(self) -> Failure:
+        """The same, where what was made last is served on."""
+        return replace(self, instead="what it did before", is_kept=True)
+
+
+def failure(error: Exception, part: str = "", kind: str = "") -> Failure:
+    return Failure(part, reason(error), kind)
+
+
+def reason(error: Exception) -> str:
+    """What was raised, and where: what a report has to say."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno}" if frames else ""
+    text = str(error)
+    said = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return f"{type(error).__name__}{place}: {said}"

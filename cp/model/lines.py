@@ -1,0 +1,58 @@
+"""`Lines`: on which line each value of a document begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from cp.model.paths import Step, steps
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The line of one value, and the lines of the values within it, as a tree.
+
+    A tree and not a table of paths: a path repeats every key above it, so that a table can be a thousand times as
+    large as its document.
+    """
+
+    line: int = 0
+    fields: Mapping[str, Lines] = field(default_factory=lambda: _NO_FIELDS)
+    items: Sequence[Lines] = ()
+
+    def of(self, path: str) -> int:
+        """The line of a path, or of the nearest value around it that is there."""
+        lines = self
+        for key in steps(path):
+            within = lines.within(key)
+            if within is None:
+                break
+            lines = within
+        return lines.line
+
+    def within(self, key: Step) -> Lines | None:
+        if isinstance(key, str):
+            return self.fields.get(key)
+        return self.items[key] if key < len(self.items) else None
+
+    def beginning_on(self, line: int) -> Lines:
+        """The same, of a value whose key stands on an earlier line."""
+        return self if line == self.line else replace(self, line=line)
+
+    def plain(self) -> list[Any]:
+        """As plain data: the line, then what is within, if anything is."""
+        if self.fields:
+            return [self.line, {key: lines.plain() for key, lines in self.fields.items()}]
+        return [self.line, [lines.plain() for lines in self.items]] if self.items else [self.line]
+
+    @classmethod
+    def of_plain(cls, data: Sequence[Any]) -> Lines:
+        line, within = (*data, ())[:2]
+        if isinstance(within, Mapping):
+            return cls(line, {key: cls.of_plain(one) for key, one in within.items()})
+        return cls(line, items=tuple(map(cls.of_plain, within)))
+
+
+_NO_FIELDS: Final[Mapping[str, Lines]] = {}
+"""One for all values that have none, which most are."""

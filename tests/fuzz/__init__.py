@@ -1,0 +1,1 @@
+"""Inputs that nobody would write: each is answered, soon, and raises nothing that it should not."""
