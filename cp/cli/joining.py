@@ -93,5 +93,5 @@ def persistently(attempt: Callable[[], T], patience: Patience) -> T:
 def _may_pass(problem: Problem) -> bool:
     """A control plane that starts is not there at first, then has no mesh, then everything."""
     if isinstance(problem, Rejected):
-        return problem.status_code in {NOT_FOUND, _UNAVAILABLE}
+        return problem.may_pass or problem.status_code in {NOT_FOUND, _UNAVAILABLE}
     return isinstance(problem, Unreachable)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cp.cli.problem import Problem
-from cp.settings import BadSettings, Settings, described, load
+from cp.settings import BadSettings, LogFormat, LogLevel, Settings, described, load
 from cp.store.port import Unusable
 
 Store = Annotated[str | None, typer.Option(metavar="URL", help=described("store"))]
@@ -18,8 +18,8 @@ AdsPort = Annotated[int | None, typer.Option(help=described("ads_port"))]
 HttpPort = Annotated[int | None, typer.Option(help=described("http_port"))]
 DiagnosticsPort = Annotated[int | None, typer.Option(help=described("diagnostics_port"))]
 Workers = Annotated[int | None, typer.Option(help=described("workers"))]
-LogLevel = Annotated[str | None, typer.Option(help=described("log_level"))]
-LogFormat = Annotated[str | None, typer.Option(help=described("log_format"))]
+Level = Annotated[LogLevel | None, typer.Option("--log-level", help=described("log_level"))]
+Format = Annotated[LogFormat | None, typer.Option("--log-format", help=described("log_format"))]
 
 
 def run(  # noqa: PLR0913  # an option each
@@ -30,8 +30,8 @@ def run(  # noqa: PLR0913  # an option each
     http_port: HttpPort = None,
     diagnostics_port: DiagnosticsPort = None,
     workers: Workers = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
+    log_level: Level = None,
+    log_format: Format = None,
 ) -> None:
     """Run the control plane, in the foreground. What no option says, the environment says."""
     settings = _settings(
