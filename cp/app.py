@@ -25,9 +25,10 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
 from cp.serve import proxies_served, reconciled
-from cp.settings import VERSION, Settings, shown
+from cp.settings import Settings, shown
 from cp.store.open import open_store
 from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
+from cp.version import VERSION
 from cp.workers.crew import Crew, reserved
 from cp.workers.front import Front
 from cp.workers.observers import Observers

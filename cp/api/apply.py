@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cp.api.body import place_of, text_of
-from cp.api.collaborators import Collaborators
 from cp.api.caller import caller_of, few
+from cp.api.collaborators import Collaborators
 from cp.api.crud import REVISION_HEADER, is_same, must_be_writable
 from cp.api.errors import Refused, bad_request, invalid
 from cp.api.near import instead

@@ -149,8 +149,8 @@ def _rejected(answer: httpx.Response, address: str) -> Rejected:
     if not isinstance(body, Mapping) or "status" not in body:
         message = f"{address} answers {answer.status_code}, and not as a control plane does"
         return Rejected(answer.status_code, message, "Check the address: the HTTP API is on port 5681.")
-    faults = [_fault(fault) for fault in body.get("invalid_parameters", ())]
     detail = str(body.get("detail") or body.get("title"))
+    faults = [_fault(fault) for fault in body.get("invalid_parameters", ()) if fault.get("reason", "") not in detail]
     text = "\n".join([detail, *(f"  {fault}" for fault in faults)])
     return Rejected(answer.status_code, text, may_pass="retry-after" in answer.headers)
 

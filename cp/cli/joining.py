@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from cp.cli.client import NOT_FOUND, Client, Rejected, Unreachable
 from cp.cli.files import Piece
 from cp.cli.problem import Problem
-from cp.settings import VERSION
+from cp.version import VERSION
 
 T = TypeVar("T")
 

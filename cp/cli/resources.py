@@ -50,7 +50,9 @@ def get(  # noqa: PLR0913  # an option each
     parameters = {parameter: value for parameter, value in given.items() if value is not None}
     is_whole_list = name is None and output is not Format.TABLE and not parameters
     with connect(address) as client:
-        found = client.every(where) if is_whole_list else client.get(f"{where}/_overview" if seen else where, **parameters)
+        found = (
+            client.every(where) if is_whole_list else client.get(f"{where}/_overview" if seen else where, **parameters)
+        )
     if output is not Format.TABLE:
         _print_data(found, output, is_list=name is None)
         return
@@ -109,7 +111,7 @@ def delete(  # noqa: PLR0913  # an option each
 
 
 def _print_data(found: Any, output: Format, *, is_list: bool) -> None:
-    """A list in YAML is a document for each resource, which can be applied again; in JSON it is what the API answers."""
+    """A list in YAML is a document for each resource, to be applied again; in JSON it is what the API answers."""
     if not is_list or output is not Format.YAML:
         print_data(found, output)
         return

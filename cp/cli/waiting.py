@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cp.cli.client import Client
-from cp.cli.lint import told
+from cp.cli.findings import finding_lines
 from cp.cli.problem import Problem
 from cp.model.duration import Duration
 from cp.model.names import Key
@@ -85,7 +85,7 @@ def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float) 
     for name in last["gone"]:
         typer.echo(f"Warning: {name} has disconnected meanwhile; it is given the change when it comes back", err=True)
     for finding in last["findings"]:
-        for line in told(finding):
+        for line in finding_lines(finding):
             typer.echo(line, err=True)
     _raise_for(last, timeout)
 
