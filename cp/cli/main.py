@@ -7,6 +7,7 @@ waits for what a control plane needs. So the one line that stands for a command 
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from cp.cli.environment import warnings
 from cp.cli.problem import told
 from cp.wording import plain
 
@@ -71,6 +73,8 @@ def build() -> typer.Typer:
 def _top(
     *, version_: Annotated[bool, typer.Option("--version", help="Print the version and end.", is_eager=True)] = False
 ) -> None:
+    for warning in warnings(os.environ):  # noqa: TID251  # names that no setting has
+        typer.echo(f"Warning: {warning}", err=True)
     if version_:
         version()
         raise typer.Exit

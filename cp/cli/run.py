@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cp.cli.problem import Problem
+from cp.listening import CannotListen
 from cp.settings import BadSettings, LogFormat, LogLevel, Settings, described, load
 from cp.store.port import Unusable
 
@@ -81,9 +82,8 @@ def _serve(settings: Settings) -> None:
 
 def _problem(error: BaseException) -> Problem | None:
     """What an operator can do something about."""
-    if isinstance(error, OSError) and "listen" in str(error):
-        hint = "Another control plane may run already. Choose other ports: see koguma run --help."
-        return Problem(str(error), hint)
+    if isinstance(error, CannotListen):
+        return Problem(str(error), error.hint)
     if isinstance(error, OSError | ValueError | Unusable):
         return Problem(str(error))
     return None

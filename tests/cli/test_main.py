@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import inspect
+import os
 import re
 import socket
 import subprocess
@@ -16,9 +18,10 @@ from typing import Any
 import pytest
 import typer
 
-from cp.cli import output
+from cp.cli import environment, output
 from cp.cli.main import COMMANDS, Command, build
 from cp.cli.problem import told
+from cp.listening import CannotListen
 from cp.version import VERSION
 from tests.cli.conftest import Koguma
 
@@ -169,21 +172,90 @@ def test_a_value_that_cannot_be_is_told_in_our_words(offline: Koguma, words: tup
     assert "Value error" not in ended.err
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_the_variables_that_options_read_are_known() -> None:
+    read = {name for _, option in options() for name in getattr(option, "envvar", None) or []}
+
+    assert read == environment.OF_OPTIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "told_"),
+    [
+        ("KOGUMA_BINDD", "KOGUMA_BINDD is no setting of koguma, and has no effect; did you mean KOGUMA_BIND?"),
+        ("KOGUMA_ADRESS", "KOGUMA_ADRESS is no setting of koguma, and has no effect; did you mean KOGUMA_ADDRESS?"),
+        ("KOGUMA_XYZZY_PLUGH", "KOGUMA_XYZZY_PLUGH is no setting of koguma, and has no effect"),
+        (
+            "KUMA_DP_SERVERPORT",
+            "KUMA_DP_SERVERPORT is no setting of koguma, and has no effect; did you mean KUMA_DP_SERVER_PORT?",
+        ),
+    ],
+)
+def test_a_variable_that_looks_like_a_setting_is_told(
+    offline: Koguma, monkeypatch: pytest.MonkeyPatch, name: str, told_: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+
+    assert offline("version").err == f"Warning: {told_}\n"
+
+
+@pytest.mark.parametrize("name", ["KUMA_STORE_POSTGRES_HOST", "KOGUMA_LOG_KEY", "KOGUMA_BIND", "HOME"])
+def test_a_variable_that_is_a_setting_or_somebody_elses_is_not_told(
+    offline: Koguma, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+
+    assert not offline("version").err
+
+
+LISTENERS = ("--ads-port", "--http-port", "--diagnostics-port")
+
+
+def started(*words: str) -> subprocess.CompletedProcess[str]:
+    """A control plane that cannot listen, and so ends by itself."""
+    ports = [word for listener in LISTENERS if listener not in words for word in (listener, "0")]
+    command = [sys.executable, "-m", "cp", "run", *ports, *words]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("listener", LISTENERS)
+def test_a_port_that_is_taken_is_told(tmp_path: Path, listener: str, workers: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        command = [sys.executable, "-m", "cp", "run", "--store", "memory:", "--http-port", port]
-        ended = subprocess.run(
-            [*command, "--ads-port", "0", "--diagnostics-port", "0"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
+        ended = started("--store", f"sqlite:///{tmp_path}/koguma.db", listener, port, "--workers", workers)
 
     assert ended.returncode == 1
-    assert f"Error: cannot listen on 127.0.0.1:{port}" in ended.stderr
+    assert f"Error: cannot listen on 127.0.0.1:{port}: Address already in use\n" in ended.stderr
+    assert "Choose other ports" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "hint"),
+    [("192.0.2.1", "This machine does not have that address."), ("nowhere.invalid", "Name an IP address")],
+)
+def test_an_address_that_is_not_this_machines_is_told(address: str, hint: str) -> None:
+    ended = started("--store", "memory:", "--bind", address)
+
+    assert ended.returncode == 1
+    assert f"Error: cannot listen on {address}:0: " in ended.stderr
+    assert hint in ended.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may listen on every port")
+def test_a_port_that_one_may_not_have_is_told() -> None:
+    ended = started("--store", "memory:", "--http-port", "1")
+
+    assert "Error: cannot listen on 127.0.0.1:1: Permission denied\nChoose a port above 1023" in ended.stderr
+
+
+def test_what_follows_from_the_reason_is_told_by_the_kind_of_error() -> None:
+    error = CannotListen("::1", 80, PermissionError(errno.EACCES, "Permission denied"))
+
+    assert (str(error), error.hint.partition(",")[0]) == (
+        "cannot listen on [::1]:80: Permission denied",
+        "Choose a port above 1023",
+    )
 
 
 @pytest.mark.usefixtures("own_logging")
