@@ -1,4 +1,4 @@
-"""Variables of the environment that look like settings and are none: what is misspelt would have no effect, silently."""
+"""Variables of the environment that look like settings and are none: misspelt ones have no effect, silently."""
 
 from __future__ import annotations
 

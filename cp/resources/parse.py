@@ -12,6 +12,7 @@ from cp.model.document import Document
 from cp.model.violation import Finding, Severity, Sort, Violation
 from cp.model.yaml import step
 from cp.resources.kinds import Kind, Kinds, Meta
+from cp.resources.labels import label_faults
 from cp.resources.resource import Resource
 from cp.resources.schema import check
 
@@ -65,7 +66,7 @@ def parse(document: Document, kinds: Kinds) -> Read:
         return Read(document, None, (_unknown_kind(document.key.type, kinds),))
     body = _body(document.data, kind)
     spec, faults = check(kind.schema, body, kind.root)
-    violations = [*_envelope(document.data, kind), *faults]
+    violations = [*_envelope(document, kind), *faults]
     meta = _meta(document)
     if spec is not None:
         written = {*_nulls(document.data, kind), *_misplaced(document.data, kind)}
@@ -153,14 +154,15 @@ def _body(data: Mapping[str, Any], kind: Kind) -> Mapping[str, Any]:
     return {} if found is None else found
 
 
-def _envelope(data: Mapping[str, Any], kind: Kind) -> Iterator[Violation]:
+def _envelope(document: Document, kind: Kind) -> Iterator[Violation]:
+    data = document.data
     yield from _names(data, kind)
     labels = data.get("labels")
     if labels is not None and not isinstance(labels, Mapping):
         yield Violation("labels", "must be a mapping of names to values")
-    for name, value in (labels if isinstance(labels, Mapping) else {}).items():
-        if not isinstance(value, str):
-            yield Violation(f'labels["{name}"]', "must be a text", f'write `"{value}"`')
+    yield from label_faults(labels if isinstance(labels, Mapping) else {}, document.key)
+    if kind.needs_spec and data.get("spec") is None:
+        yield Violation("spec", "must be set", "`spec: {}` says nothing of anybody")
     if not kind.is_inlined:
         for name in data.keys() - _ENVELOPE - _BESIDE_SPEC:
             yield Violation(step("", name), "unknown field", f"the fields of a {kind.name} stand under `spec`")

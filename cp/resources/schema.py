@@ -20,8 +20,8 @@ from cp.model.yaml import step
 T = TypeVar("T")
 Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65535)]
-Number: TypeAlias = int | float | str
-"""Bare, or as a text so that no digit is lost."""
+Number: TypeAlias = int | str
+"""A whole number bare, a fraction as a text, so that no digit is lost: so Kuma reads both."""
 
 _FAULTY: Any = object()
 _LONGEST_QUOTE: Final = 80
@@ -118,7 +118,9 @@ class _Walk:
             faults: list[Violation] = []
             if _Walk(faults).value(choice, data, path) is not _FAULTY and not faults:
                 return data
-        return self._fault(path, f"must be {' or '.join(map(_wanted, choices))}, not {_given(data)}")
+        is_fraction = isinstance(data, float) and any(isinstance(choice, msgspec.inspect.StrType) for choice in choices)
+        hint = f'write `"{data}"`' if is_fraction else ""
+        return self._fault(path, f"must be {' or '.join(map(_wanted, choices))}, not {_given(data)}", hint)
 
     def _struct(self, kind: msgspec.inspect.StructType, data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):

@@ -1,0 +1,58 @@
+"""Labels: which may be written, and which every resource has, whether or not it was written with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cp.model.names import Key
+from cp.model.source import MESH_LABEL, NAME_LABEL
+from cp.model.violation import Violation
+
+ORIGIN_LABEL: Final = "kuma.io/origin"
+
+_WORD: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_WORD: Final = 63
+_LONGEST_DOMAIN: Final = 253
+_CHARACTERS: Final = "letters, digits, `-`, `_` and `.`, with a letter or digit at either end"
+_ORIGINS: Final = ("global", "zone")
+
+
+def label_faults(labels: Mapping[Any, Any], key: Key) -> Iterator[Violation]:
+    """What is wrong with the labels of a document, by the rules of Kubernetes, which are Kuma's as well."""
+    for name, value in labels.items():
+        path = f'labels["{name}"]'
+        if not isinstance(value, str):
+            yield Violation(path, "must be a text", f'write `"{value}"`')
+            continue
+        yield from _name(path, str(name))
+        yield from _value(path, str(name), value)
+        yield from _of_kuma(path, str(name), value, key)
+
+
+def _name(path: str, name: str) -> Iterator[Violation]:
+    prefix, slash, word = name.rpartition("/")
+    if slash and not (len(prefix) <= _LONGEST_DOMAIN and _DOMAIN.fullmatch(prefix)):
+        yield Violation(path, "is not the name of a label", "what stands before `/` is a domain, as `example.com`")
+    elif not _is_word(word, _LONGEST_WORD):
+        yield Violation(path, "is not the name of a label", f"use {_CHARACTERS}, {_LONGEST_WORD} at most")
+
+
+def _value(path: str, name: str, value: str) -> Iterator[Violation]:
+    """A display name may be as long as a name."""
+    most = _LONGEST_DOMAIN if name == NAME_LABEL else _LONGEST_WORD
+    if value and not _is_word(value, most):
+        yield Violation(path, "is not the value of a label", f"use {_CHARACTERS}, {most} at most, or nothing")
+
+
+def _is_word(text: str, most: int) -> bool:
+    return len(text) <= most and _WORD.fullmatch(text) is not None
+
+
+def _of_kuma(path: str, name: str, value: str, key: Key) -> Iterator[Violation]:
+    if name == ORIGIN_LABEL and value not in _ORIGINS:
+        yield Violation(path, f"is not one of {', '.join(_ORIGINS)}", "leave it out")
+    if name == MESH_LABEL and key.mesh and value != key.mesh:
+        yield Violation(path, "is not the mesh of the resource", f"write `{key.mesh}`, or leave it out")
