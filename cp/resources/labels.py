@@ -6,11 +6,19 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import MESH_LABEL, NAME_LABEL
 from cp.model.violation import Violation
+from cp.resources.kinds import Kind
 
 ORIGIN_LABEL: Final = "kuma.io/origin"
+ZONE_LABEL: Final = "kuma.io/zone"
+"""A label of resources, and a tag of inbounds and gateways."""
+
+ENVIRONMENT_LABEL: Final = "kuma.io/env"
+ZONE: Final = "default"
+"""The zone of a control plane that is the only one, as in Kuma."""
 
 _WORD: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -56,3 +64,29 @@ def _of_kuma(path: str, name: str, value: str, key: Key) -> Iterator[Violation]:
         yield Violation(path, f"is not one of {', '.join(_ORIGINS)}", "leave it out")
     if name == MESH_LABEL and key.mesh and value != key.mesh:
         yield Violation(path, "is not the mesh of the resource", f"write `{key.mesh}`, or leave it out")
+
+
+def stamped(kind: Kind, document: Document) -> Mapping[str, str]:
+    """The labels that Kuma's control plane writes on every resource of a mesh, where it is the only one of its mesh.
+
+    Others choose by them as by those that were written. They are no part of what a resource is called, nor of the
+    order of policies.
+    """
+    if kind.is_global:
+        return {}
+    return {
+        NAME_LABEL: document.key.name,
+        MESH_LABEL: document.key.mesh,
+        ENVIRONMENT_LABEL: "universal",
+        ORIGIN_LABEL: "zone",
+        ZONE_LABEL: zone_of(document.data) or ZONE,
+    }
+
+
+def zone_of(data: Mapping[str, Any]) -> str:
+    """The zone that a document names: by its label or, where it is a Dataplane, by a tag. Empty where it names none."""
+    labels = data.get("labels") or {}
+    networking = data.get("networking") or {}
+    tagged = (*(networking.get("inbound") or ()), networking.get("gateway") or {})
+    named = (labels.get(ZONE_LABEL), *((place.get("tags") or {}).get(ZONE_LABEL) for place in tagged))
+    return next((str(zone) for zone in named if zone), "")
