@@ -67,6 +67,21 @@ def until_delivered(client: Client, written: Written, timeout: Duration) -> None
             if not last["done"]:
                 tell(last)
     conclude(last, max(written.revisions, default=0), timeout, (monotonic() - written.began) * 1000)
+    if not written.revisions:
+        _tell_of_everybody(client, timeout)
+
+
+def _tell_of_everybody(client: Client, timeout: Duration) -> None:
+    """Where nothing was changed, whether everybody has what was there before."""
+    last: Data = {}
+    for last in client.lines("/_delivery", {"wait": str(timeout)}, timeout.seconds):
+        pass
+    if not last.get("proxies"):
+        typer.echo("unchanged; no proxy is connected")
+        return
+    count = last["proxies"]
+    proxies = f"{count} connected {'proxy has' if count == 1 else 'proxies have'}"
+    typer.echo(f"unchanged; {last['have']} of {proxies} what {'it' if count == 1 else 'they'} should have")
 
 
 def _named(key: Key) -> str:
@@ -79,7 +94,8 @@ def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float) 
     if last["revision"] < revision:
         raise Problem(f"the control plane has not worked it out within {timeout}", "It is stored; its log tells more.")
     if last["proxies"] == 0 and not last["failed"]:
-        typer.echo("it reaches no proxy")
+        if revision:
+            typer.echo("it reaches no proxy")
         return
     _summary(last, milliseconds)
     for name in last["gone"]:
