@@ -50,7 +50,7 @@ def test_envoy_starts_without_a_warning(tmp_path: Path) -> None:
 
     with (tmp_path / "log").open("w+") as log, subprocess.Popen(command, stderr=log) as envoy:
         try:
-            eventually(lambda: (tmp_path / "admin.sock").exists())
+            eventually((tmp_path / "admin.sock").exists)
             eventually(lambda: "gRPC config stream" in (tmp_path / "log").read_text())  # nobody is there to answer it
             lines = (tmp_path / "log").read_text().splitlines()
         finally:

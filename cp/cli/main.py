@@ -44,6 +44,7 @@ COMMANDS: Final[Mapping[Words, Command]] = {
     ("apply",): Command("cp.cli.resources", "apply", "Create or update resources from files."),
     ("get",): Command("cp.cli.resources", "get", "Show the resources of a type, or one of them."),
     ("delete",): Command("cp.cli.resources", "delete", "Delete a resource, or all that stand in some files."),
+    ("backup",): Command("cp.cli.backup", "backup", "Copy the store to a file, while the control plane runs."),
     ("version",): Command("cp.cli.main", "version", "Print the version."),
 }
 GROUPS: Final[Mapping[Words, str]] = {("dp",): "Proxies beside workloads."}

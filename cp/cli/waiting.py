@@ -73,10 +73,8 @@ def until_delivered(client: Client, written: Written, timeout: Duration) -> None
 
 def _tell_of_everybody(client: Client, timeout: Duration) -> None:
     """Where nothing was changed, whether everybody has what was there before."""
-    last: Data = {}
-    for last in client.lines("/_delivery", {"wait": str(timeout)}, timeout.seconds):
-        pass
-    if not last.get("proxies"):
+    last = list(client.lines("/_delivery", {"wait": str(timeout)}, timeout.seconds))[-1]
+    if not last["proxies"]:
         typer.echo("unchanged; no proxy is connected")
         return
     count = last["proxies"]
