@@ -201,7 +201,7 @@ def _http2() -> upstreams.HttpProtocolOptions:
 
 
 def _overload_manager() -> overload.OverloadManager:
-    """Without a limit to connections Envoy warns at every start. This one is above what a process has descriptors for."""
+    """Without a limit to connections Envoy warns at every start. This one is above all descriptors of a process."""
     limit = connections.DownstreamConnectionsConfig(max_active_downstream_connections=_MOST_CONNECTIONS)
     monitor = overload.ResourceMonitor(name=_CONNECTIONS_MONITOR, typed_config=protobuf.Any.pack(limit))
     return overload.OverloadManager(resource_monitors=[monitor])

@@ -46,7 +46,7 @@ def test_envoy_accepts_it_whatever_the_proxy_is_called(tmp_path: Path, name: str
 def test_envoy_starts_without_a_warning(tmp_path: Path) -> None:
     given = proxy(admin=Address(socket=str(tmp_path / "admin.sock")))
     (config := tmp_path / "bootstrap.json").write_text(json.dumps(bootstrap(given, CONTROL_PLANE)))
-    command = [envoy_binary(), "-l", "warning", "-c", config, "--use-dynamic-base-id"]
+    command = [str(envoy_binary()), "-l", "warning", "-c", str(config), "--use-dynamic-base-id"]
 
     with (tmp_path / "log").open("w+") as log, subprocess.Popen(command, stderr=log) as envoy:
         try:
