@@ -20,14 +20,17 @@ from cp.ads.loop import DrainLoop
 from cp.api.collaborators import About, Collaborators, ForProxies, Observed, State
 from cp.api.http import create_api, create_diagnostics
 from cp.defaults import initial_policies
+from cp.listening import CannotListen, bind
 from cp.metrics import together
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
 from cp.serve import proxies_served, reconciled
-from cp.settings import VERSION, Settings, shown
+from cp.settings import Settings, shown
+from cp.store.files import FilesStore
 from cp.store.open import open_store
 from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
+from cp.version import VERSION
 from cp.workers.crew import Crew, reserved
 from cp.workers.front import Front
 from cp.workers.observers import Observers
@@ -42,6 +45,8 @@ class Running:
     ads_port: int
     http_port: int
     diagnostics_port: int
+    reread: Callable[[], None] | None = None
+    """Looks into the folder of the store at once; None for a store that is no folder."""
 
 
 def run(settings: Settings, ready: Callable[[Running], None] = lambda _: None) -> None:
@@ -57,10 +62,22 @@ async def _until_told(settings: Settings, ready: Callable[[Running], None]) -> N
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, _hang_up, None)
     async with control_plane(settings) as running:
+        loop.add_signal_handler(signal.SIGHUP, _hang_up, running.reread)
         ready(running)
         await stop.wait()
         structlog.get_logger().info("control_plane.stopping")
+
+
+def _hang_up(reread: Callable[[], None] | None) -> None:
+    """A terminal that is closed sends SIGHUP, and so does who wants files to be read again. Nothing ends by it."""
+    log_ = structlog.get_logger()
+    if reread is None:
+        log_.info("control_plane.hangup_ignored", reason="the store is no folder of files that could be read again")
+        return
+    log_.info("control_plane.rereading")
+    reread()
 
 
 @asynccontextmanager
@@ -75,7 +92,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[Running]:
         http_port = await stack.enter_async_context(_http(create_api(given), settings.http_bind, settings.http_port))
         diagnostics = create_diagnostics(given, serving.metrics)
         diagnostics_port = await stack.enter_async_context(_http(diagnostics, settings.bind, settings.diagnostics_port))
-        running = Running(serving.port, http_port, diagnostics_port)
+        reread = store.reread if isinstance(store, FilesStore) else None
+        running = Running(serving.port, http_port, diagnostics_port, reread)
         structlog.get_logger().info(
             "control_plane.ready",
             store=settings.store,
@@ -185,9 +203,9 @@ def _listener(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
-    except OSError as error:
+        bind(listener, host, port)
+    except CannotListen:
         listener.close()
-        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise
     listener.listen(128)
     return listener

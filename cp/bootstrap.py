@@ -21,7 +21,9 @@ with warnings.catch_warnings():
     from envoy_data_plane.envoy.config.cluster import v3 as clusters
     from envoy_data_plane.envoy.config.core import v3 as core
     from envoy_data_plane.envoy.config.endpoint import v3 as endpoints
+    from envoy_data_plane.envoy.config.overload import v3 as overload
     from envoy_data_plane.envoy.extensions.access_loggers.file import v3 as access_loggers
+    from envoy_data_plane.envoy.extensions.resource_monitors.downstream_connections import v3 as connections
     from envoy_data_plane.envoy.extensions.transport_sockets.tls import v3 as tls
     from envoy_data_plane.envoy.extensions.upstreams.http import v3 as upstreams
     from envoy_data_plane.google import protobuf
@@ -40,6 +42,8 @@ _LONGEST_BACK_OFF: Final = timedelta(seconds=5)
 _WAIT_FOR_EVER: Final = timedelta(0)
 _HTTP_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _LARGEST: Final = 2**32 - 1
+_MOST_CONNECTIONS: Final = 2**31 - 1
+_CONNECTIONS_MONITOR: Final = "envoy.resource_monitors.global_downstream_max_connections"
 _LONGEST_SOCKET: Final = 107
 """Characters that the kernel allows in the path of a socket."""
 
@@ -89,6 +93,7 @@ def bootstrap(proxy: Proxy, control_plane: Address) -> dict[str, Any]:
             secrets=[_system_ca(proxy.system_ca)],
         ),
         layered_runtime=_runtime(),
+        overload_manager=_overload_manager(),
     ).to_dict()
 
 
@@ -193,6 +198,13 @@ def _http2() -> upstreams.HttpProtocolOptions:
     return upstreams.HttpProtocolOptions(
         explicit_http_config=upstreams.HttpProtocolOptionsExplicitHttpConfig(http2_protocol_options=http2)
     )
+
+
+def _overload_manager() -> overload.OverloadManager:
+    """Without a limit to connections Envoy warns at every start. This one is above all descriptors of a process."""
+    limit = connections.DownstreamConnectionsConfig(max_active_downstream_connections=_MOST_CONNECTIONS)
+    monitor = overload.ResourceMonitor(name=_CONNECTIONS_MONITOR, typed_config=protobuf.Any.pack(limit))
+    return overload.OverloadManager(resource_monitors=[monitor])
 
 
 def _runtime() -> envoy.LayeredRuntime:

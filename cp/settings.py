@@ -7,9 +7,8 @@ beside what it is the default of, and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
@@ -17,8 +16,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cp.defaults import Engine
-
-VERSION: Final = version("koguma")
+from cp.wording import plain
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -274,5 +272,4 @@ def _bootstrap_params(settings: Settings) -> dict[str, Any]:
 def _sentence(fault: ErrorDetails) -> str:
     name = str(fault["loc"][0]) if fault["loc"] else ""
     shown_name = variable(name) if name in Settings.model_fields else name
-    message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return f"{shown_name}={fault['input']}: {message[:1].lower()}{message[1:]}"
+    return f"{shown_name}={fault['input']}: {plain(fault['msg'])}"

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import typer
 
-from cp.api.lint import linted
-from cp.cli.lint import told
+from cp.api.report import linted
+from cp.cli.findings import finding_lines
 from cp.cli.main import build
 from cp.lint import CATALOGUE, lint
 from cp.model.source import read_documents
@@ -79,7 +79,7 @@ def _example(code: str) -> Iterator[str]:
         policies, reading = discover(), read_documents(case.read_text(), "mesh.yaml")
         data = linted(lint(policies, World.of(reading.documents, kinds(policies), findings=reading.findings)))
         yield "```text"
-        yield from told(next(finding for finding in data["findings"] if finding["code"] == code))
+        yield from finding_lines(next(finding for finding in data["findings"] if finding["code"] == code))
         yield "```"
         yield ""
         yield f"Found in [`{case.name}`](../../tests/cases/lint/{case.name})."

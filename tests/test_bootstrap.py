@@ -13,6 +13,7 @@ import pytest
 from cp.bootstrap import ADMIN_CLUSTER, SYSTEM_CA, Address, Proxy, bootstrap
 from generators.envoy import names
 from tests.support.envoy import envoy_binary
+from tests.support.waiting import eventually
 
 CONTROL_PLANE = Address("127.0.0.1", 5678)
 
@@ -39,6 +40,23 @@ def test_envoy_accepts_it_whatever_the_proxy_is_called(tmp_path: Path, name: str
 
     assert validated.returncode == 0, validated.stderr
     assert "deprecated" not in validated.stderr.lower()
+
+
+@pytest.mark.envoy
+def test_envoy_starts_without_a_warning(tmp_path: Path) -> None:
+    given = proxy(admin=Address(socket=str(tmp_path / "admin.sock")))
+    (config := tmp_path / "bootstrap.json").write_text(json.dumps(bootstrap(given, CONTROL_PLANE)))
+    command = [str(envoy_binary()), "-l", "warning", "-c", str(config), "--use-dynamic-base-id"]
+
+    with (tmp_path / "log").open("w+") as log, subprocess.Popen(command, stderr=log) as envoy:
+        try:
+            eventually((tmp_path / "admin.sock").exists)
+            eventually(lambda: "gRPC config stream" in (tmp_path / "log").read_text())  # nobody is there to answer it
+            lines = (tmp_path / "log").read_text().splitlines()
+        finally:
+            envoy.terminate()
+
+    assert not [line for line in lines if "[warning]" in line and "gRPC config stream" not in line]
 
 
 def test_a_proxy_without_its_first_configuration_waits_for_it() -> None:

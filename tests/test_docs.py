@@ -74,6 +74,20 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
     assert not broken
 
 
+NUMBERED = re.compile(r"\[[^\]]*?[Rr]ecord (\d{4})[^\]]*\]\([^)]*?(\d{4})-[^)]*\)")
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_link_to_a_record_calls_it_by_its_number(page: Path) -> None:
+    assert not [(said, led_to) for said, led_to in NUMBERED.findall(page.read_text()) if said != led_to]
+
+
+def test_every_record_has_the_number_of_its_file() -> None:
+    records = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))[1:]
+
+    assert not [record.name for record in records if not record.read_text().startswith(f"# {record.name[:4]}: ")]
+
+
 @pytest.mark.parametrize("page", pages())
 def test_every_make_target_exists(page: Path) -> None:
     there = set(TARGET.findall((ROOT / "Makefile").read_text()))

@@ -13,6 +13,7 @@ from cp.ads.hub import Hub
 from cp.ads.rounds import Rounds
 from cp.ads.stream import DELTA, STATE_OF_THE_WORLD, Kind, Stream
 from cp.ads.turns import Turns
+from cp.listening import reason_not_bound
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 _MIB = 1024 * 1024
@@ -100,9 +101,12 @@ class Server:
 
     def _bound(self) -> int:
         address = f"{self._options.host}:{self._options.port}"
-        if self._options.credentials is None:
-            return self._server.add_insecure_port(address)
-        return self._server.add_secure_port(address, self._options.credentials)
+        try:
+            if self._options.credentials is None:
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, self._options.credentials)
+        except RuntimeError as error:  # gRPC does not say why
+            raise reason_not_bound(self._options.host, self._options.port, error) from error
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         methods = {"StreamAggregatedResources": STATE_OF_THE_WORLD, "DeltaAggregatedResources": DELTA}

@@ -1,6 +1,7 @@
 """`POST /_apply`: many resources in one write: all of them or, if something is wrong with one, none.
 
-They are one revision, so proxies are told once what all of them together come to.
+They are one revision, so proxies are told once what all of them together come to. With `?dryRun=true` the answer is the
+same, and nothing is written.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cp.api.body import place_of, text_of
+from cp.api.caller import caller_of, few
 from cp.api.collaborators import Collaborators
 from cp.api.crud import REVISION_HEADER, is_same, must_be_writable
 from cp.api.errors import Refused, bad_request, invalid
@@ -55,18 +57,25 @@ class Apply:
         self._api = collaborators
 
     async def __call__(self, request: Request) -> Response:
-        must_be_writable(self._api)
+        is_dry_run = request.query_params.get("dryRun") == "true"
+        if not is_dry_run:
+            must_be_writable(self._api)
         wanted = _wanted(await text_of(request, self._api.body_limit))
         report = await asyncio.to_thread(self._examined, wanted)
         there = {one.document.key: one for one in (await self._api.store.read()).stored}
         faults = (*report.errors, *self._astray(report.documents, there))
         if faults:
             raise invalid(_TITLE, faults)
-        revision = await self._api.store.write(*self._writes(report.documents, there))
-        changed = any(not is_same(there.get(document.key), document) for document in report.documents)
-        log.info("api.applied", resources=len(report.documents), revision=revision)
-        headers = {REVISION_HEADER: str(revision)} if changed else {}
+        headers = {} if is_dry_run else await self._write(report.documents, there, caller_of(request))
         return JSONResponse({"resources": list(_outcomes(report, there))}, headers=headers)
+
+    async def _write(self, documents: Sequence[Document], there: Mapping[Key, Stored], caller: str) -> dict[str, str]:
+        """Store everything. Answers with the headers that say which revision that made, if it made one."""
+        revision = await self._api.store.write(*self._writes(documents, there))
+        keys = [str(document.key) for document in documents]
+        log.info("api.applied", resources=few(keys), revision=revision, caller=caller)
+        changed = any(not is_same(there.get(document.key), document) for document in documents)
+        return {REVISION_HEADER: str(revision)} if changed else {}
 
     def _examined(self, wanted: Wanted) -> Report:
         return examine([piece.reading for piece in wanted.resources], self._api.kinds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -14,8 +15,8 @@ from starlette.responses import JSONResponse, Response
 
 from cp.api.body import text_of
 from cp.api.collaborators import Collaborators, ForProxies
-from cp.api.errors import BAD_REQUEST, UNPROCESSABLE, Fault, Refused
-from cp.api.near import not_found
+from cp.api.errors import BAD_REQUEST, NOT_FOUND, UNPROCESSABLE, Fault, Refused
+from cp.api.near import instead, not_found
 from cp.bootstrap import USUAL_SYSTEM_CA, Address, Proxy, bootstrap
 from cp.grpc_bootstrap import grpc_bootstrap
 from cp.model.document import Document
@@ -25,6 +26,7 @@ from cp.resources.client import CLIENT_LABEL, GRPC
 from cp.resources.parse import parse
 
 _DATAPLANE: Final = "Dataplane"
+_MESH: Final = "Mesh"
 _ENVOY: Final = "dataplane"
 _GRPC: Final = "grpc"
 _SERVICE: Final = "kuma.io/service"
@@ -33,6 +35,10 @@ _ZONE: Final = "kuma.io/zone"
 _DELTA: Final = "feature-delta-grpc"
 _LOOPBACK: Final = "127.0.0.1"
 _SOCKET: Final = "envoy-admin.sock"
+_JSON: Final = "application/json"
+_SOON: Final = "3"
+"""Seconds after which a mesh may be there."""
+
 _LARGEST_PORT: Final = 65535
 
 log = structlog.get_logger()
@@ -61,18 +67,33 @@ class Bootstrap:
 
     async def __call__(self, request: Request) -> Response:
         wanted = _wanted(await text_of(request, self._api.body_limit))
-        document = await self._dataplane(wanted)
+        await self._mesh_there(wanted.mesh)
+        try:
+            document = await self._dataplane(wanted)
+        except Refused as missing:
+            if missing.status == NOT_FOUND and _is_kuma_dp(request, wanted):
+                return _try_again(wanted, missing)
+            raise
         host = self._api.for_proxies.host or _host(request)
         config = _config(wanted, document, self._api.for_proxies, host)
         log.info("bootstrap.served", proxy=f"{wanted.mesh}.{wanted.name}", control_plane=host)
         if wanted.proxy_type == _GRPC:
             return JSONResponse(config)
         text = json.dumps(config, indent=1)
-        if "application/json" not in request.headers.get("accept", ""):
+        if _JSON not in request.headers.get("accept", ""):
             return Response(text, media_type="text/x-yaml")  # JSON is YAML, and the kind that no reader mistakes
         sidecar = {"networking": {"address": _networking(document.data).get("address", "")}}
         encoded = base64.b64encode(text.encode()).decode()
         return JSONResponse({"bootstrap": encoded, "kumaSidecarConfiguration": sidecar})
+
+    async def _mesh_there(self, mesh: str) -> None:
+        """A proxy of a mesh that is not there is refused, with a header for those who may wait until it is."""
+        if await self._api.store.get(Key(_MESH, "", mesh)) is None:
+            contents = await self._api.store.read()
+            known = [held.document.key.name for held in contents.stored if held.document.key.type == _MESH]
+            hint = instead(mesh, known) or f"create it with PUT /meshes/{mesh}"
+            faults = (Fault("mesh", f"there is no Mesh `{mesh}`", hint),)
+            raise _unprocessable(f"there is no Mesh `{mesh}`; {hint}", faults, {"retry-after": _SOON})
 
     async def _dataplane(self, wanted: Wanted) -> Document:
         """The Dataplane that the proxy brings along, or the stored one."""
@@ -187,8 +208,21 @@ def _host(request: Request) -> str:
     return _LOOPBACK if host == "localhost" else host
 
 
-def _unprocessable(detail: str, faults: tuple[Fault, ...] = ()) -> Refused:
-    return Refused(UNPROCESSABLE, "Could not make a bootstrap configuration", detail, faults)
+def _is_kuma_dp(request: Request, wanted: Wanted) -> bool:
+    """Whether it is Kuma's own agent that asks: the only one that wants the bootstrap of an Envoy as JSON."""
+    return wanted.proxy_type == _ENVOY and _JSON in request.headers.get("accept", "")
+
+
+def _try_again(wanted: Wanted, missing: Refused) -> Response:
+    """kuma-dp tries again after a 404 without a body, and ends after one that says why. So the log says why."""
+    log.warning("bootstrap.not_found", proxy=f"{wanted.mesh}.{wanted.name}", reason=missing.detail)
+    return Response(status_code=NOT_FOUND)
+
+
+def _unprocessable(
+    detail: str, faults: tuple[Fault, ...] = (), headers: Mapping[str, str] = MappingProxyType({})
+) -> Refused:
+    return Refused(UNPROCESSABLE, "Could not make a bootstrap configuration", detail, faults, headers)
 
 
 def _networking(data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cp.api.body import document_of
+from cp.api.caller import caller_of, few
 from cp.api.collaborators import Collaborators
 from cp.api.errors import (
     BAD_REQUEST,
@@ -21,6 +22,7 @@ from cp.api.errors import (
     bad_request,
     invalid,
 )
+from cp.api.kuma_only import KUMA_ONLY, OVERVIEW
 from cp.api.near import not_found
 from cp.api.paging import Page, page, wanted
 from cp.api.payload import etag, payload, universal
@@ -51,6 +53,8 @@ class Crud:
         self._store: Store = collaborators.store
 
     async def get(self, request: Request) -> Response:
+        if request.path_params["plural"] in KUMA_ONLY:
+            return await self._of_kuma_only(request)
         kind, key = self._named(request)
         stored = await self._there(key)
         form = request.query_params.get("format", "")
@@ -58,10 +62,22 @@ class Crud:
 
     async def listing(self, request: Request) -> Response:
         """The resources of one mesh, of a global kind, or of a kind in all meshes."""
+        if request.path_params["plural"] in KUMA_ONLY:
+            return await self._of_kuma_only(request)
         kind = self._kind(request)
         part = await self.page(kind, request.path_params.get("mesh"), request.query_params)
         items = [universal(stored, kind) for stored in part.items]
         return JSONResponse(part.as_data(request.url, items))
+
+    async def _of_kuma_only(self, request: Request) -> Response:
+        """There is no resource of a type that Koguma has not: its lists are empty."""
+        plural, mesh = request.path_params["plural"], request.path_params.get("mesh")
+        name = request.path_params.get("name", OVERVIEW)
+        if mesh is not None:
+            await self._mesh_there(mesh)
+        if name != OVERVIEW:
+            raise not_found(KUMA_ONLY[plural], name, (), "Koguma does not have this type of Kuma's")
+        return JSONResponse({"total": 0, "items": [], "next": None})
 
     async def page(self, kind: Kind, mesh: str | None, query: QueryParams) -> Page:
         """One page of the resources of a kind, in a mesh or in all."""
@@ -88,7 +104,7 @@ class Crud:
         read = self._understood(await document_of(request, self._api.body_limit), key)
         before = await self._store.get(key)
         revision = await self._write(read.document, before, _based_on(request, before))
-        log.info("api.stored", resource=str(key), revision=revision, new=before is None)
+        log.info("api.stored", resource=str(key), revision=revision, new=before is None, caller=caller_of(request))
         warnings = [str(warning) for warning in read.warnings]
         status = _CREATED if before is None else _OK
         made = {} if before is not None and revision == before.revision else {REVISION_HEADER: str(revision)}
@@ -102,7 +118,7 @@ class Crud:
         members = await self._members(stored.document, request) if kind.name == _MESH else []
         based_on = _based_on(request, stored)
         revision = await self._store.write(*map(Delete, members), Delete(key, based_on))
-        log.info("api.deleted", resource=str(key), members=len(members))
+        log.info("api.deleted", resource=str(key), with_it=few(list(map(str, members))), caller=caller_of(request))
         return JSONResponse({}, headers={REVISION_HEADER: str(revision)})
 
     async def _write(self, document: Document, before: Stored | None, based_on: int | None) -> int:
@@ -124,6 +140,8 @@ class Crud:
         plural = request.path_params["plural"]
         in_mesh = "mesh" in request.path_params
         kinds = {kind.plural: kind for kind in self._api.kinds.values() if not (in_mesh and kind.is_global)}
+        if plural in KUMA_ONLY:
+            raise not_found("type of resource", plural, (), f"Koguma does not have Kuma's {KUMA_ONLY[plural]}")
         if plural not in kinds:
             raise not_found("type of resource", plural, kinds)
         return kinds[plural]
@@ -215,5 +233,8 @@ def _still_used(mesh: Key, members: list[Key]) -> Refused:
     if more:
         shown.append(Fault("mesh", f"and {more} more"))
     detail = f"unable to delete mesh, there are still {len(members)} resources in {mesh.name}"
-    hint = f"delete them first, or all at once with DELETE /meshes/{mesh.name}?cascade=true"
+    hint = (
+        f"delete them first, or all at once with `koguma delete mesh {mesh.name} --cascade` "
+        f"(DELETE /meshes/{mesh.name}?cascade=true)"
+    )
     return Refused(BAD_REQUEST, "Could not delete a resource", f"{detail}; {hint}", tuple(shown))

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cp.ads.seat import Visit
-from cp.api.lint import finding_data
 from cp.api.payload import timestamp
+from cp.api.report import finding_data
 from cp.delivery import Delivery, Place, Progress, Refusal, finding, grouped
 from cp.delivery.delivery import OfType, Stream
 from cp.snapshot import SHORT

@@ -16,6 +16,12 @@ PRODUCT: Final = "Koguma"
 COMPATIBLE_WITH: Final = "2.14.3"
 """The version of Kuma whose API this is."""
 
+_PREVIEW: Final = "+preview"
+"""kumactl adds a control plane that is not Kuma's only if it calls itself a preview. What we have of Kuma's API is one.
+
+It stands where SemVer has what does not count in the order of versions, so that 0.1.0 stays 0.1.0.
+"""
+
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z][a-z]*|[a-z]+|[A-Z]+")
 
 
@@ -31,7 +37,7 @@ class Info:
             {
                 "hostname": about.hostname,
                 "product": PRODUCT,
-                "version": about.version,
+                "version": f"{about.version}{_PREVIEW}",
                 "instanceId": about.instance,
                 "clusterId": about.cluster,
                 "gui": "",

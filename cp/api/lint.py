@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,10 +11,10 @@ from starlette.routing import Route
 
 from cp.api.collaborators import Collaborators
 from cp.api.near import not_found
-from cp.api.report import as_data
+from cp.api.report import linted
 from cp.delivery import finding, grouped
 from cp.lint import in_order, lint, of_mesh
-from cp.model.violation import Finding, Severity
+from cp.model.violation import Finding
 from cp.policies import Policies, discover
 from cp.resources.world import World
 
@@ -45,18 +44,3 @@ class Lint:
         """What is to be said of the resources, and what proxies say to what follows from them."""
         refused = map(finding, grouped(await self._api.observed.complaints()))
         return in_order((*refused, *await asyncio.to_thread(lint, self._policies, world)))
-
-
-def linted(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Findings as they are printed for machines: the same from files and from a control plane."""
-    counts = {severity: sum(one.severity is severity for one in findings) for severity in Severity}
-    return {
-        "errors": counts[Severity.ERROR],
-        "warnings": counts[Severity.WARNING],
-        "infos": counts[Severity.INFO],
-        "findings": [finding_data(finding) for finding in findings],
-    }
-
-
-def finding_data(finding: Finding) -> dict[str, Any]:
-    return {"code": finding.code, "severity": finding.severity.value, "path": finding.path, **as_data(finding)}

@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 DEFAULT_SIZE: Final = 100
 LARGEST_SIZE: Final = 1000
+_MOST_DIGITS: Final = 19
 
 _LABEL: Final = "filter[labels."
 _GATEWAYS: Final = ("true", "false", "builtin", "delegated")
@@ -36,10 +37,12 @@ class Page:
 
 
 def page(found: Sequence[Stored], query: QueryParams) -> Page:
-    """One page. An offset names the last resource of the page before, so none is missed when others come or go."""
-    size, after = _size(query), _offset(query)
+    """One page. The offsets that we give out name the last resource of the page before, so none is missed when others
+    come or go. Those of Kuma's tools are numbers, and count resources.
+    """
+    size = _size(query)
     ordered = sorted(found, key=_place)
-    rest = [stored for stored in ordered if _place(stored) > after]
+    rest = _rest(ordered, query.get("offset") or "0")
     items = rest[:size]
     return Page(len(ordered), items, "/".join(_place(items[-1])) if len(rest) > size else None)
 
@@ -75,14 +78,14 @@ def _size(query: QueryParams) -> int:
     return int(text)
 
 
-def _offset(query: QueryParams) -> tuple[str, str]:
-    text = query.get("offset")
-    if not text:
-        return "", ""
-    mesh, slash, name = text.partition("/")
-    if not slash:
-        raise bad_request("offset", f"`{text}` is no offset", "take the one that stands in `next`")
-    return mesh, name
+def _rest(ordered: Sequence[Stored], offset: str) -> Sequence[Stored]:
+    """What comes behind an offset; nothing where that is past the end."""
+    mesh, slash, name = offset.partition("/")
+    if slash:
+        return [stored for stored in ordered if _place(stored) > (mesh, name)]
+    if not offset.isascii() or not offset.isdecimal():
+        raise bad_request("offset", f"`{offset}` is no offset", "take the one that stands in `next`, or a number")
+    return ordered[int(offset) :] if len(offset) <= _MOST_DIGITS else []
 
 
 def _label(parameter: str) -> str:

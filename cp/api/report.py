@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,21 @@ def as_data(finding: Finding) -> dict[str, Any]:
         "line": finding.line,
         "resource": str(finding.resource) if finding.resource is not None else "",
     }
+
+
+def linted(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Findings as they are printed for machines: the same from files and from a control plane."""
+    counts = {severity: sum(one.severity is severity for one in findings) for severity in Severity}
+    return {
+        "errors": counts[Severity.ERROR],
+        "warnings": counts[Severity.WARNING],
+        "infos": counts[Severity.INFO],
+        "findings": [finding_data(finding) for finding in findings],
+    }
+
+
+def finding_data(finding: Finding) -> dict[str, Any]:
+    return {"code": finding.code, "severity": finding.severity.value, "path": finding.path, **as_data(finding)}
 
 
 def _place(finding: Finding) -> tuple[str, int]:

@@ -28,8 +28,11 @@ class Unreachable(Problem):
 class Rejected(Problem):
     """The control plane refuses a request, and says why."""
 
-    def __init__(self, status_code: int, message: str, hint: str = "") -> None:
+    def __init__(self, status_code: int, message: str, hint: str = "", *, may_pass: bool = False) -> None:
         self.status_code = status_code
+        self.may_pass = may_pass
+        """Whether the control plane says that it may answer otherwise soon."""
+
         super().__init__(message, hint)
 
 
@@ -65,25 +68,22 @@ class Client:
             items += page["items"]
         return {"total": len(items), "items": items, "next": None}
 
-    def find(self, path: str) -> Any | None:
-        """What is there, or nothing."""
-        try:
-            return self.get(path)
-        except Rejected as rejected:
-            if rejected.status_code == NOT_FOUND:
-                return None
-            raise
-
     def put(self, path: str, text: str, place: str = "") -> Put:
         """Write a resource as YAML. With the place where it stands, the control plane can name it later."""
         headers = {"content-type": "application/yaml"} | ({"koguma-source": _ascii(place)} if place else {})
         answer = self._send("PUT", path, content=text.encode(), headers=headers)
         return Put(answer.status_code == CREATED, tuple(answer.json().get("warnings", ())), _revision(answer))
 
-    def apply(self, resources: Sequence[tuple[str, str]]) -> tuple[Sequence[Mapping[str, Any]], int | None]:
-        """Write resources together, each as YAML with its place. Answers with what became of each, and the revision."""
+    def apply(
+        self, resources: Sequence[tuple[str, str]], *, dry_run: bool = False
+    ) -> tuple[Sequence[Mapping[str, Any]], int | None]:
+        """Write resources together, each as YAML with its place. Answers with what became of each, and the revision.
+
+        A dry run writes nothing, and answers with what would become of them.
+        """
         pieces = [{"text": text, "place": place} for text, place in resources]
-        answer = self._send("POST", "/_apply", json={"resources": pieces})
+        parameters = {"dryRun": "true"} if dry_run else {}
+        answer = self._send("POST", "/_apply", json={"resources": pieces}, params=parameters)
         return answer.json()["resources"], _revision(answer)
 
     def delete(self, path: str, **parameters: str) -> int | None:
@@ -149,9 +149,10 @@ def _rejected(answer: httpx.Response, address: str) -> Rejected:
     if not isinstance(body, Mapping) or "status" not in body:
         message = f"{address} answers {answer.status_code}, and not as a control plane does"
         return Rejected(answer.status_code, message, "Check the address: the HTTP API is on port 5681.")
-    faults = [_fault(fault) for fault in body.get("invalid_parameters", ())]
     detail = str(body.get("detail") or body.get("title"))
-    return Rejected(answer.status_code, "\n".join([detail, *(f"  {fault}" for fault in faults)]))
+    faults = [_fault(fault) for fault in body.get("invalid_parameters", ()) if fault.get("reason", "") not in detail]
+    text = "\n".join([detail, *(f"  {fault}" for fault in faults)])
+    return Rejected(answer.status_code, text, may_pass="retry-after" in answer.headers)
 
 
 def _fault(fault: Mapping[str, Any]) -> str:

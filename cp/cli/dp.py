@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -84,7 +84,10 @@ DrainTime = Annotated[
         help="How long connections may go on that a change of a listener ends.",
     ),
 ]
-EnvoyLogLevel = Annotated[str, typer.Option(help="trace, debug, info, warning, error or off.")]
+EnvoyLogLevel = Annotated[
+    Literal["trace", "debug", "info", "warning", "error", "critical", "off"],
+    typer.Option(help="The least that Envoy logs."),
+]
 RetryFor = Annotated[
     str,
     typer.Option(
@@ -145,7 +148,9 @@ def _supervised(command: Sequence[str]) -> int:
 
 def grpc_bootstrap(
     *,
-    name: Annotated[str, typer.Argument(help="A stored Dataplane with the label `koguma.io/client: grpc`.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A stored Dataplane with the label `koguma.io/client: grpc`.")
+    ],
     mesh: ProxyMesh = None,
     cp_address: ControlPlane = ADDRESS,
     retry_max_duration: RetryFor = "5m",

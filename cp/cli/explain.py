@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from cp.cli.client import connect
 from cp.cli.explained import lines
 from cp.cli.options import ADDRESS, Address, Format, Mesh, Offline, Output, Variables
-from cp.cli.output import print_data
+from cp.cli.output import print_data, terminal_width
 from cp.cli.problem import Problem
-from cp.cli.render import found, world_of
-from cp.explain import Unclear, asked
-from cp.explain import explain as explained
+from cp.cli.worlds import dataplane_named, world_of
 from cp.model.source import DEFAULT_MESH
-from cp.pipeline import Compiler
 from cp.policies import discover
-from cp.simulate import Unsimulated
+from cp.resources.world import World
+
+_WIDE: Final = 160
+"""Columns of an explanation that does not go to a terminal: it is for people there as well."""
 
 Dataplane = Annotated[str, typer.Argument(metavar="DATAPLANE", help="The proxy of the caller, by its Dataplane.")]
 Call = Annotated[
@@ -51,8 +49,15 @@ def explain(  # noqa: PLR0913  # an option each
     if output is not Format.TABLE:
         print_data(data, output)
         return
+    _print(data)
+
+
+def _print(data: Any) -> None:
+    from rich.console import Console  # noqa: PLC0415  # styles are for a reader, and slow to load
+    from rich.text import Text  # noqa: PLC0415  # the same
+
     console = Console(highlight=False, soft_wrap=True)
-    for text, style in lines(data):
+    for text, style in lines(data, terminal_width() or _WIDE):
         console.print(Text(text, style))
 
 
@@ -61,11 +66,16 @@ def _asked(dataplane: str, call: str, headers: Sequence[str], mesh: str, address
         return client.get(f"/meshes/{mesh}/dataplanes/{dataplane}/_explain", call=call, header=list(headers))
 
 
-def _offline(dataplane: str, call: str, headers: Sequence[str], mesh: str, world: Any) -> Any:
+def _offline(dataplane: str, call: str, headers: Sequence[str], mesh: str, world: World) -> Any:
+    from cp.explain import Unclear, asked  # noqa: PLC0415  # it knows all of Envoy, which only files need here
+    from cp.explain import explain as explained  # noqa: PLC0415  # the same
+    from cp.pipeline import Compiler  # noqa: PLC0415  # the same
+    from cp.simulate import Unsimulated  # noqa: PLC0415  # the same
+
+    policies = discover()
     try:
-        question = asked(call, tuple(headers))
-        policies = discover()
-        return explained(Compiler(policies), policies, world, found(world, mesh, dataplane), question).as_json()
+        question, proxy = asked(call, tuple(headers)), dataplane_named(world, mesh, dataplane)
+        return explained(Compiler(policies), policies, world, proxy, question).as_json()
     except Unclear as unclear:
         raise Problem(unclear.message, _sentence(unclear.hint)) from None
     except Unsimulated as why:

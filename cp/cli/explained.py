@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from typing import Any, Final
 
+from cp.cli.output import narrowed, row_lines
+
 Data = Mapping[str, Any]
 
 PLAIN: Final = ""
@@ -20,6 +22,10 @@ WEAK: Final = "dim"
 BAD: Final = "bold red"
 
 _GAP: Final = "  "
+_LAST_CELL: Final = 3
+"""The last cell of a row has at least this part of the width."""
+
+_NARROWEST: Final = 20
 _FEW: Final = 3
 _MOST_ROWS: Final = 12
 _SHORTEST_LIST: Final = 2
@@ -33,18 +39,22 @@ class Line:
     style: str = PLAIN
 
 
-def lines(data: Data) -> Iterator[tuple[str, str]]:
-    """Every line of an explanation, and its style."""
+def lines(data: Data, width: int) -> Iterator[tuple[str, str]]:
+    """Every line of an explanation, and its style. Tables are no wider than is said."""
     yield f"{data['proxy']['name']}: {_called(data)}", STRONG
     yield "", PLAIN
-    yield from _columns(_summary(data))
+    yield from _columns(_summary(data), width)
     if len(data["rows"]) > 1:
-        yield from _section("ROUTES, in the order in which they are tried", _rows(data["rows"]))
-    yield from _section("VALUES", _values([*data["values"], *_further(data["values"], _shared(data["backends"]))]))
+        yield from _section("ROUTES, in the order in which they are tried", _rows(data["rows"]), width)
+    yield from _section(
+        "VALUES", _values([*data["values"], *_further(data["values"], _shared(data["backends"]))]), width
+    )
     for backend in _differing(data["backends"]):
-        yield from _section(f"VALUES for {_service(backend)}", _values(_further(data["values"], backend["values"])))
+        yield from _section(
+            f"VALUES for {_service(backend)}", _values(_further(data["values"], backend["values"])), width
+        )
     for hop in data["hops"]:
-        yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"]))
+        yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"]), width)
 
 
 def _called(data: Data) -> str:
@@ -58,22 +68,25 @@ def _called(data: Data) -> str:
     )
 
 
-def _section(title: str, rows: Iterable[Line]) -> Iterator[tuple[str, str]]:
+def _section(title: str, rows: Iterable[Line], width: int) -> Iterator[tuple[str, str]]:
     found = list(rows)
     if found:
         yield "", PLAIN
         yield title, STRONG
-        yield from _columns(found)
+        yield from _columns(found, width)
 
 
-def _columns(rows: Iterable[Line]) -> Iterator[tuple[str, str]]:
-    """As wide as what stands in them; the last one as long as it likes."""
+def _columns(rows: Iterable[Line], width: int) -> Iterator[tuple[str, str]]:
+    """As wide as what stands in them, and no wider together than is said; the last cell has what remains of a row."""
     everything = list(rows)
+    room = width - len(_GAP)
     wide = zip_longest(*(row.cells[:-1] for row in everything), fillvalue="")
-    widths = [max(map(len, column)) for column in wide]
+    widths = narrowed([max(map(len, column)) for column in wide], room - room // _LAST_CELL)
     for row in everything:
-        cells = [cell.ljust(width) for cell, width in zip(row.cells[:-1], widths, strict=False)]
-        yield f"{_GAP}{_GAP.join([*cells, row.cells[-1]])}".rstrip(), row.style
+        before = widths[: len(row.cells) - 1]
+        last = max(room - sum(before) - len(_GAP) * len(before), _NARROWEST)
+        for line in row_lines(row.cells, [*before, last], _GAP):
+            yield f"{_GAP}{line}".rstrip(), row.style
 
 
 def _summary(data: Data) -> Iterator[Line]:

@@ -12,9 +12,8 @@ from cp.cli.client import connect
 from cp.cli.options import ADDRESS, Address, Format, Mesh, Offline, Output, Variables
 from cp.cli.output import print_data
 from cp.cli.problem import Problem
-from cp.cli.render import found, world_of
 from cp.cli.types import folder_of, kind_of
-from cp.inspect import affected, inspect_policies, inspect_rules
+from cp.cli.worlds import dataplane_named, world_of
 from cp.model.names import Key
 from cp.model.source import DEFAULT_MESH
 from cp.resources.kinds import Kind
@@ -99,14 +98,18 @@ def _asked(what: str, kind: Kind | None, name: str, mesh: str, address: str) -> 
 def _offline(  # noqa: PLR0913, PLR0917  # what the command line says
     what: str, kind: Kind | None, name: str, mesh: str, files: Sequence[str], variables: Sequence[str]
 ) -> Any:
+    from cp.inspect import inspect_policies, inspect_rules  # noqa: PLC0415  # only files need it here
+
     world = world_of(files, variables)
     if kind is not None:
         return _affected(world, kind, name, mesh)
     answer = inspect_rules if what == RULES else inspect_policies
-    return answer(world, found(world, mesh, name))
+    return answer(world, dataplane_named(world, mesh, name))
 
 
 def _affected(world: World, kind: Kind, name: str, mesh: str) -> Any:
+    from cp.inspect import affected  # noqa: PLC0415  # only files need it here
+
     policy = world.get(Key(kind.name, mesh, name))
     if policy is None:
         there = ", ".join(one.name for one in world.table(kind.name, mesh))

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from cp.cli.client import NOT_FOUND, Client, Rejected, Unreachable
 from cp.cli.files import Piece
 from cp.cli.problem import Problem
-from cp.settings import VERSION
+from cp.version import VERSION
 
 T = TypeVar("T")
 
@@ -93,5 +93,5 @@ def persistently(attempt: Callable[[], T], patience: Patience) -> T:
 def _may_pass(problem: Problem) -> bool:
     """A control plane that starts is not there at first, then has no mesh, then everything."""
     if isinstance(problem, Rejected):
-        return problem.status_code in {NOT_FOUND, _UNAVAILABLE}
+        return problem.may_pass or problem.status_code in {NOT_FOUND, _UNAVAILABLE}
     return isinstance(problem, Unreachable)

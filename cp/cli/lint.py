@@ -7,15 +7,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cp.api.lint import linted
+from cp.api.report import linted
 from cp.cli.client import connect
 from cp.cli.files import pieces, texts
+from cp.cli.findings import finding_lines
 from cp.cli.options import ADDRESS, Address, Format, Offline, Output, Variables
 from cp.cli.output import print_data
-from cp.cli.render import assembled
 from cp.cli.types import known
-from cp.lint import in_order, of_mesh
-from cp.lint import lint as findings_of
+from cp.cli.worlds import assembled
 from cp.policies import discover
 
 Data = Mapping[str, Any]
@@ -55,6 +54,9 @@ def _asked(mesh: str | None, address: str) -> Any:
 
 def _offline(files: Sequence[str], variables: Sequence[str], mesh: str | None) -> Data:
     """With what is wrong with the files themselves."""
+    from cp.lint import in_order, of_mesh  # noqa: PLC0415  # it knows all of Envoy, which only files need here
+    from cp.lint import lint as findings_of  # noqa: PLC0415  # the same
+
     there, report = pieces(texts(files, variables), known())
     findings = in_order((*report.findings, *findings_of(discover(), assembled(there))))
     return linted(findings if mesh is None else tuple(of_mesh(findings, mesh)))
@@ -62,19 +64,7 @@ def _offline(files: Sequence[str], variables: Sequence[str], mesh: str | None) -
 
 def _lines(data: Data) -> Iterator[str]:
     for one in data["findings"]:
-        yield from told(one)
+        yield from finding_lines(one)
         yield ""
     counts = [f"{data[name]} {one}{'' if data[name] == 1 else 's'}" for name, one in _COUNTED if data[name]]
     yield ", ".join(counts) or "nothing to say"
-
-
-def told(one: Data) -> Iterator[str]:
-    """Where and what in the first line, as compilers have it; then why; then what to write instead."""
-    place = (
-        f"{one['file']}:{one['line']}: " if one["file"] and one["line"] else f"{one['file']}: " if one["file"] else ""
-    )
-    subject = f" {one['resource']}" if one["resource"] else ""
-    yield f"{place}{one['severity']} [{one['code']}]{subject}"
-    yield f"  {one['path']}: {one['message']}" if one["path"] else f"  {one['message']}"
-    if one["hint"]:
-        yield f"  Instead: {one['hint']}"

@@ -1,60 +1,174 @@
-"""The command line: which command is which function."""
+"""The command line: which command is which function.
+
+A command's module is imported when the command is run, or its own help is asked for: nobody who asks for the version
+waits for what a control plane needs. So the one line that stands for a command in a list of commands is written here.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib
+import os
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from cp.cli import dp, explain, inspect, lint, render, resources, run, validate
+from cp.cli.environment import warnings
 from cp.cli.problem import told
-from cp.settings import VERSION
+from cp.wording import plain
+
+Words = tuple[str, ...]
+"""A command as it is typed, such as `("dp", "run")`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: the module and the name of its function, and its line in a list of commands."""
+
+    module: str
+    function: str
+    summary: str
+
+
+COMMANDS: Final[Mapping[Words, Command]] = {
+    ("run",): Command("cp.cli.run", "run", "Run the control plane, in the foreground."),
+    ("dp", "run"): Command("cp.cli.dp", "run", "Run Envoy as the proxy of a Dataplane."),
+    ("dp", "grpc-bootstrap"): Command("cp.cli.dp", "grpc_bootstrap", "Print what a gRPC client is started with."),
+    ("validate",): Command("cp.cli.validate", "validate", "Check files, offline."),
+    ("lint",): Command("cp.cli.lint", "lint", "Tell what is wrong, has no effect, or cannot work."),
+    ("render",): Command("cp.cli.render", "render", "Show the Envoy configuration of a proxy."),
+    ("inspect",): Command("cp.cli.inspect", "inspect", "Show what proxies have, or what policies come to."),
+    ("explain",): Command("cp.cli.explain", "explain", "Explain a call: where it goes, and why."),
+    ("apply",): Command("cp.cli.resources", "apply", "Create or update resources from files."),
+    ("get",): Command("cp.cli.resources", "get", "Show the resources of a type, or one of them."),
+    ("delete",): Command("cp.cli.resources", "delete", "Delete a resource, or all that stand in some files."),
+    ("backup",): Command("cp.cli.backup", "backup", "Copy the store to a file, while the control plane runs."),
+    ("version",): Command("cp.cli.main", "version", "Print the version."),
+}
+GROUPS: Final[Mapping[Words, str]] = {("dp",): "Proxies beside workloads."}
 
 
 def version() -> None:
     """Print the version."""
+    from cp.version import VERSION  # noqa: PLC0415  # asking for it takes longer than most commands need
+
     typer.echo(f"koguma {VERSION}")
 
 
-def _plain(help_: str) -> typer.Typer:
-    return typer.Typer(
-        help=help_,
+def build() -> typer.Typer:
+    """The command line, with every command."""
+    app = typer.Typer(
+        cls=_group(()),
+        help="Koguma: a control plane for Envoy that explains itself.",
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-
-
-def build() -> typer.Typer:
-    """The command line, with every command."""
-    app = _plain("Koguma: a control plane for Envoy that explains itself.")
     app.callback(invoke_without_command=True)(_top)
-    app.command("run")(told(run.run))
-    proxies = _plain("Proxies beside workloads.")
-    proxies.callback()(_nothing)
-    proxies.command("run")(told(dp.run))
-    proxies.command("grpc-bootstrap")(told(dp.grpc_bootstrap))
-    app.add_typer(proxies, name="dp")
-    app.command("validate")(told(validate.validate))
-    app.command("lint")(told(lint.lint))
-    app.command("render")(told(render.render))
-    app.command("inspect")(told(inspect.inspect))
-    app.command("explain")(told(explain.explain))
-    app.command("apply")(told(resources.apply))
-    app.command("get")(told(resources.get))
-    app.command("delete")(told(resources.delete))
-    app.command("version")(version)
     return app
 
 
 def _top(
     *, version_: Annotated[bool, typer.Option("--version", help="Print the version and end.", is_eager=True)] = False
 ) -> None:
+    for warning in warnings(os.environ):  # noqa: TID251  # names that no setting has
+        typer.echo(f"Warning: {warning}", err=True)
     if version_:
         version()
         raise typer.Exit
 
 
-def _nothing() -> None:
-    """Proxies beside workloads."""
+class _Command(TyperCommand):
+    """A command whose messages about its arguments are written for people."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = plain(error.message)
+            raise
+
+
+class _Commands(MutableMapping[str, Any]):
+    """The commands below some words, each made when it is asked for."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _made((*self._words, name))
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.summaries)
+
+    def __len__(self) -> int:
+        return len(self.summaries)
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    @property
+    def summaries(self) -> Mapping[str, str]:
+        """The line of each command, or of the group that it begins."""
+        depth = len(self._words)
+        below = (words for words in COMMANDS if words[:depth] == self._words)
+        return {words[depth]: _summary(words[: depth + 1]) for words in below}
+
+
+def _summary(words: Words) -> str:
+    return GROUPS[words] if words in GROUPS else COMMANDS[words].summary
+
+
+def _group(words: Words) -> type[TyperGroup]:
+    commands = _Commands(words)
+
+    class Group(TyperGroup):
+        """Lists its commands without importing them."""
+
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes)
+            self.commands = commands
+
+        def format_commands(self, ctx: Any, formatter: Any) -> None:
+            del ctx
+            with formatter.section("Commands"):
+                formatter.write_dl(list(commands.summaries.items()))
+
+    return Group
+
+
+def _made(words: Words) -> Any:
+    if words in GROUPS:
+        return _of_group(words)
+    if words not in COMMANDS:
+        raise KeyError(words)
+    command = COMMANDS[words]
+    function = getattr(importlib.import_module(command.module), command.function)
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+    app.command(words[-1], cls=_Command)(told(function))
+    return typer.main.get_command(app)
+
+
+def _of_group(words: Words) -> Any:
+    def callback() -> None:
+        """A group does nothing by itself."""
+
+    app = typer.Typer(
+        cls=_group(words),
+        help=GROUPS[words],
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    app.callback()(callback)
+    return typer.main.get_command(app)

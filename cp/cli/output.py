@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import zip_longest
 from typing import Any, Final
@@ -15,6 +18,9 @@ import yaml
 from cp.cli.options import DataFormat, Format
 
 _GAP: Final = "   "
+_NARROWEST: Final = 8
+"""Columns of a table are not made narrower than this, on however small a terminal."""
+
 _TRUTH_VALUES: Final = frozenset({"y", "Y", "n", "N"})
 _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
@@ -52,13 +58,43 @@ def print_data(data: Any, form: Format | DataFormat) -> None:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns as wide as what stands in them, three spaces apart."""
+    """Columns as wide as what stands in them, three spaces apart; on a terminal no wider together than that."""
     everything = [tuple(heads), *(tuple(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip_longest(*everything, fillvalue="")]
-    return "".join(
-        _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
-        for row in everything
-    )
+    room = terminal_width()
+    if room is not None:
+        widths = narrowed(widths, room - len(_GAP) * (len(widths) - 1))
+    return "".join(f"{line}\n" for row in everything for line in row_lines(row, widths, _GAP))
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal; None where the output goes elsewhere, to be read by a program as well."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def narrowed(widths: Sequence[int], room: int) -> list[int]:
+    """Widths of columns that fit into some room together. The widest columns give, and those alone."""
+    limit = max(widths, default=0)
+    for number, width in enumerate(sorted(widths)):
+        share = room // (len(widths) - number)
+        if width > share:
+            limit = max(share, _NARROWEST)
+            break
+        room -= width
+    return [min(width, limit) for width in widths]
+
+
+def row_lines(cells: Sequence[str], widths: Sequence[int], gap: str) -> Iterator[str]:
+    """A row as lines: more than one where a cell is longer than its column is wide."""
+    columns = [_wrapped(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    for parts in zip_longest(*columns, fillvalue=""):
+        yield gap.join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    if len(cell) <= width:
+        return [cell]
+    return textwrap.wrap(cell, width, break_on_hyphens=False)
 
 
 def age(since: str, now: float | None = None) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tempfile
-import traceback
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -46,6 +44,9 @@ def told(command: Callable[P, R]) -> Callable[P, R]:
 
 def _fault(error: Exception) -> Problem:
     """A fault of ours. What a report of it needs goes to a file."""
+    import tempfile  # noqa: PLC0415  # hardly any command ends in a fault of ours
+    import traceback  # noqa: PLC0415  # the same
+
     with tempfile.NamedTemporaryFile("w", prefix="koguma-", suffix=".txt", delete=False) as file:
         traceback.print_exception(error, file=file)
     message = f"this is a fault of koguma itself: {type(error).__name__}: {error}"

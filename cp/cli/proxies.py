@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cp.cli.columns import tags
-from cp.cli.lint import told
+from cp.cli.findings import finding_lines
 from cp.cli.output import age, table
 
 Data = Mapping[str, Any]
@@ -44,7 +44,7 @@ def delivery(answer: Data) -> Iterator[str]:
         yield from _held(refusal)
     for finding in answer["findings"]:
         yield ""
-        yield from told(finding)
+        yield from finding_lines(finding)
 
 
 _KINDS: Final = {"sotw": "state of the world", "delta": "incremental"}

@@ -1,27 +1,21 @@
-"""`koguma render`: what a proxy would be served, worked out from files alone."""
+"""`koguma render`: what a proxy is served, from a running control plane, or would be, worked out from files alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from cp.api.envoy_json import as_data, short_names
-from cp.cli.files import Piece, pieces, texts
-from cp.cli.options import DataFormat, DataOutput, Files, Mesh, Variables
+from cp.cli.client import connect
+from cp.cli.options import ADDRESS, Address, DataFormat, DataOutput, Mesh, Offline, Variables
 from cp.cli.output import print_data
-from cp.cli.problem import Problem
-from cp.cli.types import known
-from cp.cli.validate import tell
-from cp.model.document import Document
-from cp.model.names import Key
+from cp.cli.types import folder_of, kind_of
+from cp.cli.worlds import dataplane_named, world_of
 from cp.model.source import DEFAULT_MESH
-from cp.pipeline import Compiler
 from cp.policies import discover
-from cp.resources.resource import Resource
-from cp.resources.world import World
+from cp.snapshot import SHORT
 
 
 class ResourceType(StrEnum):
@@ -37,39 +31,30 @@ class ResourceType(StrEnum):
 def render(  # noqa: PLR0913  # an option each
     dataplane: Annotated[str, typer.Argument(metavar="DATAPLANE", help="The proxy's Dataplane, by its name.")],
     *,
-    file: Files,
+    file: Offline = None,
     mesh: Mesh = DEFAULT_MESH,
     var: Variables = None,
     type_: Annotated[ResourceType | None, typer.Option("--type", help="One type of resource only.")] = None,
     output: DataOutput = DataFormat.YAML,
+    address: Address = ADDRESS,
 ) -> None:
-    """Show the Envoy configuration of a proxy, offline. What is invalid is told, and left out."""
-    world = world_of(file, var or [])
-    data = short_names(as_data(Compiler(discover()).snapshot(world, found(world, mesh, dataplane))))
+    """Show the Envoy configuration of a proxy: what a control plane has for it, or what files come to.
+
+    What is invalid in files is told, and left out.
+    """
+    data = _offline(dataplane, mesh, file, var or []) if file else _asked(dataplane, mesh, address)
     print_data(data if type_ is None else data.get(type_.value, {}), output)
 
 
-def world_of(files: Sequence[str], variables: Sequence[str]) -> World:
-    """The World of some files. As in a new control plane, there is a Mesh `default` if they have no Mesh."""
-    pieces_, report = pieces(texts(files, variables), known())
-    tell(report.errors)
-    return assembled(pieces_)
+def _asked(dataplane: str, mesh: str, address: str) -> dict[str, Any]:
+    with connect(address) as client:
+        answer = client.get(f"{folder_of(kind_of('Dataplane'), mesh)}/{dataplane}/_config")
+    return {SHORT[type_url]: resources for type_url, resources in answer["xds"].items() if resources}
 
 
-def assembled(pieces_: Iterable[Piece]) -> World:
-    """The World of some documents; what is invalid in them is not in it."""
-    documents = {piece.document.key: piece.document for piece in pieces_}
-    if not any(key.type == "Mesh" for key in documents):
-        key = Key("Mesh", "", DEFAULT_MESH)
-        documents[key] = Document(key, {"type": "Mesh", "name": DEFAULT_MESH})
-    return World.of(documents.values(), known())
+def _offline(dataplane: str, mesh: str, files: Sequence[str], variables: Sequence[str]) -> dict[str, Any]:
+    from cp.api.envoy_json import as_data, short_names  # noqa: PLC0415  # it knows all of Envoy, for files alone
+    from cp.pipeline import Compiler  # noqa: PLC0415  # the same
 
-
-def found(world: World, mesh: str, name: str) -> Resource:
-    """A Dataplane that was asked for."""
-    dataplane = world.get(Key("Dataplane", mesh, name))
-    if dataplane is None:
-        known_names = ", ".join(resource.name for resource in world.table("Dataplane", mesh))
-        hint = f"There is {known_names}." if known_names else "There is none in these files."
-        raise Problem(f"there is no valid Dataplane {name} in mesh {mesh}", hint)
-    return dataplane
+    world = world_of(files, variables)
+    return short_names(as_data(Compiler(discover()).snapshot(world, dataplane_named(world, mesh, dataplane))))

@@ -12,7 +12,7 @@ from cp.cli.client import Client, connect
 from cp.cli.columns import listing
 from cp.cli.files import Piece, pieces, texts
 from cp.cli.options import ADDRESS, Address, Files, Format, Mesh, Output, Variables
-from cp.cli.output import print_data
+from cp.cli.output import as_yaml, print_data
 from cp.cli.problem import Problem
 from cp.cli.proxies import listed
 from cp.cli.types import folder_of, kind_of, known, path_of
@@ -26,7 +26,7 @@ _DATAPLANE: Final = "Dataplane"
 _AT_ONCE: Final = 4 * 1024 * 1024
 """Characters of resources that are sent together. A control plane takes 16 MiB, unless told otherwise."""
 
-_SET_BY_US: Final = frozenset({"creationTime", "modificationTime", "kri"})
+_WOULD_BE: Final = {"Created": "would be Created", "Updated": "would be Updated", "Unchanged": "is Unchanged"}
 
 Type = Annotated[str, typer.Argument(metavar="TYPE", help="A type: meshtimeouts, MeshTimeout or mt.")]
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="One resource by its name.")]
@@ -48,10 +48,13 @@ def get(  # noqa: PLR0913  # an option each
     seen = kind.name == _DATAPLANE and output is Format.TABLE
     given = {"size": str(size) if size is not None else None, "offset": offset} if name is None else {}
     parameters = {parameter: value for parameter, value in given.items() if value is not None}
+    is_whole_list = name is None and output is not Format.TABLE and not parameters
     with connect(address) as client:
-        found = client.get(f"{where}/_overview" if seen else where, **parameters)
+        found = (
+            client.every(where) if is_whole_list else client.get(f"{where}/_overview" if seen else where, **parameters)
+        )
     if output is not Format.TABLE:
-        print_data(found, output)
+        _print_data(found, output, is_list=name is None)
         return
     page: Mapping[str, Any] = found if name is None else {"items": [found], "next": None}
     _print_table(kind, {**page, "items": [listed(item) for item in page["items"]]} if seen else page)
@@ -76,7 +79,7 @@ def apply(  # noqa: PLR0913  # an option each
     patience, found, written = duration(timeout), _valid(file, var or []), Written()
     with connect(address) as client:
         in_order = sorted(found, key=lambda piece: piece.document.key.type != "Mesh")
-        for key, outcome in _compared(client, in_order) if dry_run else _applied(client, in_order, written):
+        for key, outcome in _tried(client, in_order) if dry_run else _applied(client, in_order, written):
             mesh = f'mesh="{key.mesh}" ' if key.mesh else ""
             typer.echo(f'resource type="{key.type}" {mesh}name="{key.name}" {outcome}')
         if wait:
@@ -107,11 +110,25 @@ def delete(  # noqa: PLR0913  # an option each
             until_delivered(client, written, patience)
 
 
+def _print_data(found: Any, output: Format, *, is_list: bool) -> None:
+    """A list in YAML is a document for each resource, to be applied again; in JSON it is what the API answers."""
+    if not is_list or output is not Format.YAML:
+        print_data(found, output)
+        return
+    typer.echo("---\n".join(map(as_yaml, found["items"])), nl=False)
+    if found["next"]:
+        typer.echo(_further(found["next"]), err=True)
+
+
+def _further(link: str) -> str:
+    offset = parse_qs(urlsplit(link).query)["offset"][0]
+    return f"Rerun command with --offset={offset} argument to retrieve more resources"
+
+
 def _print_table(kind: Kind, page: Mapping[str, Any]) -> None:
     typer.echo(listing(kind, page["items"]), nl=False)
     if page["next"]:
-        further = parse_qs(urlsplit(page["next"]).query)["offset"][0]
-        typer.echo(f"\nRerun command with --offset={further} argument to retrieve more resources")
+        typer.echo(f"\n{_further(page['next'])}")
 
 
 def _to_delete(type_: str | None, name: str | None, mesh: str, file: Sequence[str] | None) -> list[Key]:
@@ -138,10 +155,9 @@ def _applied(client: Client, found: Sequence[Piece], written: Written) -> Iterat
     for part in _parts(found):
         outcomes, revision = client.apply([(piece.text, piece.place) for piece in part])
         for one in outcomes:
-            key = Key(one["type"], one.get("mesh", ""), one["name"])
+            key = _key(one)
             written.add(key, revision)
-            for warning in one.get("warnings", ()):
-                typer.echo(f"Warning: {warning}", err=True)
+            _warn(one)
             yield key, one["outcome"]
 
 
@@ -157,15 +173,21 @@ def _parts(found: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
     yield part
 
 
-def _compared(client: Client, found: Sequence[Piece]) -> Iterator[tuple[Key, str]]:
-    for piece in found:
-        key = piece.document.key
-        there = client.find(path_of(key, known()[key.type]))
-        said = {**piece.document.data, **({"mesh": key.mesh} if key.mesh else {})}
-        is_same = there is not None and _written(there) == said
-        yield key, "would be Created" if there is None else "is Unchanged" if is_same else "would be Updated"
+def _tried(client: Client, found: Sequence[Piece]) -> Iterator[tuple[Key, str]]:
+    """What the control plane says that a write would do. Each part is sent with the Meshes that stand before it."""
+    meshes: list[Piece] = []
+    for part in _parts(found):
+        outcomes, _ = client.apply([(piece.text, piece.place) for piece in (*meshes, *part)], dry_run=True)
+        for outcome in outcomes[len(meshes) :]:
+            _warn(outcome)
+            yield _key(outcome), _WOULD_BE[outcome["outcome"]]
+        meshes += [piece for piece in part if piece.document.key.type == "Mesh"]
 
 
-def _written(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What somebody wrote, without what the control plane adds."""
-    return {name: value for name, value in data.items() if name not in _SET_BY_US}
+def _warn(outcome: Mapping[str, Any]) -> None:
+    for warning in outcome.get("warnings", ()):
+        typer.echo(f"Warning: {warning}", err=True)
+
+
+def _key(outcome: Mapping[str, Any]) -> Key:
+    return Key(outcome["type"], outcome.get("mesh", ""), outcome["name"])

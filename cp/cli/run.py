@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from cp.cli.problem import Problem
-from cp.settings import BadSettings, Settings, described, load
+from cp.listening import CannotListen
+from cp.settings import BadSettings, LogFormat, LogLevel, Settings, described, load
 from cp.store.port import Unusable
 
 Store = Annotated[str | None, typer.Option(metavar="URL", help=described("store"))]
@@ -18,8 +19,8 @@ AdsPort = Annotated[int | None, typer.Option(help=described("ads_port"))]
 HttpPort = Annotated[int | None, typer.Option(help=described("http_port"))]
 DiagnosticsPort = Annotated[int | None, typer.Option(help=described("diagnostics_port"))]
 Workers = Annotated[int | None, typer.Option(help=described("workers"))]
-LogLevel = Annotated[str | None, typer.Option(help=described("log_level"))]
-LogFormat = Annotated[str | None, typer.Option(help=described("log_format"))]
+Level = Annotated[LogLevel | None, typer.Option("--log-level", help=described("log_level"))]
+Format = Annotated[LogFormat | None, typer.Option("--log-format", help=described("log_format"))]
 
 
 def run(  # noqa: PLR0913  # an option each
@@ -30,8 +31,8 @@ def run(  # noqa: PLR0913  # an option each
     http_port: HttpPort = None,
     diagnostics_port: DiagnosticsPort = None,
     workers: Workers = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
+    log_level: Level = None,
+    log_format: Format = None,
 ) -> None:
     """Run the control plane, in the foreground. What no option says, the environment says."""
     settings = _settings(
@@ -81,9 +82,8 @@ def _serve(settings: Settings) -> None:
 
 def _problem(error: BaseException) -> Problem | None:
     """What an operator can do something about."""
-    if isinstance(error, OSError) and "listen" in str(error):
-        hint = "Another control plane may run already. Choose other ports: see koguma run --help."
-        return Problem(str(error), hint)
+    if isinstance(error, CannotListen):
+        return Problem(str(error), error.hint)
     if isinstance(error, OSError | ValueError | Unusable):
         return Problem(str(error))
     return None

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cp.cli.client import Client
-from cp.cli.lint import told
+from cp.cli.findings import finding_lines
 from cp.cli.problem import Problem
 from cp.model.duration import Duration
 from cp.model.names import Key
@@ -67,6 +67,19 @@ def until_delivered(client: Client, written: Written, timeout: Duration) -> None
             if not last["done"]:
                 tell(last)
     conclude(last, max(written.revisions, default=0), timeout, (monotonic() - written.began) * 1000)
+    if not written.revisions:
+        _tell_of_everybody(client, timeout)
+
+
+def _tell_of_everybody(client: Client, timeout: Duration) -> None:
+    """Where nothing was changed, whether everybody has what was there before."""
+    last = list(client.lines("/_delivery", {"wait": str(timeout)}, timeout.seconds))[-1]
+    if not last["proxies"]:
+        typer.echo("unchanged; no proxy is connected")
+        return
+    count = last["proxies"]
+    proxies = f"{count} connected {'proxy has' if count == 1 else 'proxies have'}"
+    typer.echo(f"unchanged; {last['have']} of {proxies} what {'it' if count == 1 else 'they'} should have")
 
 
 def _named(key: Key) -> str:
@@ -79,13 +92,14 @@ def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float) 
     if last["revision"] < revision:
         raise Problem(f"the control plane has not worked it out within {timeout}", "It is stored; its log tells more.")
     if last["proxies"] == 0 and not last["failed"]:
-        typer.echo("it reaches no proxy")
+        if revision:
+            typer.echo("it reaches no proxy")
         return
     _summary(last, milliseconds)
     for name in last["gone"]:
         typer.echo(f"Warning: {name} has disconnected meanwhile; it is given the change when it comes back", err=True)
     for finding in last["findings"]:
-        for line in told(finding):
+        for line in finding_lines(finding):
             typer.echo(line, err=True)
     _raise_for(last, timeout)
 

@@ -13,6 +13,7 @@ from cp.pipeline import Bundle, Proxy
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyRules
+from cp.snapshot import SECRET
 from cp.stages import BUILT_IN, Effective, Entry, Rules, rules_of
 from cp.touched import Name
 from cp.view.proxies import inbounds
@@ -95,10 +96,9 @@ class Sources:
         dataplane = proxy.dataplane
         if (source := self._shared(proxy.bundle).get(wanted)) is not None:
             found = (self._world.get(Key(type_, dataplane.mesh, name)) for type_, name in sorted(source.names))
-            return Behind(tuple(dict.fromkeys(source.places())), tuple(_written(one) for one in found if one))
+            return Behind(_policies(source, type_url), tuple(_written(one) for one in found if one))
         source = self._own(proxy).get(wanted)
-        policies = () if source is None else tuple(dict.fromkeys(source.places()))
-        return Behind(policies, (_written(dataplane),))
+        return Behind(_policies(source, type_url), (_written(dataplane),))
 
     def _shared(self, bundle: Bundle) -> Mapping[_Name, _Source]:
         if id(bundle) not in self._of_bundles:
@@ -107,6 +107,11 @@ class Sources:
 
     def _own(self, proxy: Proxy) -> Mapping[_Name, _Source]:
         return _indexed(_of_proxy(rules_of(self._world, proxy.dataplane), proxy))
+
+
+def _policies(source: _Source | None, type_url: str) -> tuple[Place, ...]:
+    """What policies have a say. A certificate or a key is what a service names, and no policy writes in it."""
+    return () if source is None or type_url == SECRET else tuple(dict.fromkeys(source.places()))
 
 
 def _indexed(sources: Iterable[_Source]) -> Mapping[_Name, _Source]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from cp.matching import Matched, match
-from cp.matching.profile import gateway_of, listeners, profile, sections
+from cp.matching.profile import gateway_of, listeners, sections
 from cp.merging import Origin
 from cp.model.names import Key
 from cp.resources.resource import Resource
@@ -73,7 +73,8 @@ def _at_ports(dataplane: Resource, gateway: Resource, rules: PolicyRules) -> Ite
     ports: dict[int, list[int]] = {}
     for index, listener in enumerate(listeners(gateway)):
         ports.setdefault(listener.get("port", 0), []).append(index)
-    tags = dict(profile(dataplane).gateway_tags)
+    networking = dataplane.data.get("networking") or {}
+    tags = dict((networking.get("gateway") or {}).get("tags") or {})
     for port, indexes in sorted(ports.items()):
         yield {"port": port, "tags": tags}, rules.at_listeners(indexes), None
 

@@ -112,7 +112,8 @@ class Matcher:
         seen = self._of_mesh(dataplane.mesh)
         found = seen.signatures.get(dataplane)
         if found is None:
-            labels = tuple((name, dataplane.labels[name]) for name in seen.labels if name in dataplane.labels)
+            known = dataplane.selectable_labels
+            labels = tuple((name, known[name]) for name in seen.labels if name in known)
             looked_at = looking_at(profile(dataplane), seen.tags)
             found = Signature(looked_at, gateway_of(self._world, dataplane), labels)
             found = seen.signatures[dataplane] = self._interned.setdefault(found, found)

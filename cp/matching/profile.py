@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from cp.resources.client import is_grpc_client
+from cp.resources.labels import ZONE, ZONE_LABEL, zone_of
 from cp.resources.resource import Resource
 from cp.resources.world import World
 
@@ -72,11 +73,12 @@ def profile(dataplane: Resource) -> Profile:
 def _profile(dataplane: Resource) -> Profile:
     networking: Mapping[str, Any] = dataplane.data.get("networking") or {}
     gateway = networking.get("gateway")
-    its_sections = tuple(_section(found) for found in sections(dataplane))
+    zone = zone_of(dataplane.document.data) or ZONE
+    its_sections = tuple(_section(found, zone) for found in sections(dataplane))
     return Profile(
         sections=its_sections,
         gateway_type="" if gateway is None else gateway.get("type") or "DELEGATED",
-        gateway_tags=_tags((gateway or {}).get("tags")),
+        gateway_tags=() if gateway is None else _tags(gateway.get("tags"), zone),
         namespace=dataplane.namespace,
         zone=dataplane.zone,
         origin=dataplane.origin,
@@ -109,13 +111,14 @@ def listener_tags(found: Profile, gateway: Resource, listener: Mapping[str, Any]
     return {**dict(found.gateway_tags), **(gateway.data.get("tags") or {}), **(listener.get("tags") or {})}
 
 
-def _section(found: Mapping[str, Any]) -> Section:
+def _section(found: Mapping[str, Any], zone: str) -> Section:
     names = (found.get("name") or "", str(found.get("port", "")))
-    return Section(_tags(found.get("tags")), tuple(name for name in names if name))
+    return Section(_tags(found.get("tags"), zone), tuple(name for name in names if name))
 
 
-def _tags(tags: Mapping[str, str] | None) -> Tags:
-    return tuple(sorted((tags or {}).items()))
+def _tags(tags: Mapping[str, str] | None, zone: str) -> Tags:
+    """With the zone, which Kuma's control plane adds where it is not written."""
+    return tuple(sorted({ZONE_LABEL: zone, **(tags or {})}.items()))
 
 
 def carries(tags: Mapping[str, str], selector: Mapping[str, str] | None) -> bool:

@@ -28,6 +28,12 @@ DEFAULT_MESH: Final = "default"
 MESH_LABEL: Final = "kuma.io/mesh"
 NAME_LABEL: Final = "kuma.io/display-name"
 NAMESPACE_LABEL: Final = "k8s.kuma.io/namespace"
+SET_BY_CONTROL_PLANE: Final = frozenset({"creationTime", "modificationTime", "kri"})
+"""What a control plane adds to what was written, and Kuma's tools send back: nobody's to write."""
+
+_WITH_SNIS: Final = frozenset({"MeshExternalService", "MeshMultiZoneService", "MeshService"})
+"""Types whose resources Kuma's tools send with a field `snis`, which Kuma's control plane works out as well."""
+
 ROLE_LABEL: Final = "kuma.io/policy-role"
 
 
@@ -63,9 +69,9 @@ def read_documents(text: str, file: str = "", *, first_line: int = 1) -> Reading
 
 
 def universal(data: dict[str, Any]) -> dict[str, Any]:
-    """A resource in Universal form, from either form."""
+    """A resource in Universal form, from either form, without what a control plane adds."""
     if "apiVersion" not in data or "kind" not in data:
-        return data
+        return {name: value for name, value in data.items() if not _is_added(data.get("type"), name)}
     meta = _mapping(data.get("metadata"))
     kind, name, namespace = data["kind"], meta.get("name", ""), meta.get("namespace", "")
     labels = dict(_mapping(meta.get("labels")))
@@ -84,6 +90,10 @@ def universal(data: dict[str, Any]) -> dict[str, Any]:
     if kind in INLINED and isinstance(spec, dict):
         return out | spec
     return out if spec is None else out | {"spec": spec}
+
+
+def _is_added(kind: Any, field: str) -> bool:
+    return field in SET_BY_CONTROL_PLANE or (field == "snis" and kind in _WITH_SNIS)
 
 
 def misplaced(data: Mapping[str, Any]) -> str:

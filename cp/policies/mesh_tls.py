@@ -83,6 +83,7 @@ class MeshTLS(Policy[Conf]):
         schema=Spec,
         validate=validate,
         deprecations=deprecations,
+        needs_spec=True,
         policy=PolicyShape(from_=True, rules=True, from_as_rules=True),
     )
     order = 300

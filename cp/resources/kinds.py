@@ -84,6 +84,9 @@ class Kind:
 
     policy: PolicyShape | None = None
 
+    needs_spec: bool = False
+    """Whether it has to have a `spec`, be that an empty one."""
+
     customary: tuple[tuple[str, str], ...] = ()
     """Patterns and replacements that make, of the path of a field, the one by which programs know it.
 

@@ -11,9 +11,10 @@ from typing import Any, Final, TypeAlias, TypeGuard
 from cp.model.document import Document
 from cp.model.failure import reason
 from cp.model.names import Key
-from cp.model.paths import Step, entry, step, steps
+from cp.model.paths import Step, step, steps
 from cp.model.violation import Finding, Severity, Sort, Violation
 from cp.resources.kinds import Kind, Kinds, Meta
+from cp.resources.labels import label_faults
 from cp.resources.resource import Resource
 from cp.resources.schema import MOST_FAULTS, check, near, shortened
 
@@ -85,7 +86,7 @@ def _parse(document: Document, kind: Kind) -> Read:
         return Read(document, None, (violation,))
     body = _body(document.data, kind)
     spec, faults = check(kind.schema, body, kind.root)
-    violations = [*islice(_envelope(document.data, kind), MOST_FAULTS + 1), *faults]
+    violations = [*islice(_envelope(document, kind), MOST_FAULTS + 1), *faults]
     meta = _meta(document)
     if spec is not None:
         written = {*_nulls(document.data, kind), *_misplaced(document.data, kind)}
@@ -207,14 +208,15 @@ def _body(data: Mapping[str, Any], kind: Kind) -> Mapping[str, Any]:
     return {} if found is None else found
 
 
-def _envelope(data: Mapping[str, Any], kind: Kind) -> Iterator[Violation]:
+def _envelope(document: Document, kind: Kind) -> Iterator[Violation]:
+    data = document.data
     yield from _names(data, kind)
     labels = data.get("labels")
     if labels is not None and not isinstance(labels, Mapping):
         yield Violation("labels", "must be a mapping of names to values")
-    for name, value in (labels if isinstance(labels, Mapping) else {}).items():
-        if not isinstance(value, str):
-            yield Violation("labels" + entry(name), "must be a text", f'write `"{value}"`')
+    yield from label_faults(labels if isinstance(labels, Mapping) else {}, document.key)
+    if kind.needs_spec and data.get("spec") is None:
+        yield Violation("spec", "must be set", "`spec: {}` says nothing of anybody")
     if not kind.is_inlined:
         for name in data.keys() - _ENVELOPE - _BESIDE_SPEC:
             yield Violation(step("", name), "unknown field", f"the fields of a {kind.name} stand under `spec`")

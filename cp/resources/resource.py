@@ -11,11 +11,9 @@ from cp.model.document import Document, Source
 from cp.model.names import Identity, Key
 from cp.model.source import NAME_LABEL, NAMESPACE_LABEL, ROLE_LABEL
 from cp.resources.kinds import Kind
+from cp.resources.labels import ORIGIN_LABEL, ZONE_LABEL, stamped
 
 T = TypeVar("T")
-
-ZONE_LABEL = "kuma.io/zone"
-ORIGIN_LABEL = "kuma.io/origin"
 
 EFFECT_LABEL = "kuma.io/effect"
 
@@ -62,8 +60,14 @@ class Resource:
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
+        """Those that were written."""
         labels: Mapping[str, str] = self.document.data.get("labels") or {}
         return labels
+
+    @cached_property
+    def selectable_labels(self) -> Mapping[str, str]:
+        """The labels by which others choose it: those that were written, over those that every resource has."""
+        return {**stamped(self.kind, self.document), **self.labels}
 
     @property
     def display_name(self) -> str:

@@ -19,8 +19,8 @@ from cp.model.paths import entry, step
 from cp.model.violation import Violation
 
 T = TypeVar("T")
-Number: TypeAlias = Long | float | str
-"""Bare, or as a text so that no digit is lost."""
+Number: TypeAlias = Long | str
+"""A whole number bare, a fraction as a text, so that no digit is lost: so Kuma reads both."""
 
 MOST_FAULTS: Final = 200
 """So many faults of one document are told. Each takes time to work out and room in an answer."""
@@ -128,7 +128,9 @@ class _Walk:
             faults: list[Violation] = []
             if _Walk(faults).value(choice, data, path) is not _FAULTY and not faults:
                 return data
-        return self._fault(path, f"must be {' or '.join(map(_wanted, choices))}, not {_given(data)}")
+        is_fraction = isinstance(data, float) and any(isinstance(choice, msgspec.inspect.StrType) for choice in choices)
+        hint = f'write `"{data}"`' if is_fraction else ""
+        return self._fault(path, f"must be {' or '.join(map(_wanted, choices))}, not {_given(data)}", hint)
 
     def _struct(self, kind: msgspec.inspect.StructType, data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):

@@ -47,13 +47,13 @@ class Table:
             return tuple(self)
         first, *rest = labels.items()
         found = self._by_label.get(first, ())
-        return tuple(r for r in found if all(r.labels.get(name) == value for name, value in rest))
+        return tuple(r for r in found if all(r.selectable_labels.get(name) == value for name, value in rest))
 
     @cached_property
     def _by_label(self) -> Mapping[tuple[str, str], tuple[Resource, ...]]:
         found: dict[tuple[str, str], list[Resource]] = {}
         for resource in self:
-            for label in resource.labels.items():
+            for label in resource.selectable_labels.items():
                 found.setdefault(label, []).append(resource)
         return {label: tuple(resources) for label, resources in found.items()}
 

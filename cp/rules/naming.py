@@ -59,7 +59,7 @@ class Naming:
         """The items whose target is this resource, or a section of it."""
         found = list(self._by_identity.get(resource.identity, ()))
         if self._by_label:
-            labels = _labels(resource)
+            labels = resource.selectable_labels
             for label in labels.items():
                 found += [one for one in self._by_label.get((resource.type, label), ()) if _has(labels, one[1])]
         return found
@@ -85,7 +85,7 @@ def is_outdated(policy: Resource) -> bool:
 def resolve(targets: Targets, to: Reference) -> tuple[Resource, ...]:
     """The resources that a reference means; their sections are not looked at."""
     if to.labels:
-        return tuple(one for one in targets.table(to.identity.type) if _has(_labels(one), to))
+        return tuple(one for one in targets.table(to.identity.type) if _has(one.selectable_labels, to))
     found = targets.find(to.identity)
     return () if found is None else (found,)
 
@@ -104,11 +104,6 @@ def _identities(targets: Targets, to: Reference) -> Iterator[Identity]:
         section = section_meant(resource, to)
         if section is not None:
             yield resource.identity.of_section(section)
-
-
-def _labels(resource: Resource) -> dict[str, str]:
-    """Labels to choose by. A display name that is absent is the name."""
-    return {"kuma.io/display-name": resource.display_name, **resource.labels}
 
 
 def _has(labels: Mapping[str, str], to: Reference) -> bool:

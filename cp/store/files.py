@@ -52,6 +52,10 @@ class FilesStore:
     async def get(self, key: Key) -> Stored | None:
         return self._open().stored.get(key)
 
+    def reread(self) -> None:
+        """Look into the directory at once, without waiting to hear of a change."""
+        self._watch.look_again()
+
     async def revision(self) -> int:
         return self._open().revision
 

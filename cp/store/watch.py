@@ -65,6 +65,9 @@ class Watch:
         self._heard: frozenset[str] | None = None
         self._ears: Ears | None = None
         self._stop = threading.Event()
+        self._called = threading.Event()
+        """Somebody wants it to stop listening: to look, or to end."""
+
         self._thread = threading.Thread(target=self._run, name="koguma-watch", daemon=True)
 
     def start(self) -> None:
@@ -73,11 +76,16 @@ class Watch:
     def stop(self) -> None:
         """Returns when the last look is over."""
         self._stop.set()
+        self._called.set()
         self._thread.join()
+
+    def look_again(self) -> None:
+        """Look at once, whether or not anything is heard."""
+        self._called.set()
 
     def _run(self) -> None:
         try:
-            while not self._stop.is_set():
+            while self._goes_on():
                 sight = self._look()
                 if self._ears is None or sight.places != self._heard:
                     self._turn_to(sight.places)  # and look again: what came before was not heard
@@ -90,9 +98,14 @@ class Watch:
         finally:
             self._turn_away()
 
+    def _goes_on(self) -> bool:
+        """Clears the call before it asks: whoever calls from now on is heard by the next wait."""
+        self._called.clear()
+        return not self._stop.is_set()
+
     def _wait(self, ears: Ears) -> None:
         try:
-            ears.watch(self._pause * _LONGEST, self._pause, self._backstop, self._stop)
+            ears.watch(self._pause * _LONGEST, self._pause, self._backstop, self._called)
         except WatchfilesRustInternalError:  # it stays deaf after an error, such as a name that is not UTF-8
             self._turn_away()
 

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeGuard
 import msgspec
 
 from cp.model.paths import step
-from cp.model.source import NAME_LABEL
 from cp.resources import otel_backend, telemetry
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
@@ -59,7 +58,7 @@ def referred(table: Table, reference: Mapping[str, Any]) -> Resource | None:
     name = str(reference.get("name") or "")
     if name:
         return table.get(name) or next((one for one in table if one.display_name == name), None)
-    return next((one for one in table if wanted and wanted.items() <= _labels(one).items()), None)
+    return next((one for one in table if wanted and wanted.items() <= one.selectable_labels.items()), None)
 
 
 def references(data: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -95,8 +94,3 @@ def _replaced(data: Any, table: Table, kind: str) -> Any:
 
 def _is_reference(data: Any, name: object) -> TypeGuard[Mapping[str, Any]]:
     return name == _FIELD and isinstance(data, Mapping) and data.get("kind") in REFERRED
-
-
-def _labels(resource: Resource) -> dict[str, str]:
-    """With the name that a document without labels has all the same."""
-    return {NAME_LABEL: resource.display_name, **resource.labels}

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cp.resources.resource import ZONE_LABEL, Resource
+from cp.resources.labels import ZONE_LABEL
+from cp.resources.resource import Resource
 from cp.resources.world import Table
 
 SERVICE_TAG: Final = "kuma.io/service"
@@ -37,6 +38,23 @@ class Port:
         return tags
 
     @property
+    def selectable_tags(self) -> Mapping[str, str]:
+        """The tags by which others choose it: with the zone, which Kuma adds where it is not written."""
+        return self.tags if ZONE_TAG in self.tags else {**self.tags, ZONE_TAG: self._zone_to_select_by}
+
+    def carries(self, tags: Mapping[str, str]) -> bool:
+        """Whether it has all of these tags, to those who choose by them."""
+        return all(self._tag(name) == value for name, value in tags.items())
+
+    def _tag(self, name: str) -> str | None:
+        found = self.tags.get(name)
+        return self._zone_to_select_by if found is None and name == ZONE_TAG else found
+
+    @property
+    def _zone_to_select_by(self) -> str:
+        return self.dataplane.selectable_labels[ZONE_LABEL]
+
+    @property
     def zone(self) -> str:
         return self.tags.get(ZONE_TAG) or self.dataplane.labels.get(ZONE_LABEL, "")
 
@@ -61,7 +79,7 @@ class Ports:
         for dataplane in dataplanes:
             ports = self.by_dataplane[dataplane.name] = list(ports_of(dataplane))
             for port in ports:
-                for tag in port.tags.items():
+                for tag in port.selectable_tags.items():
                     self.by_tag.setdefault(tag, []).append(port)
 
     def tagged(self, tags: Mapping[str, str]) -> list[Port]:
@@ -69,7 +87,7 @@ class Ports:
         if not tags:
             return [port for ports in self.by_dataplane.values() for port in ports]
         fewest = min((self.by_tag.get(tag, []) for tag in tags.items()), key=len)
-        return [port for port in fewest if all(port.tags.get(name) == value for name, value in tags.items())]
+        return [port for port in fewest if port.carries(tags)]
 
 
 def ports(table: Table) -> Ports:

@@ -108,10 +108,10 @@ def _named(known: Vips, table: Table) -> Iterator[tuple[str, str]]:
 def _names(service: Resource, table: Table) -> Iterator[str]:
     templates = [(one.spec.template, _selected(one, service)) for one in table]
     about = [(template, selector) for template, selector in templates if selector is not None]
-    chosen = [template for template, selector in about if selector.matches(service.labels)]
+    chosen = [template for template, selector in about if selector.matches(service.selectable_labels)]
     for template in chosen if about else [_USUAL[service.type]]:
         try:
-            name = render(template, _fields(service), service.labels).lower()
+            name = render(template, _fields(service), service.selectable_labels).lower()
         except Template:  # it asks for a label that this service does not have
             continue
         if is_domain(name):

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import structlog
 
+from cp.listening import bind
 from cp.settings import Settings
 from cp.store.port import Unusable
 from cp.workers.line import HungUp, Line
@@ -29,21 +30,14 @@ _GRACE: Final = 15.0
 
 @contextmanager
 def reserved(host: str, port: int) -> Iterator[int]:
-    """A port that processes may share, kept for ours; any free one for 0. Raises `OSError` if somebody has it."""
+    """A port that processes may share, kept for ours; any free one for 0. Raises `CannotListen`."""
     family = AF_INET6 if ":" in host else AF_INET
     with socket(family) as alone:  # who does not share finds out whether somebody else is there, sharing or not
-        _bind(alone, host, port)
+        bind(alone, host, port)
     with socket(family) as shared:
         shared.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
-        _bind(shared, host, port)
+        bind(shared, host, port)
         yield shared.getsockname()[1]
-
-
-def _bind(one: socket, host: str, port: int) -> None:
-    try:
-        one.bind((host, port))
-    except OSError as error:
-        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from error
 
 
 class Failed(Exception):

@@ -50,6 +50,7 @@ async def work(end: socket.socket) -> None:
     told_to_end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)  # what a closed terminal sends to all
     worker = Worker()
     line = await Line.over(end, worker.answer)
     async with asyncio.TaskGroup() as group:

@@ -32,7 +32,7 @@ class FailingStore(MemoryStore):
 def test_the_index_says_which_control_plane_it_is(api: Api) -> None:
     index = api.get("/").json()
 
-    assert (index["product"], index["version"], index["hostname"]) == ("Koguma", "1.2.3", "here")
+    assert (index["product"], index["version"], index["hostname"]) == ("Koguma", "1.2.3+preview", "here")
     assert index["instanceId"] == "instance-1"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 import yaml
 
 from cp.defaults import initial_policies
@@ -56,6 +57,35 @@ def test_what_is_there_as_it_is_stays_and_makes_no_revision(api: Api) -> None:
     assert "koguma-revision" not in again.headers
     assert outcomes(changed) == [("one", "Unchanged"), ("two", "Updated")]
     assert "koguma-revision" in changed.headers
+
+
+def test_a_dry_run_tells_the_same_and_writes_nothing(api: Api) -> None:
+    apply(api, timeout("one"), timeout("two"))
+    texts = [timeout("one"), timeout("two", request_timeout="7s"), timeout("three")]
+    body = {"resources": [{"text": yaml.safe_dump(text)} for text in texts]}
+
+    tried = api.post("/_apply", json=body, params={"dryRun": "true"})
+
+    assert outcomes(tried) == [("one", "Unchanged"), ("two", "Updated"), ("three", "Created")]
+    assert "koguma-revision" not in tried.headers
+    assert outcomes(apply(api, *texts)) == outcomes(tried)
+
+
+def test_a_control_plane_that_is_only_read_says_what_a_write_would_do(start: Unit) -> None:
+    api = start(read_only=True)
+    body = {"resources": [{"text": "{type: Mesh, name: shop}"}]}
+
+    assert outcomes(api.post("/_apply", json=body, params={"dryRun": "true"})) == [("shop", "Created")]
+
+
+def test_what_is_written_together_is_logged_with_names_and_with_who_wrote_it(api: Api) -> None:
+    with structlog.testing.capture_logs() as logged:
+        apply(api, *(timeout(f"t{number:02}") for number in range(12)))
+
+    (line,) = [entry for entry in logged if entry["event"] == "api.applied"]
+    assert line["resources"][0] == "MeshTimeout default/t00"
+    assert line["resources"][-1] == "and 2 more"
+    assert line["caller"]
 
 
 def test_one_that_is_wrong_keeps_all_out_and_everything_that_is_wrong_is_told(api: Api) -> None:

@@ -156,6 +156,28 @@ def test_a_proxy_that_nobody_stored_is_told_how_to_store_it(api: Api) -> None:
     assert "koguma dp run --dataplane-file" in answer.json()["detail"]
 
 
+def test_kumas_agent_is_answered_without_a_body_so_that_it_tries_again(api: Api) -> None:
+    answer = api.post("/bootstrap", json={"mesh": "default", "name": "web-1"}, headers={"accept": "application/json"})
+
+    assert (answer.status_code, answer.content) == (404, b"")
+
+
+def test_a_grpc_client_that_nobody_stored_is_told_so(api: Api) -> None:
+    body = {"mesh": "default", "name": "web-1", "proxyType": "grpc"}
+    answer = api.post("/bootstrap", json=body, headers={"accept": "application/json"})
+
+    assert answer.status_code == 404
+    assert "there is no Dataplane `web-1`" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("resource", ["", yaml.safe_dump(dataplane(mesh="shop"))])
+def test_a_proxy_of_a_mesh_that_is_not_there_is_refused_and_may_try_again(api: Api, resource: str) -> None:
+    answer = refused(api, mesh="shop", dataplaneResource=resource)
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (422, "3")
+    assert answer.json()["detail"] == "there is no Mesh `shop`; there is `default`"
+
+
 def test_a_proxy_with_a_misspelt_name_is_told_the_one_that_was_meant(with_web: Api) -> None:
     assert "did you mean `web-1`?" in refused(with_web, name="wbe-1").json()["detail"]
 

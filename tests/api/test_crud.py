@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
+
+import pytest
 
 from cp.model.document import Document
 from cp.model.names import Key
@@ -17,6 +20,50 @@ def test_a_new_resource_is_answered_with_201_and_an_existing_one_with_200(api: A
 
     assert (created.status_code, created.json()) == (201, {})
     assert (updated.status_code, updated.json()) == (200, {})
+
+
+def of_kumactl(name: str = "backend") -> dict[str, Any]:
+    """A MeshService as kumactl sends it: with what Kuma's control plane adds."""
+    return {
+        "type": "MeshService",
+        "mesh": "default",
+        "name": name,
+        "creationTime": "0001-01-01T00:00:00Z",
+        "modificationTime": "0001-01-01T00:00:00Z",
+        "kri": f"kri_msvc_default___{name}_",
+        "snis": [{"port": "http", "sni": "sni.msvc.default..backend.http"}],
+        "spec": {
+            "state": "Available",
+            "selector": {"dataplaneTags": {"kuma.io/service": "backend"}},
+            "ports": [{"port": 80, "name": "http", "targetPort": 8080, "appProtocol": "http"}],
+        },
+        "status": {"tls": {"status": "NotReady"}, "dataplaneProxies": {"connected": 1, "healthy": 1, "total": 1}},
+    }
+
+
+def test_what_kumactl_adds_to_a_service_is_taken_and_not_kept(api: Api) -> None:
+    written = api.put("/meshes/default/meshservices/backend", of_kumactl())
+    found = api.get("/meshes/default/meshservices/backend").json()
+
+    assert (written.status_code, written.json()) == (201, {})
+    assert "snis" not in found
+    assert not found["creationTime"].startswith("0001")
+
+
+def test_what_was_read_is_written_again_without_changing_anything(api: Api) -> None:
+    api.put("/meshes/default/meshservices/backend", of_kumactl())
+    again = api.put("/meshes/default/meshservices/backend", api.get("/meshes/default/meshservices/backend").json())
+
+    assert again.status_code == 200
+    assert "koguma-revision" not in again.headers
+
+
+@pytest.mark.parametrize("kind", ["MeshTimeout", "Dataplane"])
+def test_snis_are_the_field_of_services_alone(api: Api, kind: str) -> None:
+    plural = f"{kind.lower()}s"
+    answer = api.put(f"/meshes/default/{plural}/x", {"type": kind, "mesh": "default", "name": "x", "snis": []})
+
+    assert "snis" in {fault["field"] for fault in answer.json()["invalid_parameters"]}
 
 
 def test_what_was_written_is_read_again_with_its_dates_and_its_kri(api: Api) -> None:

@@ -65,9 +65,59 @@ def test_a_page_of_a_size_that_cannot_be_is_refused(api: Api, size: str) -> None
 
 
 def test_an_offset_that_nobody_gave_out_is_refused(api: Api) -> None:
-    answer = api.get(TIMEOUTS, params={"offset": "7"})
+    answer = api.get(TIMEOUTS, params={"offset": "-7"})
 
-    assert answer.json()["detail"] == "offset: `7` is no offset; take the one that stands in `next`"
+    assert answer.json()["detail"] == "offset: `-7` is no offset; take the one that stands in `next`, or a number"
+
+
+@pytest.mark.parametrize(
+    ("offset", "rest"),
+    [("0", ["t0", "t1"]), ("3", ["t3", "t4"]), ("4", ["t4"]), ("5", []), ("9" * 5000, [])],
+)
+def test_a_number_as_offset_counts_resources_as_kumactl_does(timeouts: Api, offset: str, rest: list[str]) -> None:
+    assert names(timeouts.get(TIMEOUTS, params={"offset": offset, "size": 2})) == rest
+
+
+def test_pages_that_begin_with_a_number_go_on_to_the_end(timeouts: Api) -> None:
+    first = timeouts.get(TIMEOUTS, params={"offset": "1", "size": 2})
+    second = timeouts.get(first.json()["next"])
+
+    assert names(first) + names(second) == ["t1", "t2", "t3", "t4"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/zones",
+        "/zones/_overview",
+        "/zoneingresses+insights",
+        "/meshes/default/meshidentities",
+        "/meshes/default/workloads/_overview",
+        "/meshes/default/traffic-routes?offset=0",
+    ],
+)
+def test_a_list_of_a_type_that_kuma_alone_has_is_empty(api: Api, path: str) -> None:
+    answer = api.get(path)
+
+    assert (answer.status_code, answer.json()) == (200, {"total": 0, "items": [], "next": None})
+
+
+def test_one_resource_of_a_type_that_kuma_alone_has_is_not_there(api: Api) -> None:
+    answer = api.get("/zones/east")
+
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == "there is no Zone `east`; Koguma does not have this type of Kuma's"
+
+
+def test_a_type_that_kuma_alone_has_cannot_be_written(api: Api) -> None:
+    answer = api.put("/meshes/default/meshtrusts/mine", {"type": "MeshTrust", "mesh": "default", "name": "mine"})
+
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == "there is no type of resource `meshtrusts`; Koguma does not have Kuma's MeshTrust"
+
+
+def test_a_list_of_a_type_that_kuma_alone_has_is_of_a_mesh_that_is_there(api: Api) -> None:
+    assert api.get("/meshes/nowhere/workloads").status_code == 404
 
 
 def test_a_type_is_listed_over_all_meshes(api: Api) -> None:

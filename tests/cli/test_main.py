@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import importlib
+import inspect
+import os
+import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
-from cp.cli import output
+from cp.cli import environment, output
+from cp.cli.main import COMMANDS, Command, build
 from cp.cli.problem import told
-from cp.settings import VERSION
+from cp.listening import CannotListen
+from cp.version import VERSION
 from tests.cli.conftest import Koguma
 
 
@@ -56,21 +65,197 @@ def test_it_runs_as_a_module_and_warns_of_nothing() -> None:
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == f"koguma {VERSION}\n"
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+HEAVY = {
+    "cryptography",
+    "envoy",
+    "grpc",
+    "httpx",
+    "msgspec",
+    "re2",
+    "rich",
+    "starlette",
+    "structlog",
+    "uvicorn",
+    "yaml",
+}
+OF_SERVERS = {"cryptography", "grpc", "pydantic_settings", "starlette", "structlog", "uvicorn"}
+
+IMPORTED = """
+import sys
+from cp.cli.main import build
+try:
+    build()(sys.argv[1:])
+finally:
+    print(*{name.partition(".")[0] for name in sys.modules}, file=sys.stderr)
+"""
+
+
+def imported(*words: str) -> set[str]:
+    """The packages that a command imports."""
+    command = [sys.executable, "-c", IMPORTED, *words]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    return set(ended.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("words", [("version",), ("--version",), ("--help",), ("dp", "--help"), ()])
+def test_who_asks_for_the_version_or_for_help_waits_for_no_library(words: tuple[str, ...]) -> None:
+    assert not imported(*words) & HEAVY
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("get", "meshes"),
+        ("delete", "mesh", "shop"),
+        ("inspect", "dataplanes"),
+        ("inspect", "rules", "web-1"),
+        ("explain", "web-1", "backend/"),
+        ("render", "web-1"),
+        ("lint",),
+    ],
+)
+def test_a_command_that_asks_a_control_plane_does_not_wait_for_what_that_needs(words: tuple[str, ...]) -> None:
+    assert not imported(*words, "--address", "http://127.0.0.1:9") & OF_SERVERS
+
+
+@pytest.mark.parametrize(("words", "command"), COMMANDS.items())
+def test_the_line_of_a_command_in_a_list_begins_as_its_help_does(words: tuple[str, ...], command: Command) -> None:
+    help_ = inspect.getdoc(getattr(importlib.import_module(command.module), command.function)) or ""
+
+    assert re.findall(r"\w+", command.summary)[:2] == re.findall(r"\w+", help_)[:2], words
+
+
+def options() -> Iterator[tuple[str, Any]]:
+    """Every option and argument of the command line, with the command that it belongs to."""
+
+    def walk(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from walk(inner, (*words, name))
+        yield from ((" ".join(words), parameter) for parameter in getattr(command, "params", ()))
+
+    return walk(typer.main.get_command(build()), ())
+
+
+OF_FEW_VALUES = re.compile(r"level|format|--output|--type")
+
+
+def test_every_option_with_a_few_values_lists_them(offline: Koguma) -> None:
+    named = [(command, option.opts[0]) for command, option in options() if OF_FEW_VALUES.search(option.opts[0])]
+    help_ = {command: " ".join(offline(*command.split(), "--help").out.split()) for command, _ in named}
+
+    assert len(named) > 5
+    assert not [
+        (command, name) for command, name in named if not re.search(rf"{name}(, -\w)? <[\w-]+\|", help_[command])
+    ]
+
+
+def test_every_argument_says_what_it_is_called() -> None:
+    arguments = [(command, option) for command, option in options() if not option.opts[0].startswith("-")]
+
+    assert not [(command, argument.name) for command, argument in arguments if not argument.metavar]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "--log-level", "loud"), "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
+        (("get", "mt", "-o", "wide"), "'wide' is not one of 'table', 'yaml', 'json'"),
+        (("run", "--ads-port", "x"), ": should be a valid integer"),
+        (("dp", "run", "--envoy-log-level", "loud"), "'loud' is not one of 'trace', 'debug'"),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_in_our_words(offline: Koguma, words: tuple[str, ...], said: str) -> None:
+    ended = offline(*words)
+
+    assert ended.status == 2
+    assert said in " ".join(ended.err.split())
+    assert "Value error" not in ended.err
+
+
+def test_the_variables_that_options_read_are_known() -> None:
+    read = {name for _, option in options() for name in getattr(option, "envvar", None) or []}
+
+    assert read == environment.OF_OPTIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "told_"),
+    [
+        ("KOGUMA_BINDD", "KOGUMA_BINDD is no setting of koguma, and has no effect; did you mean KOGUMA_BIND?"),
+        ("KOGUMA_ADDRES", "KOGUMA_ADDRES is no setting of koguma, and has no effect; did you mean KOGUMA_ADDRESS?"),
+        ("KOGUMA_XYZZY_PLUGH", "KOGUMA_XYZZY_PLUGH is no setting of koguma, and has no effect"),
+        (
+            "KUMA_DP_SERVERPORT",
+            "KUMA_DP_SERVERPORT is no setting of koguma, and has no effect; did you mean KUMA_DP_SERVER_PORT?",
+        ),
+    ],
+)
+def test_a_variable_that_looks_like_a_setting_is_told(
+    offline: Koguma, monkeypatch: pytest.MonkeyPatch, name: str, told_: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+
+    assert offline("version").err == f"Warning: {told_}\n"
+
+
+@pytest.mark.parametrize("name", ["KUMA_STORE_POSTGRES_HOST", "KOGUMA_LOG_KEY", "KOGUMA_BIND", "HOME"])
+def test_a_variable_that_is_a_setting_or_somebody_elses_is_not_told(
+    offline: Koguma, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+
+    assert not offline("version").err
+
+
+LISTENERS = ("--ads-port", "--http-port", "--diagnostics-port")
+
+
+def started(*words: str) -> subprocess.CompletedProcess[str]:
+    """A control plane that cannot listen, and so ends by itself."""
+    ports = [word for listener in LISTENERS if listener not in words for word in (listener, "0")]
+    command = [sys.executable, "-m", "cp", "run", *ports, *words]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("listener", LISTENERS)
+def test_a_port_that_is_taken_is_told(tmp_path: Path, listener: str, workers: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        command = [sys.executable, "-m", "cp", "run", "--store", "memory:", "--http-port", port]
-        ended = subprocess.run(
-            [*command, "--ads-port", "0", "--diagnostics-port", "0"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
+        ended = started("--store", f"sqlite:///{tmp_path}/koguma.db", listener, port, "--workers", workers)
 
     assert ended.returncode == 1
-    assert f"Error: cannot listen on 127.0.0.1:{port}" in ended.stderr
+    assert f"Error: cannot listen on 127.0.0.1:{port}: Address already in use\n" in ended.stderr
+    assert "Choose other ports" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "hint"),
+    [("192.0.2.1", "This machine does not have that address."), ("nowhere.invalid", "Name an IP address")],
+)
+def test_an_address_that_is_not_this_machines_is_told(address: str, hint: str) -> None:
+    ended = started("--store", "memory:", "--bind", address)
+
+    assert ended.returncode == 1
+    assert f"Error: cannot listen on {address}:0: " in ended.stderr
+    assert hint in ended.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may listen on every port")
+def test_a_port_that_one_may_not_have_is_told() -> None:
+    ended = started("--store", "memory:", "--http-port", "1")
+
+    assert "Error: cannot listen on 127.0.0.1:1: Permission denied\nChoose a port above 1023" in ended.stderr
+
+
+def test_what_follows_from_the_reason_is_told_by_the_kind_of_error() -> None:
+    error = CannotListen("::1", 80, PermissionError(errno.EACCES, "Permission denied"))
+
+    assert (str(error), error.hint.partition(",")[0]) == (
+        "cannot listen on [::1]:80: Permission denied",
+        "Choose a port above 1023",
+    )
 
 
 @pytest.mark.usefixtures("own_logging")
@@ -79,7 +264,6 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     [
         (["--store", "postgres://x"], "there is no store 'postgres://x'"),
         (["--http-port", "70000"], "KUMA_API_SERVER_HTTP_PORT=70000"),
-        (["--log-level", "loud"], "KOGUMA_LOG_LEVEL=loud"),
         (["--store", "sqlite:////proc/koguma.db"], "/proc/koguma.db"),
     ],
 )

@@ -100,6 +100,54 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(koguma: Koguma, slow
     ]
 
 
+@pytest.mark.parametrize("output", ["yaml", "json"])
+def test_what_one_reads_and_applies_again_is_unchanged_dry_run_or_not(
+    koguma: Koguma, slow: Path, tmp_path: Path, output: str
+) -> None:
+    koguma("apply", "-f", slow)
+    (read := tmp_path / "read.yaml").write_text(koguma("get", "meshtimeout", "slow", "-o", output).out)
+
+    tried, applied = koguma("apply", "-f", read, "--dry-run"), koguma("apply", "-f", read)
+
+    assert (tried.out.split()[-1], applied.out.split()[-1]) == ("Unchanged", "Unchanged")
+
+
+def test_a_dry_run_finds_what_an_apply_would_refuse(koguma: Koguma, tmp_path: Path) -> None:
+    ended = koguma("apply", "-f", written(tmp_path, timeout(mesh="nowhere")), "--dry-run")
+
+    assert ended.status == 1
+    assert "there is no Mesh `nowhere`" in ended.err
+
+
+def test_a_list_in_yaml_is_documents_that_can_be_applied(koguma: Koguma, tmp_path: Path) -> None:
+    names = [f"t{number:03}" for number in range(120)]
+    koguma("apply", "-f", written(tmp_path, *(timeout(name) for name in names)))
+    (read := tmp_path / "read.yaml").write_text(koguma("get", "meshtimeouts", "-o", "yaml").out)
+
+    applied = koguma("apply", "-f", read)
+
+    assert [line.split()[-1] for line in applied.lines] == ["Unchanged"] * len(names)
+
+
+def test_an_empty_list_in_yaml_has_no_documents(koguma: Koguma) -> None:
+    assert koguma("get", "meshtimeouts", "-o", "yaml").out == ""
+
+
+def test_a_page_of_a_list_in_yaml_says_that_there_is_more(koguma: Koguma, tmp_path: Path) -> None:
+    koguma("apply", "-f", written(tmp_path, timeout("a"), timeout("b")))
+
+    ended = koguma("get", "meshtimeouts", "-o", "yaml", "--size", "1")
+
+    assert "name: a" in ended.out
+    assert "--offset=default/a" in ended.err
+
+
+def test_a_mesh_that_is_still_used_says_how_to_delete_it_with_all_that_is_in_it(koguma: Koguma, slow: Path) -> None:
+    koguma("apply", "-f", slow)
+
+    assert "`koguma delete mesh default --cascade`" in koguma("delete", "mesh", "default").err
+
+
 def test_a_warning_of_something_deprecated_is_told(koguma: Koguma, tmp_path: Path) -> None:
     old = timeout()
     old["spec"]["targetRef"] = {"kind": "MeshSubset", "tags": {"kuma.io/service": "web"}}

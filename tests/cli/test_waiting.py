@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from cp.cli.problem import told
-from cp.cli.waiting import conclude, duration
+from cp.cli.waiting import Written, conclude, duration, until_delivered
 from tests.api.samples import TIMEOUT_YAML, dataplane
 from tests.cli.conftest import Ended, Koguma
 from tests.cli.test_resources import written
@@ -118,6 +118,43 @@ def test_a_dry_run_has_nothing_to_wait_for(koguma: Koguma, tmp_path: Path) -> No
     (file := tmp_path / "slow.yaml").write_text(TIMEOUT_YAML)
 
     assert koguma("apply", "-f", file, "--wait", "--dry-run").status == 2
+
+
+def test_what_changes_nothing_is_told_as_that(koguma: Koguma, tmp_path: Path) -> None:
+    (file := tmp_path / "slow.yaml").write_text(TIMEOUT_YAML)
+    koguma("apply", "-f", file)
+
+    again = koguma("apply", "-f", file, "--wait")
+
+    assert (again.status, again.lines[-1]) == (0, "unchanged; no proxy is connected")
+
+
+class Answers:
+    """A control plane that answers what the test says."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self._answers = list(answers)
+
+    def lines(self, path: str, data: Any, seconds: float) -> list[dict[str, Any]]:
+        return [{**DONE, **self._answers.pop(0)}]
+
+
+@pytest.mark.parametrize(
+    ("have", "proxies", "said"),
+    [
+        (3, 3, "unchanged; 3 of 3 connected proxies have what they should have\n"),
+        (2, 3, "unchanged; 2 of 3 connected proxies have what they should have\n"),
+        (1, 1, "unchanged; 1 of 1 connected proxy has what it should have\n"),
+    ],
+)
+def test_what_changes_nothing_says_how_many_have_all(
+    capsys: pytest.CaptureFixture[str], have: int, proxies: int, said: str
+) -> None:
+    client: Any = Answers({"proxies": 0, "have": 0}, {"proxies": proxies, "have": have})
+
+    until_delivered(client, Written(), duration("1s"))
+
+    assert capsys.readouterr().out == said
 
 
 def test_without_proxies_nobody_is_waited_for(koguma: Koguma, tmp_path: Path) -> None:

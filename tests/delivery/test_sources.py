@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cp.delivery import Place, Sources
 from cp.delivery.sources import Behind
 from cp.model.names import Key
@@ -9,7 +11,7 @@ from cp.model.source import read_documents
 from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.world import World
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET
 from tests.snapshots import policies
 
 MESH = """\
@@ -92,6 +94,17 @@ spec:
 SERVICE = "kri_msvc_default___backend_http"
 
 
+TIMEOUT = """\
+type: MeshTimeout
+mesh: default
+name: slow
+spec:
+  to:
+    - targetRef: {kind: Mesh}
+      default: {connectionTimeout: 9s}
+"""
+
+
 def behind(type_url: str, name: str) -> Behind:
     world = World.of(read_documents(MESH, "mesh.yaml").documents, kinds(policies()))
     assert not [str(finding) for finding in world.findings if finding.severity == "error"]
@@ -157,3 +170,19 @@ def test_an_inbound_is_made_with_what_holds_for_all_or_some_of_its_clients_and_i
 
 def test_what_is_not_there_has_nothing_behind_it_but_the_dataplane() -> None:
     assert not behind(CLUSTER, "nobody").policies
+
+
+def test_a_certificate_is_what_a_service_names_and_no_policy_made_it() -> None:
+    text = (Path(__file__).parents[1] / "cases" / "proxies" / "services-outside-over-tls.in.yaml").read_text()
+    question, *documents = read_documents(text.split("---\n", 1)[1] + "---\n" + TIMEOUT).documents
+    known = policies()
+    world = World.of((question, *documents), kinds(known))
+    (dataplane,) = (one for one in world.table("Dataplane", "default") if one.spec.networking.outbound)
+    proxy = Compiler(known).proxy(world, dataplane)
+    secrets = [packed.name for part in proxy.snapshot.parts for packed in part if packed.type_url == SECRET]
+
+    found = [Sources(world).of(proxy, SECRET, name) for name in secrets]
+
+    assert found
+    assert {behind_.policies for behind_ in found} == {()}
+    assert {place.policy.type for behind_ in found for place in behind_.resources} == {"MeshExternalService", "Secret"}

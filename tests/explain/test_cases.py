@@ -45,4 +45,4 @@ def _explained(case: Case, first: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(explained: dict[str, Any]) -> str:
-    return "".join(f"{line}\n" for line, _ in lines(explained))
+    return "".join(f"{line}\n" for line, _ in lines(explained, 1000))

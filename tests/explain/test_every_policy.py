@@ -31,5 +31,5 @@ def test_every_call_of_a_case_can_be_explained(case: Case) -> None:
             explained = explain(compiler, policies(), world, dataplane, call)
 
             assert json.dumps(explained.as_json())
-            assert list(lines(explained.as_json()))
+            assert list(lines(explained.as_json(), 100))
             assert all(value.said.level for value in explained.values)

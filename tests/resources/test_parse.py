@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 
@@ -133,6 +134,67 @@ def test_an_unknown_kind_is_told_with_the_one_that_was_meant() -> None:
 def test_labels_are_texts() -> None:
     assert refused(policy("MeshTimeout", TIMEOUT, labels="{version: 1}")) == ['labels["version"]']
     assert refused(policy("MeshTimeout", TIMEOUT, labels="[a]")) == ["labels"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("version", "a b"),
+        ("version", "/"),
+        ("version", "-1s"),
+        ("version", "x" * 64),
+        ("version", "é"),
+        ("a b", "x"),
+        ("", "x"),
+        (".[]", "x"),
+        ("Example.com/version", "x"),
+        ("a/b/c", "x"),
+        ("/b", "x"),
+        ("kuma.io/origin", "east"),
+        ("kuma.io/mesh", "other"),
+    ],
+)
+def test_labels_are_those_that_kubernetes_takes(name: str, value: str) -> None:
+    labels = json.dumps({name: value})
+
+    assert refused(policy("MeshTimeout", TIMEOUT, labels=labels)) == [f'labels["{name}"]']
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("version", ""),
+        ("version", "1.2_b-C"),
+        ("Version", "x" * 63),
+        ("example.com/version", "1"),
+        ("kuma.io/origin", "zone"),
+        ("kuma.io/mesh", "default"),
+        ("kuma.io/zone", "east"),
+        ("kuma.io/display-name", "x" * 200),
+    ],
+)
+def test_labels_that_kubernetes_takes_are_valid(name: str, value: str) -> None:
+    assert not refused(policy("MeshTimeout", TIMEOUT, labels=json.dumps({name: value})))
+
+
+def test_a_mesh_tls_has_a_spec() -> None:
+    assert refused("type: MeshTLS\nmesh: default\nname: a\n") == ["spec"]
+    assert not refused("type: MeshTLS\nmesh: default\nname: a\nspec: {}\n")
+
+
+@pytest.mark.parametrize("share", ["1.5", "50.0", "101", "-1", '"101"'])
+def test_a_share_is_a_whole_number_or_a_text(share: str) -> None:
+    spec = f"{{targetRef: {{kind: Mesh}}, default: {{backends: [], sampling: {{overall: {share}}}}}}}"
+
+    assert refused(policy("MeshTrace", spec)) == ["spec.default.sampling.overall"]
+
+
+def test_a_fraction_is_told_how_to_be_written() -> None:
+    spec = "{targetRef: {kind: Mesh}, default: {backends: [], sampling: {overall: 1.5}}}"
+    (violation,) = read(policy("MeshTrace", spec)).violations
+
+    assert violation.hint == 'write `"1.5"`'
+    assert not refused(policy("MeshTrace", spec.replace("1.5", '"1.5"')))
 
 
 def test_what_is_secret_is_never_printed() -> None:

@@ -93,6 +93,22 @@ def test_it_looks_before_and_after_it_begins_to_listen_and_then_waits() -> None:
     assert ears.closed
 
 
+def test_it_looks_when_it_is_called_though_nothing_was_heard() -> None:
+    ears, looks = Fake(), Looks(lambda: Sight(PLACES))
+    watched = Watch(looks, lambda _: None, pause=0.01, backstop=NEVER, listen=lambda _: ears)
+    watched.start()
+    for _ in range(2):
+        looks.wait()
+    ears.listening.acquire()
+
+    watched.look_again()
+    looks.wait()
+    ears.listening.acquire()
+
+    watched.stop()
+    assert ears.closed
+
+
 def test_it_listens_where_the_last_look_said() -> None:
     answers = [frozenset({"/a"}), frozenset({"/a"}), frozenset({"/b"}), frozenset({"/b"})]
     remaining = iter(answers)

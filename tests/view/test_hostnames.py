@@ -38,7 +38,7 @@ def test_generators_say_the_names_of_the_services_that_they_choose() -> None:
     """Then there is no usual name any more; a label that is not there makes no name, nor does what is no name."""
     chosen = generator("red", "{{ .DisplayName }}.red.example", team="red")
     of_all = generator("team", '{{ label "team" }}.{{ .Mesh }}.example')
-    found = world(service("a", team="red"), service("b"), service("c", team="-"), chosen, of_all, external("e"))
+    found = world(service("a", team="red"), service("b"), service("c", team="a_b"), chosen, of_all, external("e"))
     every = found.next({redirected().key: redirected()}, 1)
 
     assert set(known(every)) == {"a.red.example", "red.default.example", "e.extsvc.mesh.local", "client.mesh"}

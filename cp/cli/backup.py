@@ -1,0 +1,60 @@
+"""`koguma backup`: a copy of the store, whole and at one revision, while control planes write in it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from cp.cli.problem import Problem
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the copy. A file that is there stays.")]
+Store = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The store, as for run. Default: what the environment says, as for run."),
+]
+
+_SQLITE: Final = "sqlite:///"
+
+
+def backup(file: File, *, store: Store = None) -> None:
+    """Copy the store to a file, while the control plane runs. To restore it, stop that and put the file in place."""
+    source = _path(store)
+    if file.exists():
+        raise Problem(f"{file} is there already", "Name another file, or remove this one.")
+    try:
+        _copy(source, file)
+    except sqlite3.Error as error:
+        file.unlink(missing_ok=True)
+        raise Problem(f"{source} cannot be copied to {file}: {error}") from None
+    typer.echo(f"copied {source} to {file}")
+
+
+def _path(store: str | None) -> Path:
+    """The file of a store in SQLite. A folder is copied by other means, and what is in memory by none."""
+    from cp.settings import BadSettings, load  # noqa: PLC0415  # no other command of its size needs settings
+
+    try:
+        url = load(store=store).store
+    except BadSettings as error:
+        raise Problem("\n".join(error.faults)) from None
+    path = Path(url.removeprefix(_SQLITE))
+    if not url.startswith(_SQLITE):
+        raise Problem(f"{url} is no store in SQLite", "A folder of files is copied as any folder is.")
+    if not path.is_file():
+        raise Problem(f"there is no store {path}", "Name it with --store sqlite:///PATH.")
+    return path
+
+
+def _copy(source: Path, file: Path) -> None:
+    """By SQLite's own means: a copy of the file alone lacks what is still in the log of writes beside it."""
+    with closing(sqlite3.connect(source)) as store, closing(sqlite3.connect(file)) as copy:
+        store.backup(
+            copy
+        )  # in one step, which is one revision: readers and writers of a log do not wait for each other
+        fault = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if fault != "ok":
+            raise sqlite3.DatabaseError(f"the copy is damaged: {fault}")

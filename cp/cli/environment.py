@@ -1,0 +1,53 @@
+"""Variables of the environment that look like settings and are none: misspelt ones have no effect, silently."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+OURS: Final = "KOGUMA_"
+KUMAS: Final = "KUMA_"
+
+OF_OPTIONS: Final = frozenset(
+    {
+        "KOGUMA_ADDRESS",
+        "KOGUMA_ENVOY",
+        "KUMA_CONTROL_PLANE_RETRY_MAX_DURATION",
+        "KUMA_CONTROL_PLANE_URL",
+        "KUMA_DATAPLANE_DRAIN_TIME",
+        "KUMA_DATAPLANE_MESH",
+        "KUMA_DATAPLANE_NAME",
+        "KUMA_DATAPLANE_RUNTIME_CONCURRENCY",
+        "KUMA_DATAPLANE_RUNTIME_RESOURCE_PATH",
+        "KUMA_DATAPLANE_RUNTIME_SYSTEM_CA_PATH",
+        "KUMA_DATAPLANE_RUNTIME_WORK_DIR",
+    }
+)
+"""Those that commands read beside the settings of the control plane."""
+
+_FROM_US: Final = frozenset({"KOGUMA_LOG_KEY"})
+"""What we give to processes that we start."""
+
+_NEAR: Final = 0.9
+
+
+def warnings(names: Iterable[str]) -> Iterator[str]:
+    """What is to be said of the variables of an environment: all with our prefix, and what nearly is one of Kuma's."""
+    strange = [name for name in sorted(names) if name.startswith((OURS, KUMAS)) and name not in OF_OPTIONS | _FROM_US]
+    if strange:
+        known = _known()
+        yield from (text for name in strange if name not in known and (text := _warning(name, known)))
+
+
+def _warning(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6 if name.startswith(OURS) else _NEAR)
+    if not near:
+        return f"{name} is no setting of koguma, and has no effect" if name.startswith(OURS) else ""
+    return f"{name} is no setting of koguma, and has no effect; did you mean {near[0]}?"
+
+
+def _known() -> frozenset[str]:
+    from cp.settings import rows  # noqa: PLC0415  # hardly any environment has such variables
+
+    return OF_OPTIONS | {variable for variable, _, _ in rows()}
