@@ -6,24 +6,37 @@ beside what it is the default of, and nowhere else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cp.defaults import Engine
+from cp.model.duration import Duration
 
 VERSION: Final = version("koguma")
+_NUMBER: Final = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
 StoreType = Literal["sqlite", "memory"]
+
+
+def _seconds(value: Any) -> Any:
+    """A number of seconds, or a duration as Kuma writes it."""
+    if not isinstance(value, str) or _NUMBER.fullmatch(value):
+        return value
+    return Duration.parse(value).seconds
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
 def _store_url(known: dict[str, Any]) -> str:
@@ -126,6 +139,20 @@ class Settings(BaseSettings):
         validation_alias="KOGUMA_DRAIN",
         description="Seconds over which streams are closed at the end, so that not all proxies come to other instances "
         "at the same moment. Meanwhile `/ready` says no.",
+    )
+    deregistration_delay: Seconds = Field(
+        default=10,
+        gt=0,
+        validation_alias="KUMA_XDS_SERVER_DATAPLANE_DEREGISTRATION_DELAY",
+        description="Seconds after which the Dataplane that a proxy registered is removed when the proxy has "
+        "disconnected and did not come back. A duration such as `10s` does as well.",
+    )
+    return_grace: Seconds = Field(
+        default=60,
+        ge=0,
+        validation_alias="KOGUMA_RETURN_GRACE",
+        description="Seconds from the start, and after every proxy was gone at once, in which none counts as gone: "
+        "they need time to come back.",
     )
     quiet: float = Field(
         default=0.005,

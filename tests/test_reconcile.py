@@ -155,7 +155,8 @@ def test_a_proxy_that_comes_back_is_told_once_and_what_was_changed_meanwhile() -
 
             async with Visitor(server.port) as visitor:
                 await visitor.ask(CLUSTER)
-                assert _named(clusters := await visitor.hear()) == {"more", "localhost:80"}
+                clusters = await visitor.hear()
+                assert _named(clusters) == {"more", "localhost:80"}
                 await visitor.answer(clusters)
                 await visitor.ask(LISTENER)
                 assert (await visitor.hear()).type_url == LISTENER, "clusters were sent again"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ from cp.api.near import instead
 from cp.api.report import Report, examine
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.model.registration import written_by_hand
 from cp.model.source import Reading, read_documents
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.parse import finding
@@ -62,6 +64,7 @@ class Apply:
         faults = (*report.errors, *self._astray(report.documents, there))
         if faults:
             raise invalid(_TITLE, faults)
+        report = replace(report, documents=tuple(_by_hand(document, there) for document in report.documents))
         revision = await self._api.store.write(*self._writes(report.documents, there))
         changed = any(not is_same(there.get(document.key), document) for document in report.documents)
         log.info("api.applied", resources=len(report.documents), revision=revision)
@@ -85,6 +88,14 @@ class Apply:
         new = (document for document in documents if document.key not in there)
         yield from (Put(companion) for document in new for companion in self._api.companions(document))
         yield from map(Put, documents)
+
+
+def _by_hand(document: Document, there: Mapping[Key, Stored]) -> Document:
+    """Who owns a Dataplane is not for documents to say."""
+    if document.key.type != "Dataplane":
+        return document
+    before = there.get(document.key)
+    return written_by_hand(document, None if before is None else before.document)
 
 
 def _wanted(text: str) -> Wanted:
