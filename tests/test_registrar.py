@@ -11,7 +11,7 @@ import yaml
 
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.registration import DRAINING, MISSED_BY, OWNER, label, labelled, registered, written_by_hand
+from cp.model.registration import MISSED_BY, NOT_READY, OWNER, label, labelled, registered, written_by_hand
 from cp.policies import discover, kinds
 from cp.registrar import Registrar, Times
 from cp.resources.world import World
@@ -201,15 +201,17 @@ def test_what_an_operator_deleted_is_not_brought_again() -> None:
 
 
 def test_what_somebody_writes_by_hand_has_no_owner_and_goes_on_draining() -> None:
-    read = dataplane(owner="one", draining="one", missed_by="first")
+    read = dataplane(owner="one", not_ready="one", missed_by="first")
 
     written = written_by_hand(read, read)
 
-    assert [label(written, name) for name in (OWNER, MISSED_BY, DRAINING)] == ["", "", "one"]
+    assert [label(written, name) for name in (OWNER, MISSED_BY, NOT_READY)] == ["", "", "one"]
     assert written_by_hand(dataplane(), None) == dataplane()
 
 
 def test_a_run_that_registers_owns_what_it_stores_unless_it_is_somebody_elses() -> None:
-    assert registered(dataplane(), None, "one") == dataplane(owner="one")
-    assert registered(dataplane(), dataplane(owner="one", draining="one"), "two") == dataplane(owner="two")
-    assert registered(dataplane(), dataplane(draining="one"), "two") == dataplane()
+    assert registered(dataplane(), None, "one", ready=True) == dataplane(owner="one")
+    assert registered(dataplane(), dataplane(owner="one", not_ready="one"), "two", ready=True) == dataplane(owner="two")
+    assert registered(dataplane(), dataplane(not_ready="one"), "two", ready=True) == dataplane()
+    late = registered(dataplane(), None, "one", ready=False)
+    assert late == registered(dataplane(), late, "one", ready=True) == dataplane(owner="one", not_ready="one")

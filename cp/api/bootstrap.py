@@ -6,6 +6,7 @@ import base64
 import json
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -21,11 +22,11 @@ from cp.bootstrap import USUAL_SYSTEM_CA, Address, Proxy, bootstrap
 from cp.grpc_bootstrap import grpc_bootstrap
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.registration import DRAINING, OWNER, RESOURCE, label, labelled, registered
+from cp.model.registration import OWNER, RESOURCE, label, labelled, registered, unlabelled
 from cp.model.source import read_documents
 from cp.resources.client import CLIENT_LABEL, GRPC
 from cp.resources.parse import parse
-from cp.store.port import ABSENT, Put, Stored
+from cp.store.port import ABSENT, Put, ReadOnly, Stored
 
 _DATAPLANE: Final = "Dataplane"
 _ENVOY: Final = "dataplane"
@@ -94,7 +95,7 @@ class Bootstrap:
             known = [held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, wanted.mesh)]
             otherwise = f"store it first: koguma apply, or koguma dp run --dataplane-file (mesh `{wanted.mesh}`)"
             raise not_found(_DATAPLANE, wanted.name, known, otherwise)
-        await self._undrained(stored)
+        await self._runs(stored, wanted.owner)
         return stored.document
 
     async def _registered(self, document: Document, stored: Stored | None, owner: str) -> Document:
@@ -102,17 +103,19 @@ class Bootstrap:
         if await self._api.store.get(Key("Mesh", "", document.key.mesh)) is None:
             raise _unprocessable(f"there is no Mesh `{document.key.mesh}`")
         before = None if stored is None else stored.document
-        found = registered(document, before, owner)
-        if found == before:
+        found = registered(document, before, owner, ready=True)
+        if before in {found, unlabelled(found)} and label(found, OWNER) == label(before, OWNER):
             return found
         await self._api.store.write(Put(found, ABSENT if stored is None else stored.revision))
         log.info("proxy.registered", resource=str(document.key), new=before is None)
         return found
 
-    async def _undrained(self, stored: Stored) -> None:
-        """A proxy that starts again is an endpoint again."""
-        if label(stored.document, DRAINING):
-            await self._api.store.write(Put(labelled(stored.document, draining=""), stored.revision))
+    async def _runs(self, stored: Stored, owner: str) -> None:
+        """A stored Dataplane is run. It is ready when the run says so or, if that has no id to say it with, at once."""
+        document = labelled(stored.document, not_ready=owner)
+        if document is not stored.document:
+            with suppress(ReadOnly):
+                await self._api.store.write(Put(document, stored.revision))
 
     def _brought(self, text: str, key: Key) -> Document:
         reading = read_documents(text)

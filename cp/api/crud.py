@@ -117,7 +117,7 @@ class Crud:
         try:
             revision = await self._store.write(Put(document, based_on), *map(Put, companions))
         except ReadOnly:
-            if before is None or before.document != document:
+            if before is None or before.document != registration.unlabelled(document):
                 raise
             return before.revision  # it says the same already: a proxy brings what stands in the folder too
         return before.revision if before is not None and is_same(before, document) else revision
@@ -180,7 +180,7 @@ def _stamped(document: Document, before: Stored | None, request: Request) -> Doc
         return document
     known = None if before is None else before.document
     if owner := request.headers.get(OWNER_HEADER):
-        return registration.registered(document, known, owner)
+        return registration.registered(document, known, owner, ready=False)
     return registration.written_by_hand(document, known)
 
 

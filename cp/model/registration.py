@@ -16,8 +16,8 @@ from cp.model.document import Document
 OWNER: Final = "koguma.io/owner"
 """The run of a proxy that registered the Dataplane. It is removed when that run has ended."""
 
-DRAINING: Final = "koguma.io/draining"
-"""The run of a proxy that is about to end: its addresses are no endpoints any more."""
+NOT_READY: Final = "koguma.io/not-ready"
+"""The run of a proxy that does not listen yet, or is about to end: its addresses are no endpoints."""
 
 MISSED_BY: Final = "koguma.io/missed-by"
 """The control plane that no longer sees the owner, and removes the Dataplane unless another one objects."""
@@ -25,7 +25,7 @@ MISSED_BY: Final = "koguma.io/missed-by"
 RESOURCE: Final = "dataplane.resource"
 """Where a proxy's metadata has the Dataplane that it brings along, beside its owner."""
 
-LABELS: Final = frozenset({OWNER, DRAINING, MISSED_BY})
+LABELS: Final = frozenset({OWNER, NOT_READY, MISSED_BY})
 
 
 def label(document: Document, name: str) -> str:
@@ -45,22 +45,32 @@ def labelled(document: Document, **changes: str) -> Document:
 
 
 def written_by_hand(document: Document, before: Document | None) -> Document:
-    """A document as somebody wrote it, who does not own what he read: it stays. A proxy that drains goes on draining."""
-    draining = "" if before is None else label(before, DRAINING)
-    return labelled(document, owner="", missed_by="", draining=draining)
+    """A document as somebody wrote it. It is his, and stays; whether the proxy is ready is not his to say."""
+    not_ready = "" if before is None else label(before, NOT_READY)
+    return labelled(document, owner="", missed_by="", not_ready=not_ready)
 
 
-def registered(document: Document, before: Document | None, owner: str) -> Document:
-    """A document as a proxy that starts registers it. What had no owner gets none, or it would go with the proxy."""
+def registered(document: Document, before: Document | None, owner: str, *, ready: bool) -> Document:
+    """A document as a proxy that starts registers it. What had no owner gets none, or it would go with the proxy.
+
+    A run that has said that it is not ready yet is not made so by asking for more.
+    """
     is_ours = before is None or label(before, OWNER) != ""
-    return labelled(document, owner=owner if is_ours else "", missed_by="", draining="")
+    said_so = before is not None and label(before, NOT_READY) == owner
+    not_ready = owner if said_so or not ready else ""
+    return labelled(document, owner=owner if is_ours else "", missed_by="", not_ready=not_ready)
+
+
+def unlabelled(document: Document) -> Document:
+    """The document without what the control plane has noted."""
+    return labelled(document, owner="", missed_by="", not_ready="")
 
 
 def has_labels_of_ours(document: Document) -> bool:
     return not LABELS.isdisjoint(_labels(document))
 
 
-_NAMES: Final = {"owner": OWNER, "draining": DRAINING, "missed_by": MISSED_BY}
+_NAMES: Final = {"owner": OWNER, "not_ready": NOT_READY, "missed_by": MISSED_BY}
 
 
 def _labels(document: Document) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cp.model.registration import DRAINING
+from cp.model.registration import NOT_READY
 from cp.resources.resource import ZONE_LABEL, Resource
 from cp.resources.world import Table
 
@@ -43,8 +43,8 @@ class Port:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it should get requests: until somebody says otherwise, or its proxy is about to end."""
-        if self.dataplane.labels.get(DRAINING):
+        """Whether it should get requests: until somebody says otherwise, or its proxy is not there to get them."""
+        if self.dataplane.labels.get(NOT_READY):
             return False
         if self.inbound.state not in {None, "Ready"}:
             return False

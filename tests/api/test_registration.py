@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cp.model.registration import DRAINING, MISSED_BY, OWNER
+from cp.model.registration import MISSED_BY, NOT_READY, OWNER
 from cp.store.port import Delete, Put, ReadOnly
 from tests.api.conftest import Api, Unit
 from tests.api.samples import dataplane
@@ -21,16 +21,23 @@ def labels(api: Api) -> dict[str, str]:
 
 
 def register(api: Api, owner: str = "one") -> None:
+    """As a run does that has yet to start its Envoy."""
     api.put(WEB, dataplane(), koguma_owner=owner).raise_for_status()
 
 
 def drain(api: Api, owner: str) -> int:
-    return api.post(f"{WEB}/_drain", json={"owner": owner}).status_code
+    return says(api, owner, ready=False)
+
+
+def says(api: Api, owner: str, *, ready: bool) -> int:
+    return api.post(f"{WEB}/_readiness", json={"owner": owner, "ready": ready}).status_code
 
 
 def test_who_registers_a_dataplane_owns_it(api: Api) -> None:
     register(api)
 
+    assert labels(api) == {OWNER: "one", NOT_READY: "one"}
+    assert says(api, "one", ready=True) == 200
     assert labels(api) == {OWNER: "one"}
 
 
@@ -38,12 +45,13 @@ def test_what_was_applied_by_hand_is_not_the_proxys(api: Api) -> None:
     api.put(WEB, dataplane()).raise_for_status()
     register(api)
 
-    assert labels(api) == {}
+    assert labels(api) == {NOT_READY: "one"}
 
 
 @pytest.mark.parametrize("together", [True, False])
 def test_what_is_read_and_written_again_stays(api: Api, together: bool) -> None:
     register(api)
+    says(api, "one", ready=True)
     read = api.get(WEB).json()
 
     if together:
@@ -52,7 +60,7 @@ def test_what_is_read_and_written_again_stays(api: Api, together: bool) -> None:
     else:
         answer = api.put(WEB, read)
         assert f"{OWNER} are written by the control plane alone" in answer.json()["warnings"][0].replace(
-            f"{DRAINING}, {MISSED_BY}, ", ""
+            f"{MISSED_BY}, {NOT_READY}, ", ""
         )
 
     assert labels(api) == {}
@@ -69,15 +77,17 @@ def test_only_who_owns_it_takes_it_away(api: Api) -> None:
 
 def test_a_proxy_that_drains_is_marked_once_and_not_for_a_run_that_came_later(api: Api) -> None:
     register(api, "one")
+    says(api, "one", ready=True)
 
     assert drain(api, "one") == 200
     revision = api.get(WEB).headers["etag"]
     assert drain(api, "one") == 200
     assert api.get(WEB).headers["etag"] == revision
-    assert labels(api)[DRAINING] == "one"
+    assert labels(api)[NOT_READY] == "one"
     register(api, "two")
     assert drain(api, "one") == 412
-    assert labels(api) == {OWNER: "two"}
+    assert labels(api) == {OWNER: "two", NOT_READY: "two"}
+    assert says(api, "one", ready=True) == 412
 
 
 def test_what_is_applied_while_a_proxy_drains_does_not_make_it_an_endpoint_again(api: Api) -> None:
@@ -85,16 +95,18 @@ def test_what_is_applied_while_a_proxy_drains_does_not_make_it_an_endpoint_again
     drain(api, "one")
 
     api.put(WEB, dataplane()).raise_for_status()
-    assert labels(api) == {DRAINING: "one"}
+    assert labels(api) == {NOT_READY: "one"}
     bootstrap(api, owner="two")
-    assert labels(api) == {}, "a run of it has started again"
+    assert labels(api) == {NOT_READY: "two"}, "a run of it has started again"
+    bootstrap(api)
+    assert labels(api) == {}, "this one has no word for being ready"
 
 
-@pytest.mark.parametrize("body", ["{}", '{"owner": ""}', "x"])
+@pytest.mark.parametrize("body", ["{}", '{"owner": "", "ready": true}', "x"])
 def test_who_drains_has_to_say_who_it_is(api: Api, body: str) -> None:
     register(api)
 
-    assert api.post(f"{WEB}/_drain", content=body).status_code == 400
+    assert api.post(f"{WEB}/_readiness", content=body).status_code == 400
 
 
 def test_a_dataplane_that_is_not_there_cannot_drain(api: Api) -> None:
