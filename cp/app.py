@@ -70,7 +70,7 @@ async def _until_told(settings: Settings, ready: Callable[[Running], None]) -> N
 async def control_plane(settings: Settings) -> AsyncIterator[Running]:
     """A control plane that is there for as long as the block lasts."""
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(settings.store))
+        store = await stack.enter_async_context(open_store(settings.store, settings.registrations))
         await _first_mesh(store, settings)
         proxies = await stack.enter_async_context(AsyncExitStack())
         serving = await proxies.enter_async_context(_serving(settings, store))

@@ -80,6 +80,12 @@ class Settings(BaseSettings):
         description="Where resources are kept: `sqlite:///PATH`, `dir:PATH` or `memory:`. Wins over "
         "`KUMA_STORE_TYPE`, which decides the default.",
     )
+    registrations: str = Field(
+        default="",
+        validation_alias="KOGUMA_REGISTRATIONS",
+        description="Where Dataplanes are kept that proxies register, beside a store of files: `sqlite:///PATH` or "
+        "`memory:`. Without it a proxy has to stand in the files.",
+    )
     bind: str = Field(
         default="127.0.0.1",
         validation_alias="KOGUMA_BIND",
@@ -231,6 +237,20 @@ class Settings(BaseSettings):
         validation_alias="KOGUMA_LOG_FORMAT",
         description="`console`, `json`, or `auto`: console on a terminal, JSON elsewhere.",
     )
+
+    @field_validator("registrations")
+    @classmethod
+    def _beside_files(cls, registrations: str, known: ValidationInfo) -> str:
+        if registrations and not str(known.data.get("store", "")).startswith("dir:"):
+            raise ValueError("only a store of files (dir:PATH) needs another one beside it")
+        return registrations
+
+    @field_validator("workers")
+    @classmethod
+    def _number_alike(cls, workers: int, known: ValidationInfo) -> int:
+        if workers > 1 and known.data.get("registrations"):
+            raise ValueError("workers would number what is registered beside files each in its own way: run one")
+        return workers
 
     @field_validator("workers")
     @classmethod
