@@ -41,7 +41,7 @@ def test_who_registers_a_dataplane_owns_it(api: Api) -> None:
     assert labels(api) == {OWNER: "one"}
 
 
-def test_what_was_applied_by_hand_is_not_the_proxys(api: Api) -> None:
+def test_what_was_applied_by_hand_stays_with_whoever_applied_it(api: Api) -> None:
     api.put(WEB, dataplane()).raise_for_status()
     register(api)
 

@@ -141,6 +141,7 @@ def test_an_instance_that_is_deleted_and_then_stopped_loses_nothing(
     stopped(goes, load)
 
 
+@pytest.mark.parametrize("load", ["checked"], indirect=True)
 def test_an_instance_that_is_not_ready_and_then_stopped_loses_nothing(
     mesh: Playground, koguma: Koguma, load: Load, goes: Workloads, tmp_path: Path
 ) -> None:
@@ -251,6 +252,7 @@ def test_a_proxy_that_is_told_to_end_loses_nothing_and_takes_its_dataplane_with_
     load.goes_on()
 
 
+@pytest.mark.parametrize("load", ["checked"], indirect=True)
 def test_a_proxy_whose_koguma_is_killed_is_drained_all_the_same(
     mesh: Playground, load: Load, goes: Workloads, run: Run
 ) -> None:
@@ -284,3 +286,18 @@ def test_a_connection_over_tcp_goes_on_until_the_drain_time_is_over(
         run.running.wait(20)
     (drained,) = [line for line in run.log.read_text().splitlines() if "drained after" in line]
     assert float(drained.split()[-2]) >= DRAIN * 0.9
+
+
+def test_a_proxy_that_vanishes_with_all_that_watched_over_it_takes_its_dataplane_with_it(
+    mesh: Playground, goes: Workloads, tmp_path: Path
+) -> None:
+    with dp_run(mesh, dataplane(goes, new_host()), tmp_path) as run:
+        eventually(lambda: "ready after" in run.log.read_text(), within=20)
+        assert OWNER in labels(mesh, run)
+        koguma = psutil.Process(run.running.pid)
+        for process in (*koguma.children(), koguma):
+            process.kill()
+
+        eventually(lambda: mesh.control_plane.find(run.document) is None, within=20)
+
+    assert [one["resource"] for one in mesh.control_plane.events("proxy.removed")] == ["Dataplane default/goes"]
