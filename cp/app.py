@@ -17,14 +17,17 @@ from starlette.applications import Starlette
 
 from cp import log
 from cp.ads.loop import DrainLoop
-from cp.api.collaborators import About, Collaborators, ForProxies, Observed, State
+from cp.api.collaborators import About, Collaborators, ForProxies, State
 from cp.api.http import create_api, create_diagnostics
 from cp.defaults import initial_policies
 from cp.listening import CannotListen, bind
 from cp.metrics import together
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.observe import Observer
 from cp.policies import discover, kinds
+from cp.reconcile import Reconciler
+from cp.registrar import Registrar, Times, registrations_kept
 from cp.serve import proxies_served, reconciled
 from cp.settings import Settings, shown
 from cp.store.files import FilesStore
@@ -84,11 +87,12 @@ def _hang_up(reread: Callable[[], None] | None) -> None:
 async def control_plane(settings: Settings) -> AsyncIterator[Running]:
     """A control plane that is there for as long as the block lasts."""
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(settings.store))
+        store = await stack.enter_async_context(open_store(settings.store, settings.registrations))
         await _first_mesh(store, settings)
         proxies = await stack.enter_async_context(AsyncExitStack())
         serving = await proxies.enter_async_context(_serving(settings, store))
         given = _collaborators(settings, store, serving)
+        await proxies.enter_async_context(_registrations(settings, given, serving))
         http_port = await stack.enter_async_context(_http(create_api(given), settings.http_bind, settings.http_port))
         diagnostics = create_diagnostics(given, serving.metrics)
         diagnostics_port = await stack.enter_async_context(_http(diagnostics, settings.bind, settings.diagnostics_port))
@@ -113,7 +117,8 @@ class _Serving:
 
     port: int
     state: State
-    observed: Observed
+    reconciler: Reconciler
+    observed: Observer | Observers
     metrics: Callable[[], Awaitable[bytes]]
 
 
@@ -128,7 +133,7 @@ async def _here(settings: Settings, store: Store) -> AsyncIterator[_Serving]:
         async def metrics() -> bytes:
             return serving.metrics.text()
 
-        yield _Serving(serving.port, serving.reconciler, serving.observer, metrics)
+        yield _Serving(serving.port, serving.reconciler, serving.reconciler, serving.observer, metrics)
 
 
 @asynccontextmanager
@@ -143,8 +148,15 @@ async def _in_workers(settings: Settings, store: Store) -> AsyncIterator[_Servin
                 of_all = {"api": hub.metrics.text()} | {str(number): text for number, text in answers.items()}
                 return together(of_all)
 
-            yield _Serving(port, Front(reconciler, crew), Observers(crew), metrics)
+            yield _Serving(port, Front(reconciler, crew), reconciler, Observers(crew), metrics)
             reconciler.is_stopping = True
+
+
+def _registrations(settings: Settings, given: Collaborators, serving: _Serving) -> AbstractAsyncContextManager[None]:
+    """Ends before proxies are sent away, as they have not ended then."""
+    times = Times(settings.deregistration_delay, settings.return_grace)
+    registrar = Registrar(given.store, serving.reconciler, serving.observed, times, name=given.about.instance)
+    return registrations_kept(registrar)
 
 
 async def _first_mesh(store: Store, settings: Settings) -> None:

@@ -32,6 +32,7 @@ from cp.delivery import (
 from cp.editions import Reach
 from cp.lint.failed import failed_findings
 from cp.model.names import Key
+from cp.model.registration import OWNER, RESOURCE
 from cp.pipeline import Proxy
 from cp.reconcile import Reconciler, key_of, proxy_of
 from cp.resources.world import World
@@ -98,6 +99,19 @@ class Observer:
         return presence(
             hub.of(proxy), hub.since(proxy), hub.left(proxy), in_sync=hub.is_in_sync(proxy), failed=is_failed
         )
+
+    async def owners(self) -> Mapping[str, frozenset[str]]:
+        """The runs of each connected proxy, as it names them; empty for one that has no word for it."""
+        return {
+            proxy: frozenset(str(seat.node.metadata.get(OWNER, "")) for seat in seats)
+            for proxy, seats in self._hub.seats.items()
+        }
+
+    async def brought(self, proxy: str, owner: str) -> str:
+        """The Dataplane that a run of a proxy brings along, as text; empty if it brings none."""
+        said = (seat.node.metadata for seat in self._hub.of(proxy))
+        texts = (metadata.get(RESOURCE, "") for metadata in said if metadata.get(OWNER) == owner)
+        return next((text for text in texts if isinstance(text, str)), "")
 
     async def delivery(self, dataplane: Key) -> Delivery:
         """Where a proxy stands, type by type."""

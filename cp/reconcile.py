@@ -84,6 +84,8 @@ class Reconciler:
         self._world: World | None = None
         self._next_world = asyncio.Event()
         self._failures: dict[str, tuple[Failure, ...]] = {}
+        self._followed = 0
+        self._next_batch = asyncio.Event()
         self.editions = Editions()
         self.is_stopping = False
 
@@ -136,6 +138,7 @@ class Reconciler:
     async def run(self) -> None:
         """Follow the store and the hub until cancelled."""
         contents = await self._store.read()
+        self._follow_to(contents.revision)
         self._enter(await self._read(contents))
         async with asyncio.TaskGroup() as running:
             running.create_task(self._follow_store(contents.revision))
@@ -155,12 +158,28 @@ class Reconciler:
                 async for batch in self._store.follow(since):
                     self._pending.batches.append(batch)
                     self._pending.since = self._pending.since or monotonic()
+                    self._follow_to(batch.revision)
                     self._wake.set()
             except Outdated:  # the changes since then are no longer kept: begin anew
                 contents = await self._store.read()
                 since = contents.revision
                 self._pending = _Pending(contents, [], self._pending.arrived, monotonic())
+                self._follow_to(since)
                 self._wake.set()
+
+    def _follow_to(self, revision: int) -> None:
+        """All that was written up to a revision is in the World, or waits for the next turn."""
+        self._followed = revision
+        self._next_batch.set()
+        self._next_batch = asyncio.Event()
+
+    async def _all_followed(self) -> None:
+        """Until all that was written until now waits for the next turn, unless that takes too long."""
+        with suppress(Unusable, Closed, TimeoutError):
+            revision = await self._store.revision()
+            async with asyncio.timeout(PATIENCE):
+                while self._followed < revision:
+                    await self._next_batch.wait()
 
     async def _follow_hub(self) -> None:
         while True:
@@ -172,6 +191,8 @@ class Reconciler:
         while True:
             await self._wake.wait()
             await self._until_quiet()
+            if self._pending.arrived:
+                await self._all_followed()
             self._wake.clear()
             pending, self._pending = self._pending, _Pending()
             async with self._computing:
@@ -197,10 +218,8 @@ class Reconciler:
         computed = await asyncio.to_thread(self._compute, before, pending.batches, concerned)
         self._hub.metrics.turn.observe(monotonic() - began)
         world, at = computed.world, self._hub.now()
-        new = {proxy for proxy in pending.arrived if self._hub.newest(proxy) is None}
-        published = [
-            proxy for proxy, found in computed.snapshots.items() if self._hub.publish(proxy, found, pending.since)
-        ]
+        new = {proxy for proxy in pending.arrived if not self._hub.knows(proxy)}
+        published = self._publish(computed.snapshots, pending)
         if is_of_all or left:
             self._compiler.keep_only(key_of(proxy) for proxy in self._connected)
         edition = Edition(
@@ -219,6 +238,22 @@ class Reconciler:
             self._tell(_findings(world, pending.batches))
             elapsed = round((monotonic() - began) * 1000, 1)
             self._log.info("world.changed", revision=world.revision, proxies=len(published), milliseconds=elapsed)
+
+    def _publish(self, snapshots: Mapping[str, Snapshot], pending: _Pending) -> list[str]:
+        """Hand over what a turn came to; answers with the proxies for which it is something new.
+
+        Who came back while it was computed may have come after a later write. They are answered in the next turn,
+        and until then count as proxies that do not have it.
+        """
+        returned = self._hub.arriving.union(self._pending.arrived)
+        changed = [
+            proxy
+            for proxy, snapshot in snapshots.items()
+            if proxy in returned or self._hub.publish(proxy, snapshot, pending.since)
+        ]
+        for proxy in pending.arrived.keys() - snapshots.keys() - returned:
+            self._hub.confirm(proxy)  # its Dataplane is gone, or a fault of ours: it keeps what it has
+        return changed
 
     def _look_who_is_here(self, arrived: Iterable[str]) -> frozenset[str]:
         """Take up who came since the last turn; answers with those who left."""

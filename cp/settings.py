@@ -6,22 +6,36 @@ beside what it is the default of, and nowhere else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cp.defaults import Engine
+from cp.model.duration import Duration
 from cp.wording import plain
+
+_NUMBER: Final = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
 StoreType = Literal["sqlite", "memory"]
+
+
+def _seconds(value: Any) -> Any:
+    """A number of seconds, or a duration as Kuma writes it."""
+    if not isinstance(value, str) or _NUMBER.fullmatch(value):
+        return value
+    return Duration.parse(value).seconds
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
 def _store_url(known: dict[str, Any]) -> str:
@@ -64,6 +78,12 @@ class Settings(BaseSettings):
         validation_alias="KOGUMA_STORE",
         description="Where resources are kept: `sqlite:///PATH`, `dir:PATH` or `memory:`. Wins over "
         "`KUMA_STORE_TYPE`, which decides the default.",
+    )
+    registrations: str = Field(
+        default="",
+        validation_alias="KOGUMA_REGISTRATIONS",
+        description="Where Dataplanes are kept that proxies register, beside a store of files: `sqlite:///PATH` or "
+        "`memory:`. Without it a proxy has to stand in the files.",
     )
     bind: str = Field(
         default="127.0.0.1",
@@ -124,6 +144,20 @@ class Settings(BaseSettings):
         validation_alias="KOGUMA_DRAIN",
         description="Seconds over which streams are closed at the end, so that not all proxies come to other instances "
         "at the same moment. Meanwhile `/ready` says no.",
+    )
+    deregistration_delay: Seconds = Field(
+        default=10,
+        gt=0,
+        validation_alias="KUMA_XDS_SERVER_DATAPLANE_DEREGISTRATION_DELAY",
+        description="Seconds after which the Dataplane that a proxy registered is removed when the proxy has "
+        "disconnected and did not come back. A duration such as `10s` does as well.",
+    )
+    return_grace: Seconds = Field(
+        default=60,
+        ge=0,
+        validation_alias="KOGUMA_RETURN_GRACE",
+        description="Seconds from the start, and after every proxy was gone at once, in which none counts as gone: "
+        "they need time to come back.",
     )
     quiet: float = Field(
         default=0.005,
@@ -202,6 +236,20 @@ class Settings(BaseSettings):
         validation_alias="KOGUMA_LOG_FORMAT",
         description="`console`, `json`, or `auto`: console on a terminal, JSON elsewhere.",
     )
+
+    @field_validator("registrations")
+    @classmethod
+    def _beside_files(cls, registrations: str, known: ValidationInfo) -> str:
+        if registrations and not str(known.data.get("store", "")).startswith("dir:"):
+            raise ValueError("only a store of files (dir:PATH) needs another one beside it")
+        return registrations
+
+    @field_validator("workers")
+    @classmethod
+    def _number_alike(cls, workers: int, known: ValidationInfo) -> int:
+        if workers > 1 and known.data.get("registrations"):
+            raise ValueError("workers would number what is registered beside files each in its own way: run one")
+        return workers
 
     @field_validator("workers")
     @classmethod

@@ -11,8 +11,12 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from weakref import ref
 
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.service.discovery.v3.discovery_pb2 import DiscoveryResponse
+
 from cp.ads.hub import Hub, Seat
 from cp.ads.messages import Node
+from cp.ads.server import Options, serving
 from cp.delivery import State
 from cp.model.document import Document
 from cp.model.names import Key
@@ -23,10 +27,11 @@ from cp.policies.mesh_timeout import MeshTimeout
 from cp.reconcile import Pace, Reconciler
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.snapshot import CLUSTER
+from cp.snapshot import CLUSTER, LISTENER
 from cp.store.memory import MemoryStore
 from cp.store.port import Batch, Delete, Outdated, Put, Unusable
 from generators.drafts import ClusterDraft
+from tests.ads.proxy import Proxy as Visitor
 from tests.random_mesh import MESH, document
 
 T = TypeVar("T")
@@ -138,6 +143,82 @@ def test_changes_that_come_together_are_one_push() -> None:
             assert rig.woken[proxy] - before < 10, "29 writes in a row, and far fewer pushes"
 
     run(test, pace=Pace(quiet=0.05, at_most=5))
+
+
+def test_a_proxy_that_comes_back_is_told_once_and_what_was_changed_meanwhile() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "backend"))
+        async with serving(rig.hub, Options(), lambda: 0.5) as server:
+            async with Visitor(server.port) as visitor:
+                await visitor.ask(CLUSTER)
+                assert _named(await visitor.hear()) == {"backend", "localhost:80"}
+            await _until(lambda: rig.hub.of("default.web"), lambda seats: not seats)
+            await rig.write(dataplane("web", "more"))
+            await rig.reconciler.current()
+
+            async with Visitor(server.port) as visitor:
+                await visitor.ask(CLUSTER)
+                clusters = await visitor.hear()
+                assert _named(clusters) == {"more", "localhost:80"}
+                await visitor.answer(clusters)
+                await visitor.ask(LISTENER)
+                assert (await visitor.hear()).type_url == LISTENER, "clusters were sent again"
+
+    run(test)
+
+
+def test_a_proxy_that_comes_before_a_write_was_noticed_is_told_of_the_write() -> None:
+    """Writes of another process are noticed later; this store tells of its second one when it is asked to."""
+
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "backend"))
+        await rig.reconciler.current()
+        slow.may_tell.clear()
+        await rig.write(dataplane("web", "more"))
+        async with rig.connected("web") as proxy:
+            await _until(lambda: slow.asked, bool)
+            assert rig.hub.newest(proxy) is None
+            slow.may_tell.set()
+            assert await rig.clusters(proxy, bool) == {"more", "localhost:80"}
+
+    slow = _Slow()
+    run(test, store=slow)
+
+
+def test_a_proxy_that_comes_back_to_a_dataplane_that_is_gone_keeps_what_it_had() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "backend"))
+        async with rig.connected("web") as first:
+            await rig.clusters(first, bool)
+            await rig.store.write(Delete(dataplane("web").key))
+            await rig.reconciler.current()
+        async with rig.connected("web") as proxy:
+            await _until(lambda: rig.woken[proxy], bool)
+            assert _clusters(rig.hub, proxy) == {"backend", "localhost:80"}
+
+    run(test)
+
+
+def _named(response: DiscoveryResponse) -> set[str]:
+    return {Cluster.FromString(resource.value).name for resource in response.resources}
+
+
+class _Slow(MemoryStore):
+    """A store that may know of a write for a while before it tells its followers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_tell, self.asked = asyncio.Event(), 0
+        self.may_tell.set()
+
+    async def revision(self) -> int:
+        self.asked += not self.may_tell.is_set()
+        return await super().revision()
+
+    async def follow(self, since: int) -> AsyncIterator[Batch]:
+        async for batch in super().follow(since):
+            await self.may_tell.wait()
+            yield batch
 
 
 class _Forgetful(MemoryStore):
@@ -388,10 +469,10 @@ def test_what_a_proxy_was_served_is_known_until_its_dataplane_goes() -> None:
             await rig.clusters(proxy, bool)
         await rig.write(dataplane("web"))
         await rig.reconciler.current()
-        assert rig.hub.newest(proxy) is not None
+        assert rig.hub.knows(proxy)
 
         await rig.store.write(Delete(dataplane("web").key))
         await rig.reconciler.current()
-        assert rig.hub.newest(proxy) is None
+        assert not rig.hub.knows(proxy)
 
     run(test)

@@ -50,6 +50,7 @@ class Hub:
         self.names = Names(wire.said)
         self.metrics = Metrics() if metrics is None else metrics
         self._snapshots: dict[str, Snapshot] = {}
+        self._unconfirmed: set[str] = set()  # proxies whose snapshot is from an earlier visit, and may be outdated
         self._behind: dict[str, float] = {}  # since when proxies have not confirmed what is published
         self._under_way: dict[str, float] = {}  # proxies that have not confirmed a change yet, and when it was made
         self._seats: dict[str, list[Seat]] = {}
@@ -73,7 +74,9 @@ class Hub:
         """
         known = self._snapshots.get(proxy)
         if known is not None and known == snapshot:
+            self.confirm(proxy)
             return False
+        self._unconfirmed.discard(proxy)
         is_next = proxy not in self._behind or self.is_in_sync(proxy)
         if is_next:
             self._behind[proxy] = self._clock()
@@ -84,9 +87,21 @@ class Hub:
             seat.wake()
         return True
 
+    def confirm(self, proxy: str) -> None:
+        """The snapshot of a proxy that came back is still its newest, or the last that could be made."""
+        if proxy in self._unconfirmed:
+            self._unconfirmed.remove(proxy)
+            for seat in self._seats.get(proxy, ()):
+                seat.wake()
+
+    def knows(self, proxy: str) -> bool:
+        """Whether the proxy was given a snapshot before, in this visit or an earlier one."""
+        return proxy in self._snapshots
+
     def forget(self, proxy: str) -> None:
         """The proxy is no more."""
         self._snapshots.pop(proxy, None)
+        self._unconfirmed.discard(proxy)
         self._behind.pop(proxy, None)
         self._left.pop(proxy, None)
         self._doubtful.discard(proxy)
@@ -98,6 +113,11 @@ class Hub:
         self._arrival.clear()
         arrived, self._arrived = self._arrived, {}
         return arrived
+
+    @property
+    def arriving(self) -> frozenset[str]:
+        """The proxies that `arrivals` would answer with now."""
+        return frozenset(self._arrived)
 
     def departures(self) -> frozenset[str]:
         """All proxies whose last stream ended since the last time; some of them may be back."""
@@ -114,7 +134,12 @@ class Hub:
     # --- for those who serve ---
 
     def newest(self, proxy: str) -> Snapshot | None:
-        return self._snapshots.get(proxy)
+        """What a proxy should have; nothing until that is known.
+
+        What is kept from an earlier visit may be from before a change that everybody else has. It is no answer until
+        whoever computes has looked at who came back, and so a proxy is never told twice.
+        """
+        return None if proxy in self._unconfirmed else self._snapshots.get(proxy)
 
     def trusts(self, proxy: str) -> bool:
         """The versions that the proxy names on a new stream tell what it has."""
@@ -140,6 +165,8 @@ class Hub:
         if not self._seats[proxy]:
             del self._seats[proxy]
             self._departed.add(proxy)
+            if proxy in self._snapshots:
+                self._unconfirmed.add(proxy)
             self._under_way.pop(proxy, None)
             self._left.pop(proxy, None)
             self._left[proxy] = seat.visit(until=self._clock())
@@ -197,7 +224,7 @@ class Hub:
 
     def is_in_sync(self, proxy: str) -> bool:
         """The proxy is connected, and every stream of it has confirmed everything that it should have."""
-        snapshot, seats = self._snapshots.get(proxy), self._seats.get(proxy)
+        snapshot, seats = self.newest(proxy), self._seats.get(proxy)
         return snapshot is not None and seats is not None and all(s.session.is_at(snapshot) for s in seats)
 
     def since(self, proxy: str) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from cp.api.near import instead
 from cp.api.report import Report, examine
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.model.registration import written_by_hand
 from cp.model.source import Reading, read_documents
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.parse import finding
@@ -66,8 +68,11 @@ class Apply:
         faults = (*report.errors, *self._astray(report.documents, there))
         if faults:
             raise invalid(_TITLE, faults)
-        headers = {} if is_dry_run else await self._write(report.documents, there, caller_of(request))
-        return JSONResponse({"resources": list(_outcomes(report, there))}, headers=headers)
+        documents = tuple(_by_hand(document, there) for document in report.documents)
+        headers = {} if is_dry_run else await self._write(documents, there, caller_of(request))
+        return JSONResponse(
+            {"resources": list(_outcomes(replace(report, documents=documents), there))}, headers=headers
+        )
 
     async def _write(self, documents: Sequence[Document], there: Mapping[Key, Stored], caller: str) -> dict[str, str]:
         """Store everything. Answers with the headers that say which revision that made, if it made one."""
@@ -94,6 +99,14 @@ class Apply:
         new = (document for document in documents if document.key not in there)
         yield from (Put(companion) for document in new for companion in self._api.companions(document))
         yield from map(Put, documents)
+
+
+def _by_hand(document: Document, there: Mapping[Key, Stored]) -> Document:
+    """Who owns a Dataplane is not for documents to say."""
+    if document.key.type != "Dataplane":
+        return document
+    before = there.get(document.key)
+    return written_by_hand(document, None if before is None else before.document)
 
 
 def _wanted(text: str) -> Wanted:

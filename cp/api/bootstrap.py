@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -21,9 +23,11 @@ from cp.bootstrap import USUAL_SYSTEM_CA, Address, Proxy, bootstrap
 from cp.grpc_bootstrap import grpc_bootstrap
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.model.registration import OWNER, RESOURCE, label, labelled, registered, unlabelled
 from cp.model.source import read_documents
 from cp.resources.client import CLIENT_LABEL, GRPC
 from cp.resources.parse import parse
+from cp.store.port import ABSENT, Put, ReadOnly, Stored
 
 _DATAPLANE: Final = "Dataplane"
 _MESH: Final = "Mesh"
@@ -52,6 +56,9 @@ class Wanted(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     proxy_type: str = _ENVOY
     dataplane_token: str = ""
     dataplane_resource: str = ""
+    owner: str = ""
+    """The run of the proxy. One that has no word for it is given one."""
+
     workdir: str = ""
     system_ca_path: str = ""
     features: list[str] = []
@@ -67,6 +74,8 @@ class Bootstrap:
 
     async def __call__(self, request: Request) -> Response:
         wanted = _wanted(await text_of(request, self._api.body_limit))
+        if wanted.dataplane_resource and not wanted.owner:
+            wanted = msgspec.structs.replace(wanted, owner=uuid.uuid4().hex)
         await self._mesh_there(wanted.mesh)
         try:
             document = await self._dataplane(wanted)
@@ -98,16 +107,34 @@ class Bootstrap:
     async def _dataplane(self, wanted: Wanted) -> Document:
         """The Dataplane that the proxy brings along, or the stored one."""
         key = Key(_DATAPLANE, wanted.mesh, wanted.name)
-        if wanted.dataplane_resource:
-            return self._brought(wanted.dataplane_resource, key)
         stored = await self._api.store.get(key)
+        if wanted.dataplane_resource:
+            return await self._registered(self._brought(wanted.dataplane_resource, key), stored, wanted.owner)
         if stored is None:
             contents = await self._api.store.read()
             keys = [held.document.key for held in contents.stored]
             known = [held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, wanted.mesh)]
             otherwise = f"store it first: koguma apply, or koguma dp run --dataplane-file (mesh `{wanted.mesh}`)"
             raise not_found(_DATAPLANE, wanted.name, known, otherwise)
+        await self._runs(stored, wanted.owner)
         return stored.document
+
+    async def _registered(self, document: Document, stored: Stored | None, owner: str) -> Document:
+        """Store what a proxy brings along, unless it is stored as it is already."""
+        before = None if stored is None else stored.document
+        found = registered(document, before, owner, ready=True)
+        if before in {found, unlabelled(found)} and label(found, OWNER) == label(before, OWNER):
+            return found
+        await self._api.store.write(Put(found, ABSENT if stored is None else stored.revision))
+        log.info("proxy.registered", resource=str(document.key), new=before is None)
+        return found
+
+    async def _runs(self, stored: Stored, owner: str) -> None:
+        """A stored Dataplane is run. It is ready when the run says so or, if that has no id to say it with, at once."""
+        document = labelled(stored.document, not_ready=owner)
+        if document is not stored.document:
+            with suppress(ReadOnly):
+                await self._api.store.write(Put(document, stored.revision))
 
     def _brought(self, text: str, key: Key) -> Document:
         reading = read_documents(text)
@@ -168,10 +195,11 @@ def _metadata(wanted: Wanted, admin: Address) -> dict[str, Any]:
     """What Envoy tells the control plane about itself, under Kuma's names."""
     said: dict[str, Any] = {
         "dataplane.proxyType": wanted.proxy_type,
-        "dataplane.resource": wanted.dataplane_resource,
+        RESOURCE: wanted.dataplane_resource,
         "dataplane.admin.address": admin.host,
         "dataplane.admin.port": str(admin.port or ""),
         "dataplane.admin.socketPath": admin.socket,
+        OWNER: wanted.owner,
         "workdir": wanted.workdir,
         "systemCaPath": wanted.system_ca_path,
         "features": list(wanted.features),

@@ -26,18 +26,23 @@ from cp.api.kuma_only import KUMA_ONLY, OVERVIEW
 from cp.api.near import not_found
 from cp.api.paging import Page, page, wanted
 from cp.api.payload import etag, payload, universal
+from cp.model import registration
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Violation
 from cp.resources.kinds import Kind
 from cp.resources.parse import Read, parse
-from cp.store.port import ABSENT, Delete, Put, Store, Stored
+from cp.store.port import ABSENT, Delete, Put, ReadOnly, Store, Stored
 
 REVISION_HEADER: Final = "koguma-revision"
 """The revision that a write made. It is not there where the write changed nothing."""
 
+OWNER_HEADER: Final = "koguma-owner"
+"""The run of a proxy that registers its Dataplane, or takes it away: nobody else's is."""
+
 _TITLE: Final = "Could not process a resource"
 _MESH: Final = "Mesh"
+_DATAPLANE: Final = "Dataplane"
 _LISTED: Final = 20
 _OK: Final = 200
 _CREATED: Final = 201
@@ -103,9 +108,10 @@ class Crud:
             await self._mesh_there(key.mesh)
         read = self._understood(await document_of(request, self._api.body_limit), key)
         before = await self._store.get(key)
-        revision = await self._write(read.document, before, _based_on(request, before))
+        document = _stamped(read.document, before, request)
+        revision = await self._write(document, before, _based_on(request, before))
         log.info("api.stored", resource=str(key), revision=revision, new=before is None, caller=caller_of(request))
-        warnings = [str(warning) for warning in read.warnings]
+        warnings = [str(warning) for warning in (*read.warnings, *_left_out(read.document))]
         status = _CREATED if before is None else _OK
         made = {} if before is not None and revision == before.revision else {REVISION_HEADER: str(revision)}
         headers = {"etag": etag(revision), **made}
@@ -116,7 +122,7 @@ class Crud:
         kind, key = self._named(request)
         stored = await self._there(key)
         members = await self._members(stored.document, request) if kind.name == _MESH else []
-        based_on = _based_on(request, stored)
+        based_on = _owned(request, stored) or _based_on(request, stored)
         revision = await self._store.write(*map(Delete, members), Delete(key, based_on))
         log.info("api.deleted", resource=str(key), with_it=few(list(map(str, members))), caller=caller_of(request))
         return JSONResponse({}, headers={REVISION_HEADER: str(revision)})
@@ -124,7 +130,12 @@ class Crud:
     async def _write(self, document: Document, before: Stored | None, based_on: int | None) -> int:
         """Store a document, and what belongs to it when it is new. Answers with the document's revision."""
         companions = self._api.companions(document) if before is None else ()
-        revision = await self._store.write(Put(document, based_on), *map(Put, companions))
+        try:
+            revision = await self._store.write(Put(document, based_on), *map(Put, companions))
+        except ReadOnly:
+            if before is None or before.document != registration.unlabelled(document):
+                raise
+            return before.revision  # it says the same already: a proxy brings what stands in the folder too
         return before.revision if before is not None and is_same(before, document) else revision
 
     def _understood(self, document: Document, key: Key) -> Read:
@@ -179,6 +190,33 @@ class Crud:
         if added and request.query_params.get("cascade") != "true":
             raise _still_used(mesh.key, added)
         return [member.key for member in members]
+
+
+def _stamped(document: Document, before: Stored | None, request: Request) -> Document:
+    """What is stored of a Dataplane: who registered it is in a header, and never in the document."""
+    if document.key.type != _DATAPLANE:
+        return document
+    known = None if before is None else before.document
+    if owner := request.headers.get(OWNER_HEADER):
+        return registration.registered(document, known, owner, ready=False)
+    return registration.written_by_hand(document, known)
+
+
+def _left_out(document: Document) -> Iterator[Violation]:
+    """Labels that look as if whoever wrote them were a proxy, such as in what was read and is written again."""
+    if document.key.type == _DATAPLANE and registration.has_labels_of_ours(document):
+        names = ", ".join(sorted(registration.LABELS))
+        yield Violation("labels", f"{names} are written by the control plane alone, and were left out", "remove them")
+
+
+def _owned(request: Request, stored: Stored) -> int | None:
+    """The revision at which a Dataplane belongs to the run that takes it away; nothing where nobody says to be one."""
+    owner = request.headers.get(OWNER_HEADER)
+    if owner is None:
+        return None
+    if registration.label(stored.document, registration.OWNER) != owner:
+        raise conflict(f"{stored.document.key} was not registered by this run of the proxy, or by a later one since")
+    return stored.revision
 
 
 def must_be_writable(api: Collaborators) -> None:

@@ -26,6 +26,7 @@ from cp.api.info import Info
 from cp.api.inspect import Inspect
 from cp.api.lint import Lint
 from cp.api.overviews import Overviews
+from cp.api.registration import Registration
 from cp.api.validate import Validate
 from cp.store.port import Closed, Conflict, ReadOnly, Unusable
 
@@ -66,6 +67,7 @@ def _own(collaborators: Collaborators) -> Iterator[Route]:
     yield Route("/_apply", Apply(collaborators).__call__, methods=["POST"])
     yield from HowFar(collaborators).routes
     yield Route("/validate", Validate(collaborators).__call__, methods=["POST"])
+    yield from Registration(collaborators).routes
     yield Route(f"{_ONE}/_config", inspect.config)
     yield Route(f"{_ONE}/_rules", inspect.rules)
     yield Route(f"{_ONE}/_policies", inspect.policies)

@@ -27,9 +27,16 @@ class Admin:
 
     def get(self, path: str, patience: float = _PATIENCE) -> bytes | None:
         """What a path answers; nothing where that is not 200, or nobody answers."""
+        return self._ask("GET", path, patience)
+
+    def post(self, path: str) -> bool:
+        """Have something done. Whether it was."""
+        return self._ask("POST", path, _PATIENCE) is not None
+
+    def _ask(self, method: str, path: str, patience: float) -> bytes | None:
         connection = self._connection(patience)
         try:
-            connection.request("GET", path)
+            connection.request(method, path)
             answer = connection.getresponse()
             return answer.read() if answer.status == http.client.OK else None
         except (OSError, http.client.HTTPException):

@@ -17,6 +17,7 @@ NOT_FOUND: Final = 404
 CREATED: Final = 201
 _ERROR: Final = 400
 _REVISION: Final = "koguma-revision"
+_OWNER: Final = "koguma-owner"
 _GRACE: Final = 10.0
 _PAGE: Final = "1000"
 
@@ -68,9 +69,13 @@ class Client:
             items += page["items"]
         return {"total": len(items), "items": items, "next": None}
 
-    def put(self, path: str, text: str, place: str = "") -> Put:
-        """Write a resource as YAML. With the place where it stands, the control plane can name it later."""
+    def put(self, path: str, text: str, place: str = "", owner: str = "") -> Put:
+        """Write a resource as YAML. With the place where it stands, the control plane can name it later.
+
+        With an owner, the run of a proxy, it goes when that has ended.
+        """
         headers = {"content-type": "application/yaml"} | ({"koguma-source": _ascii(place)} if place else {})
+        headers |= {_OWNER: owner} if owner else {}
         answer = self._send("PUT", path, content=text.encode(), headers=headers)
         return Put(answer.status_code == CREATED, tuple(answer.json().get("warnings", ())), _revision(answer))
 
@@ -89,6 +94,14 @@ class Client:
     def delete(self, path: str, **parameters: str) -> int | None:
         """Answers with the revision that this made."""
         return _revision(self._send("DELETE", path, params=parameters))
+
+    def take_away(self, path: str, owner: str) -> None:
+        """Delete what a run of a proxy registered, unless it is somebody else's now."""
+        self._send("DELETE", path, headers={_OWNER: owner})
+
+    def readiness(self, path: str, owner: str, *, ready: bool) -> int | None:
+        """Have a proxy be an endpoint, or not. Answers with the revision that this made."""
+        return _revision(self._send("POST", f"{path}/_readiness", json={"owner": owner, "ready": ready}))
 
     def lines(self, path: str, data: Any, seconds: float) -> Iterator[Any]:
         """What is answered line by line, for as long as the seconds last."""
@@ -127,9 +140,9 @@ class Client:
 
 
 @contextmanager
-def connect(address: str) -> Iterator[Client]:
+def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
     """The control plane of a command."""
-    client = Client(address)
+    client = Client(address, timeout)
     try:
         yield client
     finally:

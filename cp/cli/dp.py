@@ -6,17 +6,20 @@ import json
 import secrets
 import sys
 import tempfile
+import threading
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, cast
 
 import typer
 
-from cp.cli import envoys, joining, readiness, supervise
+from cp.cli import envoys, guard, joining, ports, readiness, supervise, work_folder
 from cp.cli.admin import Admin
 from cp.cli.client import connect
+from cp.cli.drain import Drain
 from cp.cli.files import Piece, pieces, texts
 from cp.cli.log_lines import sent_on
 from cp.cli.log_sinks import Sinks
@@ -81,8 +84,12 @@ DrainTime = Annotated[
     typer.Option(
         envvar=["KUMA_DATAPLANE_DRAIN_TIME"],
         metavar="DURATION",
-        help="How long connections may go on that a change of a listener ends.",
+        help="How long connections may go on when it is told to end; it ends earlier when none is left.",
     ),
+]
+ListenerDrainTime = Annotated[
+    str,
+    typer.Option(metavar="DURATION", help="How long connections may go on that a change of a listener ends."),
 ]
 EnvoyLogLevel = Annotated[
     Literal["trace", "debug", "info", "warning", "error", "critical", "off"],
@@ -97,6 +104,9 @@ RetryFor = Annotated[
         help="How long to wait for the control plane.",
     ),
 ]
+
+_ORPHAN_DRAINS: Final = 5.0
+"""Seconds at most, as nobody else serves meanwhile."""
 
 _SYSTEM_CAS: Final = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Gentoo
@@ -118,32 +128,71 @@ def run(  # noqa: PLR0913  # an option each
     concurrency: Concurrency = 1,
     work_dir: WorkDir = None,
     system_ca: SystemCa = None,
-    drain_time: DrainTime = "5s",
+    drain_time: DrainTime = "30s",
+    listener_drain_time: ListenerDrainTime = "5s",
     envoy_log_level: EnvoyLogLevel = "warning",
     retry_max_duration: RetryFor = "5m",
 ) -> None:
     """Run Envoy as the proxy of a Dataplane, in the foreground, until it ends or is ended."""
     envoy = envoys.find(envoy_path)
-    flags = envoys.Flags(envoy_log_level, concurrency, round(_seconds(drain_time)))
+    flags = envoys.Flags(envoy_log_level, concurrency, round(_seconds(listener_drain_time)))
     patience = joining.Patience(_seconds(retry_max_duration), _say)
+    drain_seconds = _seconds(drain_time)
     piece = _dataplane(dataplane_file, dataplane_var or [], name, mesh)
-    with supervise.tidied_up(), _folder(work_dir) as folder:
-        who = replace(_who(piece, name, mesh, folder), system_ca=_system_ca(system_ca))
+    with supervise.tidied_up(), _folder(work_dir) as folder, work_folder.locked(folder, drain_seconds, _say) as lock:
+        who = replace(_who(piece, name, mesh, folder), system_ca=_system_ca(system_ca), owner=uuid.uuid4().hex)
+        _end_orphan(folder, drain_seconds)
+        membership = joining.Membership(cp_address, who, _say)
         bootstrap = _joined(cp_address, who, piece, patience)
         command = envoys.command(envoy, _kept(bootstrap, folder), flags)
-        admin = Admin(bootstrap)
-        _say(f"starting {envoy}; its admin interface: {admin.where}")
-        with readiness.announced(admin, _say), pushed(admin, bootstrap, _say):
-            status = _supervised(command)
+        status = _supervised(command, Drain(Admin(bootstrap), membership, drain_seconds, _say), bootstrap, lock)
+        membership.conclude()
     raise typer.Exit(status)
 
 
-def _supervised(command: Sequence[str]) -> int:
+def _supervised(command: Sequence[str], drain: Drain, bootstrap: str, lock: int) -> int:
     """Envoy to its end, with the lines of its access logs sent on that are for somebody's address."""
     key, sinks = secrets.token_hex(16), Sinks(_say)
-    return supervise.run(
-        command, {envelope.VARIABLE: key}, lambda output: sent_on(output, key, sinks, sys.stdout.buffer)
-    )
+    membership = cast("joining.Membership", drain.departure)
+    _say(f"starting {command[0]}; its admin interface: {drain.admin.where}")
+    with supervise.started(command, {envelope.VARIABLE: key}) as child:
+        orders = {
+            "envoy": child.pid,
+            "bootstrap": bootstrap,
+            "address": membership.address,
+            "joining": asdict(membership.joining),
+            "seconds": drain.seconds,
+        }
+        folder = Path(membership.joining.work_dir)
+        with (
+            work_folder.noted(folder, child.pid),
+            guard.guarded(orders, lock),
+            sent_on(supervise.output(child), key, sinks, sys.stdout.buffer),
+            readiness.announced(drain.admin, _say, membership.enter),
+            pushed(drain.admin, bootstrap, _say),
+        ):
+            return supervise.run(child, drain.run)
+
+
+def _end_orphan(folder: Path, seconds: float) -> None:
+    """An Envoy that was left here when both `koguma dp run` and its guard were killed."""
+    envoy = work_folder.orphan(folder)
+    if envoy is None:
+        return
+    _say(f"found Envoy, process {envoy}, of a koguma dp run that was killed; it is ended first")
+    admin = Admin((folder / work_folder.BOOTSTRAP).read_text(encoding="utf-8"))
+    Drain(admin, _Unannounced(), min(seconds, _ORPHAN_DRAINS), _say).run(threading.Event())
+    guard.end(envoy)
+
+
+class _Unannounced:
+    """The Envoy that takes the place of the other one is at the same address: callers need not leave it."""
+
+    def announce(self, seconds: float) -> bool:
+        return seconds > 0
+
+    def conclude(self) -> None:
+        """Its Dataplane is registered again at once."""
 
 
 def grpc_bootstrap(
@@ -165,8 +214,12 @@ def grpc_bootstrap(
 def _joined(address: str, who: joining.Joining, piece: Piece | None, patience: joining.Patience) -> str:
     with connect(address) as client:
         if piece is not None:
+            ports.must_not_be_shared(piece.document.data)
             joining.register(client, who, piece, patience)
-        return joining.bootstrap(client, who, patience)
+            return joining.bootstrap(client, who, patience)
+        bootstrap = joining.bootstrap(client, who, patience)
+        ports.must_not_be_shared(client.get(who.path))
+        return bootstrap
 
 
 def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mesh: str | None) -> Piece | None:
@@ -189,7 +242,8 @@ def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mes
 
 def _who(piece: Piece | None, name: str | None, mesh: str | None, folder: Path) -> joining.Joining:
     if piece is not None:
-        return joining.Joining(piece.document.key.mesh, piece.document.key.name, str(folder))
+        key = piece.document.key
+        return joining.Joining(key.mesh, key.name, str(folder), resource=piece.text)
     return joining.Joining(mesh or DEFAULT_MESH, name or "", str(folder))
 
 
@@ -216,7 +270,7 @@ def _folder(given: Path | None) -> Iterator[Path]:
 
 def _kept(bootstrap: str, folder: Path) -> Path:
     """In a file that only its owner reads: it may hold a token."""
-    file = folder / "bootstrap.json"
+    file = folder / work_folder.BOOTSTRAP
     try:
         file.touch(0o600)
         file.chmod(0o600)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from cp.cli.client import NOT_FOUND, Client, Rejected, Unreachable
+from cp.cli.client import NOT_FOUND, Client, Rejected, Unreachable, connect
 from cp.cli.files import Piece
 from cp.cli.problem import Problem
 from cp.version import VERSION
@@ -18,6 +20,7 @@ _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 3.0
 _UNAVAILABLE: Final = 503
 _NEWS_EVERY: Final = 10.0
+_ANNOUNCED_WITHIN: Final = 5.0
 
 Say = Callable[[str], None]
 
@@ -40,6 +43,12 @@ class Joining:
     system_ca: str = ""
     """The file with those whom this machine trusts; empty: nobody knows of one."""
 
+    owner: str = ""
+    """This run of the proxy: what it registers is its own."""
+
+    resource: str = ""
+    """The Dataplane that it brings along; empty where a stored one is run."""
+
     @property
     def path(self) -> str:
         return f"/meshes/{self.mesh}/dataplanes/{self.name}"
@@ -47,7 +56,7 @@ class Joining:
 
 def register(client: Client, joining: Joining, piece: Piece, patience: Patience) -> None:
     """Store the Dataplane as the file has it. What is stored already is stored no second time."""
-    put = persistently(lambda: client.put(joining.path, piece.text, piece.place), patience)
+    put = persistently(lambda: client.put(joining.path, piece.text, piece.place, joining.owner), patience)
     patience.say(f"{'registered' if put.is_new else 'stored'} Dataplane {joining.mesh}/{joining.name}")
     for warning in put.warnings:
         patience.say(f"Warning: {warning}")
@@ -60,10 +69,58 @@ def bootstrap(client: Client, joining: Joining, patience: Patience) -> str:
         "name": joining.name,
         "workdir": joining.work_dir,
         "systemCaPath": joining.system_ca,
+        "owner": joining.owner,
+        "dataplaneResource": joining.resource,
         "version": {"kumaDp": {"version": VERSION}},
         "features": ["feature-delta-grpc"],
     }
     return persistently(lambda: client.post("/bootstrap", request, accept="text/x-yaml"), patience)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a run of a proxy tells the control plane of itself, once it has joined."""
+
+    address: str
+    joining: Joining
+    say: Say
+
+    def enter(self, ended: threading.Event) -> None:
+        """The proxy listens: callers may come. It is tried until it is said, or the proxy has ended."""
+        pause = _FIRST_PAUSE
+        while not ended.is_set():
+            try:
+                with connect(self.address, _ANNOUNCED_WITHIN) as client:
+                    client.readiness(self.joining.path, self.joining.owner, ready=True)
+            except Problem as problem:
+                if not isinstance(problem, Unreachable):
+                    return  # it is somebody else's now, or of a store that is only read
+            else:
+                return
+            ended.wait(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def announce(self, seconds: float) -> bool:
+        """Have callers leave the proxy. Whether they have done so, within so many seconds."""
+        wait = min(seconds, _ANNOUNCED_WITHIN)
+        try:
+            with connect(self.address, _ANNOUNCED_WITHIN) as client:
+                revision = client.readiness(self.joining.path, self.joining.owner, ready=False)
+                asked = {"revisions": [revision], "wait": f"{round(wait * 1000)}ms"}
+                *_, last = client.lines("/_delivery", asked, wait)
+        except (Problem, ValueError) as problem:
+            self.say(f"callers are not told to leave: {getattr(problem, 'message', problem)}")
+            return False
+        if waiting := last["waiting"]:
+            self.say(f"callers that have not been reached: {', '.join(waiting)}")
+        return bool(last["done"]) and not waiting
+
+    def conclude(self) -> None:
+        """What this run registered goes with it. Where that fails the control plane sees to it, some seconds later."""
+        if not self.joining.resource:
+            return
+        with suppress(Problem), connect(self.address, _ANNOUNCED_WITHIN) as client:
+            client.take_away(self.joining.path, self.joining.owner)
 
 
 def grpc_bootstrap(client: Client, mesh: str, name: str, patience: Patience) -> str:

@@ -15,13 +15,14 @@ _HINT_AFTER: Final = 10.0
 _HINT: Final = "Envoy runs, but has no configuration yet. Does it reach the control plane's port for proxies?"
 
 Say = Callable[[str], None]
+Enter = Callable[[threading.Event], None]
 
 
 @contextmanager
-def announced(admin: Admin, say: Say) -> Iterator[None]:
-    """While this lasts: say when an Envoy is ready, or why it may not be."""
+def announced(admin: Admin, say: Say, enter: Enter) -> Iterator[None]:
+    """While this lasts: say when an Envoy is ready, also to the control plane, or why it may not be."""
     ended = threading.Event()
-    watching = threading.Thread(target=_watch, args=(admin, say, ended), name="readiness")
+    watching = threading.Thread(target=_watch, args=(admin, say, enter, ended), name="readiness")
     watching.start()
     try:
         yield
@@ -30,7 +31,7 @@ def announced(admin: Admin, say: Say) -> Iterator[None]:
         watching.join()
 
 
-def _watch(admin: Admin, say: Say, ended: threading.Event) -> None:
+def _watch(admin: Admin, say: Say, enter: Enter, ended: threading.Event) -> None:
     begun, hinted = time.monotonic(), False
     while admin.get("/ready") is None:
         if ended.wait(_EVERY):
@@ -38,4 +39,5 @@ def _watch(admin: Admin, say: Say, ended: threading.Event) -> None:
         if not hinted and time.monotonic() - begun > _HINT_AFTER:
             say(_HINT)
             hinted = True
+    enter(ended)
     say(f"ready after {time.monotonic() - begun:.1f} s")

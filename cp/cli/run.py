@@ -14,6 +14,7 @@ from cp.settings import BadSettings, LogFormat, LogLevel, Settings, described, l
 from cp.store.port import Unusable
 
 Store = Annotated[str | None, typer.Option(metavar="URL", help=described("store"))]
+Registrations = Annotated[str | None, typer.Option(metavar="URL", help=described("registrations"))]
 Bind = Annotated[str | None, typer.Option(metavar="ADDRESS", help=described("bind"))]
 AdsPort = Annotated[int | None, typer.Option(help=described("ads_port"))]
 HttpPort = Annotated[int | None, typer.Option(help=described("http_port"))]
@@ -26,6 +27,7 @@ Format = Annotated[LogFormat | None, typer.Option("--log-format", help=described
 def run(  # noqa: PLR0913  # an option each
     *,
     store: Store = None,
+    registrations: Registrations = None,
     bind: Bind = None,
     ads_port: AdsPort = None,
     http_port: HttpPort = None,
@@ -37,6 +39,7 @@ def run(  # noqa: PLR0913  # an option each
     """Run the control plane, in the foreground. What no option says, the environment says."""
     settings = _settings(
         store=store,
+        registrations=registrations,
         bind=bind,
         ads_port=ads_port,
         http_port=http_port,

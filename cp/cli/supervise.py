@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, BinaryIO, Final, TypeAlias, cast
 
@@ -14,31 +15,49 @@ from cp.cli.problem import Problem
 
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
+ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
-Reading: TypeAlias = Callable[[BinaryIO], AbstractContextManager[None]]
+Ending: TypeAlias = Callable[[threading.Event], None]
+"""What is done before a child is ended; soon over once the event is set."""
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], reading: Reading) -> int:
-    """Run a command to its end. Answers with its status as a shell has it: 128 and more for a signal.
+def run(child: subprocess.Popen[bytes], ending: Ending) -> int:
+    """A child to its end. Answers with its status as a shell has it: 128 and more for a signal.
 
-    The environment is added to ours; what the command writes to its standard output is somebody's to read.
+    The first signal that ends it has `ending` done before, while the child goes on; a second one ends it at once.
     """
-    child: subprocess.Popen[bytes] | None = None
-    waiting: list[int] = []
+    at_once = threading.Event()
+    leaving: list[threading.Thread] = []
+
+    def leave(number: int) -> None:
+        ending(at_once)
+        child.send_signal(number)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        if child is None:
-            waiting.append(number)
+        if number in ENDING and not leaving:
+            leaving.append(threading.Thread(target=leave, args=(number,), name="draining", daemon=True))
+            leaving[0].start()
         else:
+            at_once.set()
             child.send_signal(number)
 
     with _signals(pass_on):
-        child = _started(command, environment)
-        with child, reading(_output(child)):
-            for number in waiting:
-                child.send_signal(number)
-            code = child.wait()
+        code = child.wait()
+        at_once.set()
+        for thread in leaving:
+            thread.join()
     return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A child that ends with the block, at the latest. The environment is added to ours."""
+    with _started(command, environment) as child:
+        try:
+            yield child
+        finally:
+            if child.poll() is None:
+                child.terminate()
 
 
 def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -55,8 +74,8 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
         raise Problem(f"{command[0]} cannot be started: {error.strerror or error}") from None
 
 
-def _output(child: subprocess.Popen[bytes]) -> BinaryIO:
-    """It is there, since a pipe was asked for."""
+def output(child: subprocess.Popen[bytes]) -> BinaryIO:
+    """What a child writes to its standard output is somebody's to read. It is there, since a pipe was asked for."""
     return cast("BinaryIO", child.stdout)
 
 

@@ -189,6 +189,8 @@ class MeshHealthCheck(Policy[Conf]):
             _fail_on_panic(draft.cluster.common_lb_config)
         checker = _checker(conf, draft.protocol)
         if checker is not None:
+            # Envoy's default keeps an endpoint that was taken away for as long as its check passes.
+            draft.cluster.ignore_health_on_host_removal = True
             message = draft.cluster.health_checks.add()
             _write_times(message, conf)
             _write_events(message, conf)

@@ -64,7 +64,7 @@ class FilesStore:
         places = {held[write.key].document.source.file for write in writes if write.key in held}
         raise ReadOnly(
             f"the store is the directory {self._root}, which is only read: edit "
-            + (", ".join(sorted(places)) or "a file there")
+            + (", ".join(sorted(places)) or f"a file there{_hint(writes)}")
         )
 
     def follow(self, since: int) -> AsyncIterator[Batch]:
@@ -103,3 +103,10 @@ class FilesStore:
 
     def _failed(self, failure: Exception) -> None:
         tell(self._loop, self._news.fail, failure)
+
+
+def _hint(writes: Sequence[Put | Delete]) -> str:
+    """A proxy that brings a Dataplane which is in no file is the usual reason."""
+    if all(write.key.type == "Dataplane" for write in writes):
+        return ", or keep what proxies register in a store beside it (--registrations sqlite:///PATH)"
+    return ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from cp.model.names import Key
 from cp.model.source import read_documents
+from cp.store.beside import combined
 from cp.store.files import FilesStore
 from cp.store.memory import MemoryStore
 from cp.store.port import Store
@@ -17,13 +19,23 @@ FORMS: Final = "sqlite:///PATH (from the root: sqlite:////PATH), dir:PATH or mem
 
 
 @asynccontextmanager
-async def open_store(url: str) -> AsyncIterator[Store]:
-    """The store that a URL names, until the context ends. Raises `ValueError` for a URL that names none."""
-    store = await _opened(url)
-    try:
+async def open_store(url: str, registrations: str = "") -> AsyncIterator[Store]:
+    """The store that a URL names, until the context ends. Raises `ValueError` for a URL that names none.
+
+    With a second URL, what proxies register is kept there.
+    """
+    async with AsyncExitStack() as stack:
+        store: Store = await _opened(url)
+        stack.push_async_callback(store.close)
+        if registrations:
+            beside = await _opened(registrations)
+            stack.push_async_callback(beside.close)
+            store = await stack.enter_async_context(combined(store, beside, _is_registered))
         yield store
-    finally:
-        await store.close()
+
+
+def _is_registered(key: Key) -> bool:
+    return key.type == "Dataplane"
 
 
 async def _opened(url: str) -> Store:

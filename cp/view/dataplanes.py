@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cp.model.registration import NOT_READY
 from cp.resources.labels import ZONE_LABEL
 from cp.resources.resource import Resource
 from cp.resources.world import Table
@@ -60,7 +61,9 @@ class Port:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it should get requests: an inbound is healthy until somebody says otherwise."""
+        """Whether it should get requests: until somebody says otherwise, or its proxy is not there to get them."""
+        if self.dataplane.labels.get(NOT_READY):
+            return False
         if self.inbound.state not in {None, "Ready"}:
             return False
         return self.inbound.health is None or self.inbound.health.ready is not False

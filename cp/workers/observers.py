@@ -24,6 +24,15 @@ class Observers:
         seen = await self._ask("presences", keys)
         return {key: together(one[key] for one in seen) for key in keys}
 
+    async def owners(self) -> Mapping[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        for seen in await self._ask("owners"):
+            found |= {proxy: owners | found.get(proxy, frozenset()) for proxy, owners in seen.items()}
+        return found
+
+    async def brought(self, proxy: str, owner: str) -> str:
+        return next(filter(None, await self._ask("brought", proxy, owner)), "")
+
     async def delivery(self, dataplane: Key) -> Delivery:
         seen: list[Delivery] = await self._ask("delivery", dataplane)
         streams = tuple(stream for one in seen for stream in one.streams)

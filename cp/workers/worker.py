@@ -20,7 +20,7 @@ from cp.settings import Settings
 from cp.store.open import open_store
 from cp.workers.line import Line
 
-OBSERVATIONS: Final = frozenset({"presences", "delivery", "complaints", "so_far"})
+OBSERVATIONS: Final = frozenset({"presences", "delivery", "complaints", "so_far", "owners", "brought"})
 """What is asked of a worker's observer, by the name of its method."""
 
 

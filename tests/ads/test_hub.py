@@ -62,9 +62,22 @@ def test_equal_content_wakes_nobody() -> None:
         hub.publish("a", first)
 
         assert not hub.publish("a", snapshot(cluster("x")))
+        assert hub.newest("a") is first
 
     assert woken == ["a"]
-    assert hub.newest("a") is first
+
+
+def test_what_was_published_before_is_no_answer_to_who_comes_back_until_it_is_confirmed() -> None:
+    hub, woken, first = Hub(), list[str](), snapshot(cluster("x"))
+    with hub.seat(seat("a")):
+        hub.publish("a", first)
+    with hub.seat(seat("a", wake=lambda: woken.append("a"))):
+        assert (hub.newest("a"), hub.is_in_sync("a")) == (None, False)
+
+        hub.publish("a", snapshot(cluster("x")))
+
+        assert hub.newest("a") is first
+    assert woken == ["a"]
 
 
 def test_who_computes_hears_who_connected_since_it_last_asked() -> None:

@@ -6,6 +6,7 @@ import json
 import signal
 import stat
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,17 @@ def test_the_dataplane_of_the_file_is_stored(koguma: Koguma, envoy: FakeEnvoy, w
     ended = run(koguma, envoy, "-d", web)
 
     assert "registered Dataplane default/web-1" in ended.err
+    assert envoy.told["bootstrap"]["node"]["metadata"]["dataplane.resource"] == web.read_text()
+    assert koguma("get", "dp", "web-1").status == 1, "it goes with its proxy"
+
+
+def test_a_dataplane_that_an_operator_stored_stays_when_its_proxy_ends(
+    koguma: Koguma, envoy: FakeEnvoy, web: Path
+) -> None:
+    koguma("apply", "-f", web)
+
+    run(koguma, envoy, "-d", web)
+
     assert koguma("get", "dp", "web-1").status == 0
 
 
@@ -101,7 +113,7 @@ def test_envoy_gets_the_bootstrap_configuration_in_a_file_that_only_its_owner_re
 
 
 def test_envoy_is_told_what_a_sidecar_needs(koguma: Koguma, envoy: FakeEnvoy, web: Path) -> None:
-    run(koguma, envoy, "-d", web, "--concurrency", "2", "--drain-time", "1m", "--envoy-log-level", "debug")
+    run(koguma, envoy, "-d", web, "--concurrency", "2", "--listener-drain-time", "1m", "--envoy-log-level", "debug")
 
     text = " ".join(envoy.told["arguments"])
     for flag in (
@@ -245,6 +257,12 @@ def process(koguma: Koguma, envoy: FakeEnvoy, web: Path, tmp_path: Path) -> Iter
         yield running
 
 
+def envoy_of(process: Running) -> psutil.Process:
+    children = psutil.Process(process.pid).children()
+    (envoy,) = [child for child in children if "--config-path" in child.cmdline()]
+    return envoy
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_is_passed_on(process: Running, envoy: FakeEnvoy, number: signal.Signals) -> None:
     process.send(number)
@@ -254,8 +272,7 @@ def test_a_signal_is_passed_on(process: Running, envoy: FakeEnvoy, number: signa
 
 
 def test_an_envoy_that_is_killed_ends_it_as_a_shell_would_tell(process: Running, envoy: FakeEnvoy) -> None:
-    (child,) = psutil.Process(process.pid).children()
-    child.kill()
+    envoy_of(process).kill()
 
     assert process.wait() == 128 + signal.SIGKILL
 
@@ -293,7 +310,7 @@ def test_an_envoy_that_becomes_ready_is_announced(tmp_path: Path) -> None:
     said: list[str] = []
 
     admin = Running([sys.executable, "-c", ADMIN, address.host, str(address.port)], tmp_path / "admin.log")
-    with admin, readiness.announced(Admin(admin_at(address)), said.append):
+    with admin, readiness.announced(Admin(admin_at(address)), said.append, entered):
         eventually(lambda: bool(said), 20)
 
     assert said[0].startswith("ready after ")
@@ -303,11 +320,15 @@ def test_an_envoy_that_never_becomes_ready_is_no_longer_watched_when_it_ends(tmp
     said: list[str] = []
 
     with readiness.announced(
-        Admin(json.dumps({"admin": {"address": {"pipe": {"path": f"{tmp_path}/no"}}}})), said.append
+        Admin(json.dumps({"admin": {"address": {"pipe": {"path": f"{tmp_path}/no"}}}})), said.append, entered
     ):
         pass
 
     assert not said
+
+
+def entered(_ended: threading.Event) -> None:
+    """The control plane is told."""
 
 
 def admin_at(address: Address) -> str:

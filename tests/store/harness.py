@@ -14,6 +14,7 @@ import pytest
 from cp.model.document import Document, Source
 from cp.model.names import Key
 from cp.model.source import read_documents
+from cp.store.beside import combined
 from cp.store.files import FilesStore
 from cp.store.memory import MemoryStore
 from cp.store.port import Batch, Change, Contents, Delete, Put, Store, Stored
@@ -26,7 +27,7 @@ NEVER = 3600.0
 """A backstop that no test lives to see: what is noticed is noticed because somebody told."""
 DEADLINE = 30.0
 
-WRITABLE = ("memory", "sqlite")
+WRITABLE = ("memory", "sqlite", "beside")
 ALL = (*WRITABLE, "files")
 
 
@@ -71,6 +72,13 @@ def on(kinds: Sequence[str]) -> Callable[[Scenario], Callable[[str, Path], None]
 
 @asynccontextmanager
 async def opened(kind: str, folder: Path, **options: Any) -> AsyncIterator[Store]:
+    if kind == "beside":
+        root = folder / "documents"
+        root.mkdir(exist_ok=True)
+        files = await FilesStore.open(root, read_documents, backstop=NEVER)
+        async with combined(files, MemoryStore(), lambda _: True, **options) as both:
+            yield both
+        return
     store = await _open(kind, folder, **options)
     try:
         yield store

@@ -18,9 +18,9 @@ from cp.model.source import Reading, read_documents
 from cp.model.violation import Finding, Severity
 from cp.store.files import FilesStore
 from cp.store.folder import LARGEST, Edit, File, Folder, Parse
-from cp.store.port import Batch, Contents, ReadOnly, Unusable
+from cp.store.port import Batch, Contents, Put, ReadOnly, Unusable
 from cp.store.tree import Signature
-from tests.store.harness import NEVER, contained, delete, key, next_batch, put, run, until
+from tests.store.harness import NEVER, contained, delete, document, key, next_batch, put, run, until
 
 
 def text(*documents: tuple[str, Any]) -> str:
@@ -734,5 +734,18 @@ def test_a_mesh_has_no_mesh(root: Path) -> None:
             assert await store.get(Key("Mesh", "", "default")) is not None
             await asyncio.to_thread((root / "mesh.yaml").unlink)
             await until(store, lambda contents: not contents.stored)
+
+    run(scenario())
+
+
+def test_a_proxy_that_is_in_no_file_is_told_of_a_store_beside(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await FilesStore.open(tmp_path, read_documents)
+        with pytest.raises(ReadOnly, match="--registrations"):
+            await store.write(Put(document("web", kind="Dataplane")))
+        with pytest.raises(ReadOnly) as refused:
+            await store.write(Put(document("policy")))
+        assert "--registrations" not in str(refused.value)
+        await store.close()
 
     run(scenario())

@@ -1,0 +1,97 @@
+"""A proxy that registered its Dataplane says whether it takes requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import structlog
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from cp.api.body import text_of
+from cp.api.collaborators import Collaborators
+from cp.api.crud import OWNER_HEADER, REVISION_HEADER, conflict
+from cp.api.errors import bad_request
+from cp.api.near import not_found
+from cp.model.names import Key
+from cp.model.registration import NOT_READY, OWNER, label, labelled
+from cp.store.port import Conflict, Put, Stored
+
+_ATTEMPTS: Final = 5
+"""Times that a label is written again because somebody else wrote the Dataplane meanwhile."""
+
+log = structlog.get_logger()
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Whether a run of a proxy takes requests: not before it listens, and no more when it is about to end."""
+
+    owner: str
+    ready: bool
+
+
+class Registration:
+    """The handler of what proxies say of themselves."""
+
+    def __init__(self, collaborators: Collaborators) -> None:
+        self._api = collaborators
+
+    @property
+    def routes(self) -> Iterator[Route]:
+        yield Route("/meshes/{mesh}/dataplanes/{name}/_readiness", self.readiness, methods=["POST"])
+
+    async def readiness(self, request: Request) -> Response:
+        """Whether the addresses of a proxy are endpoints. It gets its configuration either way."""
+        key = Key("Dataplane", request.path_params["mesh"], request.path_params["name"])
+        said = _said(await text_of(request, self._api.body_limit))
+        for attempt in range(_ATTEMPTS):
+            try:
+                revision = await self._mark(await self._owned(key, said.owner), said)
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            break
+        if said.ready:
+            log.info("proxy.ready", resource=str(key), revision=revision)
+        else:
+            log.info("proxy.draining", resource=str(key), revision=revision)
+        return JSONResponse({}, headers={REVISION_HEADER: str(revision)})
+
+    async def _owned(self, key: Key, owner: str) -> Stored:
+        """The Dataplane, unless another run of the proxy has registered it since."""
+        stored = await self._api.store.get(key)
+        if stored is None:
+            raise not_found(key.type, key.name, ())
+        must_be_owned(stored, owner)
+        return stored
+
+    async def _mark(self, stored: Stored, said: Readiness) -> int:
+        """The revision from which on it is as the proxy says."""
+        if said.ready and label(stored.document, NOT_READY) not in {"", said.owner}:
+            raise conflict(f"{stored.document.key} is run by another run of the proxy, which is not ready")
+        document = labelled(stored.document, not_ready="" if said.ready else said.owner)
+        if document is stored.document:
+            return stored.revision
+        return await self._api.store.write(Put(document, stored.revision))
+
+
+def must_be_owned(stored: Stored, owner: str) -> None:
+    actual = label(stored.document, OWNER)
+    if actual not in {"", owner}:
+        raise conflict(f"{stored.document.key} belongs to another run of the proxy, which registered it later")
+
+
+def _said(text: str) -> Readiness:
+    try:
+        said = msgspec.json.decode(text, type=Readiness)
+    except msgspec.DecodeError as error:
+        raise bad_request("", f"not whether a proxy is ready: {error}") from None
+    if not said.owner:
+        raise bad_request(
+            "owner", "must not be empty", f"send what the Dataplane was registered with, as {OWNER_HEADER}"
+        )
+    return said

@@ -1,0 +1,103 @@
+"""The folder of one proxy: one `koguma dp run` at a time, and what an earlier one may have left in it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from cp.cli.problem import Problem
+
+BOOTSTRAP: Final = "bootstrap.json"
+_LOCK: Final = "dp.lock"
+_ENVOY: Final = "envoy.pid"
+_EVERY: Final = 0.1
+_PROC: Final = Path("/proc")
+
+Say = Callable[[str], None]
+
+
+@contextmanager
+def locked(folder: Path, patience: float, say: Say) -> Iterator[int]:
+    """While this lasts nobody else runs a proxy in the folder. Only for an Envoy that is draining does it wait."""
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Problem(f"{folder / _LOCK} cannot be written: {error.strerror}") from None
+    try:
+        _take(lock, folder, patience, say)
+        note(lock, {"process": os.getpid()})
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int, folder: Path, patience: float, say: Say) -> None:
+    deadline, told = time.monotonic() + patience, False
+    while not _is_taken(lock):
+        holder = _holder(lock)
+        if "draining" not in holder or time.monotonic() > deadline:
+            hint = "Give each proxy a folder of its own with --work-dir, or end that one first."
+            raise Problem(f"{folder} is in use by another koguma dp run, process {holder.get('process', '?')}", hint)
+        if not told:
+            say(f"waiting: Envoy, process {holder['draining']}, is draining, as its koguma dp run was killed")
+            told = True
+        time.sleep(_EVERY)
+
+
+def _is_taken(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def note(lock: int, holder: Mapping[str, Any]) -> None:
+    """Say who holds a lock, for whoever cannot get it."""
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, json.dumps(holder).encode(), 0)
+
+
+def _holder(lock: int) -> Mapping[str, Any]:
+    try:
+        found = json.loads(os.pread(lock, 1024, 0))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def noted(folder: Path, envoy: int) -> Iterator[None]:
+    """While this lasts it stands in the folder which process its Envoy is."""
+    (file := folder / _ENVOY).write_text(f"{envoy}\n")
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def orphan(folder: Path) -> int | None:
+    """The Envoy that was left in the folder, if it still runs and there is no doubt that it is that one."""
+    with suppress(OSError, ValueError):
+        pid = int((folder / _ENVOY).read_text())
+        if str(folder / BOOTSTRAP) in _command(pid):
+            return pid
+    return None
+
+
+def _command(pid: int) -> list[str]:
+    """The command line of a process; nothing for one that is gone, or somebody else's."""
+    if not _PROC.joinpath("self").exists():
+        told = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, check=False)
+        return told.stdout.decode(errors="replace").split()
+    process = _PROC / str(pid)
+    if process.stat().st_uid != os.geteuid():
+        return []
+    return process.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")

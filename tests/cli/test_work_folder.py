@@ -1,0 +1,154 @@
+"""One proxy in a folder and on its ports, and what a killed one left there."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cp.cli import guard, ports, work_folder
+from cp.cli.problem import Problem
+from tests.api.samples import dataplane
+from tests.cli.conftest import Koguma
+from tests.cli.test_dp import FakeEnvoy, dp_run, envoy, envoy_of, web  # noqa: F401  # fixtures
+from tests.support.loopback import Address, new_address
+from tests.support.processes import Running
+from tests.support.waiting import eventually
+
+PATIENCE = 20.0
+
+
+def test_a_second_one_in_a_folder_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
+    with (
+        work_folder.locked(tmp_path, PATIENCE, print),
+        pytest.raises(Problem, match=r"is in use by another koguma dp run, process \d+"),
+        work_folder.locked(tmp_path, PATIENCE, print),
+    ):
+        pass
+
+
+def test_an_envoy_that_is_draining_there_is_waited_for(tmp_path: Path) -> None:
+    said = list[str]()
+    told = threading.Event()
+
+    def drain() -> None:
+        with work_folder.locked(tmp_path, PATIENCE, said.append) as lock:
+            work_folder.note(lock, {"process": 1, "draining": 4711})
+            holding.set()
+            told.wait(PATIENCE)
+
+    def say(text: str) -> None:
+        said.append(text)
+        told.set()
+
+    holding = threading.Event()
+    thread = threading.Thread(target=drain)
+    thread.start()
+    holding.wait(PATIENCE)
+    with work_folder.locked(tmp_path, PATIENCE, say):
+        thread.join(PATIENCE)
+
+    assert said == ["waiting: Envoy, process 4711, is draining, as its koguma dp run was killed"]
+
+
+@contextmanager
+def sleeping(*arguments: str) -> Iterator[int]:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *arguments])
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_only_a_process_with_the_folders_bootstrap_configuration_is_its_envoy(tmp_path: Path) -> None:
+    """The number of a process may be another one's by now."""
+    ours = ("--config-path", str(tmp_path / work_folder.BOOTSTRAP))
+    with sleeping(*ours) as left, sleeping("--config-path", "/elsewhere") as other:
+        for pid, expected in ((left, left), (other, None)):
+            with work_folder.noted(tmp_path, pid):
+                assert work_folder.orphan(tmp_path) == expected
+    (tmp_path / "envoy.pid").write_text(f"{left}\n")
+    assert work_folder.orphan(tmp_path) is None, "it has ended"
+
+
+def test_a_process_that_does_not_end_when_it_is_asked_is_made_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "_PATIENCE", 0.2)
+    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        guard.end(process.pid)
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+
+
+@contextmanager
+def listening(address: Address, *, shares: bool) -> Iterator[None]:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shares))
+        listener.bind(address)
+        listener.listen()
+        yield
+
+
+@pytest.mark.parametrize("kind", ["inbound", "outbound"])
+def test_a_port_that_another_proxy_would_share_is_refused(kind: str) -> None:
+    address = new_address()
+    document = {"networking": {"address": address.host, kind: [{"address": address.host, "port": address.port}]}}
+    ports.must_not_be_shared(document)
+
+    with listening(address, shares=True), pytest.raises(Problem, match=f"another proxy listens on {address}"):
+        ports.must_not_be_shared(document)
+    with listening(address, shares=False):
+        ports.must_not_be_shared(document)  # Envoy cannot share it, and says so itself
+
+
+@pytest.mark.parametrize("address", ["10.255.255.1", "::1", "", "no address", 7])
+def test_what_cannot_be_listened_on_is_for_envoy_to_tell(address: object) -> None:
+    ports.must_not_be_shared({"networking": {"address": address, "inbound": [{"port": 70000}, {"port": 1}, {}]}})
+
+
+def test_an_envoy_that_was_left_without_anybody_is_ended_before_the_next_one_starts(
+    koguma: Koguma,
+    envoy: FakeEnvoy,  # noqa: F811
+    web: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    command = [*dp_run(envoy, web), "--work-dir", tmp_path / "work"]
+    with Running(command, tmp_path / "first.log", koguma.environment) as first:
+        eventually(lambda: bool(envoy.told), PATIENCE)
+        orphan = envoy_of(first)
+        for process in [one for one in psutil.Process(first.pid).children() if "cp.cli.guard" in one.cmdline()]:
+            process.kill()
+        first.kill()
+    assert orphan.is_running()
+    Path(f"{envoy.path}.json").unlink()
+
+    with Running(command, tmp_path / "second.log", koguma.environment) as second:
+        eventually(lambda: bool(envoy.told), PATIENCE)
+        assert f"found Envoy, process {orphan.pid}, of a koguma dp run that was killed" in second.log.read_text()
+        assert not orphan.is_running()
+        assert dataplane()["name"] in second.log.read_text()
+
+
+def test_a_killed_koguma_takes_its_envoy_with_it(
+    koguma: Koguma,
+    envoy: FakeEnvoy,  # noqa: F811
+    web: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    with Running(dp_run(envoy, web), tmp_path / "dp.log", koguma.environment) as running:
+        eventually(lambda: bool(envoy.told), PATIENCE)
+        left = envoy_of(running)
+        running.kill()
+
+    eventually(lambda: not left.is_running(), PATIENCE)
+    eventually(lambda: koguma("get", "dp", "web-1").status == 1, PATIENCE)
