@@ -117,12 +117,9 @@ class Outbounds:
             yield TableSpot(self.rules[kind].kind, candidates, rules, destination)
 
     def _candidates(self, kind: str, destination: Destination) -> tuple[Combined, ...]:
-        """Whose routes are taken: those for the service itself, else those for its tag."""
-        if kind not in self.rules:
-            return ()
-        by_tag = Destination(destination.service, tags=destination.tags)
-        found = (of_service(self.rules[kind], one) for one in dict.fromkeys((destination, by_tag)))
-        return tuple(one for one in found if one is not None)
+        """What routes of a kind come to for a destination; empty if there is none."""
+        found = of_service(self.rules[kind], destination) if kind in self.rules else None
+        return () if found is None else (found,)
 
 
 def of_inbound(rules: Rules, index: int, reached: Reached, defaults: Defaults) -> Iterator[AnySpot]:

@@ -46,11 +46,10 @@ class RouteRule:
 def routes(rules: PolicyRules, destination: Destination) -> tuple[RouteRule, ...]:
     """The rules that hold for a destination, those of the most specific policy first. None: there is no route.
 
-    Where no route names a real service, those for the service's tag are taken (6.6).
+    A real service has the routes that name it by its identity or its labels, and no others: several services can have
+    one display name, so what is written for the `kuma.io/service` of that name is for destinations by tags alone.
     """
     combined = of_service(rules, destination)
-    if combined is None and destination.is_real:
-        combined = of_service(rules, Destination(destination.service, tags=destination.tags))
     return () if combined is None else routes_of(combined.conf)
 
 

@@ -87,12 +87,6 @@ def test_a_destination_by_tags_has_the_routes_for_its_tag() -> None:
     assert paths(table(http("a", ("/1", {})), to=to_tag("backend"))) == [("/1", "a")]
 
 
-def test_a_real_destination_for_which_there_is_none_has_those_for_its_tag() -> None:
-    world = world_of(text(MESH, WEB, service("backend", labels={"kuma.io/zone": "east"}), http("a", ("/1", {}))))
-
-    assert paths(routes(rules_of(world, "MeshHTTPRoute"), BACKEND)) == [("/1", "a")]
-
-
 def test_a_tcp_route_has_one_rule_without_matches() -> None:
     rules = [{"default": {"backendRefs": [{"kind": "MeshService", "name": "other", "weight": 3}]}}]
     tcp = policy("MeshTCPRoute", "t", to=[{"targetRef": ms("backend"), "rules": rules}])
