@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cp.model.names import Destination, Identity, kri
+from cp.model.names import Destination, Identity
 from cp.model.target import BackendRef
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -41,8 +41,8 @@ class Resolver:
         return Route(name=cluster_name(self._destination), splits=(split,), refusal=split.reason)
 
     def owner(self, rule: RouteRule) -> str:
-        """One name for each route resource; for a tagged destination one for each of its rules (7.3)."""
-        name = kri(rule.owner) if self._destination.is_real else f"{kri(rule.owner)}#{rule.hash}"
+        """One name for all rules for which the same holds; for a tagged destination one for each of them (7.3)."""
+        name = rule.name if self._destination.is_real else f"{rule.name}#{rule.hash}"
         self.owners[name] = rule
         return name
 

@@ -142,7 +142,7 @@ def test_a_route_for_what_is_known_by_its_tag_alone_is_for_destinations_by_tag()
     world = _world("MeshHTTPRoute", {"kind": "MeshService", "name": "only-a-tag"})
     rules = rules_of(world, "MeshHTTPRoute")
 
-    assert len(routes(rules, Destination("only-a-tag"))) == 1
+    assert len(routes(rules, Destination("only-a-tag")) or ()) == 1
 
 
 def test_routes_of_other_sections_stay_in_force() -> None:
