@@ -64,7 +64,7 @@ class Entry:
     outbound: Outbound
     effective: Effective
     of_routes: Mapping[str, Effective]
-    """What holds for the routes of each route resource, by the name of their owner."""
+    """What holds for the routes to which the same route resources contribute, by their name (`RouteRule.name`)."""
 
     owners: Mapping[str, RouteRule]
     """The rules of route resources that it has rows from, by the same names."""
@@ -201,7 +201,7 @@ class Stages:
             outbound = _called_by_grpc(outbound)
         found = self._of_destination(rules, destination)
         of_routes = {
-            name: self._of_destination(rules, destination, rule.owner, rule.hash)
+            name: self._of_destination(rules, destination, rule.contributors, rule.hash)
             for name, rule in resolver.owners.items()
         }
         # What holds for a TCP route holds for the listener as a whole: it has one route.
@@ -342,8 +342,8 @@ class Stages:
         )
         for policy in self._route_policies:
             of_kind = rules.get(policy.kind.name)
-            found = routes(of_kind, destination) if of_kind is not None else ()
-            if found:
+            found = routes(of_kind, destination) if of_kind is not None else None
+            if found is not None:
                 outbound = policy.shape(found, outbound, resolver)
         if outbound.routes:
             return outbound
@@ -357,12 +357,12 @@ class Stages:
         return endpoints
 
     def _of_destination(
-        self, rules: Rules, destination: Destination, route: Identity | None = None, matches: str = ""
+        self, rules: Rules, destination: Destination, via: tuple[Identity, ...] = (), matches: str = ""
     ) -> Effective:
-        """What holds for a destination, or for a route to it, over the defaults of each policy."""
+        """What holds for a destination, or for routes to it, over the defaults of each policy."""
         found = dict(self._outbound_defaults)
         for of_kind in rules.values():
-            said = effective(of_kind, destination, route, matches) if of_kind.shape.to else _of_proxy(of_kind)
+            said = effective(of_kind, destination, via, matches) if of_kind.shape.to else _of_proxy(of_kind)
             _lay(found, of_kind, said)
         return found
 
@@ -454,7 +454,7 @@ def names_of(destination: Destination) -> frozenset[Name]:
 
 
 def _owners(resolver: Resolver) -> set[Name]:
-    return {(rule.owner.type, rule.owner.name) for rule in resolver.owners.values()}
+    return {(route.type, route.name) for rule in resolver.owners.values() for route in rule.contributors}
 
 
 def _referred(*every: Effective) -> frozenset[Name]:

@@ -20,6 +20,8 @@ _PROTOCOLS: Final = ("http", "http", "grpc", "tcp")
 _COLLECTORS: Final = ("near", "far")
 _REFERRED: Final = "MeshOpenTelemetryBackend"
 _ZONES: Final = ("east", "west", "north")
+_NULLS: Final = 0.15
+"""How often a timeout is a null."""
 
 
 def document(type_: str, name: str, **fields: Any) -> Document:
@@ -194,7 +196,7 @@ def _seconds(chance: Random) -> str:
 
 def _of_request(chance: Random) -> dict[str, Any]:
     names = chance.sample(["requestTimeout", "streamIdleTimeout"], chance.randrange(1, 3))
-    return {"http": {name: _seconds(chance) for name in names}}
+    return {"http": {name: None if chance.random() < _NULLS else _seconds(chance) for name in names}}
 
 
 def _timeout(chance: Random) -> Document:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,6 +125,64 @@ def test_an_edit_builds_only_what_it_changes() -> None:
         for packed in after[name].since(before[name], type_url).updated
     }
     assert changed == {"kri_msvc_default___s3_80"}
+
+
+def test_a_policy_of_a_route_reaches_the_rows_to_which_that_route_contributes() -> None:
+    """Whether the weaker route contributes can change by an edit of either route, and its policy by itself."""
+    service = document(
+        "MeshService",
+        "s",
+        spec={"selector": {"dataplaneTags": {"a": "b"}}, "ports": [{"port": 80, "appProtocol": "http"}]},
+    )
+    networking = {
+        "address": "127.0.0.1",
+        "inbound": [{"port": 80, "tags": {"kuma.io/service": "c", "team": "a"}}],
+        "outbound": [{"port": 10000, "backendRef": {"kind": "MeshService", "name": "s", "port": 80}}],
+    }
+    backend = {"backendRefs": [{"kind": "MeshService", "name": "s", "port": 80}]}
+    filters = {"filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["x"]}}]}
+    top = {"targetRef": {"kind": "MeshSubset", "tags": {"team": "a"}}}
+    edits = [
+        _of_route("weak", "1s"),
+        _same_match("strong", filters, **top),
+        _of_route("weak", "2s"),
+        _same_match("strong", filters | backend, **top),
+        _of_route("weak", "3s"),
+        _same_match("strong", filters, **top),
+        _same_match("weak", {}),
+        _same_match("weak", backend),
+        _of_route("strong", "4s"),
+    ]
+    world = World.of([MESH, service, document("Dataplane", "c", networking=networking)], kinds(policies()))
+    compiler, timeouts = Compiler(policies()), []
+    for revision, edit in enumerate([_same_match("weak", backend), *edits], 1):
+        world = world.next({edit.key: edit}, revision)
+        assert served(compiler, world) == served(Compiler(policies()), fresh(world))
+        timeouts.append(_request_timeout(compiler, world))
+
+    assert timeouts == ["15s", "1s", "1s", "2s", "15s", "15s", "3s", "15s", "3s", "4s"]
+
+
+def _same_match(name: str, default: dict[str, Any], **spec: Any) -> Document:
+    rules = [{"matches": [{"path": {"type": "PathPrefix", "value": "/same"}}], "default": default}]
+    return document(
+        "MeshHTTPRoute",
+        name,
+        spec={**spec, "to": [{"targetRef": {"kind": "MeshService", "name": "s"}, "rules": rules}]},
+    )
+
+
+def _of_route(route: str, value: str) -> Document:
+    item = {"targetRef": {"kind": "MeshHTTPRoute", "name": route}, "default": {"http": {"requestTimeout": value}}}
+    return document("MeshTimeout", f"of-{route}", spec={"to": [item]})
+
+
+def _request_timeout(compiler: Compiler, world: World) -> str:
+    """Of the row that a route resource has."""
+    (dataplane,) = dataplanes(world)
+    (entry,) = compiler.proxy(world, dataplane).bundle.entries.values()
+    (effective,) = entry.of_routes.values()
+    return str(effective["MeshTimeout"].value["http"]["requestTimeout"])
 
 
 def timeout(service: str, value: str) -> Document:

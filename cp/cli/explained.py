@@ -106,7 +106,14 @@ def _route(row: Data) -> Line:
     if row["owner"] is None:
         return Line(("by route", "the one that every service has: no route resource takes this request"), CHOSEN)
     asked = f": {_asks(row)}" if row["asks"] else ""
-    return Line(("by route", f"{row['owner']['type']} {row['owner']['name']}{asked}{_at(row['place'])}"), CHOSEN)
+    text = f"{row['owner']['type']} {row['owner']['name']}{_beside(row)}{asked}{_at(row['place'])}"
+    return Line(("by route", text), CHOSEN)
+
+
+def _beside(row: Data) -> str:
+    """Whose policies hold as well."""
+    names = " and ".join(route["name"] for route in row["beside"])
+    return f" with what is left of {names}" if names else ""
 
 
 def _end(data: Data) -> Iterator[Line]:
@@ -198,7 +205,13 @@ def _value(value: Data) -> Iterator[Line]:
     style = WEAK if said["policy"] is None else PLAIN
     yield Line((f"{_GAP}{value['path']}", shown, said["level"], _by(said), f"{_place(said)}{remark}".strip()), style)
     for one in value["over"]:
-        yield Line((f"{_GAP}{_GAP}instead of", _short(one["value"]), one["level"], _by(one), _place(one)), WEAK)
+        where = ", removed by ".join(part for part in (_place(one), _removed_by(one)) if part)
+        yield Line((f"{_GAP}{_GAP}instead of", _short(one["value"]), one["level"], _by(one), where), WEAK)
+
+
+def _removed_by(said: Data) -> str:
+    null = said.get("removedBy")
+    return "" if null is None else f"{_by(null)} {_place(null)}".rstrip()
 
 
 def _by(said: Data) -> str:

@@ -50,15 +50,37 @@ def _of_kind(of: Data) -> Iterator[tuple[str, str, str]]:
 
 def _effects(item: Data) -> Iterator[tuple[str, str, str, str, str]]:
     name = item["name"]
+    idle = item.get("withoutEffect", ())
     for effect in item["survives"]:
-        yield name, effect["where"], effect["field"], _conf(effect["value"]), "in force"
+        yield name, effect["where"], effect["field"], _conf(effect["value"]), _in_force(effect)
     for effect in item["overridden"]:
-        by = effect["by"]
-        place = f" ({by['file']}:{by['line']})" if by["file"] else ""
-        status = f"overridden by {by['type']} {by['name']}{place}: {_conf(by['value'])}"
+        yield name, effect["where"], effect["field"], _conf(effect["value"]), _lost(effect["by"])
+    for effect in idle:
+        status = "without effect: there is no weaker item for the same target that sets it"
         yield name, effect["where"], effect["field"], _conf(effect["value"]), status
-    if not item["survives"] and not item["overridden"]:
+    if not item["survives"] and not item["overridden"] and not idle:
         yield name, "", "", "", "selected, and says nothing here"
+
+
+def _in_force(effect: Data) -> str:
+    if "removes" not in effect:
+        return "in force"
+    removed = ", ".join(map(_set_by, effect["removes"]))
+    then = f"what holds is {_set_by(effect['then'])}" if "then" in effect else "no other policy sets it"
+    return f"in force: removes {removed}; {then}"
+
+
+def _lost(by: Data) -> str:
+    return f"removed by {_policy(by)}" if by["value"] is None else f"overridden by {_policy(by)}: {_conf(by['value'])}"
+
+
+def _set_by(setting: Data) -> str:
+    return f"{_conf(setting['value'])} of {_policy(setting)}"
+
+
+def _policy(setting: Data) -> str:
+    place = f" ({setting['file']}:{setting['line']})" if setting["file"] else ""
+    return f"{setting['type']} {setting['name']}{place}"
 
 
 def _parts(one: Data) -> str:

@@ -141,7 +141,7 @@ def _writers(task: Task) -> frozenset[str]:
 
 
 def _routes(entry: Entry) -> tuple[Origin, ...]:
-    return tuple(dict.fromkeys(origin for rule in entry.owners.values() for origin in (rule.origin, rule.backends)))
+    return tuple(dict.fromkeys(origin for rule in entry.owners.values() for origin in rule.origins))
 
 
 def _of_clients(of_kind: PolicyRules, index: int) -> Iterator[Origin]:

@@ -98,13 +98,13 @@ class _Explainer:
     def _held(self, places: Sequence[Place], known: _Backends, entry: Entry, outcome: Outcome) -> Iterator[Value]:
         """What holds for the request; and once for everything, what holds nowhere."""
         of_clusters = [place for found in known.places.values() for place in found]
-        acts = tuple(with_conditions(one, outcome.forward) for one in acting(self._world, places))
+        acts = tuple(with_conditions(one, outcome.forward) for one in acting(places))
         others = (
-            *idle(self._world, places, of_clusters, _why_idle(entry, outcome)),
-            *taken_away(self._world, places),
+            *idle(places, of_clusters, _why_idle(entry, outcome)),
+            *taken_away(places),
         )
         yield from (*acts, *others)
-        yield from unset((*acts, *others, *acting(self._world, of_clusters)), outcome.forward, entry.outbound.protocol)
+        yield from unset((*acts, *others, *acting(of_clusters)), outcome.forward, entry.outbound.protocol)
 
     def _backend(self, share: Share, row: Route | None, outcome: Outcome, known: _Backends) -> Backend:
         total = sum(one.weight for one in _shares(outcome)) or 1
@@ -115,7 +115,7 @@ class _Explainer:
             weight=share.weight,
             share=round(_WHOLE * share.weight / total, 2),
             endpoints=share.endpoints,
-            values=tuple(acting(self._world, known.places.get(share.cluster, ()))),
+            values=tuple(acting(known.places.get(share.cluster, ()))),
             missing=_missing(share, row),
         )
 

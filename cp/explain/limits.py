@@ -69,7 +69,7 @@ class Servers:
         indexes = [index for index, _ in inbounds(port.dataplane)]
         found = [one for index, one in zip(indexes, reached, strict=True) if index == port.index]
         limiting = [policy for policy in self._policies if policy.kind.name == _TIMEOUT]
-        return tuple(acting(self._world, (place for one in found for place in of_inbound(limiting, one))))
+        return tuple(acting(place for one in found for place in of_inbound(limiting, one)))
 
 
 def hops(servers: Servers, values: Sequence[Value], backends: Iterable[Backend], protocol: Protocol) -> Iterator[Hop]:

@@ -38,6 +38,8 @@ class Said:
 
     file: str = ""
     line: int = 0
+    removed_by: Said | None = None
+    """The null that took it away, if one did."""
 
     @property
     def place(self) -> str:
@@ -70,6 +72,9 @@ class Row:
 
     place: Said | None
     """Where its match is written."""
+
+    beside: tuple[Key, ...]
+    """Weaker route resources with the same match of which something is left: their policies hold as well."""
 
     asks: tuple[Condition, ...]
     matches: bool | None

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cp.explain.model import Row, Said
 from cp.explain.words import less_specific, why_not
+from cp.model.names import Key
 from cp.model.paths import step
 from cp.resources.world import World
 from cp.rules import RouteRule, by_specificity, routes
@@ -28,7 +29,7 @@ class Written:
 
 def rows(world: World, rules: Rules, entry: Entry, outcome: Outcome) -> tuple[Row, ...]:
     if not entry.outbound.protocol.is_http:
-        return tuple(Row(0, rule.origin.policy, _of_rule(world, rule), (), True, True, _ONLY) for rule in _tcp(entry))  # noqa: FBT003
+        return tuple(_only(world, rule) for rule in _tcp(entry))
     made = _made(entry, outcome)
     written = _written(rules, entry)
     by_row = {index: written.get(of) for index, of in made.items()}
@@ -36,6 +37,12 @@ def rows(world: World, rules: Rules, entry: Entry, outcome: Outcome) -> tuple[Ro
     winner = by_row.get(first.index) if first is not None else None
     found = (_row(world, one, first, by_row.get(one.index), winner) for one in outcome.rows)
     return tuple(replace(row, patched=row.index not in made) for row in found)
+
+
+def _only(world: World, rule: RouteRule) -> Row:
+    """The row of a table that has no other: connections have one route."""
+    place = _of_rule(world, rule)
+    return Row(0, rule.origin.policy, place, beside=(), asks=(), matches=True, taken=True, why=_ONLY)
 
 
 def taken(entry: Entry, outcome: Outcome) -> Route | None:
@@ -68,11 +75,16 @@ def _row(world: World, tried: Tried, taken: Tried | None, own: Written | None, w
         index=tried.index,
         owner=None if own is None else own.rule.origin.policy,
         place=None if own is None else place_of(world, own),
+        beside=() if own is None else _beside(own.rule),
         asks=tried.conditions,
         matches=tried.matches,
         taken=tried is taken,
         why=_why(tried, taken, own, winner),
     )
+
+
+def _beside(rule: RouteRule) -> tuple[Key, ...]:
+    return tuple(dict.fromkeys(origin.policy for origin in rule.origins if origin.policy != rule.origin.policy))
 
 
 def _why(tried: Tried, taken: Tried | None, own: Written | None, winner: Written | None) -> str:
@@ -97,7 +109,7 @@ def _written(rules: Rules, entry: Entry) -> Mapping[int, Written]:
 
 def _routes(rules: Rules, kind: str, entry: Entry) -> Sequence[RouteRule]:
     is_route = any(rule.owner.type == kind for rule in entry.owners.values())
-    return routes(rules[kind], entry.listening.destination) if is_route else ()
+    return routes(rules[kind], entry.listening.destination) or () if is_route else ()
 
 
 def _are_made_from(entry: Entry, found: Sequence[tuple[Mapping[str, Any], RouteRule]]) -> bool:

@@ -10,8 +10,7 @@ from cp import stages
 from cp.explain import effects
 from cp.explain.effects import Build, Effect
 from cp.explain.model import BUILT_IN, CLUSTER, LISTENER, ROUTE, Said, Value
-from cp.matching import top_of
-from cp.merging import Conf, Field, Merged, Setting
+from cp.merging import Conf, Field, Merged, Origin, Setting
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
 from cp.resources.world import World
@@ -100,7 +99,7 @@ def _speaking(policies: Policies, effective: Effective) -> Iterator[Policy[Any]]
     return (policy for policy in about_calls if policy.kind.name in effective)
 
 
-def acting(world: World, places: Iterable[Place]) -> Iterator[Value]:
+def acting(places: Iterable[Place]) -> Iterator[Value]:
     """The fields that do something, each at the first place where it does."""
     seen: set[tuple[str, str]] = set()
     for place in places:
@@ -108,20 +107,20 @@ def acting(world: World, places: Iterable[Place]) -> Iterator[Value]:
             key = (place.policy.kind.name, path)
             if key not in seen and place.effect(path) is Effect.ACTS:
                 seen.add(key)
-                yield _value(world, place, field)
+                yield _value(place, field)
 
 
-def taken_away(world: World, places: Iterable[Place]) -> Iterator[Value]:
+def taken_away(places: Iterable[Place]) -> Iterator[Value]:
     """The fields that are not there because of somebody's null."""
     seen: set[tuple[str, str]] = set()
     for place in places:
         for path, field in place.merged.removed.items():
             if (place.policy.kind.name, path) not in seen:
                 seen.add((place.policy.kind.name, path))
-                yield _value(world, place, field, "taken away")
+                yield _value(place, field, "removed")
 
 
-def idle(world: World, places: Sequence[Place], clusters: Sequence[Place], why: str) -> Iterator[Value]:
+def idle(places: Sequence[Place], clusters: Sequence[Place], why: str) -> Iterator[Value]:
     """The fields that somebody set for a request, and that do nothing for it, nor in the clusters that it reaches."""
     found: dict[tuple[str, str], tuple[Place, Field]] = {}
     for place in places:
@@ -131,32 +130,29 @@ def idle(world: World, places: Sequence[Place], clusters: Sequence[Place], why: 
         there = (one for one in (*places, *clusters) if one.policy.kind.name == kind and path in one.merged.fields)
         best = max((one.effect(path) for one in there), key=_order)
         if best is not Effect.ACTS and field.winner.origin.part != stages.BUILT_IN:
-            yield _value(world, place, field, _SAME if best is Effect.SAME else why)
+            yield _value(place, field, _SAME if best is Effect.SAME else why)
 
 
 def _order(one: Effect) -> int:
     return (Effect.NONE, Effect.SAME, Effect.ACTS).index(one)
 
 
-def _value(world: World, place: Place, field: Field, note: str = "") -> Value:
-    said, *over = (said_by(world, one) for one in (field.winner, *field.losers))
+def _value(place: Place, field: Field, note: str = "") -> Value:
+    said, *over = (said_by(one) for one in (field.winner, *field.losers))
     return Value(place.policy.kind.name, field.path, said, tuple(over), "" if note else place.at, note)
 
 
-def said_by(world: World, setting: Setting) -> Said:
+def said_by(setting: Setting) -> Said:
     origin = setting.origin
     if origin.part == stages.BUILT_IN:
         return Said(setting.value, BUILT_IN)
     item = origin.part if origin.part == "default" else f"{origin.part}[{origin.index}]"
-    return Said(setting.value, _level(world, setting), origin.policy, item, setting.path, origin.file, setting.line)
+    removed_by = None if setting.removed_by is None else said_by(setting.removed_by)
+    return Said(setting.value, _level(origin), origin.policy, item, setting.path, origin.file, setting.line, removed_by)
 
 
-def _level(world: World, setting: Setting) -> str:
-    origin = setting.origin
-    policy = world.get(origin.policy)
-    if origin.part == "to":
-        return ROUTE if policy is not None and top_of(policy).kind == "MeshHTTPRoute" else origin.level
-    return _PROXY if origin.part == "default" else _INBOUND
+def _level(origin: Origin) -> str:
+    return origin.level or (_PROXY if origin.part == "default" else _INBOUND)
 
 
 def find(values: Iterable[Value], policy: str, path: str) -> Value | None:

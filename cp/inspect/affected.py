@@ -16,12 +16,22 @@ from cp.resources.world import World
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One value that a policy sets at one place of a proxy, and the one that took it away, if any did."""
+    """One value that a policy sets at one place of a proxy, and who overrides it or takes it away, if somebody does."""
 
     place: Place
     path: str
     setting: Setting
     overridden_by: Setting | None = None
+    removes: tuple[Setting, ...] | None = None
+    """What a null takes away; None where it is no null."""
+
+    then: Setting | None = None
+    """What holds in the place of what a null takes away."""
+
+    @property
+    def does_nothing(self) -> bool:
+        """Whether it is a null with nothing to take away."""
+        return self.removes == ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +45,17 @@ class Affected:
     @property
     def survives(self) -> tuple[Effect, ...]:
         """What is in force."""
-        return tuple(one for one in self.effects if one.overridden_by is None)
+        return tuple(one for one in self.effects if one.overridden_by is None and not one.does_nothing)
 
     @property
     def lost(self) -> tuple[Effect, ...]:
         """What somebody else overrides, or took away."""
-        return tuple(one for one in self.effects if one.overridden_by is not None)
+        return tuple(one for one in self.effects if one.overridden_by is not None and not one.does_nothing)
+
+    @property
+    def idle(self) -> tuple[Effect, ...]:
+        """The nulls that have nothing to take away."""
+        return tuple(one for one in self.effects if one.does_nothing)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -50,6 +65,7 @@ class Affected:
             "name": self.dataplane.name,
             "survives": [_data(one) for one in self.survives],
             "overridden": [_data(one) for one in self.lost],
+            "withoutEffect": [_data(one) for one in self.idle],
         }
 
 
@@ -67,18 +83,20 @@ def _matched(by_kind: ByKind, policy: Resource) -> Matched | None:
 
 def _effects(world: World, dataplane: Resource, policy: Resource) -> Iterator[Effect]:
     for place, merged in standing(world, dataplane, policy.kind):
-        for field in (*merged.fields.values(), *merged.removed.values()):
+        for field in {**merged.nulls, **merged.removed, **merged.fields}.values():
             yield from _of_field(place, field, policy.key)
 
 
 def _of_field(place: Place, field: Field, policy: Key) -> Iterator[Effect]:
-    """What a policy says of a field: the strongest of it alone, for its others lose to that."""
-    stronger: Setting | None = None
-    for setting in (field.winner, *field.losers):
-        if setting.origin.policy == policy:
-            yield Effect(place, field.path, setting, stronger)
-            return
-        stronger = stronger or setting
+    """What a policy says of a field: of its values the strongest alone, for its others lose to that; and its nulls."""
+    winner = field.winner if field.value is not None else None
+    values = (*(() if winner is None else (winner,)), *field.losers)
+    mine = next((value for value in values if value.origin.policy == policy), None)
+    if mine is not None:
+        yield Effect(place, field.path, mine, None if mine is winner else mine.removed_by or winner)
+    for one in field.removals:
+        if one.null.origin.policy == policy:
+            yield Effect(place, field.path, one.null, one.overridden_by, one.removed, winner)
 
 
 def _data(effect: Effect) -> dict[str, Any]:
@@ -90,6 +108,8 @@ def _data(effect: Effect) -> dict[str, Any]:
         "file": effect.setting.origin.file,
         "line": effect.setting.line,
         **({} if by is None else {"by": _setting(by)}),
+        **({} if not effect.removes else {"removes": [_setting(one) for one in effect.removes]}),
+        **({} if not effect.removes or effect.then is None else {"then": _setting(effect.then)}),
     }
 
 

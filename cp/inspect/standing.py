@@ -20,7 +20,7 @@ _ROUTES = ("MeshHTTPRoute", "MeshTCPRoute")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One place: a destination, a route to it, an inbound (with some of its clients), or the whole proxy.
+    """One place: a destination, a way to it by routes, an inbound (with some of its clients), or the whole proxy.
 
     On a builtin gateway, routes are on its listeners.
     """
@@ -29,19 +29,25 @@ class Place:
     listener: int | None = None
     """The port of a gateway's listener."""
 
-    route: Identity | None = None
+    via: tuple[Identity, ...] = ()
+    """The routes that contribute to a way to the destination, the strongest first."""
+
     inbound: int | None = None
     clients: str = ""
 
     def __str__(self) -> str:
-        route = "" if self.route is None else f" by {self.route.type} {self.route.name}"
         if self.destination is not None:
-            return f"to {_called(self.destination)}{route}"
+            return f"to {_called(self.destination)}{self._by}"
         if self.listener is not None:
-            return f"on listener {self.listener}{route}"
+            return f"on listener {self.listener}{self._by}"
         if self.inbound is not None:
             return f"on inbound {self.inbound}" + (f" from {self.clients}" if self.clients else "")
         return "on the proxy"
+
+    @property
+    def _by(self) -> str:
+        names = [f"{route.type} {route.name}" for route in self.via]
+        return f" by {' with '.join(names)}" if names else ""
 
 
 def standing(world: World, dataplane: Resource, kind: Kind) -> Iterator[tuple[Place, Merged]]:
@@ -62,9 +68,9 @@ def _outbound(
 ) -> Iterator[tuple[Place, Merged]]:
     for destination in dict.fromkeys(one.destination for one in outbounds(world, dataplane)):
         yield Place(destination), effective(rules, destination)
-        ways = {(rule.owner, rule.hash) for table in tables for rule in routes(table, destination)}
-        for owner, matches in sorted(ways):
-            yield Place(destination, route=owner), effective(rules, destination, owner, matches)
+        found = (rule for table in tables for rule in routes(table, destination) or ())
+        for via, matches in sorted({(rule.contributors, rule.hash) for rule in found}):
+            yield Place(destination, via=via), effective(rules, destination, via, matches)
 
 
 def _on_gateway(gateway: Resource, rules: PolicyRules, tables: list[PolicyRules]) -> Iterator[tuple[Place, Merged]]:
@@ -72,8 +78,8 @@ def _on_gateway(gateway: Resource, rules: PolicyRules, tables: list[PolicyRules]
         port, there = listener.get("port"), rules.at_listeners([index])
         yield Place(listener=port), at_gateway(there)
         found = (one for table in tables for _, one in gateway_routes(table.at_listeners([index])))
-        for owner, matches in sorted({(rule.owner, rule.hash) for rule in found}):
-            yield Place(listener=port, route=owner), at_gateway(there, owner, matches)
+        for via, matches in sorted({(rule.contributors, rule.hash) for rule in found}):
+            yield Place(listener=port, via=via), at_gateway(there, via, matches)
 
 
 def _inbound(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[Place, Merged]]:

@@ -11,7 +11,7 @@ from cp.lint.scene import Scene
 from cp.lint.spots import AnySpot, ClientSpot, Spot, TableSpot, UnitOf, item_of, policy_of
 from cp.lint.targets import called, missing
 from cp.lint.walk import PASSTHROUGH, Blocked
-from cp.merging import Field, Origin, Setting
+from cp.merging import Field, Origin, Removal, Setting
 from cp.model.paths import step
 from cp.resources.resource import Resource
 from cp.rules import Item
@@ -100,22 +100,35 @@ def _outdone(item: Item, spots: Sequence[AnySpot], *, as_whole: bool) -> Reason:
 
 
 def _compare(item: Item, spot: Spot, rivals: _Rivals) -> None:
-    for one in (*spot.merged.fields.values(), *spot.merged.removed.values()):
-        settings = (one.winner, *one.losers)
-        mine = next((setting for setting in settings if setting.origin == item.origin), None)
-        if mine is None:
-            continue
-        rivals.paths[one.path] = None
-        rival = _rival(one, mine, rivals.unit_of)
-        if rival is not None:
-            rivals.add(rival.value == mine.value, said(rival.origin, rival.line))
+    for one in {**spot.merged.nulls, **spot.merged.removed, **spot.merged.fields}.values():
+        values = (setting for setting in (one.winner, *one.losers) if setting.value is not None)
+        mine = next((setting for setting in values if setting.origin == item.origin), None)
+        null = next((removal for removal in one.removals if removal.null.origin == item.origin), None)
+        if mine is not None:
+            rivals.paths[one.path] = None
+            _add(rivals, mine, _rival(one, mine, rivals.unit_of))
+        elif null is not None:
+            rivals.paths[one.path] = None
+            _add(rivals, null.null, _over_null(null, rivals.unit_of))
+
+
+def _add(rivals: _Rivals, mine: Setting, rival: Setting | None) -> None:
+    if rival is not None:
+        rivals.add(rival.value == mine.value, said(rival.origin, rival.line))
+
+
+def _over_null(removal: Removal, unit_of: UnitOf) -> Setting | None:
+    """Who wins over a null; nobody, if it had nothing to take away."""
+    over = removal.overridden_by if removal.removed else None
+    return None if over is None or unit_of(over.origin) == unit_of(removal.null.origin) else over
 
 
 def _rival(one: Field, mine: Setting, unit_of: UnitOf) -> Setting | None:
     """Who wins over a setting; of one that wins itself, who says the same."""
     own = unit_of(mine.origin)
-    if unit_of(one.winner.origin) != own:
-        return one.winner
+    over = mine.removed_by or one.winner
+    if unit_of(over.origin) != own:
+        return over
     others = (setting for setting in one.losers if unit_of(setting.origin) != own)
     return next((setting for setting in others if setting.value == mine.value), None)
 

@@ -77,10 +77,12 @@ class TableSpot:
 
     kind: Kind
     candidates: tuple[Combined, ...]
-    """Of these the first is taken of which there is anything."""
+    """What the routes come to: one, or none."""
 
     rules: Sequence[RouteRule]
     destination: Destination
+    hides_others: bool = False
+    """Whether routes of another kind would decide if there were none of this kind."""
 
     @property
     def key(self) -> Hashable:
@@ -97,7 +99,10 @@ class TableSpot:
     def differs_without(self, gone: Gone) -> bool:
         left = (_left(one, gone) for one in self.candidates)
         merged = next((one for one in left if one is not None), None)
-        return merged is None or list(map(_row, routes_of(merged))) != list(map(_row, self.rules))
+        if merged is None and self.hides_others:
+            return True
+        left_rules = () if merged is None else routes_of(merged)
+        return list(map(_row, left_rules)) != list(map(_row, self.rules))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cp.lint.codes import Reason, found
 from cp.lint.scene import Scene, parts
+from cp.lint.spots import item_of
 from cp.lint.walk import ROUTES
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
@@ -26,19 +27,29 @@ _SERVICE_TAG: Final = "kuma.io/service"
 
 
 def targets(scene: Scene) -> Iterator[Finding]:
-    """Items for what is not there, of policies of which nobody asks whether they have an effect."""
+    """Items for what is not there, unless it is told already why they have no effect.
+
+    An item for a section that is not there can have an effect on destinations by tags, which have no sections.
+    """
     for policy in scene.world:
-        if policy.kind.policy is not None and policy not in scene.judged_set:
-            reasons = (missing(scene.world, item) for item in parts(policy))
+        if policy.kind.policy is not None:
+            asked = (item for item in parts(policy) if not _is_judged(scene, item))
+            reasons = (missing(scene.world, item) for item in asked)
             yield from (found(policy, why) for why in reasons if why is not None)
 
 
 def backends(scene: Scene) -> Iterator[Finding]:
     """Backends and mirrors of routes that lead nowhere."""
+    called = _called_by_tag(scene)
     for kind in ROUTES:
         for policy in _of_type(scene.world, kind):
             for item in items(policy).to:
-                yield from _of_item(scene.world, policy, item)
+                yield from _of_item(scene.world, policy, item, called)
+
+
+def _called_by_tag(scene: Scene) -> tuple[Destination, ...]:
+    entries = (entry.listening.destination for outbounds in scene.outbounds for entry in outbounds.entries)
+    return tuple(dict.fromkeys(destination for destination in entries if not destination.is_real))
 
 
 def missing(world: World, item: Item) -> Reason | None:
@@ -57,6 +68,11 @@ def missing(world: World, item: Item) -> Reason | None:
     hint = near(wanted, [one.display_name for one in world.table(item.target.kind, item.policy.mesh)])
     text = f"there is no {item.target.kind} {wanted}"
     return Reason("target-missing", text, path, hint or "create it, or correct the name")
+
+
+def _is_judged(scene: Scene, item: Item) -> bool:
+    """Whether the reason why an item has no effect is told elsewhere."""
+    return item.policy in scene.judged_set and item_of(item.origin) not in scene.effective_items
 
 
 def called(destination: Destination) -> str:
@@ -85,9 +101,10 @@ def _of_type(world: World, kind: str) -> Iterator[Resource]:
     return (one for one in world if one.type == kind)
 
 
-def _of_item(world: World, policy: Resource, item: Item) -> Iterator[Finding]:
+def _of_item(world: World, policy: Resource, item: Item, called: Iterable[Destination]) -> Iterator[Finding]:
     to: Mapping[str, Any] = policy.data["to"][item.index]
-    calls = list(_destinations(world, item)) or [Destination(item.target.name or "")]
+    by_tag = [destination for destination in called if (_SERVICE_TAG, destination.service) in (tags_of(item) or ())]
+    calls = [*_destinations(world, item), *by_tag] or [Destination(item.target.name or "")]
     for index, rule in enumerate(to.get("rules") or ()):
         default = step(step(step(item.origin.path, "rules"), index), "default")
         yield from _weights(policy, rule, default)

@@ -64,17 +64,23 @@ class Outbounds:
     def blocked(self) -> Iterator[Blocked]:
         for entry in self.entries:
             destination, is_http = entry.listening.destination, self.in_force(entry) == HTTP_ROUTE
-            by = tuple(rule.origin for rule in entry.owners.values()) if is_http else ()
+            by = self._in_place_of_others(entry) if is_http else ()
             kind = TCP_ROUTE if is_http else HTTP_ROUTE
             for combined in self._candidates(kind, destination)[:1]:
                 yield from (Blocked(item, destination, by) for item in combined.items)
+
+    def _in_place_of_others(self, entry: Entry) -> tuple[Origin, ...]:
+        """The routes of HTTP for a destination; one without rules has no row, and is there all the same."""
+        owners = tuple(rule.origin for rule in entry.owners.values())
+        candidates = self._candidates(HTTP_ROUTE, entry.listening.destination)
+        return owners or tuple(origin for combined in candidates for origin in combined.origins)
 
     def in_force(self, entry: Entry) -> str | None:
         """The kind of routes of which the table of a destination is made; None where it has none."""
         destination = entry.listening.destination
         speaks_http = protocol_of(self.world, self.mesh, destination).is_http
         for kind in ROUTES if speaks_http else (TCP_ROUTE,):
-            if kind in self.rules and routes(self.rules[kind], destination):
+            if kind in self.rules and routes(self.rules[kind], destination) is not None:
                 return kind
         return None
 
@@ -84,7 +90,7 @@ class Outbounds:
             found = levels(of_kind, destination)
             yield from self._spot(of_kind, found, entry.effective, protocol, destination)
             for name, rule in entry.owners.items():
-                found = levels(of_kind, destination, rule.owner, rule.hash)
+                found = levels(of_kind, destination, rule.contributors, rule.hash)
                 yield from self._spot(of_kind, found, entry.of_routes[name], protocol, destination)
 
     def _of_upstream(self, upstream: Upstream) -> Iterator[Spot]:
@@ -113,16 +119,14 @@ class Outbounds:
         kind, destination = self.in_force(entry), entry.listening.destination
         if kind is not None:
             candidates = self._candidates(kind, destination)
-            rules = routes(self.rules[kind], destination)
-            yield TableSpot(self.rules[kind].kind, candidates, rules, destination)
+            rules = routes(self.rules[kind], destination) or ()
+            hides = kind == HTTP_ROUTE and bool(self._candidates(TCP_ROUTE, destination))
+            yield TableSpot(self.rules[kind].kind, candidates, rules, destination, hides_others=hides)
 
     def _candidates(self, kind: str, destination: Destination) -> tuple[Combined, ...]:
-        """Whose routes are taken: those for the service itself, else those for its tag."""
-        if kind not in self.rules:
-            return ()
-        by_tag = Destination(destination.service, tags=destination.tags)
-        found = (of_service(self.rules[kind], one) for one in dict.fromkeys((destination, by_tag)))
-        return tuple(one for one in found if one is not None)
+        """What routes of a kind come to for a destination; empty if there is none."""
+        found = of_service(self.rules[kind], destination) if kind in self.rules else None
+        return () if found is None else (found,)
 
 
 def of_inbound(rules: Rules, index: int, reached: Reached, defaults: Defaults) -> Iterator[AnySpot]:

@@ -1,7 +1,7 @@
 """Confs into one, by RFC 7386, remembering who set what and who lost.
 
-A later layer wins, an explicit null takes away what came before (decision 7), and lists are replaced, except those
-whose name starts with `append` and those that are merged by key.
+A later layer wins, an explicit null takes away what came before on its own level and on narrower ones (record 0038),
+and lists are replaced, except those whose name starts with `append` and those that are merged by key.
 """
 
 from cp.merging.merge import NOTHING as NOTHING
@@ -16,4 +16,5 @@ from cp.merging.origins import Entry as Entry
 from cp.merging.origins import Field as Field
 from cp.merging.origins import Layer as Layer
 from cp.merging.origins import Origin as Origin
+from cp.merging.origins import Removal as Removal
 from cp.merging.origins import Setting as Setting

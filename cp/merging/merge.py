@@ -64,7 +64,12 @@ class Merged:
     @cached_property
     def removed(self) -> Mapping[str, Field]:
         """What is not there because a null took it away. The null is the winner."""
-        return {found.path: found for found in self._leaves if found.value is None}
+        return {found.path: found for found in self._leaves if found.value is None and found.losers}
+
+    @cached_property
+    def nulls(self) -> Mapping[str, Field]:
+        """Every field for which somebody wrote a null, whether it took something away or not."""
+        return {found.path: found for found in self._leaves if found.removals}
 
     def written(self, path: str) -> tuple[Field, str]:
         """Who wrote what stands at a path, be it inside of a value or around several, and where in the document."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 from cp.model.document import Source
 from cp.model.names import Identity, Key
 
 Conf: TypeAlias = Mapping[str, Any]
+
+_REACH: Final = MappingProxyType({"mesh": 0, "service": 1, "section": 2, "route": 3})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,11 @@ class Origin:
     """Where the item stands in the document."""
 
     source: Source = field(default_factory=Source, compare=False, repr=False)
+
+    @property
+    def reach(self) -> int:
+        """How narrow the level is: the higher, the narrower."""
+        return _REACH.get(self.level, 0)
 
     @property
     def file(self) -> str:
@@ -63,18 +71,36 @@ class Setting:
     path: str
     """Where it stands in the document."""
 
+    removed_by: Setting | None = None
+    """The null that took it away, if one did."""
+
     @property
     def line(self) -> int:
         return self.origin.source.line(self.path)
 
 
 @dataclass(frozen=True, slots=True)
+class Removal:
+    """A null, and the values that it took away, the strongest first; none where no weaker item set any."""
+
+    null: Setting
+    removed: tuple[Setting, ...] = ()
+    overridden_by: Setting | None = None
+    """The value that holds, if it is stronger than the null."""
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a merged conf: who set it, and who lost, the strongest first."""
+    """One field of a merged conf: who set it, and who lost, the strongest first.
+
+    The winner is a null where a null took away every value.
+    """
 
     path: str
     winner: Setting
     losers: tuple[Setting, ...] = ()
+    removals: tuple[Removal, ...] = ()
+    """Every null that was written for it, the strongest first."""
 
     @property
     def value(self) -> Any:
@@ -89,6 +115,8 @@ class Entry:
     value: Conf
     path: str
     origins: tuple[Origin, ...]
+    setters: frozenset[Origin] = frozenset()
+    """Those of whom a value of the `default` is left."""
 
     @property
     def owner(self) -> Origin:

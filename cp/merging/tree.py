@@ -1,13 +1,19 @@
-"""The tree that a merge builds: one node for each field, with those that it replaced behind it."""
+"""The tree that a merge builds: one node for each field, with everybody who wrote it.
+
+A null takes away what weaker items of its own level or a narrower one wrote, and uncovers what a wider level wrote:
+route, section, service, mesh, from the narrowest to the widest. Where there are no levels this is RFC 7386, but for
+objects with nothing but nulls in them: they say nothing, so they do not come into being.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from cp.merging.origins import Conf, Entry, Field, Layer, Setting
+from cp.merging.origins import Conf, Entry, Field, Layer, Origin, Removal, Setting
 from cp.model.paths import step
 from cp.model.violation import join
 
@@ -15,48 +21,141 @@ _canonical: Final = msgspec.json.Encoder(order="deterministic").encode
 _NO_KEYS: Final[Mapping[str, str]] = {}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Write:
+    """What one layer writes. None is a null."""
+
+    value: Any
+    layer: Layer
+
+    def setting(self, place: str, removed_by: Setting | None = None) -> Setting:
+        return Setting(self.layer.origin, self.value, join(self.layer.path, place), removed_by)
+
+
+def _live(writes: Sequence[Write]) -> list[Write]:
+    """The values that no null took away, the weakest first."""
+    live: list[Write] = []
+    for write in writes:
+        if write.value is None:
+            live = [value for value in live if not _takes_away(write, value)]
+        else:
+            live.append(write)
+    return live
+
+
+def _takes_away(null: Write, value: Write) -> bool:
+    return value.layer.origin.reach >= null.layer.origin.reach
+
+
 class Leaf:
-    """A value that is replaced as a whole. None is a null, which took away what stands behind it."""
+    """A value that is replaced as a whole."""
 
-    __slots__ = ("before", "layer", "value")
+    __slots__ = ("below", "object", "writes")
 
-    def __init__(self, value: Any, layer: Layer, before: Node | None) -> None:
-        self.value = value
-        self.layer = layer
-        self.before = before
+    def __init__(self, writes: list[Write], below: Leaf | None = None, replaced: Object | None = None) -> None:
+        self.writes = writes
+        """Of one merge, the weakest first."""
+
+        self.below = below
+        """The same field of the merge below this one."""
+
+        self.object = replaced
+        """An object that stood in this place before; it does not come back."""
+
+    @property
+    def live(self) -> Write | None:
+        if len(self.writes) == 1 and self.writes[0].value is not None:
+            return self.writes[0]
+        own = _live(self.writes)
+        return own[-1] if own else None if self.below is None else self.below.live
 
     @property
     def is_there(self) -> bool:
-        return self.value is not None
+        return self.live is not None
 
-    def gone(self, layer: Layer) -> Node:
-        return self if self.value is None else Leaf(None, layer, self)
+    @property
+    def value(self) -> Any:
+        live = self.live
+        return None if live is None else live.value
 
-    def setting(self, place: str) -> Setting:
-        return Setting(self.layer.origin, self.value, join(self.layer.path, place))
+    def gone(self, layer: Layer) -> Leaf:
+        self.writes.append(Write(None, layer))
+        return self
 
     def leaves(self, path: str, place: str) -> Iterator[Field]:
-        losers: list[Setting] = []
-        node = self.before
+        settings, removals = self._history(place)
+        live = self.live
+        left = [setting for setting, write in settings if write is not live]
+        if live is not None:
+            yield Field(path, live.setting(place), tuple(left), tuple(removals))
+        else:
+            null = next((one.null for one in removals if one.removed), removals[0].null)
+            yield Field(path, null, tuple(left), tuple(removals))
+
+    def _history(self, place: str) -> tuple[list[tuple[Setting, Write]], list[Removal]]:
+        """Every value and every null, the strongest first."""
+        settings: list[tuple[Setting, Write]] = []
+        removals: list[Removal] = []
+        stronger: Setting | None = None
+        node: Leaf | None = self
         while node is not None:
-            losers.append(node.setting(place))
-            node = node.before if isinstance(node, Leaf) else None
-        yield Field(path, self.setting(place), tuple(losers))
+            settings += _values(node.writes, place)
+            removals += _removals(node.writes, place, stronger)
+            own = _live(node.writes)
+            stronger = stronger or (own[-1].setting(place) if own else None)
+            if node.object is not None:
+                settings += [(write.setting(place), write) for write in reversed(node.object.writes)][:1]
+            node = node.below
+        return settings, removals
 
     def over(self, below: Node) -> Node:
-        """The same leaf with another history behind its own."""
-        return Leaf(self.value, self.layer, below if self.before is None else self.before.over(below))
+        """The same leaf over another one, which has its say where this one has none."""
+        if isinstance(below, Leaf):
+            under = below if self.below is None else self.below.over(below)
+            return Leaf(self.writes, under if isinstance(under, Leaf) else None, self.object)
+        return self if self.is_there else below
+
+
+def _values(writes: Sequence[Write], place: str) -> list[tuple[Setting, Write]]:
+    """The values of one merge, each with the null that took it away, if one did; the strongest first."""
+    removed_by: dict[int, Setting] = {}
+    for null, taken in _nulls(writes):
+        removed_by.update({id(value): null.setting(place) for value in taken})
+    values = [write for write in reversed(writes) if write.value is not None]
+    return [(write.setting(place, removed_by.get(id(write))), write) for write in values]
+
+
+def _removals(writes: Sequence[Write], place: str, stronger: Setting | None) -> Iterator[Removal]:
+    """The nulls of one merge, the strongest first. A merge above it may have a value that is stronger than all here."""
+    own = _live(writes)
+    last = writes.index(own[-1]) if own else -1
+    for null, taken in reversed(list(_nulls(writes))):
+        is_weaker = writes.index(null) < last
+        overriding = stronger or (own[-1].setting(place) if is_weaker else None)
+        yield Removal(null.setting(place), tuple(value.setting(place) for value in reversed(taken)), overriding)
+
+
+def _nulls(writes: Sequence[Write]) -> Iterator[tuple[Write, list[Write]]]:
+    """Each null with the values that it took away, the weakest first."""
+    for index, write in enumerate(writes):
+        if write.value is None:
+            yield write, [value for value in _live(writes[:index]) if _takes_away(write, value)]
 
 
 class Object:
     """Fields by name."""
 
-    __slots__ = ("children", "is_there", "layer")
+    __slots__ = ("children", "writes")
 
-    def __init__(self, layer: Layer) -> None:
-        self.layer = layer
+    def __init__(self, *layers: Layer) -> None:
+        self.writes = [Write({}, layer) for layer in layers]
+        """Of those who wrote the object, or a field of it, and of those who wrote a null in its place."""
+
         self.children: dict[str, Node] = {}
-        self.is_there = True
+
+    @property
+    def is_there(self) -> bool:
+        return bool(_live(self.writes))
 
     @property
     def value(self) -> dict[str, Any]:
@@ -64,25 +163,29 @@ class Object:
 
     def patch(self, conf: Conf, layer: Layer, keys: Mapping[str, str] = _NO_KEYS) -> None:
         """Write a conf over what is here."""
-        children = self.children
         for name, value in conf.items():
-            old = children.get(name)
+            old = self.children.get(name)
             if value is None:
-                if old is not None:
-                    children[name] = old.gone(layer)
+                self.children[name] = Leaf([Write(None, layer)]) if old is None else old.gone(layer)
             elif isinstance(value, dict):
-                self._object(name, old, layer).patch(value, layer)
+                self._patch_object(name, value, layer)
             elif isinstance(value, list) and (name in keys or name.startswith("append")):
                 self._list(name, old, layer, keys.get(name)).extend(name, value, layer)
+            elif isinstance(old, Leaf):
+                old.writes.append(Write(value, layer))
             else:
-                children[name] = Leaf(value, layer, old)
+                self.children[name] = Leaf([Write(value, layer)], replaced=old if isinstance(old, Object) else None)
 
-    def _object(self, name: str, old: Node | None, layer: Layer) -> Object:
+    def _patch_object(self, name: str, value: dict[str, Any], layer: Layer) -> None:
+        old = self.children.get(name)
+        says_nothing = _is_of_nulls(value)
+        if says_nothing and old is not None and not isinstance(old, Object) and old.is_there:
+            return
         if not isinstance(old, Object):
-            old = self.children[name] = Object(layer)
-        elif not old.is_there:
-            old.is_there, old.layer = True, layer
-        return old
+            old = self.children[name] = Object()
+        if not says_nothing:
+            old.writes.append(Write({}, layer))
+        old.patch(value, layer)
 
     def _list(self, name: str, old: Node | None, layer: Layer, key: str | None) -> Appended | Keyed:
         if not isinstance(old, Appended | Keyed):
@@ -92,31 +195,32 @@ class Object:
     def gone(self, layer: Layer) -> Node:
         for name, node in self.children.items():
             self.children[name] = node.gone(layer)
-        self.is_there = False
+        self.writes.append(Write(None, layer))
         return self
-
-    def setting(self, place: str) -> Setting:
-        return Setting(self.layer.origin, self.value, join(self.layer.path, place))
 
     def leaves(self, path: str, place: str) -> Iterator[Field]:
         for name, node in self.children.items():
             yield from node.leaves(step(path, name), step(place, name))
-        if self.is_there and not any(node.is_there for node in self.children.values()):
-            yield Field(path, self.setting(place))
+        live = _live(self.writes)
+        if live and not any(node.is_there for node in self.children.values()):
+            yield Field(path, live[-1].setting(place))
 
     def over(self, below: Node) -> Node:
         """A new object with the fields of both; where both have one, this one's."""
         if not isinstance(below, Object):
-            return self
-        both = Object(self.layer)
+            return self if self.is_there or not below.is_there else below
+        both = Object()
+        both.writes = [*_live(below.writes), *_live(self.writes)]
         both.children = {**below.children}
         for name, node in self.children.items():
             under = below.children.get(name)
-            if under is None:
-                both.children[name] = node
-            elif node.is_there:
-                both.children[name] = node.over(under)
+            both.children[name] = node if under is None else node.over(under)
         return both
+
+
+def _is_of_nulls(conf: Any) -> bool:
+    """Whether an object has nothing but nulls in it, at whatever depth. An empty one is a value."""
+    return isinstance(conf, dict) and bool(conf) and all(one is None or _is_of_nulls(one) for one in conf.values())
 
 
 class Appended:
@@ -235,7 +339,12 @@ class _Entry:
 
     def of(self, path: str) -> Entry:
         key = self.raw.get(self.key)
-        return Entry(key, self.value, path, tuple(layer.origin for layer in self.layers))
+        return Entry(key, self.value, path, tuple(layer.origin for layer in self.layers), self._setters())
+
+    def _setters(self) -> frozenset[Origin]:
+        nodes = () if self.default is None else self.default.children.items()
+        fields = (field for name, node in nodes for field in node.leaves(name, name))
+        return frozenset(field.winner.origin for field in fields if field.value is not None)
 
 
 def _place(layer: Layer, name: str, raw: Any, index: int) -> str:

@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cp.model.names import kri
 from cp.model.target import BackendRef, TargetRef
 from cp.model.violation import Violation, at
 from cp.policies import Policy
@@ -112,11 +111,13 @@ class MeshTCPRoute(Policy[Rule]):
         """Of several types of routes for one destination the most specific counts: HTTP before TCP (document 004)."""
         if outbound.routes:
             return outbound
+        if not rules:
+            return outbound
         rule = rules[0]
         references = decode(RuleConf, rule.default).backend_refs or ()
         splits = (backends.split(reference, rule.backends.identity) for reference in references)
         served = tuple(split for split in splits if split.weight > 0)
-        route = Route(name=kri(rule.owner), owner=backends.owner(rule), splits=served)
+        route = Route(name=rule.name, owner=backends.owner(rule), splits=served)
         return replace(outbound, protocol=Protocol.TCP, routes=(route,))
 
 

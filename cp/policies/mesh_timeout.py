@@ -68,8 +68,13 @@ TARGETS: Final = Targets(
 )
 
 _OFF: Final = Duration(0)
-_NOT_OF_ONE_ROUTE: Final = ("connectionTimeout", "idleTimeout", "http.maxStreamDuration", "http.maxConnectionDuration")
-_NOT_OF_ONE_CLIENT: Final = (*_NOT_OF_ONE_ROUTE, "http.requestHeadersTimeout")
+_NOT_OF_ONE_CLIENT: Final = (
+    "connectionTimeout",
+    "idleTimeout",
+    "http.requestHeadersTimeout",
+    "http.maxStreamDuration",
+    "http.maxConnectionDuration",
+)
 _SOME_OF_HTTP: Final = ("request_timeout", "stream_idle_timeout", "max_stream_duration", "max_connection_duration")
 
 
@@ -89,18 +94,15 @@ def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
     elif spec.from_:
         yield Violation("from", f"cannot be set for a {spec.top.kind}", "set `to`")
     for path, _, conf in spec.confs(*levels):
-        yield from at(path, _conf(conf or Conf(), spec.top.kind))
+        yield from at(path, _conf(conf or Conf()))
     for index, rule in enumerate(spec.rules or ()):
         yield from at(f"rules[{index}]", _rule(rule))
 
 
-def _conf(conf: Conf, top: str) -> Iterator[Violation]:
+def _conf(conf: Conf) -> Iterator[Violation]:
     if conf == Conf():
         yield absent("", "sets no timeout", "set at least one")
         return
-    if top == HTTP_ROUTE:
-        for path in _set(conf, _NOT_OF_ONE_ROUTE):
-            yield Violation(path, "cannot be different for each route", "write it in a policy for the proxies")
     yield from above_zero("connectionTimeout", conf.connection_timeout, "leave it out for 5s")
     yield from not_negative("idleTimeout", conf.idle_timeout)
     if conf.http is not None:

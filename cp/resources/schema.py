@@ -139,7 +139,7 @@ class _Walk:
         sound: dict[str, Any] = {}
         for name, given in data.items():
             if name not in fields:
-                self._fault(step(path, str(name)), "unknown field", near(str(name), fields))
+                self._fault(step(path, str(name)), "unknown field", _meant(str(name), kind))
                 continue
             found = self.value(fields[name].type, given, step(path, name))
             if found is not _FAULTY:
@@ -287,6 +287,14 @@ def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     exact = [one for one in known if one.lower() == name.lower()]
     near = exact or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return f"did you mean `{near[0]}`?" if near else ""
+
+
+def _meant(name: str, kind: msgspec.inspect.StructType) -> str:
+    """What an unknown field may have meant: one of that name further inside comes before one that looks like it."""
+    fields = [field.encode_name for field in kind.fields]
+    inside = [path for path in _wire_names(kind, "") if path.endswith(f".{name}") and "[]" not in path]
+    is_known = name.lower() in map(str.lower, fields)
+    return f"did you mean `{min(inside, key=len)}`?" if inside and not is_known else near(name, fields)
 
 
 def _fields_hint(kind: msgspec.inspect.StructType) -> str:

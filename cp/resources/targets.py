@@ -18,6 +18,7 @@ from cp.resources.spec import PolicySpec
 HTTP_ROUTE: Final = "MeshHTTPRoute"
 TCP_ROUTE: Final = "MeshTCPRoute"
 GATEWAY: Final = "MeshGateway"
+_ROUTES: Final = frozenset({HTTP_ROUTE, TCP_ROUTE})
 
 PROXIES: Final = ("Mesh", "Dataplane", "MeshSubset", "MeshService", "MeshServiceSubset")
 """The kinds by which every policy may say which proxies it is for."""
@@ -70,7 +71,10 @@ class Targets:
 
     to: tuple[str, ...] = ()
     to_gateway: tuple[str, ...] | None = None
-    """The same where the policy is for a gateway or, as was once done, for one route; None: no difference."""
+    """The same where the policy is for a gateway or, as was once done, for one route; None: no difference.
+
+    Where the policy is for one route, no item can be for another.
+    """
 
     from_: tuple[str, ...] = ()
     http_route: tuple[str, ...] = ()
@@ -101,22 +105,33 @@ class Targets:
             yield Violation("targetRef.sectionName", "has no meaning for a policy without `rules`", hint)
 
     def to_violations(self, spec: PolicySpec) -> Iterator[Violation]:
-        kinds = self.at_to(spec.top)
         for index, item in enumerate(spec.items("to")):
-            yield from at(f"to[{index}].targetRef", target(item.target_ref, kinds))
-            conf = getattr(item, "default", None)
-            yield from at(f"to[{index}].default", self._beyond_route(item.target_ref.kind, conf))
+            yield from at(f"to[{index}].targetRef", self._of_item(item.target_ref, spec.top))
+            beyond_route = self._beyond_route(item.target_ref, spec.top, getattr(item, "default", None))
+            yield from at(f"to[{index}].default", beyond_route)
 
     def from_violations(self, spec: PolicySpec) -> Iterator[Violation]:
         for index, item in enumerate(spec.items("from")):
             yield from at(f"from[{index}].targetRef", target(item.target_ref, self.from_))
 
-    def _beyond_route(self, kind: str, conf: Schema | None) -> Iterator[Violation]:
-        if kind not in {HTTP_ROUTE, TCP_ROUTE} or conf is None:
+    def _of_item(self, ref: TargetRef, top: TargetRef) -> Iterator[Violation]:
+        kinds = self.at_to(top)
+        if top.kind != HTTP_ROUTE:
+            yield from target(ref, kinds)
+        elif ref.kind in kinds and ref.kind in _ROUTES:
+            message = f"cannot be a {ref.kind} where `targetRef` at the top is a {HTTP_ROUTE}"
+            yield Violation("kind", message, "remove the `targetRef` at the top, and give each route an item of `to`")
+        else:
+            yield from target(ref, tuple(kind for kind in kinds if kind not in _ROUTES))
+
+    def _beyond_route(self, ref: TargetRef, top: TargetRef, conf: Schema | None) -> Iterator[Violation]:
+        kind = top.kind if top.kind == HTTP_ROUTE else ref.kind
+        carried = {HTTP_ROUTE: self.http_route, TCP_ROUTE: self.tcp_route}.get(kind, ())
+        if not carried or conf is None:
             return
-        carried = self.http_route if kind == HTTP_ROUTE else self.tcp_route
+        where = "a policy for the proxies" if kind == top.kind else "an item for the service"
         for path in beyond(conf, carried):
-            hint = f"write it in an item for the service; a {kind} can have {', '.join(f'`{one}`' for one in carried)}"
+            hint = f"write it in {where}; a {kind} can have {', '.join(f'`{one}`' for one in carried)}"
             yield Violation(path, f"cannot be different for each {kind}", hint, path, Sort.UNWANTED)
 
 
@@ -217,8 +232,7 @@ def _name(ref: TargetRef) -> Iterator[Violation]:
 
 
 def _proxy_types(ref: TargetRef) -> Iterator[Violation]:
-    if ref.proxy_types == [] and "proxyTypes" in _FIELDS[ref.kind]:
-        yield Violation("proxyTypes", "chooses no proxy", "remove it for all proxies, or write Sidecar or Gateway")
+    """Without a type, all are meant (document 002)."""
     for index, proxy_type in enumerate(ref.proxy_types or ()):
         yield from one_of(f"proxyTypes[{index}]", proxy_type, ("Sidecar", "Gateway"))
 

@@ -8,8 +8,8 @@ from cp.merging import Merged
 from cp.model.names import Destination, Identity
 from cp.rules.changes import Changes
 
-Call: TypeAlias = tuple[Destination, Identity | None, str]
-"""A destination, a route to it, and the hash of the route's matches."""
+Call: TypeAlias = tuple[Destination, tuple[Identity, ...], str]
+"""A destination, the routes to it that contribute, and the hash of their matches."""
 
 _Name: TypeAlias = tuple[str, str]
 
@@ -44,7 +44,7 @@ class Calls:
 
 def _names(call: Call) -> tuple[_Name, ...]:
     """A service by its tag has no kind."""
-    destination, route, _ = call
+    destination, via, _ = call
     identity = destination.identity
     service = ("", destination.service) if identity is None else (identity.type, identity.name)
-    return (service,) if route is None else (service, (route.type, route.name))
+    return (service, *((route.type, route.name) for route in via))

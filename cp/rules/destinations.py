@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from cp.merging import NOTHING, Merged
 from cp.model.names import Destination, Identity
 from cp.rules.build import PolicyRules
@@ -9,31 +11,32 @@ from cp.rules.combined import Combined
 from cp.rules.items import SERVICE_TAG
 from cp.rules.subsets import MATCHES_TAG
 
+Via: TypeAlias = tuple[Identity, ...]
+"""The routes that contribute to a way to a destination, the strongest first."""
 
-def effective(rules: PolicyRules, destination: Destination, route: Identity | None = None, matches: str = "") -> Merged:
-    """The conf of a destination or, field by field over it, of a route to it. The policy's defaults are not in it.
+
+def effective(rules: PolicyRules, destination: Destination, via: Via = (), matches: str = "") -> Merged:
+    """The conf of a destination or, field by field over it, of routes to it. The policy's defaults are not in it.
 
     `matches` is the hash of the route's matches: by it, policies are found that name the route at their top level and
     are for destinations by tags.
     """
-    call = (destination, route, matches)
+    call = (destination, via, matches)
     found = rules.calls.get(call)
     if found is None:
-        found = _effective(rules, destination, route, matches)
+        found = _effective(rules, destination, via, matches)
         rules.calls.put(call, found)
     return found
 
 
-def levels(
-    rules: PolicyRules, destination: Destination, route: Identity | None = None, matches: str = ""
-) -> tuple[Combined, ...]:
-    """What is said of a destination and of a route to it, each level by itself, the most general first."""
-    of_route = () if route is None else _of_route(rules, destination, route)
-    return tuple(found for found in (of_service(rules, destination, matches), *of_route) if found is not None)
+def levels(rules: PolicyRules, destination: Destination, via: Via = (), matches: str = "") -> tuple[Combined, ...]:
+    """What is said of a destination and of the routes to it, each level by itself, the most general first."""
+    of_routes = (level for route in reversed(via) for level in _of_route(rules, destination, route))
+    return tuple(found for found in (of_service(rules, destination, matches), *of_routes) if found is not None)
 
 
-def _effective(rules: PolicyRules, destination: Destination, route: Identity | None, matches: str) -> Merged:
-    return _laid(rules, tuple(level.conf for level in levels(rules, destination, route, matches)))
+def _effective(rules: PolicyRules, destination: Destination, via: Via, matches: str) -> Merged:
+    return _laid(rules, tuple(level.conf for level in levels(rules, destination, via, matches)))
 
 
 def _laid(rules: PolicyRules, levels: tuple[Merged, ...]) -> Merged:
@@ -41,16 +44,16 @@ def _laid(rules: PolicyRules, levels: tuple[Merged, ...]) -> Merged:
     return said[0] if len(said) == 1 else rules.lay(said)
 
 
-def at_gateway(rules: PolicyRules, route: Identity | None = None, matches: str = "") -> Merged:
-    """What holds for a listener of a builtin gateway or, field by field over it, for a route on it.
+def at_gateway(rules: PolicyRules, via: Via = (), matches: str = "") -> Merged:
+    """What holds for a listener of a builtin gateway or, field by field over it, for routes on it.
 
     A gateway's listener is no destination: what is said to the whole mesh holds for it. The rules are those of the
     listener alone (`PolicyRules.at_listeners`).
     """
     whole = rules.to_subsets.of({MATCHES_TAG: matches} if matches else {})
-    of_route = None if route is None else rules.to.route(route)
-    levels = (_conf(None if whole is None else whole.combined), _conf(None if of_route is None else of_route.combined))
-    return _laid(rules, levels)
+    of_routes = (rules.to.route(route) for route in reversed(via))
+    levels = (None if one is None else one.combined for one in (whole, *of_routes))
+    return _laid(rules, tuple(map(_conf, levels)))
 
 
 def of_service(rules: PolicyRules, destination: Destination, matches: str = "") -> Combined | None:

@@ -106,7 +106,7 @@ def _of_part(policy: Resource, part: str) -> Iterator[Item]:
 
 def _item(policy: Resource, data: Conf, place: Place) -> Item:
     target = target_of(data.get("targetRef") if place.part in {"to", "from"} else None)
-    level = _level(target) if place.part == "to" else ""
+    level = _level(policy, target) if place.part == "to" else ""
     origin = Origin(policy.key, policy.identity, place.part, place.index, level, place.path, policy.source)
     conf = shape_of(policy).conf_of(data)
     layer = Layer(conf, origin, _path_of_conf(data, conf, place.path), data)
@@ -122,8 +122,9 @@ def _path_of_conf(item: Conf, conf: Conf, path: str) -> str:
     return step(path, "default") if "default" in item else path
 
 
-def _level(target: TargetRef) -> str:
-    if target.kind in {"MeshHTTPRoute", "MeshTCPRoute"}:
+def _level(policy: Resource, target: TargetRef) -> str:
+    """A policy with a route at its top is about that route, whatever its items say."""
+    if "MeshHTTPRoute" in {target.kind, top_of(policy).kind} or target.kind == "MeshTCPRoute":
         return "route"
     if target.kind == "Mesh":
         return "mesh"

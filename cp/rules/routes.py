@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cp.merging import Merged, Origin
-from cp.model.names import Destination, Identity
+from cp.model.names import Destination, Identity, kri
 from cp.rules.build import PolicyRules
 from cp.rules.destinations import of_service
 from cp.rules.matches import matches_hash
@@ -23,8 +23,11 @@ class RouteRule:
     """Empty for a TCP route."""
 
     default: Mapping[str, Any]
-    origin: Origin
-    """Of the route that owns the rule: of those with these matches, the strongest (6.5)."""
+    origins: tuple[Origin, ...]
+    """Of the routes that contribute to the rule, the strongest first (record 0039).
+
+    The first owns it: of those with these matches it is the strongest. Of each other one a value is left in the rule.
+    """
 
     backends: Origin
     """Of the route that chose the backends: references are meant as seen from it."""
@@ -33,9 +36,23 @@ class RouteRule:
     """Where it stands in the merged conf, for looking up who set what."""
 
     @property
+    def origin(self) -> Origin:
+        return self.origins[0]
+
+    @property
     def owner(self) -> Identity:
-        """The route resource: policies on it hold here."""
+        """The route resource that the rule belongs to."""
         return self.origin.identity
+
+    @property
+    def contributors(self) -> tuple[Identity, ...]:
+        """The route resources of which policies hold here, the strongest first."""
+        return tuple(dict.fromkeys(origin.identity for origin in self.origins))
+
+    @property
+    def name(self) -> str:
+        """One for each set of contributors: what holds for the routes of one name is the same."""
+        return "+".join(map(kri, self.contributors))
 
     @property
     def hash(self) -> str:
@@ -43,15 +60,16 @@ class RouteRule:
         return matches_hash(self.matches)
 
 
-def routes(rules: PolicyRules, destination: Destination) -> tuple[RouteRule, ...]:
+def routes(rules: PolicyRules, destination: Destination) -> tuple[RouteRule, ...] | None:
     """The rules that hold for a destination, those of the most specific policy first. None: there is no route.
 
-    Where no route names a real service, those for the service's tag are taken (6.6).
+    A route without rules is a route all the same: no other kind of route takes its place (9.5).
+
+    A real service has the routes that name it by its identity or its labels, and no others: several services can have
+    one display name, so what is written for the `kuma.io/service` of that name is for destinations by tags alone.
     """
     combined = of_service(rules, destination)
-    if combined is None and destination.is_real:
-        combined = of_service(rules, Destination(destination.service, tags=destination.tags))
-    return () if combined is None else routes_of(combined.conf)
+    return None if combined is None else routes_of(combined.conf)
 
 
 def gateway_routes(rules: PolicyRules) -> tuple[tuple[str, RouteRule], ...]:
@@ -71,11 +89,12 @@ def _http(conf: Merged) -> Iterator[RouteRule]:
     for entry in conf.entries("rules"):
         backends = conf.fields.get(f"{entry.path}.{_BACKENDS}")
         source = entry.owner if backends is None else backends.winner.origin
-        yield RouteRule(entry.key or (), entry.value.get("default") or {}, entry.owner, source, entry.path)
+        origins = tuple(one for one in reversed(entry.origins) if one == entry.owner or one in entry.setters)
+        yield RouteRule(entry.key or (), entry.value.get("default") or {}, origins, source, entry.path)
 
 
 def _tcp(conf: Merged) -> Iterator[RouteRule]:
     backends = conf.fields.get(_BACKENDS)
     if backends is not None:
         owner = backends.winner.origin
-        yield RouteRule((), conf.value.get("default") or {}, owner, owner, "")
+        yield RouteRule((), conf.value.get("default") or {}, (owner,), owner, "")

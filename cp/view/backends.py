@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from cp.model.names import Destination, Identity, kri
+from cp.model.names import Destination, Identity
 from cp.model.target import BackendRef
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import RouteRule
 from cp.view.dataplanes import SERVICE_TAG
-from cp.view.services import cluster_name, destination_of, exists, find_port, outside_of
+from cp.view.services import (
+    cluster_name,
+    destination_of,
+    exists,
+    find_port,
+    outside_of,
+    port_name,
+    service_of,
+)
 from generators.proxy import Route, Split
 
 ANY = "*"
@@ -33,8 +41,8 @@ class Resolver:
         return Route(name=cluster_name(self._destination), splits=(split,), refusal=split.reason)
 
     def owner(self, rule: RouteRule) -> str:
-        """One name for each route resource; for a tagged destination one for each of its rules (7.3)."""
-        name = kri(rule.owner) if self._destination.is_real else f"{kri(rule.owner)}#{rule.hash}"
+        """One name for all rules for which the same holds; for a tagged destination one for each of them (7.3)."""
+        name = rule.name if self._destination.is_real else f"{rule.name}#{rule.hash}"
         self.owners[name] = rule
         return name
 
@@ -58,15 +66,23 @@ class Resolver:
 
     def _resolve(self, reference: BackendRef, seen_from: Identity) -> Destination | str:
         self.asked |= {(reference.kind, reference.name or ANY), (SERVICE_TAG, reference.name or ANY)}
-        if reference.kind == "MeshServiceSubset":
-            return self._tagged(reference)
-        service = self._service(reference, seen_from)
-        if service is not None:
-            return self._port(service, reference)
-        asks_for_port = reference.port is not None or reference.section_name is not None
-        if reference.kind == "MeshService" and reference.name and not asks_for_port:
-            return self._tagged(reference)
-        return f"there is no {_said(reference)}"
+        by_tag = self._by_tag(reference)
+        if by_tag is not None and not self._destination.is_real and not reference.namespace:
+            return by_tag
+        service = None if reference.kind == "MeshServiceSubset" else self._service(reference, seen_from)
+        backend = f"there is no {_said(reference)}" if service is None else self._port(service, reference)
+        return by_tag if isinstance(backend, str) and by_tag is not None else backend
+
+    def _by_tag(self, reference: BackendRef) -> Destination | None:
+        """The destination by tags that a reference can mean, if there is one.
+
+        A MeshService without a port can be a value of `kuma.io/service`, as in document 004. For a call that was made
+        by tag it is one, so a route to the service that was called leads where the call would go without the route.
+        """
+        if reference.kind not in {"MeshService", "MeshServiceSubset"} or _asks_for_port(reference) or reference.labels:
+            return None
+        backend = Destination(reference.name or "", tags=tuple(sorted((reference.tags or {}).items())))
+        return backend if exists(self._world, self._mesh, backend) else None
 
     def _service(self, reference: BackendRef, seen_from: Identity) -> Resource | None:
         """The real service of that name, where the route stands or without a place of its own."""
@@ -93,13 +109,15 @@ class Resolver:
         return f"{_said(reference)} has several ports ({has}), and the backendRef names none"
 
     def _usual(self, service: Resource, ports: list[object]) -> object | None:
-        called = self._destination.identity
-        same = find_port(service, called.section) if called is not None else None
+        """The port with the name or the number of the one that was called, else the only one."""
+        called = service_of(self._world, self._destination)
+        sections = () if called is None else (port_name(called[1]), str(called[1].port))
+        same = next((port for section in sections if (port := find_port(service, section)) is not None), None)
         return same or (ports[0] if len(ports) == 1 else None)
 
-    def _tagged(self, reference: BackendRef) -> Destination | str:
-        found = Destination(reference.name or "", tags=tuple(sorted((reference.tags or {}).items())))
-        return found if exists(self._world, self._mesh, found) else f"there is no {_said(reference)}"
+
+def _asks_for_port(reference: BackendRef) -> bool:
+    return reference.port is not None or reference.section_name is not None
 
 
 def _called(destination: Destination) -> str:

@@ -65,6 +65,7 @@ def test_every_fact_is_there_for_programs(offline: Koguma, form: str) -> None:
         "path": "spec.to[0].default.http.requestTimeout",
         "file": str(DEMO / "overrides.yaml"),
         "line": 32,
+        "removedBy": None,
     }
     assert [one["value"] for one in value["over"]] == ["2s", "500ms", "1s", "15s"]
     assert data["outcome"]["forward"]["timeout"] == "3s"

@@ -32,7 +32,7 @@ def test_each_kind_is_known_and_may_be_refused(kind: str) -> None:
     ("ref", "paths"),
     [
         (TargetRef(kind="Mesh", name="a", tags={"b": "c"}, section_name="d"), {"name", "tags", "sectionName"}),
-        (TargetRef(kind="Mesh", proxy_types=[]), {"proxyTypes"}),
+        (TargetRef(kind="Mesh", proxy_types=[]), set()),
         (TargetRef(kind="Mesh", proxy_types=["Sidecars"]), {"proxyTypes[0]"}),
         (TargetRef(kind="MeshSubset", tags={"a": "*", "b!": "c", "d": ""}), {'tags["a"]', 'tags["b!"]', 'tags["d"]'}),
         (TargetRef(kind="MeshService"), {""}),
@@ -105,6 +105,64 @@ def test_a_section_of_a_dataplane_has_inbounds_alone() -> None:
 )
 def test_a_route_carries_what_it_can(kind: str, route: str, conf: str, paths: list[str]) -> None:
     assert refused(policy(kind, item(route, conf))) == [f"spec.to[0].default.{path}" for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("kind", "conf", "paths"),
+    [
+        ("MeshTimeout", "{http: {requestTimeout: 1s, streamIdleTimeout: 0s}}", []),
+        ("MeshTimeout", "{connectionTimeout: 1s, idleTimeout: 1s}", ["connectionTimeout", "idleTimeout"]),
+        (
+            "MeshTimeout",
+            "{http: {requestTimeout: 1s, requestHeadersTimeout: 1s, maxStreamDuration: 1s}}",
+            ["http.requestHeadersTimeout", "http.maxStreamDuration"],
+        ),
+        ("MeshRetry", "{http: {numRetries: 0}, grpc: {numRetries: 1}}", []),
+        ("MeshRetry", "{http: {numRetries: 0}, tcp: {maxConnectAttempt: 1}}", ["tcp"]),
+    ],
+)
+def test_a_route_at_the_top_carries_no_more(kind: str, conf: str, paths: list[str]) -> None:
+    spec = f"{{targetRef: {{kind: MeshHTTPRoute, name: a}}, to: [{{targetRef: {{kind: Mesh}}, default: {conf}}}]}}"
+
+    assert refused(policy(kind, spec)) == [f"spec.to[0].default.{path}" for path in paths]
+
+
+@pytest.mark.parametrize("kind", ["MeshTimeout", "MeshRetry"])
+@pytest.mark.parametrize("route", ["MeshHTTPRoute", "MeshTCPRoute"])
+def test_a_policy_with_a_route_at_the_top_has_no_items_for_routes(kind: str, route: str) -> None:
+    """The conf would hold for the route at the top, whatever the item names."""
+    conf = "{http: {requestTimeout: 1s}}" if kind == "MeshTimeout" else "{http: {numRetries: 1}}"
+    to = f"[{{targetRef: {{kind: {route}, name: b}}, default: {conf}}}]"
+    spec = f"{{targetRef: {{kind: MeshHTTPRoute, name: a}}, to: {to}}}"
+
+    assert refused(policy(kind, spec)) == ["spec.to[0].targetRef.kind"]
+
+
+CONF_OF_ROUTE = {
+    "MeshTimeout": "{http: {requestTimeout: 1s}}",
+    "MeshRetry": "{http: {numRetries: 1}}",
+    "MeshAccessLog": "{backends: []}",
+    "MeshLoadBalancingStrategy": "{hashPolicies: []}",
+}
+
+
+@pytest.mark.parametrize("kind", CONF_OF_ROUTE)
+def test_a_policy_for_a_gateway_may_be_for_a_route(kind: str) -> None:
+    """Document 000, "either Mesh, MeshSubset or MeshGateway", for each of the policies that it names."""
+    to = f"[{{targetRef: {{kind: MeshHTTPRoute, name: a}}, default: {CONF_OF_ROUTE[kind]}}}]"
+
+    accepted(policy(kind, f"{{targetRef: {{kind: MeshGateway, name: a}}, to: {to}}}"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "conf"),
+    [
+        ("MeshCircuitBreaker", "{connectionLimits: {maxConnections: 1}}"),
+        ("MeshHealthCheck", "{interval: 5s, timeout: 1s, tcp: {}}"),
+    ],
+)
+def test_of_a_route_that_cannot_stand_there_nothing_further_is_told(kind: str, conf: str) -> None:
+    assert refused(policy(kind, item("MeshHTTPRoute", conf))) == ["spec.to[0].targetRef.kind"]
 
 
 def test_the_old_way_to_mean_a_route_is_accepted_with_a_warning() -> None:

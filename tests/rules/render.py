@@ -135,7 +135,7 @@ def _routes(world: World, proxy: Resource) -> Data:
     for kind in ROUTES:
         rules = build(world, matched.get(kind, ()), world.kinds[kind])
         for destination in dict.fromkeys(one.destination for one in outbounds(world, proxy)):
-            found = routes(rules, destination)
+            found = routes(rules, destination) or ()
             table = [{"match": _match(match_), **_rule(rule)} for match_, rule in by_specificity(found)]
             table = table or [_rule(rule) for rule in found]
             if table:
@@ -152,7 +152,8 @@ def _match(found: Mapping[str, Any]) -> str:
 
 
 def _rule(rule: Any) -> Data:
-    return {"owner": called(rule.owner), "default": dict(rule.default)}
+    weaker = [called(route) for route in rule.contributors[1:]]
+    return {"owner": called(rule.owner), **({"beside": weaker} if weaker else {}), "default": dict(rule.default)}
 
 
 def _to(destination: Destination) -> str:
@@ -177,7 +178,12 @@ def _fields(merged: Merged) -> Data:
 
 def _field(field: Field) -> str:
     text = _setting(field.winner)
-    return "; ".join([text, *(f"over {_setting(one)}" for one in field.losers)])
+    return "; ".join([text, *map(_loser, field.losers)])
+
+
+def _loser(setting: Setting) -> str:
+    by = "" if setting.removed_by is None else f", removed by {setting.removed_by.origin.policy.name}"
+    return f"over {_setting(setting)}{by}"
 
 
 def _setting(setting: Setting) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -21,6 +21,7 @@ from tests.rules.texts import (
     proxy,
     route,
     service,
+    subset,
     text,
     timeout,
 )
@@ -28,6 +29,7 @@ from tests.rules.worlds import rules_of, to_service, to_tag, world_of
 from tests.rules.worlds import service as identity
 
 BACKEND, ROUTE = to_service("backend"), identity("r", kind="MeshHTTPRoute")
+TAGGED = to_tag("backend")
 MATCHES = matches_hash([{"path": {"type": "PathPrefix", "value": "/v1"}}])
 
 
@@ -55,7 +57,7 @@ def test_a_route_takes_from_its_service_what_it_leaves_out() -> None:
         "t", [(ms("backend"), http(requestTimeout="1s", streamIdleTimeout="2s")), (hr("r"), http(requestTimeout="3s"))]
     )
 
-    assert of(some, route=ROUTE).value == http(requestTimeout="3s", streamIdleTimeout="2s")
+    assert of(some, via=(ROUTE,)).value == http(requestTimeout="3s", streamIdleTimeout="2s")
     assert of(some).value == http(requestTimeout="1s", streamIdleTimeout="2s")
 
 
@@ -63,7 +65,7 @@ def test_every_level_is_told_the_strongest_first() -> None:
     items = [(WHOLE_MESH, 1), (ms("backend"), 2), (ms("backend", sectionName="http"), 3)]
     some = timeout("t", [*items, (hr("r"), http(requestTimeout="4s"))])
 
-    assert levels(of(some, route=ROUTE), "http.requestTimeout") == [
+    assert levels(of(some, via=(ROUTE,)), "http.requestTimeout") == [
         ("route", "4s"),
         ("section", "3s"),
         ("service", "2s"),
@@ -75,35 +77,96 @@ def test_zero_of_a_route_is_a_value_and_switches_off() -> None:
     """Decision 3."""
     some = timeout("t", [(ms("backend"), http(requestTimeout="1s")), (hr("r"), http(requestTimeout="0s"))])
 
-    assert of(some, route=ROUTE).value == http(requestTimeout="0s")
+    assert of(some, via=(ROUTE,)).value == http(requestTimeout="0s")
 
 
 def test_no_retries_of_a_route_are_a_value_too() -> None:
     items = [(ms("backend"), {"http": {"numRetries": 5}}), (hr("r"), {"http": {"numRetries": 0}})]
     found = [{"targetRef": target, "default": conf} for target, conf in items]
 
-    assert of(policy("MeshRetry", "t", to=found), kind="MeshRetry", route=ROUTE).value == {"http": {"numRetries": 0}}
+    assert of(policy("MeshRetry", "t", to=found), kind="MeshRetry", via=(ROUTE,)).value == {"http": {"numRetries": 0}}
 
 
-def test_a_null_of_a_service_takes_away_what_the_mesh_says() -> None:
-    """Decision 7. The service's rule has the items of the mesh in it, so the null reaches them."""
-    some = timeout("t", [(WHOLE_MESH, http(requestTimeout="1s", streamIdleTimeout="2s"))])
-    null = timeout("u", ms("backend"), {"http": {"requestTimeout": None, "streamIdleTimeout": "3s"}})
+NULL: Final = {"http": {"requestTimeout": None}}
+SECTION: Final = ms("backend", sectionName="http")
+LEVELS: Final = ("mesh", "service", "section", "route")
+TARGET_OF: Final = dict(zip(LEVELS, (WHOLE_MESH, ms("backend"), SECTION, hr("r")), strict=True))
 
-    assert of(some, null).value == http(streamIdleTimeout="3s")
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("removes", [True, False])
+def test_a_null_uncovers_what_the_next_wider_level_says(level: str, removes: bool) -> None:  # a table
+    """The fallback of `matching-and-merging.md`: a level that a null empties leaves the field out."""
+    said = [TARGET_OF[one] for one in LEVELS[: LEVELS.index(level) + int(removes)]]
+    values = [timeout(f"z-{index}", target, http(requestTimeout=f"{index}s")) for index, target in enumerate(said)]
+    conf = of(*values, timeout("a", TARGET_OF[level], NULL), via=(ROUTE,) if level == "route" else ())
+    wider = LEVELS.index(level) - 1
+
+    assert (conf.value.get("http") or {}).get("requestTimeout") == (f"{wider}s" if wider >= 0 else None)
+
+
+def test_a_null_for_the_mesh_of_a_policy_for_fewer_proxies_takes_away_what_is_said_of_services() -> None:
+    """The target at the top counts before that of an item."""
+    weak = timeout("t", ms("backend"), http(requestTimeout="1s"))
+    strong = timeout("u", WHOLE_MESH, NULL, top=subset(**{"kuma.io/service": "web"}))
+
+    assert of(weak, strong).value.get("http") == {}
+
+
+def test_a_null_of_a_tagged_service_uncovers_what_the_mesh_says() -> None:
+    some = timeout("t", [(WHOLE_MESH, http(requestTimeout="1s")), (ms("backend"), http(requestTimeout="2s"))])
+
+    assert of(some, timeout("a", ms("backend"), NULL), destination=TAGGED).value == http(requestTimeout="1s")
+
+
+def test_a_null_of_the_old_way_uncovers_what_the_service_says() -> None:
+    some = timeout("t", ms("backend"), http(requestTimeout="2s"))
+    old = [
+        timeout(name, WHOLE_MESH, conf, top=hr("r")) for name, conf in (("z", http(requestTimeout="3s")), ("a", NULL))
+    ]
+
+    assert of(some, *old, via=(ROUTE,)).value == http(requestTimeout="2s")
+    assert of(some, *old, destination=TAGGED, matches=MATCHES).value == http(requestTimeout="2s")
+
+
+def test_retries_are_not_switched_on_by_a_null() -> None:
+    to = [{"targetRef": ms("backend"), "default": {"http": {"retryOn": None}}}]
+
+    assert of(policy("MeshRetry", "r", to=to), kind="MeshRetry").value == {}
+
+
+OTHER: Final = identity("s", kind="MeshHTTPRoute")
+
+
+def test_of_two_routes_that_contribute_the_stronger_counts_field_by_field_and_then_the_service() -> None:
+    some = [
+        timeout("of-service", ms("backend"), http(requestTimeout="1s", streamIdleTimeout="1s", maxStreamDuration="1s")),
+        timeout("of-weak", hr("r"), http(requestTimeout="2s", streamIdleTimeout="2s")),
+        timeout("of-strong", hr("s"), http(requestTimeout="3s")),
+    ]
+    conf = of(route("s"), *some, via=(OTHER, ROUTE))
+
+    assert conf.value == http(requestTimeout="3s", streamIdleTimeout="2s", maxStreamDuration="1s")
+    assert [one.origin.policy.name for one in conf.fields["http.requestTimeout"].losers] == ["of-weak", "of-service"]
+
+
+def test_a_null_of_the_stronger_route_leaves_the_weaker_its_say() -> None:
+    some = [timeout("of-weak", hr("r"), http(requestTimeout="2s")), timeout("of-strong", hr("s"), NULL)]
+
+    assert of(route("s"), *some, via=(OTHER, ROUTE)).value == http(requestTimeout="2s")
 
 
 def test_a_policy_of_another_route_does_not_count() -> None:
     some = timeout("t", hr("other"), http(requestTimeout="1s"))
 
-    assert of(route("other"), some, route=ROUTE) is NOTHING
+    assert of(route("other"), some, via=(ROUTE,)) is NOTHING
 
 
 def test_a_route_that_is_named_at_the_top_counts_for_real_services_too() -> None:
     """Decision 6."""
     old = timeout("t", WHOLE_MESH, http(requestTimeout="1s"), top=hr("r"))
 
-    assert of(old, route=ROUTE).value == http(requestTimeout="1s")
+    assert of(old, via=(ROUTE,)).value == http(requestTimeout="1s")
     assert of(old) is NOTHING
 
 
@@ -112,10 +175,7 @@ def test_the_new_way_of_naming_a_route_takes_precedence() -> None:
     old = timeout("a", WHOLE_MESH, http(requestTimeout="1s", streamIdleTimeout="2s"), top=hr("r"))
     new = timeout("z", hr("r"), http(requestTimeout="3s"))
 
-    assert of(old, new, route=ROUTE).value == http(requestTimeout="3s", streamIdleTimeout="2s")
-
-
-TAGGED = to_tag("backend")
+    assert of(old, new, via=(ROUTE,)).value == http(requestTimeout="3s", streamIdleTimeout="2s")
 
 
 def test_a_destination_by_tags_has_the_rules_by_tags() -> None:
@@ -128,14 +188,14 @@ def test_over_them_lies_the_rule_of_the_route() -> None:
         timeout("u", hr("r"), http(requestTimeout="3s")),
     ]
 
-    assert of(*some, destination=TAGGED, route=ROUTE).value == http(requestTimeout="3s", streamIdleTimeout="2s")
+    assert of(*some, destination=TAGGED, via=(ROUTE,)).value == http(requestTimeout="3s", streamIdleTimeout="2s")
 
 
 def test_a_route_at_the_top_is_found_by_its_matches() -> None:
     old = timeout("t", WHOLE_MESH, http(requestTimeout="1s"), top=hr("r"))
 
-    assert of(old, destination=TAGGED, route=ROUTE, matches=MATCHES).value == http(requestTimeout="1s")
-    assert of(old, destination=TAGGED, route=ROUTE, matches="others") is NOTHING
+    assert of(old, destination=TAGGED, via=(ROUTE,), matches=MATCHES).value == http(requestTimeout="1s")
+    assert of(old, destination=TAGGED, via=(ROUTE,), matches="others") is NOTHING
 
 
 def test_equal_questions_have_the_same_answer() -> None:
@@ -151,7 +211,7 @@ def test_equal_questions_have_the_same_answer() -> None:
     )
     rules = rules_of(world, "MeshTimeout")
 
-    assert effective(rules, BACKEND, ROUTE) is effective(rules, BACKEND, ROUTE)
+    assert effective(rules, BACKEND, (ROUTE,)) is effective(rules, BACKEND, (ROUTE,))
 
 
 @pytest.mark.parametrize(("on_route", "expected"), [(True, "2s"), (False, "1s")])
@@ -173,6 +233,6 @@ def test_a_gateway_has_the_conf_of_its_listener_and_over_it_that_of_the_route(on
 
     ((host, found),) = gateway_routes(table.at_listeners([0]))
     assert (host, found.owner, gateway_routes(table.at_listeners([1]))) == ("", ROUTE, ())
-    assert at_gateway(timeouts.at_listeners([0]), found.owner if on_route else None).value == http(
+    assert at_gateway(timeouts.at_listeners([0]), (found.owner,) if on_route else ()).value == http(
         requestTimeout=expected
     )

@@ -109,6 +109,68 @@ def test_what_is_lost_of_it_is_told_with_who_took_it() -> None:
     ]
 
 
+def of_nulls(name: str) -> Affected:
+    """The levels of a service's timeout, with nulls of a stronger policy."""
+    null, section = {"http": {"requestTimeout": None}}, ms("backend", sectionName="http")
+    some = [
+        route("r"),
+        timeout("of-service", ms("backend"), {"http": {"requestTimeout": "1s"}}),
+        timeout("of-section", section, {"http": {"requestTimeout": "2s"}}),
+        timeout("of-route", hr("r"), {"http": {"requestTimeout": "3s"}}),
+        timeout("null-of-section", section, null, top={"kind": "Dataplane", "name": "web"}),
+        timeout("null-of-route", hr("r"), null, top={"kind": "Dataplane", "name": "web"}),
+        timeout("null-for-nothing", ms("backend"), {"http": {"streamIdleTimeout": None}}),
+        timeout("null-overridden", section, null, top={"kind": "MeshSubset", "tags": {"kuma.io/service": "web"}}),
+        timeout("over-the-null", section, {"http": {"requestTimeout": "9s"}}, top=ms("web")),
+    ]
+    chosen = [*some[:4], *some[-2:]] if name == "null-overridden" else some[:-2]
+    return of_policy(name, WEB, *chosen)["web"]
+
+
+TO_BACKEND, BY_R = "to MeshService backend:http", "to MeshService backend:http by MeshHTTPRoute r"
+
+
+def test_a_null_is_told_with_what_it_removes_and_what_holds_then() -> None:
+    survives = [effect for effect in of_nulls("null-of-section").survives if str(effect.place) == TO_BACKEND]
+
+    ((effect),) = survives
+    assert effect.setting.value is None
+    assert [one.origin.policy.name for one in effect.removes or ()] == ["of-section"]
+    assert effect.then is not None
+    assert effect.then.origin.policy.name == "of-service"
+
+
+def test_a_null_of_a_route_is_told_on_that_route() -> None:
+    (effect,) = of_nulls("null-of-route").survives
+
+    assert str(effect.place) == BY_R
+    assert [one.origin.policy.name for one in effect.removes or ()] == ["of-route"]
+    assert effect.then is not None
+    assert effect.then.origin.policy.name == "of-service"
+
+
+def test_what_a_null_takes_away_is_told_with_the_null() -> None:
+    (lost,) = of_nulls("of-route").lost
+
+    assert lost.overridden_by is not None
+    assert (lost.overridden_by.origin.policy.name, lost.overridden_by.value) == ("null-of-route", None)
+
+
+def test_a_null_that_has_nothing_to_take_away_is_no_effect() -> None:
+    found = of_nulls("null-for-nothing")
+
+    assert (found.survives, found.lost) == ((), ())
+    assert {effect.path for effect in found.idle} == {"http.streamIdleTimeout"}
+    assert {entry["field"] for entry in found.data["withoutEffect"]} == {"http.streamIdleTimeout"}
+
+
+def test_a_null_under_a_stronger_value_is_overridden() -> None:
+    (lost,) = [effect for effect in of_nulls("null-overridden").lost if str(effect.place) == TO_BACKEND]
+
+    assert lost.overridden_by is not None
+    assert lost.overridden_by.origin.policy.name == "over-the-null"
+
+
 def test_a_service_s_value_that_a_route_hides_is_lost_on_the_route_alone() -> None:
     some = [
         route("r"),

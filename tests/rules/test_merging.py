@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.merging import Layer, Merged, Origin, Recipe, merge, merge_groups, overlay
+from cp.merging import Layer, Merged, Origin, Recipe, Setting, merge, merge_groups, overlay
 from cp.model.names import Identity, Key
 from cp.model.paths import step
 from cp.model.source import read_documents
@@ -47,15 +47,20 @@ def merged(*given: Conf) -> Mapping[str, Any]:
     return merge(layers(given)).value
 
 
+def says_nothing(value: Any) -> bool:
+    """Whether it is an object with nothing but nulls in it."""
+    return isinstance(value, dict) and bool(value) and all(one is None or says_nothing(one) for one in value.values())
+
+
 def patched(target: Any, patch: Any) -> Any:
-    """RFC 7386, section 2, word for word."""
+    """RFC 7386, section 2, but that an object of nulls makes no object."""
     if not isinstance(patch, dict):
         return patch
     target = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
             target.pop(name, None)
-        else:
+        elif not says_nothing(value) or isinstance(target.get(name), dict):
             target[name] = patched(target.get(name), value)
     return target
 
@@ -80,7 +85,7 @@ def test_the_worked_example_of_the_documentation() -> None:
 
 
 @given(st.lists(confs(), max_size=4))
-def test_it_is_rfc_7386(some: list[Conf]) -> None:
+def test_it_is_rfc_7386_but_for_objects_of_nulls(some: list[Conf]) -> None:
     wanted: Any = {}
     for conf in some:
         wanted = patched(wanted, conf)
@@ -144,14 +149,94 @@ def test_a_null_for_a_whole_object_takes_away_each_of_its_fields() -> None:
 def test_what_is_set_again_after_a_null_remembers_all_before() -> None:
     conf = merge(layers([{"http": {"a": 1}}, {"http": None}, {"http": {"a": 3}}]))
 
+    field = conf.fields["http.a"]
     assert conf.value == {"http": {"a": 3}}
-    assert [one.value for one in conf.fields["http.a"].losers] == [None, 1]
+    assert [(one.value, removed_by(one)) for one in field.losers] == [(1, "p1")]
+    assert [(one.null.origin.policy.name, len(one.removed)) for one in field.removals] == [("p1", 1)]
 
 
-def test_a_null_for_nothing_is_nothing() -> None:
+def removed_by(setting: Setting) -> str:
+    return "" if setting.removed_by is None else setting.removed_by.origin.policy.name
+
+
+def test_a_null_for_nothing_takes_nothing_away() -> None:
     conf = merge(layers([{"a": None}]))
 
     assert (conf.value, dict(conf.removed)) == ({}, {})
+    assert [one.removed for one in conf.nulls["a"].removals] == [()]
+
+
+def test_an_object_of_nulls_is_no_object() -> None:
+    assert merged({"http": {"retryOn": None}}) == {}
+    assert merged({"http": {"backOff": {"baseInterval": None}}}) == {}
+    assert merged({"http": {}}) == {"http": {}}
+
+
+LEVELS: Final = ("mesh", "service", "section", "route")
+
+
+def by_level(some: Sequence[tuple[str, Conf]]) -> Merged:
+    """Items in the order of merging, each with its level."""
+    return merge([layer(conf, f"p{index}", index=index, level=level) for index, (level, conf) in enumerate(some)])
+
+
+NULLS: Final[dict[str, tuple[list[tuple[str, Any]], Any]]] = {
+    "a section's uncovers the service's": ([("service", 3), ("section", 4), ("section", None)], 3),
+    "a section's for nothing leaves the service's": ([("service", 3), ("section", None)], 3),
+    "a service's uncovers the mesh's": ([("mesh", 1), ("service", 3), ("service", None)], 1),
+    "a service's for nothing leaves the mesh's": ([("mesh", 1), ("service", None)], 1),
+    "a service's takes a weaker section's away": ([("mesh", 1), ("section", 4), ("service", None)], 1),
+    "the mesh's takes everything weaker away": ([("mesh", 1), ("service", 3), ("section", 4), ("mesh", None)], None),
+    "of two sections the stronger value stands": ([("section", None), ("section", 4)], 4),
+    "a stronger mesh item beats a section's": ([("section", 4), ("mesh", 1)], 1),
+    "and uncovers it with nothing": ([("section", 4), ("mesh", 1), ("mesh", None)], None),
+    "a section's null does not reach a stronger service's": ([("section", 4), ("section", None), ("service", 3)], 3),
+}
+"""Items from the weakest to the strongest, and what holds: the levels of `matching-and-merging.md`."""
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_a_null_uncovers_what_the_next_wider_level_says(name: str) -> None:
+    some, expected = NULLS[name]
+    conf = by_level([(level, {"http": {"requestTimeout": value}}) for level, value in some])
+
+    assert (conf.value.get("http") or {}).get("requestTimeout") == expected
+
+
+def levelled(some: Sequence[tuple[str, Conf]]) -> dict[str, Any]:
+    """What holds of each leaf, told one by one: its writes in turn, of which nulls strike those of their reach."""
+    values: dict[str, list[tuple[int, Any]]] = {}
+    for level, conf in some:
+        reach = LEVELS.index(level)
+        for path, value in leaves(conf).items():
+            if value is not None and not isinstance(value, dict):
+                values.setdefault(path, []).append((reach, value))
+            for struck in [at for at in values if value is None and f"{at}.".startswith(f"{path}.")]:
+                values[struck] = [one for one in values[struck] if one[0] < reach]
+    return {path: left[-1][1] for path, left in values.items() if left}
+
+
+def shaped_with_nulls() -> st.SearchStrategy[Conf]:
+    """As `shaped`, with nulls in the place of values and of objects."""
+    inner = st.dictionaries(NAMES, SCALARS | st.none(), max_size=3) | st.none()
+    return st.fixed_dictionaries({}, optional={"a": SCALARS | st.none(), "http": inner, "tcp": inner})
+
+
+@given(st.lists(st.tuples(st.sampled_from(LEVELS), shaped_with_nulls()), max_size=6))
+def test_nulls_of_several_levels_are_as_told_leaf_by_leaf(some: list[tuple[str, Conf]]) -> None:
+    found = leaves(by_level(some).value)
+
+    assert {path: value for path, value in found.items() if not isinstance(value, dict)} == levelled(some)
+
+
+@given(st.lists(st.tuples(st.sampled_from(LEVELS), shaped_with_nulls()), max_size=6))
+def test_whatever_does_not_hold_is_told_with_who_took_it_away_or_who_is_stronger(some: list[tuple[str, Conf]]) -> None:
+    conf = by_level(some)
+
+    for field in (*conf.fields.values(), *conf.removed.values()):
+        taken = {(one.origin.index, by.null.origin.index) for by in field.removals for one in by.removed}
+        assert {(one.origin.index, one.removed_by.origin.index) for one in field.losers if one.removed_by} == taken
+        assert field.value is not None or all(one.removed_by for one in field.losers)
 
 
 def test_an_empty_object_that_somebody_wrote_is_a_value() -> None:

@@ -18,7 +18,7 @@ BACKEND = to_service("backend")
 
 
 def table(*some: Data, to: Destination = BACKEND, kind: str = "MeshHTTPRoute") -> tuple[RouteRule, ...]:
-    return routes(rules_of(world_of(text(MESH, WEB, service("backend"), *some)), kind), to)
+    return routes(rules_of(world_of(text(MESH, WEB, service("backend"), *some)), kind), to) or ()
 
 
 def paths(found: tuple[RouteRule, ...]) -> list[tuple[str, str]]:
@@ -59,6 +59,45 @@ def test_rules_with_equal_matches_are_merged_and_belong_to_the_strongest() -> No
     assert (found.owner.name, found.backends.identity.name) == ("a", "z")
 
 
+FILTER: Data = {"filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["x"]}}]}
+
+CONTRIBUTORS: dict[str, tuple[Data, Data, list[str]]] = {
+    "the strong one says nothing": (backends("of-weak"), {}, ["strong", "weak"]),
+    "each says something": (backends("of-weak"), FILTER, ["strong", "weak"]),
+    "both say the same field": (backends("of-weak"), backends("of-strong"), ["strong"]),
+    "of two fields one is left": (backends("of-weak") | FILTER, backends("of-strong"), ["strong", "weak"]),
+    "the weak one says nothing": ({}, backends("of-strong"), ["strong"]),
+    "neither says anything": ({}, {}, ["strong"]),
+    "the strong one removes it": (backends("of-weak"), {"backendRefs": None}, ["strong"]),
+}
+"""What two routes say of the same matches, and which of them contribute to the rule."""
+
+
+@pytest.mark.parametrize("case", CONTRIBUTORS)
+def test_every_route_of_which_something_is_left_contributes(case: str) -> None:
+    of_weak, of_strong, expected = CONTRIBUTORS[case]
+    weak, strong = http("weak", ("/1", of_weak)), http("strong", ("/1", of_strong), top=subset(team="a"))
+    (found,) = table(weak, strong)
+
+    assert [route.name for route in found.contributors] == expected
+
+
+def test_rows_to_which_others_contribute_have_names_of_their_own() -> None:
+    weak = http("weak", ("/1", backends("of-weak")))
+    strong = http("strong", ("/1", FILTER), ("/2", FILTER), top=subset(team="a"))
+    first, second = table(weak, strong)
+
+    assert first.owner == second.owner
+    assert first.name != second.name
+
+
+def test_a_route_without_rules_is_there_and_no_route_is_not() -> None:
+    empty = policy("MeshHTTPRoute", "r", to=[{"targetRef": ms("backend"), "rules": []}])
+    worlds = [world_of(text(MESH, WEB, service("backend"), *some)) for some in ((), (empty,))]
+
+    assert [routes(rules_of(world, "MeshHTTPRoute"), BACKEND) for world in worlds] == [None, ()]
+
+
 def test_where_a_consumer_and_a_producer_match_the_same_the_consumer_s_route_takes_precedence() -> None:
     """Document 000, "consumer route always takes precedence over producer route"."""
     labels = {"kuma.io/policy-role": "producer"}
@@ -79,18 +118,12 @@ def test_where_a_consumer_and_a_producer_match_the_same_the_consumer_s_route_tak
     )
     some = [MESH, web, service("backend", labels={"app": "x"}), producer, consumer]
 
-    (found,) = routes(rules_of(world_of(text(*some)), "MeshHTTPRoute"), BACKEND)
+    (found,) = routes(rules_of(world_of(text(*some)), "MeshHTTPRoute"), BACKEND) or ()
     assert found.owner.name == "b"
 
 
 def test_a_destination_by_tags_has_the_routes_for_its_tag() -> None:
     assert paths(table(http("a", ("/1", {})), to=to_tag("backend"))) == [("/1", "a")]
-
-
-def test_a_real_destination_for_which_there_is_none_has_those_for_its_tag() -> None:
-    world = world_of(text(MESH, WEB, service("backend", labels={"kuma.io/zone": "east"}), http("a", ("/1", {}))))
-
-    assert paths(routes(rules_of(world, "MeshHTTPRoute"), BACKEND)) == [("/1", "a")]
 
 
 def test_a_tcp_route_has_one_rule_without_matches() -> None:

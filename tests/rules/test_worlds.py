@@ -17,7 +17,7 @@ from cp.model.names import Key
 from cp.model.source import read_documents
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules import PolicyRules, build, effective, routes
+from cp.rules import PolicyRules, RouteRule, build, effective, routes
 from tests.rules.test_merging import leaves
 from tests.rules.texts import MESH, WHOLE_MESH, Data, hr, inbound, ms, policy, proxy, route, service, subset, timeout
 from tests.rules.worlds import kinds, to_service, to_tag
@@ -60,7 +60,8 @@ CALLS = [
     to_tag("backend"),
     to_tag("nobody"),
 ]
-ROUTES = [None, identity("r", kind="MeshHTTPRoute"), identity("s", kind="MeshHTTPRoute")]
+R, S = (identity(name, kind="MeshHTTPRoute") for name in "rs")
+WAYS = [(), (R,), (S,), (R, S), (S, R)]
 
 
 def timeouts() -> st.SearchStrategy[Data]:
@@ -154,9 +155,13 @@ def _of_proxy(world: World, dataplane: Resource) -> Iterator[tuple[str, Any]]:
         rules = build(world, matched[kind], kind=world.kinds[kind])
         yield f"{kind} rules", [(str(rule.identity), dict(rule.combined.conf.value)) for rule in rules.to.all]
         yield f"{kind} from", [_from(rules, index) for index in range(2)]
-        yield f"{kind} calls", [_call(rules, to, via) for to in CALLS for via in ROUTES]
+        yield f"{kind} calls", [_call(rules, to, via) for to in CALLS for via in WAYS]
         if kind == "MeshHTTPRoute":
-            yield "routes", [[(one.owner, one.hash, one.default) for one in routes(rules, to)] for to in CALLS]
+            yield "routes", [_rows(routes(rules, to)) for to in CALLS]
+
+
+def _rows(table: tuple[RouteRule, ...] | None) -> Any:
+    return None if table is None else [(one.contributors, one.hash, one.default) for one in table]
 
 
 def _from(rules: PolicyRules, index: int) -> Any:
@@ -223,7 +228,7 @@ def test_every_leaf_of_an_effective_conf_has_the_winner_s_value(some: list[Data]
     for one in world.table("Dataplane", "default"):
         rules = build(world, match(world, one).get("MeshTimeout", ()), world.kinds["MeshTimeout"])
         for to in CALLS:
-            for via in ROUTES:
+            for via in WAYS:
                 conf = effective(rules, to, via)
                 assert {path: field.value for path, field in conf.fields.items()} == leaves(conf.value)
 
@@ -302,7 +307,7 @@ def test_a_route_may_come_and_go() -> None:
         world = after(world, edit, revision)
         (one,) = world.table("Dataplane", "default")
         rules = build(world, match(world, one)["MeshTimeout"], world.kinds["MeshTimeout"])
-        seen.append(bool(effective(rules, to_service("backend"), via).value))
+        seen.append(bool(effective(rules, to_service("backend"), (via,)).value))
 
     assert seen == [True, False, True]
     assert world.get(Key("MeshHTTPRoute", "default", "r")) is not None

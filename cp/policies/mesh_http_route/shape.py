@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cp.model.names import Identity, kri
+from cp.model.names import Identity
 from cp.policies.mesh_http_route.schema import Filter as FilterConf
 from cp.policies.mesh_http_route.schema import Header, HeaderModifier, Match, PathRewrite, RuleConf
 from cp.resources.schema import decode
@@ -46,7 +46,7 @@ def _route(match: Match, rule: RouteRule, backends: Backends) -> Route:
     splits = tuple(backends.split(reference, seen_from) for reference in conf.backend_refs or ())
     served = tuple(split for split in splits or (backends.itself(),) if split.weight > 0)
     return Route(
-        name=kri(rule.owner),
+        name=rule.name,
         owner=backends.owner(rule),
         match=_match(match),
         splits=served,

@@ -40,7 +40,7 @@ _SERVICES: Final = ("Mesh", "MeshService", "MeshMultiZoneService")
 TARGETS: Final = Targets(
     top=(*PROXIES, GATEWAY),
     to=(*_SERVICES, HTTP_ROUTE, TCP_ROUTE),
-    to_gateway=_SERVICES,
+    to_gateway=(*_SERVICES, HTTP_ROUTE, TCP_ROUTE),
     http_route=("hashPolicies",),
     tcp_route=("hashPolicies",),
 )
