@@ -5,21 +5,22 @@ They are one revision, so proxies are told once what all of them together come t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 import structlog
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from cp.api.body import place_of, text_of
+from cp.api.body import must_be_few, place_of, text_of
 from cp.api.collaborators import Collaborators
 from cp.api.crud import REVISION_HEADER, is_same, must_be_writable
-from cp.api.errors import Refused, bad_request, invalid
+from cp.api.errors import TOLD, Refused, bad_request, invalid
 from cp.api.near import instead
 from cp.api.report import Report, examine
+from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import Reading, read_documents
@@ -28,11 +29,13 @@ from cp.resources.parse import finding
 from cp.store.port import Put, Stored
 
 _TITLE: Final = "Could not apply resources"
+_MOST_QUOTES: Final = 400_000
+"""Of 50,000 resources, with four texts each."""
 
 log = structlog.get_logger()
 
 
-class Piece(msgspec.Struct, frozen=True):
+class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Some documents as they are written, and the place where they stand: `file:line`."""
 
     text: str
@@ -40,11 +43,12 @@ class Piece(msgspec.Struct, frozen=True):
 
     @property
     def reading(self) -> Reading:
+        must_be_few(self.text)
         place = place_of(self.place)
         return read_documents(self.text, place.file, first_line=place.line)
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resources: list[Piece]
 
 
@@ -56,28 +60,37 @@ class Apply:
 
     async def __call__(self, request: Request) -> Response:
         must_be_writable(self._api)
-        wanted = _wanted(await text_of(request, self._api.body_limit))
-        report = await asyncio.to_thread(self._examined, wanted)
-        there = {one.document.key: one for one in (await self._api.store.read()).stored}
-        faults = (*report.errors, *self._astray(report.documents, there))
-        if faults:
-            raise invalid(_TITLE, faults)
+        text, work = await text_of(request, self._api.body_limit), self._api.works.documents
+        report = await work.do(request, partial(self._examined, text))
+        there = {stored.document.key: stored for stored in (await self._api.contents()).stored}
+        await work.do(request, lambda _: self._check(report, there))
         revision = await self._api.store.write(*self._writes(report.documents, there))
         changed = any(not is_same(there.get(document.key), document) for document in report.documents)
         log.info("api.applied", resources=len(report.documents), revision=revision)
         headers = {REVISION_HEADER: str(revision)} if changed else {}
-        return JSONResponse({"resources": list(_outcomes(report, there))}, headers=headers)
+        answer = await work.json(request, lambda _: {"resources": list(_outcomes(report, there))})
+        answer.headers.update(headers)
+        return answer
 
-    def _examined(self, wanted: Wanted) -> Report:
-        return examine([piece.reading for piece in wanted.resources], self._api.kinds)
+    def _examined(self, text: str, checkpoint: Checkpoint) -> Report:
+        pieces = checked(_wanted(text).resources, checkpoint)
+        return examine((piece.reading for piece in pieces), self._api.kinds)
+
+    def _check(self, report: Report, there: Mapping[Key, Stored]) -> None:
+        faults = (*report.errors, *self._astray(report.documents, there))
+        if faults:
+            raise invalid(_TITLE, faults)
 
     def _astray(self, documents: Sequence[Document], there: Mapping[Key, Stored]) -> Iterator[Finding]:
         """What is in a mesh that is not there, and does not come along."""
         meshes = {key.name for key in (*there, *(one.key for one in documents)) if key.type == "Mesh"}
+        hints: dict[str, str] = {}
         for document in documents:
-            if document.key.mesh and document.key.mesh not in meshes:
-                hint = instead(document.key.mesh, meshes) or "apply it too"
-                violation = Violation("mesh", f"there is no Mesh `{document.key.mesh}`", hint)
+            mesh = document.key.mesh
+            if mesh and mesh not in meshes:
+                if mesh not in hints and len(hints) < TOLD:  # a hint costs a look at every mesh
+                    hints[mesh] = instead(mesh, meshes)
+                violation = Violation("mesh", f"there is no Mesh `{mesh}`", hints.get(mesh) or "apply it too")
                 yield finding(document, "refers-to-nothing", Severity.ERROR, violation)
 
     def _writes(self, documents: Sequence[Document], there: Mapping[Key, Stored]) -> Iterator[Put]:
@@ -88,9 +101,12 @@ class Apply:
 
 
 def _wanted(text: str) -> Wanted:
+    texts = text.count('"') - text.count('\\"')  # where a text begins or ends; some more, if it ends with a backslash
+    if texts > _MOST_QUOTES:
+        raise _not_one("there are too many resources in it; send them in several requests")
     try:
         wanted = msgspec.json.decode(text, type=Wanted)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise _not_one(str(error)) from None
     if not wanted.resources:
         raise _not_one("there are no resources in it")

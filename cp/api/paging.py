@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from starlette.datastructures import URL, QueryParams
 
 from cp.api.errors import bad_request
+from cp.api.numbers import natural, shortened
 from cp.store.port import Stored
 
 T = TypeVar("T")
@@ -23,11 +24,11 @@ Filter = Callable[[Stored], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(Generic[T]):
     """A part of a list, the length of the whole, and where the next part begins."""
 
     total: int
-    items: Sequence[Stored]
+    items: Sequence[T]
     next: str | None
 
     def as_data(self, url: URL, items: Sequence[Any]) -> dict[str, Any]:
@@ -35,13 +36,16 @@ class Page:
         return {"total": self.total, "items": list(items), "next": link}
 
 
-def page(found: Sequence[Stored], query: QueryParams) -> Page:
-    """One page. An offset names the last resource of the page before, so none is missed when others come or go."""
+def page(found: Sequence[T], query: QueryParams, place: Callable[[T], tuple[str, str]]) -> Page[T]:
+    """One page. An offset names the last resource of the page before, so none is missed when others come or go.
+
+    A resource's place is its mesh and its name.
+    """
     size, after = _size(query), _offset(query)
-    ordered = sorted(found, key=_place)
-    rest = [stored for stored in ordered if _place(stored) > after]
+    ordered = sorted(found, key=place)
+    rest = [item for item in ordered if place(item) > after]
     items = rest[:size]
-    return Page(len(ordered), items, "/".join(_place(items[-1])) if len(rest) > size else None)
+    return Page(len(ordered), items, "/".join(place(items[-1])) if len(rest) > size else None)
 
 
 def wanted(query: QueryParams) -> Filter:
@@ -64,15 +68,16 @@ def _filters(query: QueryParams) -> Iterator[Filter]:
         yield lambda stored: _is_gateway(stored.document.data, gateway)
 
 
-def _place(stored: Stored) -> tuple[str, str]:
+def place_of(stored: Stored) -> tuple[str, str]:
     return stored.document.key.mesh, stored.document.key.name
 
 
 def _size(query: QueryParams) -> int:
     text = query.get("size") or str(DEFAULT_SIZE)
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= LARGEST_SIZE:
-        raise bad_request("size", f"`{text}` is not a number from 1 to {LARGEST_SIZE}")
-    return int(text)
+    size = natural(text)
+    if size is None or not 1 <= size <= LARGEST_SIZE:
+        raise bad_request("size", f"`{shortened(text)}` is not a number from 1 to {LARGEST_SIZE}")
+    return size
 
 
 def _offset(query: QueryParams) -> tuple[str, str]:

@@ -17,6 +17,7 @@ Bind = Annotated[str | None, typer.Option(metavar="ADDRESS", help=described("bin
 AdsPort = Annotated[int | None, typer.Option(help=described("ads_port"))]
 HttpPort = Annotated[int | None, typer.Option(help=described("http_port"))]
 DiagnosticsPort = Annotated[int | None, typer.Option(help=described("diagnostics_port"))]
+ApiHosts = Annotated[str | None, typer.Option(metavar="NAMES", help=described("api_hosts"))]
 Workers = Annotated[int | None, typer.Option(help=described("workers"))]
 LogLevel = Annotated[str | None, typer.Option(help=described("log_level"))]
 LogFormat = Annotated[str | None, typer.Option(help=described("log_format"))]
@@ -29,6 +30,7 @@ def run(  # noqa: PLR0913  # an option each
     ads_port: AdsPort = None,
     http_port: HttpPort = None,
     diagnostics_port: DiagnosticsPort = None,
+    api_hosts: ApiHosts = None,
     workers: Workers = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -40,6 +42,7 @@ def run(  # noqa: PLR0913  # an option each
         ads_port=ads_port,
         http_port=http_port,
         diagnostics_port=diagnostics_port,
+        api_hosts=api_hosts,
         workers=workers,
         log_level=log_level,
         log_format=log_format,

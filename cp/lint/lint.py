@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from cp.lint import external, hidden, idle, mtls, passthrough, patches, protocols, proxies, references, routes, targets
 from cp.lint.scene import Scene
+from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.violation import Finding, Severity
 from cp.policies import Policies
 from cp.resources.world import World
@@ -35,10 +36,10 @@ RULES: Final[tuple[Rule, ...]] = (
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 
-def lint(policies: Policies, world: World) -> tuple[Finding, ...]:
+def lint(policies: Policies, world: World, checkpoint: Checkpoint = never_stopped) -> tuple[Finding, ...]:
     """Everything that is to be said of a World, the worst first, then by file and line."""
-    scene = Scene(policies, world)
-    found = (finding for rule in RULES for finding in rule(scene))
+    scene = Scene(policies, world, checkpoint)
+    found = (finding for rule in checked(RULES, checkpoint) for finding in checked(rule(scene), checkpoint))
     return in_order((*world.findings, *found))
 
 

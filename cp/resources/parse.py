@@ -11,11 +11,11 @@ from typing import Any, Final, TypeGuard
 from cp.model.document import Document
 from cp.model.violation import Finding, Severity, Sort, Violation
 from cp.model.yaml import step
-from cp.resources.kinds import Kind, Kinds, Meta
+from cp.resources.kinds import ENVELOPE, Kind, Kinds, Meta
+from cp.resources.redaction import placeholders
 from cp.resources.resource import Resource
 from cp.resources.schema import check
 
-_ENVELOPE: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri"})
 _BESIDE_SPEC: Final = frozenset({"spec", "status"})
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MESH_NAME: Final = re.compile(r"[-a-z0-9_.]{1,253}")
@@ -65,7 +65,7 @@ def parse(document: Document, kinds: Kinds) -> Read:
         return Read(document, None, (_unknown_kind(document.key.type, kinds),))
     body = _body(document.data, kind)
     spec, faults = check(kind.schema, body, kind.root)
-    violations = [*_envelope(document.data, kind), *faults]
+    violations = [*_envelope(document.data, kind), *faults, *placeholders(kind, document.data)]
     meta = _meta(document)
     if spec is not None:
         written = {*_nulls(document.data, kind), *_misplaced(document.data, kind)}
@@ -136,7 +136,7 @@ def _nulls(data: Mapping[str, Any], kind: Kind) -> Iterator[str]:
 def _misplaced(data: Mapping[str, Any], kind: Kind) -> Iterator[str]:
     """Where fields would stand that were written beside `spec`."""
     if not kind.is_inlined:
-        yield from (step("spec", str(name)) for name in data.keys() - _ENVELOPE - _BESIDE_SPEC)
+        yield from (step("spec", str(name)) for name in data.keys() - ENVELOPE - _BESIDE_SPEC)
 
 
 def _nulls_of(value: Any, path: str) -> Iterator[str]:
@@ -148,7 +148,7 @@ def _nulls_of(value: Any, path: str) -> Iterator[str]:
 
 def _body(data: Mapping[str, Any], kind: Kind) -> Mapping[str, Any]:
     if kind.is_inlined:
-        return {name: value for name, value in data.items() if name not in _ENVELOPE}
+        return {name: value for name, value in data.items() if name not in ENVELOPE}
     found = data.get("spec")
     return {} if found is None else found
 
@@ -162,7 +162,7 @@ def _envelope(data: Mapping[str, Any], kind: Kind) -> Iterator[Violation]:
         if not isinstance(value, str):
             yield Violation(f'labels["{name}"]', "must be a text", f'write `"{value}"`')
     if not kind.is_inlined:
-        for name in data.keys() - _ENVELOPE - _BESIDE_SPEC:
+        for name in data.keys() - ENVELOPE - _BESIDE_SPEC:
             yield Violation(step("", name), "unknown field", f"the fields of a {kind.name} stand under `spec`")
 
 
