@@ -137,7 +137,7 @@ class _Acceptor:
 
     def _accept(self) -> None:
         try:
-            connection, _ = self._listener.accept()
+            connection = self._take()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
@@ -149,6 +149,9 @@ class _Acceptor:
         opening = self._loop.create_task(self._open(connection))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
+
+    def _take(self) -> socket.socket:
+        return self._listener.accept()[0]
 
     async def _open(self, connection: socket.socket) -> None:
         try:

@@ -520,8 +520,10 @@ def test_a_file_of_before_is_brought_up_to_date_with_the_bytes_of_its_changes(
     steps = database._migrations()
     monkeypatch.setattr(database, "_migrations", lambda: steps[:1])
     database.prepare(path)
-    query(path, "INSERT INTO changes VALUES (1, 0, 'Mesh', '', 'a', NULL, NULL, 'abcd', 'xy', 'now')")
-    query(path, "INSERT INTO changes VALUES (2, 0, 'Mesh', '', 'a', 'abc', NULL, 'abcd', 'xy', 'now')")
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("INSERT INTO changes VALUES (1, 0, 'Mesh', '', 'a', NULL, NULL, 'abcd', 'xy', 'now')")
+    connection.execute("INSERT INTO changes VALUES (2, 0, 'Mesh', '', 'a', 'abc', NULL, 'abcd', 'xy', 'now')")
+    connection.close()
     monkeypatch.setattr(database, "_migrations", lambda: steps)
     database.prepare(path)
 
