@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from socket import socketpair
 from typing import Any, cast
@@ -15,7 +15,7 @@ from cp.delivery import Progress
 from cp.settings import Settings
 from cp.workers import crew as crew_module
 from cp.workers.crew import Crew, Silent, Worker
-from cp.workers.line import ALIVE, HungUp, Line
+from cp.workers.line import ALIVE, Line
 from cp.workers.observers import Observers
 
 WITHIN = 20
@@ -38,14 +38,21 @@ async def answering(what: str, _about: tuple[Any, ...]) -> Any:
     return Progress(7, proxies=1, have=1, is_done=True)
 
 
+async def hung(line: Line) -> None:
+    """The end of a line at which nobody listens."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        line._writer.close()
+
+
 async def worker(number: int, group: asyncio.TaskGroup, *, hangs: bool) -> tuple[Worker, Process]:
     """A worker with its line; at the other end somebody answers, unless it hangs."""
     ours, theirs = socketpair()
     line, other = await Line.over(ours, answering), await Line.over(theirs, answering)
     process = Process()
     group.create_task(line.listen())
-    if not hangs:
-        group.create_task(other.listen())
+    group.create_task(hung(other) if hangs else other.listen())
     return Worker(number, cast("asyncio.subprocess.Process", process), line), process
 
 
@@ -61,22 +68,15 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew_module, "_LOOKS_EVERY", 0.01)
 
 
-def play(scene: Any) -> None:
+def play(scene: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, None]]) -> None:
     async def played() -> None:
-        with suppress(_Over):
-            async with asyncio.timeout(WITHIN):
-                try:
-                    async with asyncio.TaskGroup() as group:
-                        await scene(group)
-                        raise _Over
-                except* (_Over, HungUp):
-                    pass
+        async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as group:
+            scenes = group.create_task(scene(group))
+            await scenes
+            for task in asyncio.all_tasks() - {asyncio.current_task(), scenes}:
+                task.cancel()
 
     asyncio.run(played())
-
-
-class _Over(Exception):
-    """The scene has been played; what listens is ended."""
 
 
 def test_whoever_asks_is_told_that_a_worker_does_not_answer() -> None:
