@@ -21,6 +21,7 @@ from cp.cli.waiting import TIMEOUT, Timeout, Wait, Written, duration, until_deli
 from cp.model.names import Key
 from cp.model.source import DEFAULT_MESH
 from cp.resources.kinds import Kind
+from cp.resources.redaction import redacted
 
 _DATAPLANE: Final = "Dataplane"
 _AT_ONCE: Final = 4 * 1024 * 1024
@@ -160,10 +161,20 @@ def _parts(found: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
 def _compared(client: Client, found: Sequence[Piece]) -> Iterator[tuple[Key, str]]:
     for piece in found:
         key = piece.document.key
-        there = client.find(path_of(key, known()[key.type]))
-        said = {**piece.document.data, **({"mesh": key.mesh} if key.mesh else {})}
-        is_same = there is not None and _written(there) == said
-        yield key, "would be Created" if there is None else "is Unchanged" if is_same else "would be Updated"
+        kind = known()[key.type]
+        there = client.find(path_of(key, kind))
+        wanted = {**piece.document.data, **({"mesh": key.mesh} if key.mesh else {})}
+        yield key, _difference(kind, wanted, there)
+
+
+def _difference(kind: Kind, wanted: Mapping[str, Any], there: Mapping[str, Any] | None) -> str:
+    """What a write would do. Of what is stored no secret is shown, so nobody can tell whether one would change."""
+    if there is None:
+        return "would be Created"
+    shown = redacted(kind, wanted)
+    if _written(there) != shown:
+        return "would be Updated"
+    return "is Unchanged" if shown == wanted else "is Unchanged, but for its secrets, which are not shown"
 
 
 def _written(data: Mapping[str, Any]) -> dict[str, Any]:
