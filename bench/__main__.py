@@ -1,6 +1,6 @@
 """`make bench`: measurements, as ratios of one run. Absolute times waver with the machine.
 
-python -m bench [serving | rules] [--quick] [--only delta,sotw,growth] [--proxies N] [--services N] [--sizes 100,300]
+python -m bench [serving | rules | api] [--quick] [--only delta,sotw] [--proxies N] [--services N] [--sizes 100,300]
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench import rules
+from bench import api, rules
 from bench.serving import run as serving
 
-SCENARIOS = ("rules", "serving")
+SCENARIOS = ("rules", "serving", "api")
 
 
 def main() -> int:
     arguments = _parser().parse_args()
     names = arguments.scenario or list(SCENARIOS)
-    measure = {"rules": _rules, "serving": _serving}
+    measure = {"rules": _rules, "serving": _serving, "api": _api}
     found = {name: measure[name](arguments) for name in names}
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2))
@@ -30,7 +30,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make bench ARGS=…", description="Measure Koguma; prints tables.")
     parser.add_argument("scenario", nargs="*", choices=[*SCENARIOS, []], help="what to measure; all if none is named")
-    parser.add_argument("--sizes", help="how many of each there are, one run for each; 100,300,1000 if not given")
+    parser.add_argument("--sizes", help="how many of each there are, one run for each")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     parser.add_argument("--quick", action="store_true", help="a small mesh, to see that all of it runs")
     parser.add_argument("--only", default="delta,sotw,growth", help="parts of serving: delta, sotw, growth")
@@ -53,6 +53,11 @@ def _serving(arguments: argparse.Namespace) -> dict[str, Any]:
             parts=tuple(arguments.only.split(",")),
         )
     )
+
+
+def _api(arguments: argparse.Namespace) -> dict[str, Any]:
+    usual = "100" if arguments.quick else "100,1000,10000"
+    return api.run(tuple(int(size) for size in (arguments.sizes or usual).split(",")))
 
 
 def _sizes(arguments: argparse.Namespace) -> tuple[int, ...]:

@@ -6,21 +6,19 @@ import asyncio
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import structlog
-import uvicorn
 from prometheus_client import disable_created_metrics
-from starlette.applications import Starlette
 
-from cp import log
+from cp import log, process
 from cp.ads.loop import DrainLoop
 from cp.api.collaborators import About, Collaborators, ForProxies, State
 from cp.api.http import create_api, create_diagnostics
 from cp.defaults import initial_policies
-from cp.listening import CannotListen, bind
+from cp.http_server import address, http_served
 from cp.metrics import together
 from cp.model.document import Document
 from cp.model.names import Key
@@ -34,7 +32,7 @@ from cp.store.files import FilesStore
 from cp.store.open import open_store
 from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
 from cp.version import VERSION
-from cp.workers.crew import Crew, reserved
+from cp.workers.crew import Crew, Silent, reserved
 from cp.workers.front import Front
 from cp.workers.observers import Observers
 
@@ -56,6 +54,7 @@ def run(settings: Settings, ready: Callable[[Running], None] = lambda _: None) -
     """Run a control plane until it is told to end."""
     log.configure(settings.log_level, settings.log_format)
     disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double what is served
+    process.prepare()
     with asyncio.Runner(loop_factory=DrainLoop) as runner:
         runner.run(_until_told(settings, ready))
 
@@ -87,23 +86,30 @@ def _hang_up(reread: Callable[[], None] | None) -> None:
 async def control_plane(settings: Settings) -> AsyncIterator[Running]:
     """A control plane that is there for as long as the block lasts."""
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(settings.store, settings.registrations))
+        store = await stack.enter_async_context(
+            open_store(settings.store, settings.registrations, settings.history_bytes)
+        )
         await _first_mesh(store, settings)
         proxies = await stack.enter_async_context(AsyncExitStack())
         serving = await proxies.enter_async_context(_serving(settings, store))
         given = _collaborators(settings, store, serving)
         await proxies.enter_async_context(_registrations(settings, given, serving))
-        http_port = await stack.enter_async_context(_http(create_api(given), settings.http_bind, settings.http_port))
+        stack.callback(given.works.close)
+        http_port = await stack.enter_async_context(
+            http_served(create_api(given), settings.http_bind, settings.http_port)
+        )
         diagnostics = create_diagnostics(given, serving.metrics)
-        diagnostics_port = await stack.enter_async_context(_http(diagnostics, settings.bind, settings.diagnostics_port))
+        diagnostics_port = await stack.enter_async_context(
+            http_served(diagnostics, settings.bind, settings.diagnostics_port)
+        )
         reread = store.reread if isinstance(store, FilesStore) else None
         running = Running(serving.port, http_port, diagnostics_port, reread)
         structlog.get_logger().info(
             "control_plane.ready",
             store=settings.store,
-            ads=f"{settings.bind}:{running.ads_port}",
-            http=f"http://{settings.http_bind}:{running.http_port}",
-            diagnostics=f"http://{settings.bind}:{running.diagnostics_port}",
+            ads=address(settings.bind, running.ads_port),
+            http=f"http://{address(settings.http_bind, running.http_port)}",
+            diagnostics=f"http://{address(settings.bind, running.diagnostics_port)}",
         )
         try:
             yield running
@@ -144,7 +150,10 @@ async def _in_workers(settings: Settings, store: Store) -> AsyncIterator[_Servin
         async with reconciled(settings, store) as (hub, reconciler), crew.at_work():
 
             async def metrics() -> bytes:
-                answers = await crew.ask("metrics")
+                try:
+                    answers = await crew.ask("metrics")
+                except Silent as silent:  # what the others count is worth having all the same
+                    answers = silent.answers
                 of_all = {"api": hub.metrics.text()} | {str(number): text for number, text in answers.items()}
                 return together(of_all)
 
@@ -167,6 +176,12 @@ async def _first_mesh(store: Store, settings: Settings) -> None:
             await store.write(Put(_DEFAULT_MESH, based_on=ABSENT), *map(Put, companions))
 
 
+def _hosts(settings: Settings) -> frozenset[str]:
+    """The names by which this machine's operator calls it."""
+    own = (settings.bind, settings.http_bind, settings.xds_host, socket.gethostname())
+    return frozenset(filter(None, map(str.strip, (*own, *settings.api_hosts.split(",")))))
+
+
 def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Collaborators:
     return Collaborators(
         store=store,
@@ -183,41 +198,7 @@ def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Colla
         ),
         body_limit=settings.body_limit,
         read_only=settings.read_only,
+        hosts=_hosts(settings),
         config=shown(settings),
         companions=lambda document: initial_policies(document, settings.policy_engine),
     )
-
-
-class _HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers: the control plane ends as a whole."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-@asynccontextmanager
-async def _http(app: Starlette, host: str, port: int) -> AsyncIterator[int]:
-    """An HTTP server for as long as the block lasts; yields the port that it got."""
-    listener = _listener(host, port)
-    config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5)
-    server = _HttpServer(config)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve(sockets=[listener]))
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            server.should_exit = True
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bind(listener, host, port)
-    except CannotListen:
-        listener.close()
-        raise
-    listener.listen(128)
-    return listener

@@ -25,6 +25,8 @@ EVENTS: Final = MappingProxyType(
         "control_plane.ready": "All servers listen; where, stands beside it.",
         "control_plane.stopping": "A signal said that it is time to end.",
         "finding": "Something about one stored resource that its owner should know, once; all else goes on.",
+        "http.no_connections": "There was no file descriptor for a connection; those who wait are taken after a pause.",
+        "http.too_slow": "A client took too long to send a request, and was cut off.",
         "proxy.connected": "An Envoy opened a stream.",
         "proxy.disconnected": "That stream ended.",
         "proxy.draining": "A proxy is about to end, and its addresses are no endpoints any more.",
@@ -40,6 +42,7 @@ EVENTS: Final = MappingProxyType(
         "self_check.failed": "What was kept from before differs from a full computation, which is served instead.",
         "worker.died": "A process that served proxies ended; they come to another one, and it is replaced.",
         "worker.ready": "A process serves proxies.",
+        "worker.silent": "A process that served proxies hangs; it is ended, and its proxies come to another one.",
         "world.changed": "Resources changed, and proxies were served what follows from it.",
         "world.loaded": "The store was read; from now on proxies are served.",
     }

@@ -7,11 +7,13 @@ requests go on meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -27,6 +29,8 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.snapshot import TYPES, Snapshot
 from cp.store.port import Batch, Closed, Contents, Outdated, Store, Unusable
+
+T = TypeVar("T")
 
 PATIENCE: Final = 2.0
 """Seconds for which whoever reads waits for what was written before."""
@@ -78,7 +82,9 @@ class Reconciler:
         self._pace = pace
         self._pending = _Pending()
         self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="koguma-reconcile")
         self._computing = asyncio.Lock()
+        self._asking = asyncio.Lock()
         self._connected: dict[str, None] = {}
         self._log = structlog.get_logger()
         self._world: World | None = None
@@ -96,6 +102,10 @@ class Reconciler:
     @property
     def is_ready(self) -> bool:
         return self._world is not None and not self.is_stopping
+
+    def knows(self, proxy: str) -> bool:
+        """Whether a proxy has a Dataplane; before anything was read, each is given the benefit of the doubt."""
+        return self._world is None or dataplane_of(self._world, proxy) is not None
 
     @property
     def compiler(self) -> Compiler:
@@ -122,13 +132,24 @@ class Reconciler:
 
     async def snapshot(self, dataplane: Resource) -> Snapshot:
         """What a proxy is served or, while it is not connected, would be."""
-        async with self._computing:
-            return await asyncio.to_thread(self._compiler.snapshot, self.world, dataplane)
+        async with self._between_turns():
+            return await self._beside(self._compiler.snapshot, self.world, dataplane)
 
     async def proxies(self, names: Iterable[str]) -> tuple[World, Mapping[str, Proxy]]:
         """What some proxies are served and why, in the World that it follows from."""
-        async with self._computing:
-            return self.world, await asyncio.to_thread(self._compiled, self.world, tuple(names))
+        async with self._between_turns():
+            return self.world, await self._beside(self._compiled, self.world, tuple(names))
+
+    @asynccontextmanager
+    async def _between_turns(self) -> AsyncIterator[None]:
+        """However many ask, a turn waits for one of them at the most."""
+        async with self._asking, self._computing:
+            yield
+
+    async def _beside(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in a thread that is for nothing else, so that nobody who asks the API delays it."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, partial(function, *arguments))
 
     def _compiled(self, world: World, names: Iterable[str]) -> Mapping[str, Proxy]:
         dataplanes = ((name, dataplane_of(world, name)) for name in names)
@@ -137,17 +158,20 @@ class Reconciler:
 
     async def run(self) -> None:
         """Follow the store and the hub until cancelled."""
-        contents = await self._store.read()
-        self._follow_to(contents.revision)
-        self._enter(await self._read(contents))
-        async with asyncio.TaskGroup() as running:
-            running.create_task(self._follow_store(contents.revision))
-            running.create_task(self._follow_hub())
-            running.create_task(self._turns())
+        try:
+            contents = await self._store.read()
+            self._follow_to(contents.revision)
+            self._enter(await self._read(contents))
+            async with asyncio.TaskGroup() as running:
+                running.create_task(self._follow_store(contents.revision))
+                running.create_task(self._follow_hub())
+                running.create_task(self._turns())
+        finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _read(self, contents: Contents) -> World:
         documents = [stored.document for stored in contents.stored]
-        world = await asyncio.to_thread(World.of, documents, self._kinds, contents.revision, contents.findings)
+        world = await self._beside(World.of, documents, self._kinds, contents.revision, contents.findings)
         self._tell(world.findings)
         self._log.info("world.loaded", revision=contents.revision, resources=len(documents))
         return world
@@ -215,7 +239,7 @@ class Reconciler:
             before = await self._read(pending.contents)
         is_of_all = pending.contents is not None or len(pending.batches) > 0
         concerned = tuple(self._connected if is_of_all else self._connected.keys() & pending.arrived)
-        computed = await asyncio.to_thread(self._compute, before, pending.batches, concerned)
+        computed = await self._beside(self._compute, before, pending.batches, concerned)
         self._hub.metrics.turn.observe(monotonic() - began)
         world, at = computed.world, self._hub.now()
         new = {proxy for proxy in pending.arrived if not self._hub.knows(proxy)}

@@ -60,13 +60,14 @@ async def proxies_served(
         max_age=settings.stream_age or None,
         drain=settings.drain,
         most_streams=settings.most_streams or None,
+        most_unknown=settings.most_unknown,
         request_limit=settings.request_limit,
     )
     async with AsyncExitStack() as stack:
         hub, reconciler = await stack.enter_async_context(reconciled(settings, store))
         observer = Observer(hub, reconciler)
         await stack.enter_async_context(in_background(observer.run()))
-        ads = await stack.enter_async_context(serving(hub, options, random.random))
+        ads = await stack.enter_async_context(serving(hub, options, random.random, reconciler.knows))
         yield Serving(reconciler, observer, hub.metrics, ads.port)
         reconciler.is_stopping = True
 

@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cp.defaults import Engine
 from cp.model.duration import Duration
+from cp.store.port import KEPT_BYTES
 from cp.wording import plain
 
 _NUMBER: Final = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
@@ -85,6 +86,13 @@ class Settings(BaseSettings):
         description="Where Dataplanes are kept that proxies register, beside a store of files: `sqlite:///PATH` or "
         "`memory:`. Without it a proxy has to stand in the files.",
     )
+    history_bytes: int = Field(
+        default=KEPT_BYTES,
+        ge=0,
+        validation_alias="KOGUMA_HISTORY_BYTES",
+        description="How many bytes of changes the store remembers; at the most it is 10000 changes, at the least the "
+        "last one.",
+    )
     bind: str = Field(
         default="127.0.0.1",
         validation_alias="KOGUMA_BIND",
@@ -126,10 +134,17 @@ class Settings(BaseSettings):
         "0 is any number.",
     )
     request_limit: int = Field(
-        default=16 * 1024 * 1024,
+        default=4 * 1024 * 1024,
         ge=64 * 1024,
         validation_alias="KOGUMA_REQUEST_LIMIT",
         description="The largest request that a proxy may send, in bytes.",
+    )
+    most_unknown: int = Field(
+        default=1000,
+        ge=1,
+        validation_alias="KOGUMA_MOST_UNKNOWN",
+        description="How many streams a process keeps open for proxies that have no Dataplane (yet); who comes then is "
+        "asked to come back later.",
     )
     stream_age: float = Field(
         default=0,
@@ -189,6 +204,13 @@ class Settings(BaseSettings):
         ge=1024,
         validation_alias="KOGUMA_BODY_LIMIT",
         description="The largest request body that the HTTP API reads, in bytes.",
+    )
+    api_hosts: str = Field(
+        default="",
+        validation_alias="KOGUMA_API_HOSTS",
+        description="Names by which the HTTP API and the diagnostics may be called, separated by commas, beside "
+        "addresses, `localhost` and the name of the machine. Others are refused, so that no website reaches them by a "
+        "name of its own. `*` is any name.",
     )
     skip_mesh_creation: bool = Field(
         default=False,

@@ -18,6 +18,8 @@ EDGE = {
         "cp.cli",
         "cp.app",
         "cp.api",
+        "cp.http_server",
+        "cp.process",
         "cp.settings",
         "cp.log",
         "cp.observe",

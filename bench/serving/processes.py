@@ -95,7 +95,8 @@ class ControlPlane:
             )
         ready = self._until_ready(began + _WITHIN)
         self.ads_port = int(ready["ads"].rpartition(":")[2])
-        self._client = httpx.Client(base_url=ready["http"], timeout=_WITHIN)
+        self.api = ready["http"]
+        self._client = httpx.Client(base_url=self.api, timeout=_WITHIN)
         self._diagnostics = ready["diagnostics"]
         while not httpx.get(f"{self._diagnostics}/ready").is_success:
             time.sleep(0.01)
@@ -169,6 +170,15 @@ class ControlPlane:
         lines = httpx.get(f"{self._diagnostics}/metrics").text.splitlines()
         series = (line.rpartition(" ") for line in lines if not line.startswith("#"))
         return {name: float(value) for name, _, value in series}
+
+    def lag(self) -> Mapping[float, float]:
+        """How often the event loop was late, by how much at the most."""
+        prefix, found, before = 'koguma_event_loop_lag_seconds_bucket{le="', {}, 0.0
+        for name, count in self.metrics().items():
+            if name.startswith(prefix):
+                found[float(name.removeprefix(prefix).removesuffix('"}'))] = count - before
+                before = count
+        return found
 
     def until_idle(self, quiet: float = 0.3, within: float = _WITHIN) -> float:
         """Wait until it computes no more; answers when it last did."""

@@ -10,6 +10,10 @@ from cp.snapshot import Batch, Packed
 WILDCARD = "*"
 
 
+class Refused(Exception):
+    """The client broke the protocol."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """Who a proxy says that it is."""

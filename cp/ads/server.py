@@ -11,6 +11,7 @@ import grpc
 
 from cp.ads.hub import Hub
 from cp.ads.rounds import Rounds
+from cp.ads.strangers import Strangers
 from cp.ads.stream import DELTA, STATE_OF_THE_WORLD, Kind, Stream
 from cp.ads.turns import Turns
 from cp.listening import reason_not_bound
@@ -36,7 +37,8 @@ class Options:
     grace: float = 5.0  # how long a stream may take to end
     drain: float = 0.0  # over how long streams are ended when the server stops
     most_streams: int | None = None
-    request_limit: int = 16 * _MIB
+    most_unknown: int = 1000  # streams of proxies that have no Dataplane
+    request_limit: int = 4 * _MIB
 
     def age(self, chance: float) -> float | None:
         """Up to half a lifetime less, so that proxies that came together do not come back together."""
@@ -64,8 +66,16 @@ def channel_arguments(options: Options) -> tuple[tuple[str, int], ...]:
 class Server:
     """Serves a hub's snapshots. `chance` yields numbers in [0, 1): streams of one age end at different times."""
 
-    def __init__(self, hub: Hub, options: Options, chance: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        options: Options,
+        chance: Callable[[], float],
+        is_known: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """`is_known` tells whether a proxy has a Dataplane."""
         self._hub = hub
+        self._strangers = Strangers(options.most_unknown, is_known)
         self._options = options
         self._chance = chance
         self._turns = Turns(options.large_at_once, options.large_patience)
@@ -100,7 +110,8 @@ class Server:
             await asyncio.wait_for(self._none_left.wait(), self._options.drain)
 
     def _bound(self) -> int:
-        address = f"{self._options.host}:{self._options.port}"
+        host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
+        address = f"{host}:{self._options.port}"
         try:
             if self._options.credentials is None:
                 return self._server.add_insecure_port(address)
@@ -122,7 +133,7 @@ class Server:
 
     async def _serve(self, kind: Kind, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         await self._admit(context)
-        stream = Stream(kind, self._hub, self._turns, self._rounds, patience=self._options.patience)
+        stream = Stream(kind, self._hub, self._turns, self._rounds, self._strangers, patience=self._options.patience)
         self._streams.add(stream)
         old = self._ends_when_old(stream)
         try:
@@ -150,9 +161,11 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(hub: Hub, options: Options, chance: Callable[[], float]) -> AsyncIterator[Server]:
+async def serving(
+    hub: Hub, options: Options, chance: Callable[[], float], is_known: Callable[[str], bool] = lambda _: True
+) -> AsyncIterator[Server]:
     """A server that is there for as long as the block lasts."""
-    server = Server(hub, options, chance)
+    server = Server(hub, options, chance, is_known)
     await server.start()
     try:
         yield server

@@ -19,10 +19,11 @@ from google.protobuf.message import DecodeError
 
 from cp.ads import hub, wire
 from cp.ads.delta import DeltaSession
-from cp.ads.messages import Nack, Node, Response
+from cp.ads.messages import Nack, Node, Refused, Response
 from cp.ads.names import Names
 from cp.ads.rounds import Rounds
 from cp.ads.session import Session
+from cp.ads.strangers import Strangers, TooMany
 from cp.ads.turns import Turns
 from cp.snapshot import SHORT, Snapshot
 
@@ -63,19 +64,18 @@ STATE_OF_THE_WORLD = Kind("sotw", Session, wire.decoded, wire.node_of, wire.enco
 DELTA = Kind("delta", DeltaSession, wire.decoded_delta, wire.node_of_delta, wire.encoded_delta)
 
 
-class Refused(Exception):
-    """The client broke the protocol."""
-
-
 class Stream:
     _session: _Session  # from the first request on, as that says whose it is
     _seat: hub.Seat
 
-    def __init__(self, kind: Kind, served: hub.Hub, turns: Turns, rounds: Rounds, *, patience: float) -> None:
+    def __init__(  # noqa: PLR0913  # what all streams of a server share
+        self, kind: Kind, served: hub.Hub, turns: Turns, rounds: Rounds, strangers: Strangers, *, patience: float
+    ) -> None:
         self._kind = kind
         self._hub = served
         self._turns = turns
         self._rounds = rounds
+        self._strangers = strangers
         self._patience = patience
         self._published: Snapshot | None = None
         self._outbox: deque[Response] = deque()
@@ -95,14 +95,18 @@ class Stream:
         await self._rounds.turn()
         try:
             node = self._node(first)
-            await self._seated(node, first, context)
+            with self._strangers.admitted(node.id):
+                await self._seated(node, first, context)
+        except* TooMany as strangers:
+            fault, status = str(strangers.exceptions[0]), grpc.StatusCode.RESOURCE_EXHAUSTED
+            self._hub.metrics.refused.labels("unknown").inc()
         except* (Refused, DecodeError) as refused:
-            fault = refused.exceptions[0]
+            fault, status = str(refused.exceptions[0]), grpc.StatusCode.INVALID_ARGUMENT
+            self._hub.metrics.refused.labels("protocol").inc()
         else:
             return
-        self._hub.metrics.refused.labels("protocol").inc()
-        self._log.warning("proxy.refused", reason=str(fault))
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
+        self._log.warning("proxy.refused", reason=fault)
+        await context.abort(status, fault)
 
     def end(self) -> None:
         """Write what is waiting to be written, then close the stream."""

@@ -6,7 +6,6 @@ serialised and framed once, whoever they are sent to. A request's names are read
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -15,11 +14,21 @@ from envoy.config.core.v3.base_pb2 import Node as NodeMessage
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
 from google.protobuf.json_format import MessageToDict
 
-from cp.ads.messages import DeltaRequest, Node, Request, Response
+from cp.ads.messages import DeltaRequest, Node, Refused, Request, Response
 from cp.ads.names import Names
+from cp.model.registration import OWNER, RESOURCE
 from cp.snapshot import SECRET, bytes_field, text_field
 
-_BRACES: Final = re.compile(r"\{.*\}", re.DOTALL)
+MOST_NAMES: Final = 100_000
+"""In one request. It takes some milliseconds to read so many, in which nobody else is heard."""
+
+_LONGEST_NAME: Final = 1024
+"""Characters of the name of a proxy or of its cluster: a mesh and a Dataplane have 253 each."""
+
+_USED_METADATA: Final = {"version": 2048, OWNER: 256, RESOURCE: 64 * 1024}
+"""The fields of a node's metadata that are used, and how many bytes each may have."""
+
+_LONGEST_ERROR: Final = 8192
 
 _BEFORE_NAMES: Final = (b"\x0a", b"\x12")
 """The tags of the fields that stand before a request's names: version and node, or node and type."""
@@ -30,6 +39,7 @@ _MORE: Final = 0x80
 
 def decoded(data: bytes, known: Names) -> Request:
     message = DiscoveryRequest.FromString(data)
+    _must_be_few(len(message.resource_names))
     end = data.rfind(message.type_url.encode()) - 2  # its tag and its size, of one byte each
     return Request(
         type_url=message.type_url,
@@ -42,6 +52,8 @@ def decoded(data: bytes, known: Names) -> Request:
 
 def decoded_delta(data: bytes, known: Names) -> DeltaRequest:
     message = DeltaDiscoveryRequest.FromString(data)
+    _must_be_few(len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe))
+    _must_be_few(len(message.initial_resource_versions))
     held = dict(message.initial_resource_versions.items())
     end = 0 if held else len(data)  # nothing else is said with names, or what it is makes them hard to tell apart
     return DeltaRequest(
@@ -117,15 +129,42 @@ def _error(message: DiscoveryRequest | DeltaDiscoveryRequest) -> str | None:
     if not message.HasField("error_detail"):
         return None
     text: str = message.error_detail.message
-    return _BRACES.sub("{…}", text) if message.type_url == SECRET else text
+    return shortened(_without_braces(text) if message.type_url == SECRET else text)
+
+
+def _without_braces(text: str) -> str:
+    """A text without what is in braces, which is a resource. What is not closed may have been cut off there."""
+    begin, end = text.find("{"), text.rfind("}")
+    if begin < 0:
+        return text
+    return f"{text[:begin]}{{…}}{text[end + 1 :] if end > begin else ''}"
+
+
+def shortened(text: str) -> str:
+    """What matters of an error stands at its beginning or at its end."""
+    half = _LONGEST_ERROR // 2
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:half]} … {text[-half:]}"
+
+
+def _must_be_few(names: int) -> None:
+    if names > MOST_NAMES:
+        raise Refused(f"a request with {names} names is refused: {MOST_NAMES} are the most")
 
 
 def _node(message: DiscoveryRequest | DeltaDiscoveryRequest) -> Node | None:
     if not message.HasField("node"):
         return None
     node = message.node
-    metadata: dict[str, Any] = MessageToDict(node.metadata)
-    return Node(id=node.id, cluster=node.cluster, version=_version(node), metadata=metadata)
+    if len(node.id) > _LONGEST_NAME:
+        raise Refused(f"node.id has {len(node.id)} characters: {_LONGEST_NAME} are the most")
+    return Node(id=node.id, cluster=node.cluster[:_LONGEST_NAME], version=_version(node), metadata=_metadata(node))
+
+
+def _metadata(node: NodeMessage) -> dict[str, Any]:
+    """What is used of what a proxy says of itself: all of it can be as large as a request."""
+    fields = node.metadata.fields
+    used = (name for name, most in _USED_METADATA.items() if name in fields and fields[name].ByteSize() <= most)
+    return {name: MessageToDict(fields[name]) for name in used}
 
 
 def _version(node: NodeMessage) -> str:

@@ -6,23 +6,24 @@ same, and nothing is written.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 import structlog
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from cp.api.body import place_of, text_of
+from cp.api.body import must_be_few, place_of, text_of
 from cp.api.caller import caller_of, few
 from cp.api.collaborators import Collaborators
 from cp.api.crud import REVISION_HEADER, is_same, must_be_writable
-from cp.api.errors import Refused, bad_request, invalid
+from cp.api.errors import TOLD, Refused, bad_request, invalid
 from cp.api.near import instead
 from cp.api.report import Report, examine
+from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.registration import written_by_hand
@@ -32,11 +33,13 @@ from cp.resources.parse import finding
 from cp.store.port import Put, Stored
 
 _TITLE: Final = "Could not apply resources"
+_MOST_QUOTES: Final = 400_000
+"""Of 50,000 resources, with four texts each."""
 
 log = structlog.get_logger()
 
 
-class Piece(msgspec.Struct, frozen=True):
+class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Some documents as they are written, and the place where they stand: `file:line`."""
 
     text: str
@@ -44,11 +47,12 @@ class Piece(msgspec.Struct, frozen=True):
 
     @property
     def reading(self) -> Reading:
+        must_be_few(self.text)
         place = place_of(self.place)
         return read_documents(self.text, place.file, first_line=place.line)
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resources: list[Piece]
 
 
@@ -62,17 +66,14 @@ class Apply:
         is_dry_run = request.query_params.get("dryRun") == "true"
         if not is_dry_run:
             must_be_writable(self._api)
-        wanted = _wanted(await text_of(request, self._api.body_limit))
-        report = await asyncio.to_thread(self._examined, wanted)
-        there = {one.document.key: one for one in (await self._api.store.read()).stored}
-        faults = (*report.errors, *self._astray(report.documents, there))
-        if faults:
-            raise invalid(_TITLE, faults)
-        documents = tuple(_by_hand(document, there) for document in report.documents)
-        headers = {} if is_dry_run else await self._write(documents, there, caller_of(request))
-        return JSONResponse(
-            {"resources": list(_outcomes(replace(report, documents=documents), there))}, headers=headers
-        )
+        text, work = await text_of(request, self._api.body_limit), self._api.works.documents
+        report = await work.do(request, partial(self._examined, text))
+        there = {stored.document.key: stored for stored in (await self._api.contents()).stored}
+        report = await work.do(request, lambda _: self._checked(report, there))
+        headers = {} if is_dry_run else await self._write(report.documents, there, caller_of(request))
+        answer = await work.json(request, lambda _: {"resources": list(_outcomes(report, there))})
+        answer.headers.update(headers)
+        return answer
 
     async def _write(self, documents: Sequence[Document], there: Mapping[Key, Stored], caller: str) -> dict[str, str]:
         """Store everything. Answers with the headers that say which revision that made, if it made one."""
@@ -82,16 +83,26 @@ class Apply:
         changed = any(not is_same(there.get(document.key), document) for document in documents)
         return {REVISION_HEADER: str(revision)} if changed else {}
 
-    def _examined(self, wanted: Wanted) -> Report:
-        return examine([piece.reading for piece in wanted.resources], self._api.kinds)
+    def _examined(self, text: str, checkpoint: Checkpoint) -> Report:
+        pieces = checked(_wanted(text).resources, checkpoint)
+        return examine((piece.reading for piece in pieces), self._api.kinds)
+
+    def _checked(self, report: Report, there: Mapping[Key, Stored]) -> Report:
+        faults = (*report.errors, *self._astray(report.documents, there))
+        if faults:
+            raise invalid(_TITLE, faults)
+        return replace(report, documents=tuple(_by_hand(document, there) for document in report.documents))
 
     def _astray(self, documents: Sequence[Document], there: Mapping[Key, Stored]) -> Iterator[Finding]:
         """What is in a mesh that is not there, and does not come along."""
         meshes = {key.name for key in (*there, *(one.key for one in documents)) if key.type == "Mesh"}
+        hints: dict[str, str] = {}
         for document in documents:
-            if document.key.mesh and document.key.mesh not in meshes:
-                hint = instead(document.key.mesh, meshes) or "apply it too"
-                violation = Violation("mesh", f"there is no Mesh `{document.key.mesh}`", hint)
+            mesh = document.key.mesh
+            if mesh and mesh not in meshes:
+                if mesh not in hints and len(hints) < TOLD:  # a hint costs a look at every mesh
+                    hints[mesh] = instead(mesh, meshes)
+                violation = Violation("mesh", f"there is no Mesh `{mesh}`", hints.get(mesh) or "apply it too")
                 yield finding(document, "refers-to-nothing", Severity.ERROR, violation)
 
     def _writes(self, documents: Sequence[Document], there: Mapping[Key, Stored]) -> Iterator[Put]:
@@ -110,9 +121,12 @@ def _by_hand(document: Document, there: Mapping[Key, Stored]) -> Document:
 
 
 def _wanted(text: str) -> Wanted:
+    texts = text.count('"') - text.count('\\"')  # where a text begins or ends; some more, if it ends with a backslash
+    if texts > _MOST_QUOTES:
+        raise _not_one("there are too many resources in it; send them in several requests")
     try:
         wanted = msgspec.json.decode(text, type=Wanted)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise _not_one(str(error)) from None
     if not wanted.resources:
         raise _not_one("there are no resources in it")

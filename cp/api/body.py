@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Mapping
@@ -11,7 +10,10 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from cp.api.errors import TOO_LARGE, UNSUPPORTED, Refused, bad_request, invalid
+from cp.api.errors import TOO_LARGE, Refused, bad_request, invalid
+from cp.api.guard import JSON, content_type
+from cp.api.numbers import natural
+from cp.api.work import Work, encoded
 from cp.model.document import Document, Source
 from cp.model.lines import Lines
 from cp.model.source import Reading, key_of, misplaced, read_documents, universal
@@ -21,10 +23,8 @@ SOURCE_HEADER: Final = "koguma-source"
 """`file:line`: where the body begins in a file, so that what is stored can be traced to it."""
 
 _TITLE: Final = "Could not process a resource"
-_JSON: Final = frozenset({"application/json", "text/json"})
-_YAML: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain", ""})
-_SMALL: Final = 64 * 1024
-_SHOWN: Final = 40
+_OF_VALUES: Final = ",[{\n"
+_SHOWN: Final = 30
 _PATIENCE: Final = 4
 """So many times the limit is read and dropped: who is cut off while sending loses the answer that says why."""
 
@@ -35,6 +35,13 @@ class Place:
 
     file: str = ""
     line: int = 1
+
+
+MOST_VALUES: Final = 100_000
+"""In one resource, and in all that is only checked. Reading so many takes some seconds."""
+
+LARGEST: Final = 4 * 1024 * 1024
+"""Bytes of one resource, whatever the limit of bodies is. What reads them in one go keeps all other threads waiting."""
 
 
 async def text_of(request: Request, limit: int) -> str:
@@ -54,18 +61,16 @@ async def text_of(request: Request, limit: int) -> str:
         raise bad_request("", f"the body is not UTF-8: byte {error.start} is part of no character") from None
 
 
-async def reading_of(request: Request, limit: int) -> Reading:
-    """The documents in a body. A large body is read beside the event loop, not on it."""
-    text = await text_of(request, limit)
-    kind, place = _content_type(request), place_of(request.headers.get(SOURCE_HEADER, ""))
-    if len(text) < _SMALL:
-        return _reading(text, kind, place)
-    return await asyncio.to_thread(_reading, text, kind, place)
+async def reading_of(request: Request, work: Work, limit: int) -> Reading:
+    """The documents in a body. Even a small one can take long to read, so it is never read on the event loop."""
+    text = await text_of(request, min(limit, LARGEST))
+    kind, place = content_type(request.headers), place_of(request.headers.get(SOURCE_HEADER, ""))
+    return await work.do(request, lambda _: _reading(text, kind, place))
 
 
-async def document_of(request: Request, limit: int) -> Document:
+async def document_of(request: Request, work: Work, limit: int) -> Document:
     """The one document in a body."""
-    reading = await reading_of(request, limit)
+    reading = await reading_of(request, work, limit)
     if reading.findings:
         raise invalid(_TITLE, reading.findings)
     if len(reading.documents) != 1:
@@ -74,8 +79,16 @@ async def document_of(request: Request, limit: int) -> Document:
     return reading.documents[0]
 
 
+def must_be_few(text: str) -> None:
+    """Refuse what would take too long to read, before it is read: by the signs that each value comes with."""
+    count = sum(map(text.count, _OF_VALUES))
+    if count > MOST_VALUES:
+        raise bad_request("", f"the body has about {count} values: {MOST_VALUES} are the most", title=_TITLE)
+
+
 def _reading(text: str, kind: str, place: Place) -> Reading:
-    if kind in _JSON:
+    must_be_few(text)
+    if kind in JSON:
         return _from_json(text, place)
     return read_documents(text, place.file, first_line=place.line)
 
@@ -105,7 +118,7 @@ def _decoded(text: str) -> Any:
             text, object_pairs_hook=_unique, parse_int=_integer, parse_float=_float, parse_constant=_no_number
         )
         _must_be_flat(data)
-        json.dumps(data, ensure_ascii=False).encode()
+        encoded(data)  # it may have half of a character in it
     except RecursionError:
         raise _too_deep() from None
     except json.JSONDecodeError as error:
@@ -153,20 +166,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _content_type(request: Request) -> str:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in _JSON | _YAML:
-        detail = f"the body is said to be {kind}; send application/json or application/yaml"
-        raise Refused(UNSUPPORTED, "Unsupported media type", detail)
-    return kind
-
-
 def place_of(given: str) -> Place:
     """`file:line`, or a file without a line."""
     file, _, line = given.rpartition(":")
     if not given:
         return Place()
-    return Place(file, int(line)) if file and line.isdecimal() and int(line) > 0 else Place(given)
+    return Place(file, number) if file and (number := natural(line)) else Place(given)
 
 
 def _too_large(limit: int) -> Refused:

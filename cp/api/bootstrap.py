@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from cp.api.body import text_of
 from cp.api.collaborators import Collaborators, ForProxies
-from cp.api.errors import BAD_REQUEST, NOT_FOUND, UNPROCESSABLE, Fault, Refused
+from cp.api.errors import BAD_REQUEST, NOT_FOUND, TOLD, UNPROCESSABLE, Fault, Refused
 from cp.api.near import instead, not_found
 from cp.bootstrap import USUAL_SYSTEM_CA, Address, Proxy, bootstrap
 from cp.grpc_bootstrap import grpc_bootstrap
@@ -43,6 +42,10 @@ _JSON: Final = "application/json"
 _SOON: Final = "3"
 """Seconds after which a mesh may be there."""
 
+_LARGEST: Final = 256 * 1024
+"""Bytes of a request. A Dataplane and what a proxy says of itself have some thousand."""
+
+_LARGEST_METADATA: Final = 32 * 1024
 _LARGEST_PORT: Final = 65535
 
 log = structlog.get_logger()
@@ -73,23 +76,27 @@ class Bootstrap:
         self._api = collaborators
 
     async def __call__(self, request: Request) -> Response:
-        wanted = _wanted(await text_of(request, self._api.body_limit))
-        if wanted.dataplane_resource and not wanted.owner:
-            wanted = msgspec.structs.replace(wanted, owner=uuid.uuid4().hex)
+        text, work = await text_of(request, min(self._api.body_limit, _LARGEST)), self._api.works.documents
+        wanted = await work.do(request, lambda _: _wanted(text))
         await self._mesh_there(wanted.mesh)
+        brought = await work.do(request, lambda _: self._brought(wanted))
         try:
-            document = await self._dataplane(wanted)
+            document = await self._dataplane(wanted, brought)
         except Refused as missing:
             if missing.status == NOT_FOUND and _is_kuma_dp(request, wanted):
                 return _try_again(wanted, missing)
             raise
         host = self._api.for_proxies.host or _host(request)
-        config = _config(wanted, document, self._api.for_proxies, host)
+        answer = await work.do(request, lambda _: self._answer(wanted, document, host, request.headers))
         log.info("bootstrap.served", proxy=f"{wanted.mesh}.{wanted.name}", control_plane=host)
+        return answer
+
+    def _answer(self, wanted: Wanted, document: Document, host: str, headers: Mapping[str, str]) -> Response:
+        config = _config(wanted, document, self._api.for_proxies, host)
         if wanted.proxy_type == _GRPC:
             return JSONResponse(config)
         text = json.dumps(config, indent=1)
-        if _JSON not in request.headers.get("accept", ""):
+        if _JSON not in headers.get("accept", ""):
             return Response(text, media_type="text/x-yaml")  # JSON is YAML, and the kind that no reader mistakes
         sidecar = {"networking": {"address": _networking(document.data).get("address", "")}}
         encoded = base64.b64encode(text.encode()).decode()
@@ -98,20 +105,20 @@ class Bootstrap:
     async def _mesh_there(self, mesh: str) -> None:
         """A proxy of a mesh that is not there is refused, with a header for those who may wait until it is."""
         if await self._api.store.get(Key(_MESH, "", mesh)) is None:
-            contents = await self._api.store.read()
+            contents = await self._api.contents()
             known = [held.document.key.name for held in contents.stored if held.document.key.type == _MESH]
             hint = instead(mesh, known) or f"create it with PUT /meshes/{mesh}"
             faults = (Fault("mesh", f"there is no Mesh `{mesh}`", hint),)
             raise _unprocessable(f"there is no Mesh `{mesh}`; {hint}", faults, {"retry-after": _SOON})
 
-    async def _dataplane(self, wanted: Wanted) -> Document:
+    async def _dataplane(self, wanted: Wanted, brought: Document | None) -> Document:
         """The Dataplane that the proxy brings along, or the stored one."""
         key = Key(_DATAPLANE, wanted.mesh, wanted.name)
         stored = await self._api.store.get(key)
-        if wanted.dataplane_resource:
-            return await self._registered(self._brought(wanted.dataplane_resource, key), stored, wanted.owner)
+        if brought is not None:
+            return await self._registered(brought, stored, wanted.owner)
         if stored is None:
-            contents = await self._api.store.read()
+            contents = await self._api.contents()
             keys = [held.document.key for held in contents.stored]
             known = [held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, wanted.mesh)]
             otherwise = f"store it first: koguma apply, or koguma dp run --dataplane-file (mesh `{wanted.mesh}`)"
@@ -136,13 +143,17 @@ class Bootstrap:
             with suppress(ReadOnly):
                 await self._api.store.write(Put(document, stored.revision))
 
-    def _brought(self, text: str, key: Key) -> Document:
-        reading = read_documents(text)
+    def _brought(self, wanted: Wanted) -> Document | None:
+        """The Dataplane that the proxy brings along."""
+        if not wanted.dataplane_resource:
+            return None
+        key = Key(_DATAPLANE, wanted.mesh, wanted.name)
+        reading = read_documents(wanted.dataplane_resource)
         findings = list(reading.findings)
         for document in reading.documents:
             findings += parse(document, self._api.kinds).findings()
         if findings:
-            raise _unprocessable("the Dataplane is invalid", tuple(map(Fault.of, findings)))
+            raise _unprocessable("the Dataplane is invalid", tuple(map(Fault.of, findings[:TOLD])))
         if [document.key for document in reading.documents] != [key]:
             raise _unprocessable(f"dataplaneResource must be one document: {key}")
         return reading.documents[0]
@@ -151,8 +162,11 @@ class Bootstrap:
 def _wanted(text: str) -> Wanted:
     try:
         wanted = msgspec.json.decode(text, type=Wanted)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Refused(BAD_REQUEST, "Bad Request", f"not a bootstrap request: {error}") from None
+    if len(msgspec.json.encode([wanted.version, wanted.dynamic_metadata, wanted.features])) > _LARGEST_METADATA:
+        limit = f"{_LARGEST_METADATA} bytes are the most"
+        raise _unprocessable(f"version, dynamicMetadata and features are too large to be repeated to proxies: {limit}")
     if wanted.proxy_type not in {_ENVOY, _GRPC}:
         raise _unprocessable(f"proxyType `{wanted.proxy_type}` is not served: `{_ENVOY}` and `{_GRPC}` are")
     return wanted

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from cp.api.work import Works
 from cp.delivery import Complaint, Delivery, Presence, Progress
 from cp.model.document import Document
 from cp.model.names import Key
@@ -13,7 +15,11 @@ from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.snapshot import Snapshot
-from cp.store.port import Store
+from cp.store.port import Contents, Store
+
+
+class Unanswered(Exception):
+    """Who would have to be asked does not answer."""
 
 
 class State(Protocol):
@@ -97,6 +103,17 @@ class Collaborators:
     for_proxies: ForProxies
     body_limit: int
     read_only: bool = False
+    hosts: Collection[str] = ()
+    """The names by which it may be called, beside addresses and `localhost`."""
+
     config: Mapping[str, Any] = field(default_factory=dict)
+    works: Works = field(default_factory=Works)
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
     companions: Callable[[Document], Iterable[Document]] = _nothing
     """What is stored together with a document that is new, such as the default policies of a Mesh."""
+
+    async def contents(self) -> Contents:
+        """Everything that is stored, read for one request after the other: what reads one document is between them."""
+        async with self.reading:
+            return await self.store.read()

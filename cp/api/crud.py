@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 import structlog
 from starlette.datastructures import QueryParams
@@ -17,6 +18,7 @@ from cp.api.errors import (
     BAD_REQUEST,
     METHOD_NOT_ALLOWED,
     PRECONDITION_FAILED,
+    TOLD,
     Fault,
     Refused,
     bad_request,
@@ -24,15 +26,17 @@ from cp.api.errors import (
 )
 from cp.api.kuma_only import KUMA_ONLY, OVERVIEW
 from cp.api.near import not_found
-from cp.api.paging import Page, page, wanted
+from cp.api.numbers import natural, shortened
+from cp.api.paging import Page, page, place_of, wanted
 from cp.api.payload import etag, payload, universal
 from cp.model import registration
+from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Violation
 from cp.resources.kinds import Kind
 from cp.resources.parse import Read, parse
-from cp.store.port import ABSENT, Delete, Put, ReadOnly, Store, Stored
+from cp.store.port import ABSENT, Contents, Delete, Put, ReadOnly, Store, Stored
 
 REVISION_HEADER: Final = "koguma-revision"
 """The revision that a write made. It is not there where the write changed nothing."""
@@ -63,16 +67,24 @@ class Crud:
         kind, key = self._named(request)
         stored = await self._there(key)
         form = request.query_params.get("format", "")
-        return JSONResponse(payload(stored, kind, form), headers={"etag": etag(stored.revision)})
+        answer = await self._api.works.resources.json(request, lambda _: payload(stored, kind, form))
+        answer.headers["etag"] = etag(stored.revision)
+        return answer
 
     async def listing(self, request: Request) -> Response:
         """The resources of one mesh, of a global kind, or of a kind in all meshes."""
         if request.path_params["plural"] in KUMA_ONLY:
             return await self._of_kuma_only(request)
         kind = self._kind(request)
-        part = await self.page(kind, request.path_params.get("mesh"), request.query_params)
-        items = [universal(stored, kind) for stored in part.items]
-        return JSONResponse(part.as_data(request.url, items))
+        mesh = request.path_params.get("mesh")
+        contents = await self.readable(mesh)
+
+        def answer(checkpoint: Checkpoint) -> dict[str, Any]:
+            part = page_of(contents, kind, mesh, request.query_params)
+            items = [universal(stored, kind) for stored in checked(part.items, checkpoint)]
+            return part.as_data(request.url, items)
+
+        return await self._api.works.resources.json(request, answer)
 
     async def _of_kuma_only(self, request: Request) -> Response:
         """There is no resource of a type that Koguma has not: its lists are empty."""
@@ -84,18 +96,11 @@ class Crud:
             raise not_found(KUMA_ONLY[plural], name, (), "Koguma does not have this type of Kuma's")
         return JSONResponse({"total": 0, "items": [], "next": None})
 
-    async def page(self, kind: Kind, mesh: str | None, query: QueryParams) -> Page:
-        """One page of the resources of a kind, in a mesh or in all."""
+    async def readable(self, mesh: str | None) -> Contents:
+        """Everything that is stored, or an answer that says that there is no such mesh."""
         if mesh is not None:
             await self._mesh_there(mesh)
-        accepts = wanted(query)
-        contents = await self._store.read()
-        found = [
-            stored
-            for stored in contents.stored
-            if stored.document.key.type == kind.name and mesh in {None, stored.document.key.mesh} and accepts(stored)
-        ]
-        return page(found, query)
+        return await self._api.contents()
 
     async def there(self, kind: Kind, mesh: str, name: str) -> Stored:
         """One resource, or an answer with what is near."""
@@ -106,12 +111,14 @@ class Crud:
         kind, key = self._named(request)
         if not kind.is_global:
             await self._mesh_there(key.mesh)
-        read = self._understood(await document_of(request, self._api.body_limit), key)
+        documents = self._api.works.documents
+        document = await document_of(request, documents, self._api.body_limit)
+        read = await documents.do(request, lambda _: self._understood(document, key))
         before = await self._store.get(key)
         document = _stamped(read.document, before, request)
         revision = await self._write(document, before, _based_on(request, before))
         log.info("api.stored", resource=str(key), revision=revision, new=before is None, caller=caller_of(request))
-        warnings = [str(warning) for warning in (*read.warnings, *_left_out(read.document))]
+        warnings = [str(warning) for warning in islice((*read.warnings, *_left_out(read.document)), TOLD)]
         status = _CREATED if before is None else _OK
         made = {} if before is not None and revision == before.revision else {REVISION_HEADER: str(revision)}
         headers = {"etag": etag(revision), **made}
@@ -177,13 +184,13 @@ class Crud:
             raise not_found("Mesh", mesh, known, f"create it with PUT /meshes/{mesh}")
 
     async def _names(self, type_: str, mesh: str) -> list[str]:
-        contents = await self._store.read()
+        contents = await self._api.contents()
         keys = [stored.document.key for stored in contents.stored]
         return [key.name for key in keys if key.type == type_ and key.mesh == mesh]
 
     async def _members(self, mesh: Document, request: Request) -> list[Key]:
         """What a Mesh takes with it: what it came with, as it came, and more only if the request says so."""
-        contents = await self._store.read()
+        contents = await self._api.contents()
         members = [stored.document for stored in contents.stored if stored.document.key.mesh == mesh.key.name]
         came_with_it = list(self._api.companions(mesh))
         added = sorted(member.key for member in members if member not in came_with_it)
@@ -219,6 +226,17 @@ def _owned(request: Request, stored: Stored) -> int | None:
     return stored.revision
 
 
+def page_of(contents: Contents, kind: Kind, mesh: str | None, query: QueryParams) -> Page[Stored]:
+    """One page of the resources of a kind, in a mesh or in all."""
+    accepts = wanted(query)
+    found = [
+        stored
+        for stored in contents.stored
+        if stored.document.key.type == kind.name and mesh in {None, stored.document.key.mesh} and accepts(stored)
+    ]
+    return page(found, query, place_of)
+
+
 def must_be_writable(api: Collaborators) -> None:
     if api.read_only:
         raise read_only("this control plane is set to be read only (KUMA_API_SERVER_READ_ONLY)")
@@ -243,10 +261,10 @@ def _based_on(request: Request, before: Stored | None) -> int | None:
         if before is None:
             raise conflict("there is no such resource, and If-Match: * asks for one")
         return before.revision
-    text = wanted_tag.strip('"')
-    if not text.isascii() or not text.isdecimal():
-        raise bad_request("If-Match", f"`{wanted_tag}` is no revision", "take the ETag of an answer")
-    return int(text)
+    revision = natural(wanted_tag.strip('"'))
+    if revision is None:
+        raise bad_request("If-Match", f"`{shortened(wanted_tag)}` is no revision", "take the ETag of an answer")
+    return revision
 
 
 def is_same(before: Stored | None, after: Document) -> bool:

@@ -15,11 +15,19 @@ from cp.api.body import text_of
 from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import progress_data
 from cp.api.errors import bad_request
+from cp.api.numbers import natural, shortened
 from cp.model.duration import Duration
 from cp.model.names import Key
 
 LONGEST: Final = 600.0
 """Seconds that a request may wait."""
+
+
+_LARGEST: Final = 1024 * 1024
+"""Bytes of a question: some thousand resources have room in it, and it is read in a few milliseconds."""
+
+
+_MOST: Final = 10_000
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,11 +58,14 @@ class HowFar:
     async def post(self, request: Request) -> Response:
         """The same, for more than fits in a URL."""
         try:
-            return await self._answer(msgspec.json.decode(await text_of(request, self._api.body_limit), type=Asked))
-        except msgspec.DecodeError as error:
+            asked = msgspec.json.decode(await text_of(request, min(self._api.body_limit, _LARGEST)), type=Asked)
+        except (msgspec.DecodeError, RecursionError) as error:
             raise bad_request("", f"not a question about changes: {error}") from None
+        return await self._answer(asked)
 
     async def _answer(self, asked: Asked) -> Response:
+        if len(asked.resources) + len(asked.revisions) > _MOST:
+            raise bad_request("", f"more than {_MOST} changes are too many to ask about at once")
         resources = [_resource(text) for text in asked.resources]
         if asked.wait is None:
             at_once = [one async for one in self._api.observed.progress(asked.revisions, resources, 0)]
@@ -68,9 +79,11 @@ class HowFar:
 
 
 def _revision(text: str) -> int:
-    if not text.isascii() or not text.isdecimal():
-        raise bad_request("revision", f"`{text}` is no revision", "take `Koguma-Revision` from the answer of a write")
-    return int(text)
+    revision = natural(text)
+    if revision is None:
+        hint = "take `Koguma-Revision` from the answer of a write"
+        raise bad_request("revision", f"`{shortened(text)}` is no revision", hint)
+    return revision
 
 
 def _resource(text: str) -> Key:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import envoy
 from google.protobuf import json_format, symbol_database
 
+from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT, TYPES, Packed, Snapshot
 
 _MODULES: Final = MappingProxyType(
@@ -30,9 +31,11 @@ _REDACTED: Final = "[redacted]"
 _SECRET_FIELDS: Final = frozenset({"privateKey", "privateKeyProvider", "password", "sessionTicketKeys"})
 
 
-def as_data(snapshot: Snapshot, type_urls: Iterable[str] = TYPES) -> dict[str, dict[str, Any]]:
+def as_data(
+    snapshot: Snapshot, type_urls: Iterable[str] = TYPES, checkpoint: Checkpoint = never_stopped
+) -> dict[str, dict[str, Any]]:
     """Every resource by its type and name. Keys are never shown."""
-    return {type_url: dict(_of_type(snapshot, type_url)) for type_url in type_urls}
+    return {type_url: dict(checked(_of_type(snapshot, type_url), checkpoint)) for type_url in type_urls}
 
 
 def short_names(data: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -11,14 +11,20 @@ from starlette.responses import JSONResponse
 from cp.model.violation import Finding
 
 BAD_REQUEST: Final = 400
+FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 METHOD_NOT_ALLOWED: Final = 405
 PRECONDITION_FAILED: Final = 412
 TOO_LARGE: Final = 413
 UNSUPPORTED: Final = 415
+MISDIRECTED: Final = 421
 UNPROCESSABLE: Final = 422
 BROKEN: Final = 500
 UNAVAILABLE: Final = 503
+
+
+TOLD: Final = 100
+"""Faults that an answer tells; of the others it tells how many they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,14 @@ class Refused(Exception):
 
 def invalid(title: str, findings: Iterable[Finding]) -> Refused:
     """A document with something wrong in it."""
-    return Refused(BAD_REQUEST, title, "Resource is not valid", tuple(map(Fault.of, findings)))
+    every = tuple(findings)
+    more = len(every) - TOLD
+    detail = (
+        f"Resource is not valid; these are {TOLD} faults, and there are {more} more"
+        if more > 0
+        else "Resource is not valid"
+    )
+    return Refused(BAD_REQUEST, title, detail, tuple(map(Fault.of, every[:TOLD])))
 
 
 def bad_request(field_name: str, reason: str, hint: str = "", title: str = "Bad Request") -> Refused:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from cp.api.collaborators import Collaborators
 from cp.api.errors import UNPROCESSABLE, Refused, bad_request
@@ -37,7 +37,7 @@ class Explain:
         dataplane = _dataplane(world, request)
         call = _call(request)
         async with self._explaining:
-            return JSONResponse(await asyncio.to_thread(self._explained, world, dataplane, call))
+            return await self._api.works.questions.json(request, lambda _: self._explained(world, dataplane, call))
 
     def _explained(self, world: World, dataplane: Resource, call: Asked) -> dict[str, Any]:
         try:

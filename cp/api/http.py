@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import structlog
@@ -17,11 +17,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cp.api.apply import Apply
 from cp.api.bootstrap import Bootstrap
-from cp.api.collaborators import Collaborators
+from cp.api.collaborators import Collaborators, Unanswered
 from cp.api.crud import Crud, conflict, read_only
 from cp.api.delivery import HowFar
 from cp.api.errors import BAD_REQUEST, BROKEN, METHOD_NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refused
 from cp.api.explain import Explain
+from cp.api.guard import Guard
 from cp.api.info import Info
 from cp.api.inspect import Inspect
 from cp.api.lint import Lint
@@ -38,7 +39,8 @@ log = structlog.get_logger()
 def create_api(collaborators: Collaborators) -> Starlette:
     """The HTTP API of a control plane."""
     crud = Crud(collaborators)
-    return _app([*_own(collaborators), *Overviews(collaborators, crud).routes, *_stored(crud)])
+    routes = [*_own(collaborators), *Overviews(collaborators, crud).routes, *_stored(crud)]
+    return _app(routes, collaborators.hosts)
 
 
 def create_diagnostics(collaborators: Collaborators, metrics: Callable[[], Awaitable[bytes]]) -> Starlette:
@@ -47,11 +49,13 @@ def create_diagnostics(collaborators: Collaborators, metrics: Callable[[], Await
     async def scrape(_request: Request) -> Response:
         return Response(await metrics(), media_type=CONTENT_TYPE_LATEST)
 
-    return _app([*_health(Info(collaborators)), Route("/metrics", scrape)])
+    return _app([*_health(Info(collaborators)), Route("/metrics", scrape)], collaborators.hosts)
 
 
-def _app(routes: Sequence[Route]) -> Starlette:
-    return Starlette(routes=routes, exception_handlers=_HANDLERS, middleware=[Middleware(_Faults)])
+def _app(routes: Sequence[Route], hosts: Collection[str]) -> Starlette:
+    return Starlette(
+        routes=routes, exception_handlers=_HANDLERS, middleware=[Middleware(_Faults), Middleware(Guard, hosts=hosts)]
+    )
 
 
 def _own(collaborators: Collaborators) -> Iterator[Route]:
@@ -111,6 +115,10 @@ async def _unavailable(_request: Request, error: Exception) -> Response:
     return Refused(UNAVAILABLE, "The store cannot be used", str(error)).response()
 
 
+async def _unanswered(_request: Request, error: Exception) -> Response:
+    return Refused(UNAVAILABLE, "Too busy", str(error), headers={"retry-after": "5"}).response()
+
+
 async def _http(request: Request, error: Exception) -> Response:
     """What Starlette refuses by itself: unknown paths and methods."""
     status = cast("HTTPException", error).status_code
@@ -149,6 +157,7 @@ _HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = {
     ReadOnly: _read_only,
     Unusable: _unavailable,
     Closed: _unavailable,
+    Unanswered: _unanswered,
     HTTPException: _http,
     ClientDisconnect: _gone,
 }

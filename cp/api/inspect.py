@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import delivery_data
 from cp.api.envoy_json import as_data
 from cp.api.near import not_found
-from cp.inspect import affected, inspect_policies, inspect_rules
+from cp.api.paging import page
+from cp.inspect import Selected, affected, inspect_policies, inspect_rules, selected
+from cp.model.checkpoint import Checkpoint
 from cp.resources.kinds import Kind
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -29,31 +32,42 @@ class Inspect:
     async def config(self, request: Request) -> Response:
         """Every Envoy resource by its type and name, as `_config` of Kuma."""
         snapshot = await self._api.state.snapshot(self._dataplane(await self._world(), request))
-        return JSONResponse({"xds": await asyncio.to_thread(as_data, snapshot)})
+        return await self._answer(request, lambda checkpoint: {"xds": as_data(snapshot, checkpoint=checkpoint)})
 
     async def rules(self, request: Request) -> Response:
         """What the policies come to that select a proxy, as `_rules` of Kuma."""
         world, shadow = await self._world(), request.query_params.get("shadow") == "true"
         dataplane = self._dataplane(world, request)
-        return JSONResponse(await asyncio.to_thread(inspect_rules, world, dataplane, shadow=shadow))
+        return await self._answer(request, partial(inspect_rules, world, dataplane, shadow=shadow))
 
     async def policies(self, request: Request) -> Response:
         """The policies that select a proxy."""
         world = await self._world()
         dataplane = self._dataplane(world, request)
-        return JSONResponse(await asyncio.to_thread(inspect_policies, world, dataplane))
+        return await self._answer(request, lambda _: inspect_policies(world, dataplane))
 
     async def dataplanes(self, request: Request) -> Response:
         """The proxies that a policy selects, and what of it survives on each."""
         world = await self._world()
         policy = self._resource(world, request, self._policy_kind(request))
-        found = await asyncio.to_thread(lambda: [one.data for one in affected(world, policy)])
-        return JSONResponse({"total": len(found), "items": found, "next": None})
+        url, query = request.url, request.query_params
+
+        def answer(checkpoint: Checkpoint) -> dict[str, Any]:
+            proxies = list(selected(world, policy, checkpoint))
+            part = page(proxies, query, _place)
+            items = affected(world, policy, part.items, checkpoint)
+            return part.as_data(url, [proxy.data for proxy in items])
+
+        return await self._answer(request, answer)
 
     async def delivery(self, request: Request) -> Response:
         """What a proxy was sent, took and refuses."""
         dataplane = self._dataplane(await self._world(), request)
-        return JSONResponse(delivery_data(await self._api.observed.delivery(dataplane.key)))
+        standing = await self._api.observed.delivery(dataplane.key)
+        return await self._answer(request, lambda _: delivery_data(standing))
+
+    async def _answer(self, request: Request, function: Callable[[Checkpoint], Any]) -> Response:
+        return await self._api.works.questions.json(request, function)
 
     async def _world(self) -> World:
         return await self._api.state.current()
@@ -77,3 +91,7 @@ class Inspect:
         if found is None:
             raise not_found(kind.name, name, (known.name for known in table))
         return found
+
+
+def _place(proxy: Selected) -> tuple[str, str]:
+    return proxy.dataplane.key.mesh, proxy.dataplane.key.name

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from cp.api.collaborators import Collaborators
@@ -14,7 +14,7 @@ from cp.api.near import not_found
 from cp.api.report import linted
 from cp.delivery import finding, grouped
 from cp.lint import in_order, lint, of_mesh
-from cp.model.violation import Finding
+from cp.model.checkpoint import Checkpoint
 from cp.policies import Policies, discover
 from cp.resources.world import World
 
@@ -31,16 +31,22 @@ class Lint:
         yield Route("/_lint", self.everything)
         yield Route("/meshes/{mesh}/_lint", self.one_mesh)
 
-    async def everything(self, _request: Request) -> Response:
-        return JSONResponse(linted(await self._findings(await self._api.state.current())))
+    async def everything(self, request: Request) -> Response:
+        return await self._answer(request, await self._api.state.current())
 
     async def one_mesh(self, request: Request) -> Response:
         mesh, world = request.path_params["mesh"], await self._api.state.current()
         if world.mesh(mesh) is None:
             raise not_found("Mesh", mesh, (found.name for found in world.table("Mesh")))
-        return JSONResponse(linted(tuple(of_mesh(await self._findings(world), mesh))))
+        return await self._answer(request, world, mesh)
 
-    async def _findings(self, world: World) -> tuple[Finding, ...]:
+    async def _answer(self, request: Request, world: World, mesh: str = "") -> Response:
         """What is to be said of the resources, and what proxies say to what follows from them."""
-        refused = map(finding, grouped(await self._api.observed.complaints()))
-        return in_order((*refused, *await asyncio.to_thread(lint, self._policies, world)))
+        complaints = tuple(await self._api.observed.complaints())
+
+        def answer(checkpoint: Checkpoint) -> dict[str, Any]:
+            refused = map(finding, grouped(complaints))
+            findings = in_order((*refused, *lint(self._policies, world, checkpoint)))
+            return linted(tuple(of_mesh(findings, mesh)) if mesh else findings)
+
+        return await self._api.works.questions.json(request, answer)

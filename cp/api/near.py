@@ -9,6 +9,11 @@ from typing import Final
 from cp.api.errors import NOT_FOUND, Refused
 
 _FEW: Final = 8
+_LONGEST: Final = 100
+"""Comparing two names costs the product of their lengths."""
+
+_COMPARED: Final = 200
+_DIFFERENCE: Final = 4
 
 
 def not_found(what: str, name: str, known: Iterable[str], otherwise: str = "") -> Refused:
@@ -25,8 +30,16 @@ def instead(name: str, known: Iterable[str]) -> str:
 
 
 def _meant(name: str, there: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, there, n=1, cutoff=0.6)
+    if len(name) > _LONGEST:
+        return ""
+    close = [known for known in there if _may_be(name, known)][:_COMPARED]
+    near = difflib.get_close_matches(name, close, n=1, cutoff=0.6)
     return f"did you mean `{near[0]}`?" if near else ""
+
+
+def _may_be(name: str, known: str) -> bool:
+    """A quick look at whether a name can be a misspelt other."""
+    return abs(len(name) - len(known)) <= _DIFFERENCE and (name[:1] == known[:1] or name[-1:] == known[-1:])
 
 
 def _there(there: Sequence[str]) -> str:

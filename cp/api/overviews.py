@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from cp.ads.messages import Node, Tally
 from cp.ads.seat import Visit
 from cp.api.collaborators import Collaborators
-from cp.api.crud import Crud
+from cp.api.crud import Crud, page_of
 from cp.api.delivery_data import moment
 from cp.api.payload import timestamp
 from cp.delivery import Presence
+from cp.model.checkpoint import Checkpoint, checked
 from cp.resources.kinds import Kind
 from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES
 from cp.store.port import Stored
@@ -45,17 +46,23 @@ class Overviews:
     async def one(self, request: Request) -> Response:
         mesh, name = request.path_params["mesh"], request.path_params["name"]
         stored = await self._crud.there(self._kind, mesh, name)
-        (overview,) = await self._overviews([stored])
-        return JSONResponse(overview)
+        seen = await self._api.observed.presences([stored.document.key])
+        return await self._api.works.resources.json(
+            request, lambda _: self._overview(stored, seen[stored.document.key])
+        )
 
     async def some(self, request: Request) -> Response:
         """Those of one mesh, or of all."""
-        part = await self._crud.page(self._kind, request.path_params.get("mesh"), request.query_params)
-        return JSONResponse(part.as_data(request.url, await self._overviews(part.items)))
+        mesh, work = request.path_params.get("mesh"), self._api.works.resources
+        contents = await self._crud.readable(mesh)
+        part = await work.do(request, lambda _: page_of(contents, self._kind, mesh, request.query_params))
+        seen = await self._api.observed.presences([stored.document.key for stored in part.items])
 
-    async def _overviews(self, stored: Sequence[Stored]) -> list[dict[str, Any]]:
-        seen = await self._api.observed.presences([one.document.key for one in stored])
-        return [self._overview(one, seen[one.document.key]) for one in stored]
+        def answer(checkpoint: Checkpoint) -> dict[str, Any]:
+            items = checked(part.items, checkpoint)
+            return part.as_data(request.url, [self._overview(stored, seen[stored.document.key]) for stored in items])
+
+        return await work.json(request, answer)
 
     def _overview(self, stored: Stored, seen: Presence) -> dict[str, Any]:
         key, data = stored.document.key, stored.document.data

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from starlette.datastructures import URL, QueryParams
 
 from cp.api.errors import bad_request
+from cp.api.numbers import natural, shortened
 from cp.store.port import Stored
 
 T = TypeVar("T")
@@ -24,11 +25,11 @@ Filter = Callable[[Stored], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(Generic[T]):
     """A part of a list, the length of the whole, and where the next part begins."""
 
     total: int
-    items: Sequence[Stored]
+    items: Sequence[T]
     next: str | None
 
     def as_data(self, url: URL, items: Sequence[Any]) -> dict[str, Any]:
@@ -36,15 +37,17 @@ class Page:
         return {"total": self.total, "items": list(items), "next": link}
 
 
-def page(found: Sequence[Stored], query: QueryParams) -> Page:
+def page(found: Sequence[T], query: QueryParams, place: Callable[[T], tuple[str, str]]) -> Page[T]:
     """One page. The offsets that we give out name the last resource of the page before, so none is missed when others
     come or go. Those of Kuma's tools are numbers, and count resources.
+
+    A resource's place is its mesh and its name.
     """
     size = _size(query)
-    ordered = sorted(found, key=_place)
-    rest = _rest(ordered, query.get("offset") or "0")
+    ordered = sorted(found, key=place)
+    rest = _rest(ordered, query.get("offset") or "0", place)
     items = rest[:size]
-    return Page(len(ordered), items, "/".join(_place(items[-1])) if len(rest) > size else None)
+    return Page(len(ordered), items, "/".join(place(items[-1])) if len(rest) > size else None)
 
 
 def wanted(query: QueryParams) -> Filter:
@@ -67,24 +70,27 @@ def _filters(query: QueryParams) -> Iterator[Filter]:
         yield lambda stored: _is_gateway(stored.document.data, gateway)
 
 
-def _place(stored: Stored) -> tuple[str, str]:
+def place_of(stored: Stored) -> tuple[str, str]:
     return stored.document.key.mesh, stored.document.key.name
 
 
 def _size(query: QueryParams) -> int:
     text = query.get("size") or str(DEFAULT_SIZE)
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= LARGEST_SIZE:
-        raise bad_request("size", f"`{text}` is not a number from 1 to {LARGEST_SIZE}")
-    return int(text)
+    size = natural(text)
+    if size is None or not 1 <= size <= LARGEST_SIZE:
+        raise bad_request("size", f"`{shortened(text)}` is not a number from 1 to {LARGEST_SIZE}")
+    return size
 
 
-def _rest(ordered: Sequence[Stored], offset: str) -> Sequence[Stored]:
+def _rest(ordered: Sequence[T], offset: str, place: Callable[[T], tuple[str, str]]) -> Sequence[T]:
     """What comes behind an offset; nothing where that is past the end."""
     mesh, slash, name = offset.partition("/")
     if slash:
-        return [stored for stored in ordered if _place(stored) > (mesh, name)]
+        return [item for item in ordered if place(item) > (mesh, name)]
     if not offset.isascii() or not offset.isdecimal():
-        raise bad_request("offset", f"`{offset}` is no offset", "take the one that stands in `next`, or a number")
+        raise bad_request(
+            "offset", f"`{shortened(offset)}` is no offset", "take the one that stands in `next`, or a number"
+        )
     return ordered[int(offset) :] if len(offset) <= _MOST_DIGITS else []
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from cp.api.errors import bad_request
 from cp.model.source import INLINED, NAME_LABEL, NAMESPACE_LABEL
 from cp.resources.kinds import Kind
+from cp.resources.redaction import redacted
 from cp.store.port import Stored
 
 UNIVERSAL: Final = frozenset({"", "universal"})
@@ -23,12 +24,12 @@ def payload(stored: Stored, kind: Kind, form: str = "") -> dict[str, Any]:
     if form in UNIVERSAL:
         return universal(stored, kind)
     if form in KUBERNETES:
-        return kubernetes(stored.document.data)
+        return kubernetes(redacted(kind, stored.document.data))
     raise bad_request("format", f"`{form}` is not one of universal, kubernetes, k8s")
 
 
 def universal(stored: Stored, kind: Kind) -> dict[str, Any]:
-    data = stored.document.data
+    data = redacted(kind, stored.document.data)
     said = {name: value for name, value in data.items() if name not in _ENVELOPE}
     head: dict[str, Any] = {"type": stored.document.key.type}
     if not kind.is_global:

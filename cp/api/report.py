@@ -33,12 +33,15 @@ class Report:
     def is_valid(self) -> bool:
         return not self.errors
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self, most: int | None = None) -> dict[str, Any]:
+        """As it is printed for machines: all of it, or so many of each at the most and how many more there are."""
         return {
             "valid": self.is_valid,
             "documents": len(self.documents),
-            "violations": [as_data(found) for found in self.errors],
-            "warnings": [as_data(found) for found in self.warnings],
+            "violations": [as_data(found) for found in self.errors[:most]],
+            "warnings": [as_data(found) for found in self.warnings[:most]],
+            **_untold("violations", self.errors, most),
+            **_untold("warnings", self.warnings, most),
         }
 
 
@@ -81,6 +84,11 @@ def linted(findings: Sequence[Finding]) -> dict[str, Any]:
 
 def finding_data(finding: Finding) -> dict[str, Any]:
     return {"code": finding.code, "severity": finding.severity.value, "path": finding.path, **as_data(finding)}
+
+
+def _untold(name: str, findings: tuple[Finding, ...], most: int | None) -> dict[str, int]:
+    more = 0 if most is None else len(findings) - most
+    return {f"{name}NotTold": more} if more > 0 else {}
 
 
 def _place(finding: Finding) -> tuple[str, int]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from cp.api.body import reading_of
 from cp.api.collaborators import Collaborators
+from cp.api.errors import TOLD
 from cp.api.report import examine
 
 
@@ -19,6 +18,7 @@ class Validate:
         self._api = collaborators
 
     async def __call__(self, request: Request) -> Response:
-        reading = await reading_of(request, self._api.body_limit)
-        report = await asyncio.to_thread(examine, [reading], self._api.kinds)
-        return JSONResponse(report.as_data())
+        reading = await reading_of(request, self._api.works.documents, self._api.body_limit)
+        return await self._api.works.documents.json(
+            request, lambda _: examine([reading], self._api.kinds).as_data(TOLD)
+        )

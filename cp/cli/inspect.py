@@ -91,7 +91,7 @@ def _policy_kind(what: str) -> Kind:
 def _asked(what: str, kind: Kind | None, name: str, mesh: str, address: str) -> Any:
     with connect(address) as client:
         if kind is not None:
-            return client.get(f"{folder_of(kind, mesh)}/{name}/_resources/dataplanes")
+            return client.every(f"{folder_of(kind, mesh)}/{name}/_resources/dataplanes")
         return client.get(f"/meshes/{mesh}/dataplanes/{name}/_{what}")
 
 

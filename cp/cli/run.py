@@ -19,6 +19,7 @@ Bind = Annotated[str | None, typer.Option(metavar="ADDRESS", help=described("bin
 AdsPort = Annotated[int | None, typer.Option(help=described("ads_port"))]
 HttpPort = Annotated[int | None, typer.Option(help=described("http_port"))]
 DiagnosticsPort = Annotated[int | None, typer.Option(help=described("diagnostics_port"))]
+ApiHosts = Annotated[str | None, typer.Option(metavar="NAMES", help=described("api_hosts"))]
 Workers = Annotated[int | None, typer.Option(help=described("workers"))]
 Level = Annotated[LogLevel | None, typer.Option("--log-level", help=described("log_level"))]
 Format = Annotated[LogFormat | None, typer.Option("--log-format", help=described("log_format"))]
@@ -32,6 +33,7 @@ def run(  # noqa: PLR0913  # an option each
     ads_port: AdsPort = None,
     http_port: HttpPort = None,
     diagnostics_port: DiagnosticsPort = None,
+    api_hosts: ApiHosts = None,
     workers: Workers = None,
     log_level: Level = None,
     log_format: Format = None,
@@ -44,6 +46,7 @@ def run(  # noqa: PLR0913  # an option each
         ads_port=ads_port,
         http_port=http_port,
         diagnostics_port=diagnostics_port,
+        api_hosts=api_hosts,
         workers=workers,
         log_level=log_level,
         log_format=log_format,

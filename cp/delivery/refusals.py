@@ -20,8 +20,8 @@ _HINT: Final = "correct it, or take it back; until then what was accepted before
 _FEW: Final = 3
 _LONGEST: Final = 600
 _NUMBERS: Final = re.compile(r"\d+")
-_DUMP: Final = re.compile(r"goo\.gle/\w+ .*\} ?: ?")
-"""A whole resource, which Envoy repeats in front of what it has to say; the word at its beginning changes by chance."""
+_DUMP: Final = re.compile(r"goo\.gle/\w{1,40} ")
+"""How a whole resource begins, which Envoy repeats before what it has to say; the word in it changes by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,12 @@ def _few(names: Sequence[str]) -> str:
 
 def reason(text: str) -> str:
     """What Envoy has to say, in one line."""
-    return _DUMP.sub("", " ".join(text.split()))
+    line = " ".join(text.split())
+    dump = _DUMP.search(line)
+    end = max(line.rfind("}:"), line.rfind("} :"))
+    if dump is None or end < dump.end():
+        return line
+    return line[: dump.start()] + line[end:].partition(":")[2].removeprefix(" ")
 
 
 def _short(text: str) -> str:

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_CALL: Final = re.compile(r"(?:([A-Za-z]+)\s+)?(\S.*)")
 _URL: Final = re.compile(
     r"(?:[a-zA-Z][a-zA-Z0-9+.-]*://)?(?P<host>\[[^\]]*\]|[^:/?#]*)(?::(?P<port>[0-9]{1,5}))?"
     r"(?P<path>/[^?#]*)?(?P<query>\?[^#]*)?(?:#.*)?"
 )
 _NOT_IN_A_URL: Final = re.compile(r"[^\x21-\x7e]")
 _MOST: Final = 65_535
+_LONGEST_QUOTE: Final = 200
 
 
 class Unclear(Exception):
@@ -47,12 +47,14 @@ class Asked:
 
 def asked(call: str, headers: tuple[str, ...] = ()) -> Asked:
     """Read a call, and headers such as `x-version: 2`. Without a method it is GET, without a path `/`."""
-    found = _CALL.fullmatch(call.strip())
-    if found is None:
+    words = call.split(maxsplit=1)
+    if not words:
         raise Unclear("there is no call to explain", "write for example `GET http://backend:80/path`")
-    method, url = (found[1] or "GET").upper(), found[2]
+    has_method = len(words) > 1 and words[0].isascii() and words[0].isalpha()
+    method, url = (words[0].upper(), words[1].rstrip()) if has_method else ("GET", call.strip())
     if " " in url:
-        raise Unclear(f"`{call}` is no call", "write for example `GET http://backend:80/path`, with `%20` for a space")
+        hint = "write for example `GET http://backend:80/path`, with `%20` for a space"
+        raise Unclear(f"`{_quoted(call)}` is no call", hint)
     host, port, path = _url(url)
     return Asked(method, host, port, path, tuple(map(_header, headers)))
 
@@ -60,10 +62,14 @@ def asked(call: str, headers: tuple[str, ...] = ()) -> Asked:
 def _url(url: str) -> tuple[str, int | None, str]:
     found = _URL.fullmatch(url)
     if found is None or (found["port"] and not 0 < int(found["port"]) <= _MOST):
-        raise Unclear(f"`{url}` is no URL", "write for example `http://backend:80/path`")
+        raise Unclear(f"`{_quoted(url)}` is no URL", "write for example `http://backend:80/path`")
     target = (found["path"] or "/") + (found["query"] or "")
     port = int(found["port"]) if found["port"] else None
     return found["host"].strip("[]").lower(), port, _NOT_IN_A_URL.sub(_escaped, target)
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -74,5 +80,5 @@ def _escaped(found: re.Match[str]) -> str:
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
-        raise Unclear(f"`{text}` is no header", "write for example `-H 'x-version: 2'`")
+        raise Unclear(f"`{_quoted(text)}` is no header", "write for example `-H 'x-version: 2'`")
     return name.strip(), value.strip()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cp.inspect.standing import Place, standing
 from cp.matching import ByKind, Matched, match
+from cp.matching.profile import sections
 from cp.merging import Field, Setting
+from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.view.proxies import outbounds
+
+_DATAPLANE: Final = "Dataplane"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +74,51 @@ class Affected:
         }
 
 
-def affected(world: World, policy: Resource) -> Iterator[Affected]:
-    """Every proxy that a policy selects, with what of it survives there."""
-    for dataplane in world.table("Dataplane", policy.mesh):
-        found = _matched(match(world, dataplane), policy)
-        if found is not None:
-            yield Affected(dataplane.key, found, tuple(_effects(world, dataplane, policy)))
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A proxy that a policy selects, before it is asked what of the policy survives there."""
+
+    dataplane: Resource
+    by_kind: ByKind
+    matched: Matched
+
+
+def selected(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[Selected]:
+    """Every proxy that a policy selects. Proxies that policies cannot tell apart are looked at once."""
+    known: dict[int, tuple[ByKind, Matched | None]] = {}
+    for dataplane in checked(world.table(_DATAPLANE, policy.mesh), checkpoint):
+        by_kind = match(world, dataplane)
+        if id(by_kind) not in known:  # kept in the value, so that no other object gets its number
+            known[id(by_kind)] = (by_kind, _matched(by_kind, policy))
+        matched = known[id(by_kind)][1]
+        if matched is not None:
+            yield Selected(dataplane, by_kind, matched)
+
+
+def affected(
+    world: World,
+    policy: Resource,
+    proxies: Iterable[Selected] | None = None,
+    checkpoint: Checkpoint = never_stopped,
+) -> Iterator[Affected]:
+    """The proxies that a policy selects, or some of them, with what of it survives there.
+
+    Proxies that matched the same, call the same and are called at the same ports share one answer.
+    """
+    effects: dict[tuple[object, ...], tuple[Effect, ...]] = {}
+    every = selected(world, policy, checkpoint) if proxies is None else proxies
+    for proxy in checked(every, checkpoint):
+        alike = _alike(world, proxy)
+        if alike not in effects:
+            effects[alike] = tuple(checked(_effects(world, proxy.dataplane, policy), checkpoint))
+        yield Affected(proxy.dataplane.key, proxy.matched, effects[alike])
+
+
+def _alike(world: World, proxy: Selected) -> tuple[object, ...]:
+    """All of a proxy on which it depends what policies come to there."""
+    ports = tuple(section.get("port") for section in sections(proxy.dataplane))
+    calls = tuple(dict.fromkeys(outbound.destination for outbound in outbounds(world, proxy.dataplane)))
+    return id(proxy.by_kind), ports, calls
 
 
 def _matched(by_kind: ByKind, policy: Resource) -> Matched | None:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from cp.matching import Matched, match
 from cp.matching.profile import gateway_of, listeners, sections
 from cp.merging import Origin
+from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -16,13 +17,16 @@ from cp.rules import MATCHES_TAG, Matcher, PolicyRules, ResourceRule, SubsetRule
 Data: TypeAlias = dict[str, Any]
 
 
-def inspect_rules(world: World, dataplane: Resource, *, shadow: bool = False) -> Data:
+def inspect_rules(
+    world: World, dataplane: Resource, checkpoint: Checkpoint = never_stopped, *, shadow: bool = False
+) -> Data:
     """The rules of every kind of policy that selects a proxy: the answer of `/_rules`."""
     matched = match(world, dataplane, shadow=shadow)
-    rules = [build(world, found, world.kinds[kind]) for kind, found in sorted(matched.items())]
+    by_kind = checked(sorted(matched.items()), checkpoint)
+    rules = [build(world, found, world.kinds[kind]) for kind, found in by_kind]
     return {
         "resource": meta(dataplane.key),
-        "rules": [_of_kind(world, dataplane, of_kind) for of_kind in rules],
+        "rules": [_of_kind(world, dataplane, of_kind) for of_kind in checked(rules, checkpoint)],
         "httpMatches": _http_matches(world, dataplane, rules),
     }
 

@@ -22,6 +22,7 @@ from cp.lint import (
 )
 from cp.lint.codes import CATALOGUE
 from cp.lint.scene import Scene
+from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import CODE, HINT, reason
 from cp.model.violation import Finding, Severity
 from cp.policies import Policies
@@ -53,10 +54,11 @@ RULES: Final[tuple[Rule, ...]] = (
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 
-def lint(policies: Policies, world: World) -> tuple[Finding, ...]:
+def lint(policies: Policies, world: World, checkpoint: Checkpoint = never_stopped) -> tuple[Finding, ...]:
     """Everything that is to be said of a World, the worst first, then by file and line."""
-    scene = Scene(policies, world)
-    found = (finding for rule in RULES for finding in _judged(rule, scene))
+    scene = Scene(policies, world, checkpoint)
+    rules = checked(RULES, checkpoint)
+    found = (finding for rule in rules for finding in checked(_judged(rule, scene), checkpoint))
     return in_order((*world.findings, *found))
 
 

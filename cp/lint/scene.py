@@ -10,6 +10,7 @@ from typing import Any
 from cp.lint.spots import AnySpot, Unit, item_of, policy_of, with_effect
 from cp.lint.walk import Blocked, Outbounds, of_inbound, of_proxy
 from cp.matching import ByKind, match, route_of
+from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import Failure, failure
 from cp.model.names import Key
 from cp.pipeline import Compiler, Proxy
@@ -29,11 +30,12 @@ _DATAPLANE = "Dataplane"
 class Scene:
     """A World with all of its proxies."""
 
-    def __init__(self, policies: Policies, world: World) -> None:
+    def __init__(self, policies: Policies, world: World, checkpoint: Checkpoint = never_stopped) -> None:
+        self._checkpoint = checkpoint
         self.world = world
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
         compiler = Compiler(policies)
-        found = {one.key: _proxy(compiler, world, one) for one in _of_type(world, _DATAPLANE)}
+        found = {one.key: _proxy(compiler, world, one) for one in self._proxies_of(world)}
         self.proxies: tuple[Proxy, ...] = tuple(proxy for proxy in found.values() if isinstance(proxy, Proxy))
         failures = {key: proxy.failures if isinstance(proxy, Proxy) else (proxy,) for key, proxy in found.items()}
         self.failures: Mapping[Key, tuple[Failure, ...]] = {key: some for key, some in failures.items() if some}
@@ -41,6 +43,9 @@ class Scene:
 
         self._outbound = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
         self._inbound = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
+
+    def _proxies_of(self, world: World) -> Iterator[Resource]:
+        return checked(_of_type(world, _DATAPLANE), self._checkpoint)
 
     @cached_property
     def meshes(self) -> frozenset[str]:
@@ -89,7 +94,7 @@ class Scene:
     @cached_property
     def spots(self) -> tuple[AnySpot, ...]:
         """Every spot, each once."""
-        return tuple({spot.key: spot for spot in self._spots()}.values())
+        return tuple({spot.key: spot for spot in checked(self._spots(), self._checkpoint)}.values())
 
     @cached_property
     def blocked(self) -> tuple[Blocked, ...]:
@@ -132,10 +137,10 @@ class Scene:
         return Outbounds(self.world, proxy.dataplane.mesh, proxy.bundle.rules, proxy.bundle, self._outbound)
 
     def _spots(self) -> Iterator[AnySpot]:
-        for some in self.outbounds:
+        for some in checked(self.outbounds, self._checkpoint):
             yield from some.spots()
         seen: set[object] = set()
-        for proxy in self.proxies:
+        for proxy in checked(self.proxies, self._checkpoint):
             rules = rules_of(self.world, proxy.dataplane)
             for (index, inbound), reached in zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True):
                 key = (id(rules), index, inbound.protocol)

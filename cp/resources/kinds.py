@@ -65,6 +65,10 @@ class PolicyShape:
     """A field that is a list of texts, for each of which confs are merged separately."""
 
 
+ENVELOPE: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri"})
+"""What stands beside the fields of any resource."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One type of resource: its names, its schema, what must hold beyond the schema."""

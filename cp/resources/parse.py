@@ -13,12 +13,12 @@ from cp.model.failure import reason
 from cp.model.names import Key
 from cp.model.paths import Step, step, steps
 from cp.model.violation import Finding, Severity, Sort, Violation
-from cp.resources.kinds import Kind, Kinds, Meta
+from cp.resources.kinds import ENVELOPE, Kind, Kinds, Meta
 from cp.resources.labels import label_faults
+from cp.resources.redaction import placeholders
 from cp.resources.resource import Resource
 from cp.resources.schema import MOST_FAULTS, check, near, shortened
 
-_ENVELOPE: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri"})
 _BESIDE_SPEC: Final = frozenset({"spec", "status"})
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MESH_NAME: Final = re.compile(r"[-a-z0-9_.]{1,253}")
@@ -86,7 +86,11 @@ def _parse(document: Document, kind: Kind) -> Read:
         return Read(document, None, (violation,))
     body = _body(document.data, kind)
     spec, faults = check(kind.schema, body, kind.root)
-    violations = [*islice(_envelope(document, kind), MOST_FAULTS + 1), *faults]
+    violations = [
+        *islice(_envelope(document, kind), MOST_FAULTS + 1),
+        *faults,
+        *placeholders(kind, document.data),
+    ]
     meta = _meta(document)
     if spec is not None:
         written = {*_nulls(document.data, kind), *_misplaced(document.data, kind)}
@@ -191,7 +195,7 @@ def _nulls(data: Mapping[str, Any], kind: Kind) -> Iterator[_Steps]:
 def _misplaced(data: Mapping[str, Any], kind: Kind) -> Iterator[_Steps]:
     """Where fields would stand that were written beside `spec`."""
     if not kind.is_inlined:
-        yield from (("spec", str(name)) for name in data.keys() - _ENVELOPE - _BESIDE_SPEC)
+        yield from (("spec", str(name)) for name in data.keys() - ENVELOPE - _BESIDE_SPEC)
 
 
 def _nulls_of(value: Any, path: _Steps) -> Iterator[_Steps]:
@@ -203,7 +207,7 @@ def _nulls_of(value: Any, path: _Steps) -> Iterator[_Steps]:
 
 def _body(data: Mapping[str, Any], kind: Kind) -> Mapping[str, Any]:
     if kind.is_inlined:
-        return {name: value for name, value in data.items() if name not in _ENVELOPE}
+        return {name: value for name, value in data.items() if name not in ENVELOPE}
     found = data.get("spec")
     return {} if found is None else found
 
@@ -218,7 +222,7 @@ def _envelope(document: Document, kind: Kind) -> Iterator[Violation]:
     if kind.needs_spec and data.get("spec") is None:
         yield Violation("spec", "must be set", "`spec: {}` says nothing of anybody")
     if not kind.is_inlined:
-        for name in data.keys() - _ENVELOPE - _BESIDE_SPEC:
+        for name in data.keys() - ENVELOPE - _BESIDE_SPEC:
             yield Violation(step("", name), "unknown field", f"the fields of a {kind.name} stand under `spec`")
 
 

@@ -12,7 +12,7 @@ from cp.store.clock import Clock, utc
 from cp.store.feed import News, follow, tell
 from cp.store.folder import Edit, Folder, Parse
 from cp.store.ledger import Ledger
-from cp.store.port import KEPT, Batch, Change, Closed, Contents, Delete, Put, ReadOnly, Stored, Unusable
+from cp.store.port import KEPT, KEPT_BYTES, Batch, Change, Closed, Contents, Delete, Put, ReadOnly, Stored, Unusable
 from cp.store.watch import BACKSTOP, Sight, Watch
 
 _PAUSE: Final = 0.02
@@ -25,23 +25,32 @@ _LASTING: Final = 0.05
 class FilesStore:
     """A store that follows a directory. Its revisions count what this process has seen of it. Use `open`."""
 
-    def __init__(self, root: Path, parse: Parse, *, kept: int, clock: Clock, backstop: float) -> None:
+    def __init__(  # noqa: PLR0913  # an option each
+        self, root: Path, parse: Parse, *, kept: int, kept_bytes: int, clock: Clock, backstop: float
+    ) -> None:
         self._root, self._clock = root, clock
         self._folder = Folder(
             root, parse, _LASTING
         )  # used in one thread at a time: at the opening, then in that of the watch
-        self._contents = Ledger(kept)
+        self._contents = Ledger(kept, kept_bytes)
         self._news = News()
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._watch = Watch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
 
     @classmethod
-    async def open(
-        cls, root: Path, parse: Parse, *, kept: int = KEPT, clock: Clock = utc, backstop: float = BACKSTOP
+    async def open(  # noqa: PLR0913  # an option each
+        cls,
+        root: Path,
+        parse: Parse,
+        *,
+        kept: int = KEPT,
+        kept_bytes: int = KEPT_BYTES,
+        clock: Clock = utc,
+        backstop: float = BACKSTOP,
     ) -> FilesStore:
         """Read a directory, and follow what becomes of it. Raises `Unusable` if it is not one."""
-        store = cls(root, parse, kept=kept, clock=clock, backstop=backstop)
+        store = cls(root, parse, kept=kept, kept_bytes=kept_bytes, clock=clock, backstop=backstop)
         store._take(await asyncio.to_thread(store._first_look))
         store._watch.start()
         return store

@@ -6,23 +6,30 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
+from typing import Any
 
+import msgspec
+
+from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.store import outcome
-from cp.store.port import KEPT, Batch, Change, Contents, Delete, Outdated, Put, Stored
+from cp.store.port import KEPT, KEPT_BYTES, Batch, Change, Contents, Delete, Outdated, Put, Stored
 
 
 class Ledger:
     """The documents at the newest revision, and the changes that led there. It does no I/O and never waits."""
 
-    def __init__(self, kept: int = KEPT) -> None:
+    def __init__(self, kept: int = KEPT, kept_bytes: int = KEPT_BYTES) -> None:
         if kept < 1:
             raise ValueError(f"a store keeps at least its last revision, not {kept}")
         self.revision = 0
         self.findings: tuple[Finding, ...] = ()
         self.stored: dict[Key, Stored] = {}
-        self._log: deque[tuple[Change, ...]] = deque(maxlen=kept)  # one entry a revision, without gaps
+        self._log: deque[tuple[Change, ...]] = deque()  # one entry a revision, without gaps
+        self._sizes: deque[int] = deque()  # of these entries
+        self._size = 0
+        self._kept, self._kept_bytes = kept, kept_bytes
 
     def write(self, writes: Sequence[Put | Delete], at: datetime, findings: tuple[Finding, ...] = ()) -> int:
         """Make one revision of what these writes and findings change, if they change anything."""
@@ -31,13 +38,22 @@ class Ledger:
             return self.revision
         for change in changes:
             self._apply(change)
-        self._log.append(changes)
+        self._keep(changes)
         self.findings = findings
         self.revision += 1
         return self.revision
 
+    def _keep(self, changes: tuple[Change, ...]) -> None:
+        size = sum(map(_size, changes))
+        self._log.append(changes)
+        self._sizes.append(size)
+        self._size += size
+        while len(self._log) > self._kept or (self._size > self._kept_bytes and len(self._log) > 1):
+            self._log.popleft()
+            self._size -= self._sizes.popleft()
+
     def contents(self) -> Contents:
-        by_key = sorted(self.stored.values(), key=lambda held: held.document.key)
+        by_key = sorted(self.stored.values(), key=_place)
         return Contents(self.revision, tuple(by_key), self.findings)
 
     def after(self, since: int) -> Batch | None:
@@ -61,3 +77,24 @@ class Ledger:
             del self.stored[change.key]
         else:
             self.stored[change.key] = held
+
+
+def _place(held: Stored) -> tuple[str, str, str]:
+    key = held.document.key
+    return key.type, key.mesh, key.name
+
+
+def _size(change: Change) -> int:
+    return sum(_size_of(document) for document in (change.before, change.after) if document is not None)
+
+
+def _size_of(document: Document) -> int:
+    """Bytes, about: as they would be stored."""
+    return _length(document.data) + _length(document.source.lines.plain())
+
+
+def _length(data: Any) -> int:
+    try:
+        return len(msgspec.json.encode(data))
+    except (OverflowError, TypeError):
+        return len(repr(data))

@@ -9,14 +9,14 @@ from cp.model.names import Key
 from cp.store.clock import Clock, utc
 from cp.store.feed import News, follow
 from cp.store.ledger import Ledger
-from cp.store.port import KEPT, Batch, Change, Closed, Contents, Delete, Put, Stored
+from cp.store.port import KEPT, KEPT_BYTES, Batch, Change, Closed, Contents, Delete, Put, Stored
 
 
 class MemoryStore:
     """A store that nobody else sees."""
 
-    def __init__(self, *, kept: int = KEPT, clock: Clock = utc) -> None:
-        self._contents = Ledger(kept)
+    def __init__(self, *, kept: int = KEPT, kept_bytes: int = KEPT_BYTES, clock: Clock = utc) -> None:
+        self._contents = Ledger(kept, kept_bytes)
         self._news = News()
         self._clock = clock
 

@@ -12,23 +12,23 @@ from cp.model.source import read_documents
 from cp.store.beside import combined
 from cp.store.files import FilesStore
 from cp.store.memory import MemoryStore
-from cp.store.port import Store
+from cp.store.port import KEPT_BYTES, Store
 from cp.store.sqlite import SqliteStore
 
 FORMS: Final = "sqlite:///PATH (from the root: sqlite:////PATH), dir:PATH or memory:"
 
 
 @asynccontextmanager
-async def open_store(url: str, registrations: str = "") -> AsyncIterator[Store]:
+async def open_store(url: str, registrations: str = "", kept_bytes: int = KEPT_BYTES) -> AsyncIterator[Store]:
     """The store that a URL names, until the context ends. Raises `ValueError` for a URL that names none.
 
     With a second URL, what proxies register is kept there.
     """
     async with AsyncExitStack() as stack:
-        store: Store = await _opened(url)
+        store: Store = await _opened(url, kept_bytes)
         stack.push_async_callback(store.close)
         if registrations:
-            beside = await _opened(registrations)
+            beside = await _opened(registrations, kept_bytes)
             stack.push_async_callback(beside.close)
             store = await stack.enter_async_context(combined(store, beside, _is_registered))
         yield store
@@ -38,12 +38,12 @@ def _is_registered(key: Key) -> bool:
     return key.type == "Dataplane"
 
 
-async def _opened(url: str) -> Store:
+async def _opened(url: str, kept_bytes: int) -> Store:
     scheme, _, path = url.partition(":")
     if url == "memory:":
-        return MemoryStore()
+        return MemoryStore(kept_bytes=kept_bytes)
     if scheme == "sqlite" and path.removeprefix("///") not in {path, ""}:
-        return await SqliteStore.open(Path(path.removeprefix("///")))
+        return await SqliteStore.open(Path(path.removeprefix("///")), kept_bytes=kept_bytes)
     if scheme == "dir" and path:
-        return await FilesStore.open(Path(path), read_documents)
+        return await FilesStore.open(Path(path), read_documents, kept_bytes=kept_bytes)
     raise ValueError(f"there is no store {url!r}: a store is {FORMS}")

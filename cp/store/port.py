@@ -21,6 +21,9 @@ ABSENT: Final = 0
 KEPT: Final = 10_000
 """How many revisions back a store remembers its changes, unless told otherwise."""
 
+KEPT_BYTES: Final = 64 * 1024 * 1024
+"""How many bytes of changes it remembers at the most, in the form in which they are stored. The last it always does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:

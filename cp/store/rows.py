@@ -24,8 +24,8 @@ _PUT = """
         data = excluded.data, source = excluded.source, revision = excluded.revision, modified = excluded.modified
 """
 _LOG = """
-    INSERT INTO changes (revision, position, type, mesh, name, before, before_source, after, after_source, at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO changes (revision, position, type, mesh, name, before, before_source, after, after_source, at, written)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
@@ -49,19 +49,26 @@ def bounds(connection: Connection) -> tuple[int, int]:
 
 def record(connection: Connection, changes: Iterable[Change]) -> None:
     """Make changes, and log them."""
+    written = connection.execute("SELECT ifnull(max(written), 0) FROM changes").fetchone()[0]
     for position, change in enumerate(changes):
         before, after = _written(change.before), _written(change.after)
         at = change.at.isoformat()
-        connection.execute(_LOG, (change.revision, position, *_names(change.key), *before, *after, at))
+        written += sum(len(text) for text in (*before, *after) if text is not None)
+        connection.execute(_LOG, (change.revision, position, *_names(change.key), *before, *after, at, written))
         if change.after is None:
             connection.execute("DELETE FROM documents WHERE type = ? AND mesh = ? AND name = ?", _names(change.key))
         else:
             connection.execute(_PUT, (*_names(change.key), *after, change.revision, at, at))
 
 
-def forget(connection: Connection, revision: int) -> None:
-    """Drop the log up to a revision."""
-    connection.execute("DELETE FROM changes WHERE revision <= ?", (revision,))
+def forget(connection: Connection, revision: int, size: int) -> None:
+    """Drop the log up to a revision, and more of it if the rest is larger than a size; but never the last revision."""
+    query = """
+        SELECT max(revision) FROM changes
+        WHERE written <= (SELECT max(written) FROM changes) - ? AND revision < (SELECT max(revision) FROM changes)
+    """
+    too_much = connection.execute(query, (size,)).fetchone()[0]
+    connection.execute("DELETE FROM changes WHERE revision <= ?", (max(revision, too_much or 0),))
 
 
 def changes_after(connection: Connection, revision: int) -> tuple[Change, ...]:

@@ -20,7 +20,7 @@ from cp.store.clock import Clock, utc
 from cp.store.database import Busy, errors_of, impatient, prepare, reading, writing
 from cp.store.feed import News, follow, tell
 from cp.store.lane import Lane
-from cp.store.port import KEPT, Batch, Change, Closed, Contents, Delete, Outdated, Put, Stored
+from cp.store.port import KEPT, KEPT_BYTES, Batch, Change, Closed, Contents, Delete, Outdated, Put, Stored
 from cp.store.watch import BACKSTOP, Sight, Watch
 
 _PAUSE: Final = 0.02
@@ -30,8 +30,8 @@ _PAUSE: Final = 0.02
 class SqliteStore:
     """A store on the disk of one machine. Use `open`."""
 
-    def __init__(self, path: Path, *, kept: int, clock: Clock, backstop: float) -> None:
-        self._kept, self._clock = kept, clock
+    def __init__(self, path: Path, *, kept: int, kept_bytes: int, clock: Clock, backstop: float) -> None:
+        self._kept, self._kept_bytes, self._clock = kept, kept_bytes, clock
         self._sight = Sight(frozenset({str(path.parent)}))
         self._writer, self._reader = Lane(path, "koguma-write"), Lane(path, "koguma-read")
         self._news = News()
@@ -41,11 +41,20 @@ class SqliteStore:
         self._watch = Watch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
 
     @classmethod
-    async def open(cls, path: Path, *, kept: int = KEPT, clock: Clock = utc, backstop: float = BACKSTOP) -> SqliteStore:
+    async def open(
+        cls,
+        path: Path,
+        *,
+        kept: int = KEPT,
+        kept_bytes: int = KEPT_BYTES,
+        clock: Clock = utc,
+        backstop: float = BACKSTOP,
+    ) -> SqliteStore:
         """Open a file, or make it. Raises `Unusable` with the reason if it cannot be used."""
         if kept < 1:
             raise ValueError(f"a store keeps at least its last revision, not {kept}")
-        store = cls(await asyncio.to_thread(_prepared, path), kept=kept, clock=clock, backstop=backstop)
+        prepared = await asyncio.to_thread(_prepared, path)
+        store = cls(prepared, kept=kept, kept_bytes=kept_bytes, clock=clock, backstop=backstop)
         store._watch.start()
         return store
 
@@ -93,7 +102,7 @@ class SqliteStore:
             if not changes:
                 return newest
             rows.record(connection, changes)
-            rows.forget(connection, newest + 1 - self._kept)
+            rows.forget(connection, newest + 1 - self._kept, self._kept_bytes)
         tell(self._loop, self._news.publish)  # here: whoever called may have given up waiting, but it is written
         return newest + 1
 

@@ -6,23 +6,31 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from socket import AF_INET, AF_INET6, SO_REUSEPORT, SOL_SOCKET, socket, socketpair
 from typing import Any, Final
 
 import structlog
 
+from cp.api.collaborators import Unanswered
 from cp.listening import bind
 from cp.settings import Settings
 from cp.store.port import Unusable
-from cp.workers.line import HungUp, Line
+from cp.workers.line import ALIVE, HungUp, Line
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 _WELL_AFTER: Final = 30.0
 _PATIENCE: Final = 60.0
 """For a worker to get ready."""
+
+_ANSWERS: Final = 20.0
+"""For a worker to answer a question."""
+
+_LOOKS_EVERY: Final = 1.0
+SILENCE: Final = 15.0
+"""For a worker to say that it is there. Its event loop does nothing that takes nearly as long."""
 
 _GRACE: Final = 15.0
 """For a worker to end, beyond the time in which it drains."""
@@ -38,6 +46,15 @@ def reserved(host: str, port: int) -> Iterator[int]:
         shared.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
         bind(shared, host, port)
         yield shared.getsockname()[1]
+
+
+class Silent(Unanswered):
+    """Workers that are there do not answer, so what they know is not known."""
+
+    def __init__(self, workers: Sequence[int], answers: Mapping[int, Any]) -> None:
+        self.workers, self.answers = tuple(workers), answers
+        named = ", ".join(map(str, self.workers))
+        super().__init__(f"worker {named} does not answer; it is replaced if that lasts")
 
 
 class Failed(Exception):
@@ -56,8 +73,10 @@ class Worker:
 class Crew:
     """As many workers as wanted. One that dies is replaced; its proxies connect to another in the meantime."""
 
-    def __init__(self, settings: Settings, port: int) -> None:
+    def __init__(self, settings: Settings, port: int, silence: float = SILENCE) -> None:
+        """`silence` is for how many seconds a worker may say nothing at all."""
         self._settings = settings
+        self._silence = silence
         self._port = port
         self._workers: dict[int, Worker] = {}
         self._is_ending = False
@@ -68,16 +87,20 @@ class Crew:
         return len(self._workers) > 0
 
     async def ask(self, what: str, *about: Any) -> Mapping[int, Any]:
-        """What each worker that is there answers, by its number."""
+        """What each worker that is there answers, by its number. Raises `Silent` if one of them does not in time."""
         workers = list(self._workers.values())
-        answers = await asyncio.gather(*(one.line.ask(what, *about) for one in workers), return_exceptions=True)
-        found = {}
+        asked = (worker.line.ask(what, *about, within=_ANSWERS) for worker in workers)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found, silent = {}, []
         for worker, answer in zip(workers, answers, strict=True):
-            if isinstance(answer, HungUp):
-                continue
-            if isinstance(answer, BaseException):
+            if isinstance(answer, TimeoutError):
+                silent.append(worker.number)
+            elif isinstance(answer, BaseException) and not isinstance(answer, HungUp):
                 raise answer
-            found[worker.number] = answer
+            elif not isinstance(answer, HungUp):
+                found[worker.number] = answer
+        if silent:
+            raise Silent(silent, found)
         return found
 
     @asynccontextmanager
@@ -122,8 +145,11 @@ class Crew:
             line = await Line.over(ours, _nothing)
             async with asyncio.TaskGroup() as group:
                 listening = group.create_task(line.listen())
-                await self._begin(Worker(number, process, line), is_ready)
+                worker = Worker(number, process, line)
+                await self._begin(worker, is_ready)
+                watching = group.create_task(self._watch(worker))
                 await listening
+                watching.cancel()
         finally:
             self._workers.pop(number, None)
             await self._end(process)
@@ -139,6 +165,19 @@ class Crew:
         self._workers[worker.number] = worker
         self._log.info("worker.ready", worker=worker.number, process=worker.process.pid)
         is_ready.set()
+
+    async def _watch(self, worker: Worker) -> None:
+        """A worker that hangs keeps its proxies and tells them nothing: it is ended, and they come to another one."""
+        with suppress(HungUp):
+            while True:
+                await asyncio.sleep(_LOOKS_EVERY)
+                try:
+                    await worker.line.ask(ALIVE, within=self._silence)
+                except TimeoutError:
+                    break
+            self._log.error("worker.silent", worker=worker.number, process=worker.process.pid, seconds=self._silence)
+            self._workers.pop(worker.number, None)
+            worker.process.kill()
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         if process.returncode is not None:

@@ -13,6 +13,8 @@ from socket import socket
 from typing import Any, Final, TypeAlias
 
 _LENGTH: Final = 8
+ALIVE: Final = "alive"
+"""A question that is answered at once, by whoever answers at all."""
 
 Answering: TypeAlias = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
 
@@ -35,8 +37,8 @@ class Line:
     async def over(cls, end: socket, answering: Answering) -> Line:
         return cls(*await asyncio.open_connection(sock=end), answering)
 
-    async def ask(self, what: str, *about: Any) -> Any:
-        """What the other end answers. Raises what it raised there, or `HungUp`."""
+    async def ask(self, what: str, *about: Any, within: float | None = None) -> Any:
+        """What the other end answers. Raises what it raised there, `HungUp`, or `TimeoutError` after some seconds."""
         if self._is_over:
             raise HungUp
         self._number += 1
@@ -44,7 +46,8 @@ class Line:
         self._asked[number] = future
         try:
             self._say(("?", number, what, about))
-            return await future
+            async with asyncio.timeout(within):
+                return await future
         finally:
             self._asked.pop(number, None)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from cp.delivery import Complaint, Delivery, Presence, Progress, State
 from cp.model.names import Key
-from cp.workers.crew import Crew
+from cp.workers.crew import Crew, Silent
 
 _EVERY: Final = 0.25
 """Seconds after which workers say how far something has come, even if it has not come further."""
@@ -49,8 +49,10 @@ class Observers:
         deadline = loop.time() + within
         while True:
             left = max(0.0, deadline - loop.time())
-            seen = await self._ask("so_far", list(revisions), list(resources), min(left, _EVERY))
+            seen, silent = await self._so_far(list(revisions), list(resources), min(left, _EVERY))
             whole = added(seen)
+            if silent:  # nobody knows what their proxies have
+                whole = replace(whole, waiting=(*whole.waiting, *(f"all of worker {number}" for number in silent)))
             is_done = not whole.waiting and whole.revision >= max(revisions, default=0)
             if is_done or left <= 0:
                 yield whole
@@ -58,6 +60,13 @@ class Observers:
             yield _unfinished(whole)
             if not seen:  # they died, and will be replaced
                 await asyncio.sleep(_EVERY)
+
+    async def _so_far(self, *about: Any) -> tuple[list[Progress], Sequence[int]]:
+        """What workers answer, and which of them do not."""
+        try:
+            return await self._ask("so_far", *about), ()
+        except Silent as silent:
+            return list(silent.answers.values()), silent.workers
 
     async def _ask(self, what: str, *about: Any) -> list[Any]:
         return list((await self._crew.ask(what, *about)).values())

@@ -13,12 +13,12 @@ from typing import Any, Final
 import structlog
 from prometheus_client import disable_created_metrics
 
-from cp import log
+from cp import log, process
 from cp.ads.loop import DrainLoop
 from cp.serve import Serving, proxies_served
 from cp.settings import Settings
 from cp.store.open import open_store
-from cp.workers.line import Line
+from cp.workers.line import ALIVE, Line
 
 OBSERVATIONS: Final = frozenset({"presences", "delivery", "complaints", "so_far", "owners", "brought"})
 """What is asked of a worker's observer, by the name of its method."""
@@ -36,6 +36,8 @@ class Worker:
             number, settings, port = about
             self.orders.set_result((number, settings, port))
             await self.serving
+            return None
+        if what == ALIVE:
             return None
         serving = await self.serving
         if what == "metrics":
@@ -68,7 +70,7 @@ async def _serving(worker: Worker) -> AsyncIterator[None]:
     structlog.contextvars.bind_contextvars(worker=number)
     async with AsyncExitStack() as stack:
         try:
-            store = await stack.enter_async_context(open_store(settings.store))
+            store = await stack.enter_async_context(open_store(settings.store, kept_bytes=settings.history_bytes))
             serving = await stack.enter_async_context(proxies_served(settings, store, port, shares_port=True))
         except Exception as error:
             worker.serving.set_exception(error)
@@ -79,6 +81,7 @@ async def _serving(worker: Worker) -> AsyncIterator[None]:
 
 def main() -> None:
     disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double what is served
+    process.prepare()
     with asyncio.Runner(loop_factory=DrainLoop) as runner:
         runner.run(work(socket.socket(fileno=int(sys.argv[1]))))
 

@@ -11,9 +11,10 @@ from envoy.service.discovery.v3.discovery_pb2 import (
 )
 from google.protobuf.message import DecodeError
 
-from cp.ads.messages import DeltaRequest, Node, Request, Response
+from cp.ads.messages import DeltaRequest, Node, Refused, Request, Response
 from cp.ads.names import Names
-from cp.ads.wire import decoded, decoded_delta, encoded, encoded_delta, node_of, node_of_delta, said
+from cp.ads.wire import MOST_NAMES, decoded, decoded_delta, encoded, encoded_delta, node_of, node_of_delta, said
+from cp.delivery.refusals import reason
 from cp.snapshot import CLUSTER, SECRET, Batch
 from tests.ads.content import cluster
 
@@ -102,9 +103,10 @@ def test_the_node_is_read_with_its_metadata_and_its_version() -> None:
     message = DiscoveryRequest()
     message.node.id, message.node.cluster = "default.web-1", "web"
     message.node.metadata["dataplane.resource"] = "{}"
+    message.node.metadata.get_or_create_struct("version")["kumaDp"] = "2.14"
     version = message.node.user_agent_build_version.version
     version.major_number, version.minor_number, version.patch = 1, 40, 2
-    node = Node("default.web-1", "web", "1.40.2", {"dataplane.resource": "{}"})
+    node = Node("default.web-1", "web", "1.40.2", {"version": {"kumaDp": "2.14"}})
 
     assert node_of(message.SerializeToString()) == node
     assert node_of_delta(DeltaDiscoveryRequest(node=message.node).SerializeToString()) == node
@@ -127,5 +129,63 @@ def test_what_a_client_says_is_wrong_with_a_secret_repeats_nothing_of_it() -> No
         decoded(message.SerializeToString(), Names(said)).error
         == "goo.gle/debugonly tls_certificate {…} : no certificate"
     )
+    message.error_detail.message = 'goo.gle/debugonly tls_certificate { private_key {\n "KEY", which was cut o'
+    assert decoded(message.SerializeToString(), Names(said)).error == "goo.gle/debugonly tls_certificate {…}"
     message.type_url = CLUSTER
     assert "KEY" in (decoded(message.SerializeToString(), Names(said)).error or "")
+
+
+@pytest.mark.parametrize("type_url", [CLUSTER, SECRET])
+@pytest.mark.parametrize("text", ["{" * 3_000_000, "x" * 3_000_000, "goo.gle/a " * 300_000, "}{" * 1_500_000])
+def test_what_a_client_says_is_wrong_is_cut_before_anything_else_is_made_of_it(type_url: str, text: str) -> None:
+    """A text of some megabytes took minutes: with the time limit of tests this fails where it is not linear."""
+    message = DiscoveryRequest(type_url=type_url)
+    message.error_detail.message = text
+    error = decoded(message.SerializeToString(), Names(said)).error or ""
+
+    assert len(error) < 10_000
+    assert len(reason(error)) < 10_000
+
+
+def test_of_a_long_text_the_beginning_and_the_end_are_kept() -> None:
+    message = DiscoveryRequest(type_url=CLUSTER)
+    message.error_detail.message = f"first{'x' * 100_000}last"
+    error = decoded(message.SerializeToString(), Names(said)).error or ""
+
+    assert error.startswith("first")
+    assert error.endswith("last")
+
+
+def test_what_a_proxy_says_of_itself_is_not_kept_whatever_its_size() -> None:
+    message = DiscoveryRequest()
+    message.node.id, message.node.cluster = "default.web-1", "c" * 100_000
+    message.node.metadata["filling"] = "x" * 3_000_000
+    message.node.metadata["version"] = "x" * 3_000_000
+    node = node_of(message.SerializeToString())
+
+    assert node is not None
+    assert node.metadata == {}
+    assert len(node.cluster) < 10_000
+
+
+def test_a_proxy_of_an_endless_name_is_refused() -> None:
+    message = DiscoveryRequest()
+    message.node.id = "x" * 100_000
+
+    with pytest.raises(Refused, match="100000 characters"):
+        node_of(message.SerializeToString())
+
+
+def test_a_request_with_very_many_names_is_refused() -> None:
+    names = [""] * (MOST_NAMES + 1)
+    held = {str(number): "" for number in range(MOST_NAMES + 1)}
+
+    with pytest.raises(Refused, match="names"):
+        decoded(DiscoveryRequest(resource_names=names).SerializeToString(), Names(said))
+    for message in (
+        DeltaDiscoveryRequest(resource_names_subscribe=names),
+        DeltaDiscoveryRequest(resource_names_unsubscribe=names),
+        DeltaDiscoveryRequest(initial_resource_versions=held),
+    ):
+        with pytest.raises(Refused, match="names"):
+            decoded_delta(message.SerializeToString(), Names(said))

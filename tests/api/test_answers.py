@@ -93,7 +93,7 @@ def test_diagnostics_have_health_and_metrics_and_no_resources(api: Api) -> None:
 
 def ask(app: Starlette, path: str) -> httpx.Response:
     async def exchange() -> httpx.Response:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
             return await client.get(path)
 
     return asyncio.run(exchange())

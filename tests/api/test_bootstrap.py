@@ -53,7 +53,9 @@ def test_a_proxy_without_a_service_counts_as_its_workload(api: Api) -> None:
     assert asked(api)["node"]["cluster"] == "edge"
 
 
-def test_the_control_plane_is_where_the_proxy_asked(with_web: Api) -> None:
+def test_the_control_plane_is_where_the_proxy_asked(start: Unit) -> None:
+    with_web = start(hosts=["mesh.example.com"]).with_mesh()
+    with_web.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
     by_name = control_plane(asked(with_web, host="mesh.example.com:5681"))
     by_address = control_plane(asked(with_web, host="10.1.2.3:5681"))
 
@@ -184,7 +186,7 @@ def test_a_proxy_with_a_misspelt_name_is_told_the_one_that_was_meant(with_web: A
 
 @pytest.mark.parametrize("body", ["", "[]", '{"mesh": "default"}', '{"mesh": 1, "name": "web-1"}'])
 def test_a_body_that_is_no_bootstrap_request_is_refused(api: Api, body: str) -> None:
-    answer = api.post("/bootstrap", content=body)
+    answer = api.post("/bootstrap", content=body, headers={"content-type": "application/json"})
 
     assert (answer.status_code, answer.json()["detail"].partition(":")[0]) == (400, "not a bootstrap request")
 

@@ -123,7 +123,7 @@ def test_a_question_that_is_none_is_answered_with_what_would_be_one(api: Api, qu
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"revision": 1}', b'{"revisions": ["x"]}'])
 def test_a_body_that_is_no_question_is_refused(api: Api, body: bytes) -> None:
-    answer = api.post("/_delivery", content=body)
+    answer = api.post("/_delivery", content=body, headers={"content-type": "application/json"})
 
     assert answer.status_code == 400
     assert "not a question about changes" in answer.json()["detail"]

@@ -86,6 +86,15 @@ def test_the_control_plane_knows_the_file_and_line_of_what_was_applied(koguma: K
     assert [line.rpartition(" ")[2] for line in ended.lines] == ["Unchanged", "Unchanged"]
 
 
+def test_a_dry_run_does_not_say_more_of_secrets_than_it_knows(koguma: Koguma, tmp_path: Path) -> None:
+    (secret := tmp_path / "secret.yaml").write_text("type: Secret\nmesh: default\nname: key\ndata: YWJj\n")
+    koguma("apply", "-f", secret)
+
+    same = koguma("apply", "-f", secret, "--dry-run")
+
+    assert "is Unchanged, but for its secrets, which are not shown" in same.out
+
+
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(koguma: Koguma, slow: Path) -> None:
     new = koguma("apply", "-f", slow, "--dry-run")
     koguma("apply", "-f", slow)

@@ -214,3 +214,13 @@ def test_permissions_are_told_by_their_clients() -> None:
     (found,) = affected(world, next(iter(world.table("MeshTrafficPermission", "default"))))
 
     assert [str(one.place) for one in found.survives] == ["on inbound 80 from env=dev"]
+
+
+def test_what_a_policy_comes_to_is_worked_out_once_for_proxies_that_are_alike() -> None:
+    inbounds = [{"port": 80, "tags": {"kuma.io/service": "web"}}]
+    alike = [proxy(f"web-{number}", inbounds=inbounds, **CALLS) for number in range(20)]
+    found = of_policy("slow", timeout("slow", ms("backend"), 1), *alike, proxy("other", inbounds=inbounds))
+    effects = {id(found[f"web-{number}"].effects) for number in range(20)}
+
+    assert len(effects) == 1
+    assert found["web-0"].effects != found["other"].effects

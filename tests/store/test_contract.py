@@ -472,6 +472,34 @@ def test_a_store_keeps_at_least_its_last_revision(kind: str, tmp_path: Path) -> 
     run(scenario())
 
 
+@pytest.mark.parametrize("kind", ALL)
+def test_what_is_remembered_has_a_size_too(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(kind, tmp_path, kept_bytes=10_000) as store:
+            for value in range(20):
+                await store.write(put("a", f"{value:04}" * 250))  # a change has what was and what is: 2,000 bytes
+            kept = [change.revision for change in await store.history(key("a"))]
+            assert 3 <= len(kept) <= 5
+            assert kept == list(range(20, 20 - len(kept), -1))
+            assert len(await changes(store, 20 - len(kept), until=20)) == len(kept)
+            with pytest.raises(Outdated):
+                await next_batch(store, 10)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_change_that_is_larger_than_what_is_remembered_can_be_followed(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(kind, tmp_path, kept_bytes=0) as store:
+            for value in range(3):
+                await store.write(put("a", value), put("b", value))
+            assert [change.revision for change in await changes(store, 2, until=3)] == [3, 3]
+            assert (await store.read()).revision == 3
+
+    run(scenario())
+
+
 # --- history, and the end -----------------------------------------------------------------------------------
 
 

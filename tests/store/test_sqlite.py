@@ -489,7 +489,10 @@ def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
     made(path)
     query(path, "PRAGMA user_version = 99")
 
-    assert refused(path) == f"{path}: made by a newer version (schema 99, this one knows 1): upgrade"
+    assert (
+        refused(path)
+        == f"{path}: made by a newer version (schema 99, this one knows {len(database._migrations())}): upgrade"
+    )
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -511,6 +514,22 @@ def test_a_file_system_without_shared_memory_is_refused(path: Path) -> None:
     connection.close()
 
 
+def test_a_file_of_before_is_brought_up_to_date_with_the_bytes_of_its_changes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = database._migrations()
+    monkeypatch.setattr(database, "_migrations", lambda: steps[:1])
+    database.prepare(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("INSERT INTO changes VALUES (1, 0, 'Mesh', '', 'a', NULL, NULL, 'abcd', 'xy', 'now')")
+    connection.execute("INSERT INTO changes VALUES (2, 0, 'Mesh', '', 'a', 'abc', NULL, 'abcd', 'xy', 'now')")
+    connection.close()
+    monkeypatch.setattr(database, "_migrations", lambda: steps)
+    database.prepare(path)
+
+    assert query(path, "SELECT revision, written FROM changes ORDER BY revision") == [(1, 6), (2, 15)]
+
+
 def test_a_new_file_can_be_read_by_its_user_alone(path: Path) -> None:
     made(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -530,5 +549,5 @@ def test_a_migration_is_done_wholly_or_not_at_all(path: Path, monkeypatch: pytes
     made(path)
     monkeypatch.setattr(database, "_migrations", lambda: [*right, "CREATE TABLE more (a TEXT);\n"])
     made(path)
-    assert query(path, "PRAGMA user_version") == [(2,)]
+    assert query(path, "PRAGMA user_version") == [(len(right) + 1,)]
     assert query(path, "SELECT count(*) FROM more") == [(0,)]

@@ -1,0 +1,157 @@
+"""`Work`: answers that take a while are worked out beside the event loop, so many at once, each for so long.
+
+A thread cannot be ended from outside. So work looks at a checkpoint again and again, and stops there when its client
+has gone or its time is over; until then it keeps its thread, and nothing else is begun in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from cp.api.errors import UNAVAILABLE, Refused
+from cp.model.checkpoint import Checkpoint, Stopped
+
+T = TypeVar("T")
+
+_JSON: Final = "application/json"
+_DEPTH: Final = 4
+_RETRY: Final = {"retry-after": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What requests of one sort may cost."""
+
+    at_once: int = 2
+    waiting: int = 64
+    seconds: float = 60.0
+    """From the moment that the request is known to the answer, waiting included."""
+
+
+class Work:
+    """The threads for one sort of requests."""
+
+    def __init__(self, name: str, budget: Budget = Budget()) -> None:
+        self._budget = budget
+        self._threads = ThreadPoolExecutor(budget.at_once, thread_name_prefix=f"koguma-{name}")
+        self._under_way = 0
+        self._is_closed = threading.Event()
+
+    async def json(self, request: Request, function: Callable[[Checkpoint], Any]) -> Response:
+        """What a function returns, as an answer: JSON is written beside the event loop too."""
+        body = await self.do(request, lambda checkpoint: json_of(function(checkpoint), checkpoint))
+        return Response(body, media_type=_JSON)
+
+    async def do(self, request: Request, function: Callable[[Checkpoint], T]) -> T:
+        """What a function returns, that is called in a thread with its checkpoint."""
+        if self._under_way >= self._budget.at_once + self._budget.waiting:
+            raise _busy(f"{self._under_way} requests of this sort are under way already")
+        stop = threading.Event()
+        answer = asyncio.wrap_future(self._begun(function, stop))
+        leaving = asyncio.get_running_loop().create_task(_gone(request))
+        try:
+            either: set[asyncio.Future[Any]] = {answer, leaving}
+            await asyncio.wait(either, timeout=self._budget.seconds, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            if leaving.done():
+                raise ClientDisconnect
+            raise _busy(f"the answer takes longer than {self._budget.seconds:g} s; ask for less at once")
+        finally:
+            stop.set()
+            leaving.cancel()
+            answer.cancel()
+
+    def close(self) -> None:
+        """Stop what is under way, at its next checkpoint."""
+        self._is_closed.set()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _begun(self, function: Callable[[Checkpoint], T], stop: threading.Event) -> Future[T]:
+        def checkpoint() -> None:
+            if stop.is_set() or self._is_closed.is_set():
+                raise Stopped
+
+        def work() -> T:
+            checkpoint()
+            return function(checkpoint)
+
+        loop = asyncio.get_running_loop()
+        future = self._threads.submit(work)
+        self._under_way += 1
+        future.add_done_callback(lambda _: _told(loop, self._ended))
+        return future
+
+    def _ended(self) -> None:
+        self._under_way -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Works:
+    """Each sort has threads of its own, so that questions about a large mesh do not keep anybody from writing."""
+
+    documents: Work = field(default_factory=lambda: Work("documents"))
+    """Reading what is to be written, or only to be checked."""
+
+    resources: Work = field(default_factory=lambda: Work("resources"))
+    """Showing what is stored."""
+
+    questions: Work = field(default_factory=lambda: Work("questions"))
+    """What follows from it: rules, findings, explanations."""
+
+    def close(self) -> None:
+        for work in (self.documents, self.resources, self.questions):
+            work.close()
+
+
+def json_of(data: Any, checkpoint: Checkpoint) -> bytes:
+    """Data as JSON. It is written in pieces, because no other thread runs while one is written."""
+    return b"".join(_pieces(data, checkpoint, _DEPTH))
+
+
+def _pieces(data: Any, checkpoint: Checkpoint, depth: int) -> Iterator[bytes]:
+    checkpoint()
+    if depth == 0 or not isinstance(data, dict | list) or not data:
+        yield encoded(data)
+        return
+    between = b"{" if isinstance(data, dict) else b"["
+    for item in data.items() if isinstance(data, dict) else data:
+        yield between
+        if isinstance(data, dict):
+            yield encoded(str(item[0])) + b":"
+        yield from _pieces(item[1] if isinstance(data, dict) else item, checkpoint, depth - 1)
+        between = b","
+    yield b"}" if isinstance(data, dict) else b"]"
+
+
+def encoded(data: Any) -> bytes:
+    """Data as JSON, in one go."""
+    try:
+        return msgspec.json.encode(data)
+    except (OverflowError, TypeError):  # a number that takes more than 64 bits
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the client has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _told(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(callback)
+
+
+def _busy(reason: str) -> Refused:
+    return Refused(UNAVAILABLE, "Too busy", reason, headers=_RETRY)

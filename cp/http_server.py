@@ -1,0 +1,245 @@
+"""An HTTP server that no client can hold up: each has so long to send a request and to take its answer.
+
+uvicorn serves; what is added here is what it leaves open: how long a client may take, how a request in very small
+pieces is read, and what happens when there are no file descriptors left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import h11
+import structlog
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from cp.listening import CannotListen, bind
+
+_BACKLOG: Final = 128
+_PIECE: Final = 1024
+"""Bytes of a chunked request that are read at once: each chunk costs the same, if it holds a single byte."""
+
+_PAUSE: Final = 1.0
+"""Seconds until connections are taken again, after there were no file descriptors for one."""
+
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a client is waited for, in seconds."""
+
+    request: float = 30.0
+    """From the first byte of a request (or from the connection) to its last."""
+
+    answer: float = 60.0
+    """While the client takes nothing of an answer."""
+
+
+@asynccontextmanager
+async def http_served(app: ASGIApp, host: str, port: int, patience: Patience = Patience()) -> AsyncIterator[int]:
+    """An HTTP server for as long as the block lasts; yields the port that it got."""
+    listener = listening(host, port)
+    server = _Server(_config(app, patience))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(sockets=[listener]))
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises `CannotListen`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sets TCP_NODELAY only where the protocol is named. Without it, Nagle's algorithm and delayed
+    # acknowledgements (RFC 1122, 4.2.3.2) make each answer on a kept connection wait for 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bind(listener, host, port)
+    except CannotListen:
+        listener.close()
+        raise
+    listener.listen(_BACKLOG)
+    listener.setblocking(False)  # noqa: FBT003  # as the socket module has it
+    return listener
+
+
+def address(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 address (RFC 3986, 3.2.2)."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _config(app: ASGIApp, patience: Patience) -> uvicorn.Config:
+    def protocol(*arguments: Any, **named: Any) -> _Connection:
+        return _Connection(patience, *arguments, **named)
+
+    config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    config.load()
+    config.http_protocol_class = cast("type[asyncio.Protocol]", protocol)
+    return config
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers, as the control plane ends as a whole, and taking connections by itself."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        loop = asyncio.get_running_loop()
+        self.servers = cast(
+            "list[asyncio.base_events.Server]", [_Acceptor(loop, one, self._made) for one in sockets or ()]
+        )
+        self.started = True
+
+    def _made(self) -> asyncio.Protocol:
+        protocol = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+        return protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+
+class _Acceptor:
+    """Takes connections of one listening socket.
+
+    asyncio's own way tries as often as the backlog is long when there is no file descriptor left, each time with a line
+    in the log and with one more attempt a second later: they multiply, and the loop never recovers.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, listener: socket.socket, protocol: Callable[[], asyncio.Protocol]
+    ) -> None:
+        self._loop, self._listener, self._protocol = loop, listener, protocol
+        self._retry: asyncio.TimerHandle | None = None
+        self._opening: set[asyncio.Task[Any]] = set()
+        self._begin()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._listener)
+        if self._retry is not None:
+            self._retry.cancel()
+
+    async def wait_closed(self) -> None:
+        """Connections are waited for by uvicorn."""
+
+    def _begin(self) -> None:
+        self._retry = None
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            connection = self._take()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            if error.errno not in _EXHAUSTED:
+                raise
+            self._pause(error)
+            return
+        connection.setblocking(False)  # noqa: FBT003  # as the socket module has it
+        opening = self._loop.create_task(self._open(connection))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+
+    def _take(self) -> socket.socket:
+        return self._listener.accept()[0]
+
+    async def _open(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._protocol, connection)
+        except OSError:  # it is gone already
+            connection.close()
+
+    def _pause(self, error: OSError) -> None:
+        self._loop.remove_reader(self._listener)
+        self._retry = self._loop.call_later(_PAUSE, self._begin)
+        log.warning("http.no_connections", reason=error.strerror, tried_again_after=_PAUSE)
+
+
+class _Connection(H11Protocol):
+    """One connection, that ends if its client takes too long."""
+
+    def __init__(self, patience: Patience, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._patience = patience
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._unread = bytearray()
+        self._reading: asyncio.Handle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._deadline, self._stalled, self._reading):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._unread and (len(data) <= _PIECE or not self._is_chunked):
+            self._read(data)
+            return
+        self._unread += data
+        self.transport.pause_reading()
+        if self._reading is None:
+            self._continue()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self._patience.answer, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+        super().resume_writing()
+
+    def _continue(self) -> None:
+        """Read a piece, and leave the loop to others before the next one."""
+        self._reading = None
+        piece = bytes(self._unread[:_PIECE])
+        del self._unread[:_PIECE]
+        self._read(piece)
+        if self.transport.is_closing():
+            self._unread.clear()
+        elif self._unread:
+            self._reading = self.loop.call_soon(self._continue)
+        elif not self.flow.read_paused:  # else uvicorn resumes it, when what was read is taken
+            self.transport.resume_reading()
+
+    def _read(self, data: bytes) -> None:
+        super().data_received(data)
+        is_whole = self.conn.their_state in {h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR}
+        if is_whole and self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        elif not is_whole and self._deadline is None:
+            self._expect()
+
+    @property
+    def _is_chunked(self) -> bool:
+        """Whether the body that is being read, or that may begin in what comes next, is in chunks."""
+        if self.conn.their_state is not h11.SEND_BODY:
+            return True
+        return any(name == b"transfer-encoding" for name, _ in self.headers)
+
+    def _expect(self) -> None:
+        self._deadline = self.loop.call_later(self._patience.request, self._give_up)
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        log.info("http.too_slow", client=self.client and self.client[0], seconds=self._patience.request)
+        self.transport.abort()

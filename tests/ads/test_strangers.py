@@ -1,0 +1,68 @@
+"""Streams of proxies without a Dataplane are few, and never in the way of the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+
+import grpc
+import pytest
+
+from cp.ads.hub import Hub
+from cp.ads.loop import DrainLoop
+from cp.ads.server import Options, serving
+from cp.ads.strangers import Strangers, TooMany
+from cp.snapshot import CLUSTER
+from tests.ads.content import cluster, snapshot
+from tests.ads.proxy import Proxy, until
+
+
+def test_no_more_than_wanted_are_admitted_at_once() -> None:
+    strangers = Strangers(2, lambda _: False)
+    with ExitStack() as stack:
+        stack.enter_context(strangers.admitted("a"))
+        with strangers.admitted("a"), pytest.raises(TooMany, match="KOGUMA_MOST_UNKNOWN"), strangers.admitted("b"):
+            pass
+        with strangers.admitted("b"):
+            pass
+
+
+def test_whose_dataplane_has_come_no_longer_counts() -> None:
+    known: set[str] = set()
+    strangers = Strangers(1, known.__contains__)
+    with strangers.admitted("a"):
+        known.add("a")
+        with strangers.admitted("b"):
+            pass
+    known.clear()
+    with strangers.admitted("a"), pytest.raises(TooMany), strangers.admitted("b"):
+        pass
+
+
+def test_who_comes_without_a_dataplane_is_turned_away_and_who_has_one_is_served() -> None:
+    async def scene() -> None:
+        hub = Hub()
+        hub.publish("default.web", snapshot(cluster("a")))
+        options = Options(grace=0.5, most_unknown=1)
+        known = "default.web".__eq__
+        async with (
+            serving(hub, options, lambda: 0.5, known) as server,
+            Proxy(server.port, "default.x") as first,
+            Proxy(server.port, "default.y") as second,
+            Proxy(server.port) as web,
+        ):
+            await first.ask(CLUSTER)
+            await until(lambda: bool(hub.of("default.x")))
+            await second.ask(CLUSTER)
+            status, reason = await second.end()
+            assert (status, "without a Dataplane" in reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+            await web.ask(CLUSTER)
+            assert (await web.hear()).resources[0].value == cluster("a").body
+
+    run(scene)
+
+
+def run(scene: Callable[[], Coroutine[None, None, None]]) -> None:
+    with asyncio.Runner(loop_factory=DrainLoop) as runner:
+        runner.run(scene())

@@ -1,0 +1,170 @@
+"""Work for requests has a budget: in number, in waiting, in time; and it stops when nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import ClientDisconnect, Request
+
+from cp.api.errors import Refused
+from cp.api.work import Budget, Work, json_of
+from cp.model.checkpoint import Checkpoint, Stopped, never_stopped
+
+WITHIN = 20
+
+
+def on_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    @wraps(test)
+    def run() -> None:
+        asyncio.run(test())
+
+    return run
+
+
+class Client:
+    """Stays until it leaves."""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Event()
+
+    @property
+    def request(self) -> Request:
+        async def receive() -> dict[str, str]:
+            await self.left.wait()
+            return {"type": "http.disconnect"}
+
+        return Request({"type": "http", "headers": []}, receive)
+
+
+class Long:
+    """Work that goes on until it is stopped at a checkpoint."""
+
+    def __init__(self) -> None:
+        self.begun, self.stopped = threading.Event(), threading.Event()
+
+    def __call__(self, checkpoint: Checkpoint) -> None:
+        self.begun.set()
+        try:
+            while True:
+                checkpoint()
+        except Stopped:
+            self.stopped.set()
+            raise
+
+    async def until(self, event: threading.Event) -> None:
+        assert await asyncio.to_thread(event.wait, WITHIN)
+
+
+@contextmanager
+def work(**budget: Any) -> Iterator[Work]:
+    made = Work("test", Budget(**budget))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@on_a_loop
+async def test_what_is_worked_out_is_answered() -> None:
+    with work() as there:
+        assert (await there.json(Client().request, lambda _: {"a": [1, 2]})).body == b'{"a":[1,2]}'
+
+
+@on_a_loop
+async def test_a_refusal_is_passed_on() -> None:
+    def refuse(_checkpoint: Checkpoint) -> None:
+        raise Refused(400, "no", "no")
+
+    with work() as there, pytest.raises(Refused, match="no"):
+        await there.do(Client().request, refuse)
+
+
+@on_a_loop
+async def test_work_stops_when_its_client_has_gone() -> None:
+    client, long = Client(), Long()
+    with work() as there:
+        async with asyncio.TaskGroup() as group:
+            asked = group.create_task(outcome(there, client, long))
+            await long.until(long.begun)
+            client.left.set()
+            await long.until(long.stopped)
+        assert isinstance(asked.result(), ClientDisconnect)
+
+
+@on_a_loop
+async def test_work_stops_when_its_time_is_over() -> None:
+    long = Long()
+    with work(seconds=0.05) as there:
+        refused = await outcome(there, Client(), long)
+        await long.until(long.stopped)
+
+    assert isinstance(refused, Refused)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+
+
+@on_a_loop
+async def test_who_comes_when_too_many_wait_is_sent_away() -> None:
+    first, second = Long(), Long()
+    with work(at_once=1, waiting=1) as there:
+        async with asyncio.TaskGroup() as group:
+            clients = [Client(), Client()]
+            group.create_task(outcome(there, clients[0], first))
+            await first.until(first.begun)
+            group.create_task(outcome(there, clients[1], second))
+            await asyncio.sleep(0)
+            refused = await outcome(there, Client(), lambda _: None)
+            for client in clients:
+                client.left.set()
+
+        assert isinstance(refused, Refused)
+        assert refused.status == 503
+        await first.until(first.stopped)
+        assert not second.begun.is_set()
+        assert await there.do(Client().request, lambda _: 1) == 1
+
+
+@on_a_loop
+async def test_work_that_is_under_way_at_the_end_stops() -> None:
+    long = Long()
+    with work() as there:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(outcome(there, Client(), long))
+            await long.until(long.begun)
+            there.close()
+            await long.until(long.stopped)
+
+
+async def outcome(there: Work, client: Client, function: Callable[[Checkpoint], Any]) -> Any:
+    try:
+        return await there.do(client.request, function)
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is looked at
+        return error
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+
+
+@given(st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)))
+def test_what_is_written_in_pieces_is_what_is_written_at_once(data: Any) -> None:
+    assert json.loads(json_of(data, never_stopped)) == json.loads(json.dumps(data))
+
+
+def test_a_long_answer_has_many_checkpoints() -> None:
+    passed = 0
+
+    def count() -> None:
+        nonlocal passed
+        passed += 1
+
+    json_of({"items": [{"a": 1}] * 1000}, count)
+
+    assert passed > 1000
