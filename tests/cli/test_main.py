@@ -182,7 +182,7 @@ def test_the_variables_that_options_read_are_known() -> None:
     ("name", "told_"),
     [
         ("KOGUMA_BINDD", "KOGUMA_BINDD is no setting of koguma, and has no effect; did you mean KOGUMA_BIND?"),
-        ("KOGUMA_ADDRES", "KOGUMA_ADDRES is no setting of koguma, and has no effect; did you mean KOGUMA_ADDRESS?"),
+        ("KOGUMA_ADDRESS_", "KOGUMA_ADDRESS_ is no setting of koguma, and has no effect; did you mean KOGUMA_ADDRESS?"),
         ("KOGUMA_XYZZY_PLUGH", "KOGUMA_XYZZY_PLUGH is no setting of koguma, and has no effect"),
         (
             "KUMA_DP_SERVERPORT",
