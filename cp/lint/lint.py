@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
-from cp.lint import external, hidden, idle, mtls, passthrough, patches, protocols, proxies, references, routes, targets
+from cp.lint import (
+    addresses,
+    external,
+    hidden,
+    idle,
+    mtls,
+    passthrough,
+    patches,
+    protocols,
+    proxies,
+    references,
+    routes,
+    targets,
+)
 from cp.lint.scene import Scene
 from cp.model.violation import Finding, Severity
 from cp.policies import Policies
@@ -26,6 +39,7 @@ RULES: Final[tuple[Rule, ...]] = (
     mtls.mtls,
     patches.patches,
     passthrough.passthrough,
+    addresses.addresses,
     proxies.outbounds,
     proxies.services,
     external.services,
