@@ -49,6 +49,9 @@ CATALOGUE: Final[Mapping[str, Code]] = MappingProxyType(
         "route-not-there": Code(_WARNING, "a route is there for none of the proxies that a policy selects"),
         "overridden": Code(_WARNING, "stronger policies set every field that a policy sets"),
         "hidden-by-route": Code(_WARNING, "a value for a service holds for no request, as every route has its own"),
+        "routed-elsewhere": Code(
+            _WARNING, "a value for a service whose routes all lead to others, or to which only routes of others lead"
+        ),
         "no-meaning": Code(_WARNING, "a field, or a route, without a meaning for the protocol that is spoken"),
         "shadowed-route": Code(_WARNING, "a MeshHTTPRoute takes the place of a MeshTCPRoute"),
         "unreachable-route": Code(_WARNING, "an earlier match takes every request of a later one"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from cp.lint import (
     addresses,
+    elsewhere,
     external,
     hidden,
     idle,
@@ -19,6 +21,7 @@ from cp.lint import (
     routes,
     targets,
 )
+from cp.lint.codes import NO_EFFECT, NO_EFFECT_OF_ITEM
 from cp.lint.scene import Scene
 from cp.model.violation import Finding, Severity
 from cp.policies import Policies
@@ -36,6 +39,7 @@ RULES: Final[tuple[Rule, ...]] = (
     routes.blocked,
     protocols.protocols,
     hidden.hidden,
+    elsewhere.elsewhere,
     mtls.mtls,
     patches.patches,
     passthrough.passthrough,
@@ -46,14 +50,38 @@ RULES: Final[tuple[Rule, ...]] = (
     proxies.no_dataplanes,
 )
 
+_IDLE: Final = (NO_EFFECT, NO_EFFECT_OF_ITEM)
+_OF_VALUES: Final = frozenset({"hidden-by-route", "no-meaning", "routed-elsewhere", "unreachable-route"})
+"""Findings about single values of an item."""
+
+_ITEM: Final = re.compile(r"spec\.(to|from|rules)\[\d+\]")
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 
 def lint(policies: Policies, world: World) -> tuple[Finding, ...]:
     """Everything that is to be said of a World, the worst first, then by file and line."""
     scene = Scene(policies, world)
-    found = (finding for rule in RULES for finding in rule(scene))
-    return in_order((*world.findings, *found))
+    found = (*world.findings, *(finding for rule in RULES for finding in rule(scene)))
+    return in_order(_once(found))
+
+
+def _once(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Of what has no effect it is told why, and not also of each of its values that they say nothing."""
+    idle = {(one.resource, _part(one)) for one in findings if one.message.startswith(_IDLE)}
+    for finding in findings:
+        parts = {(finding.resource, ""), (finding.resource, _item(finding))}
+        if finding.code not in _OF_VALUES or finding.message.startswith(_IDLE) or idle.isdisjoint(parts):
+            yield finding
+
+
+def _part(finding: Finding) -> str:
+    """What a finding says to have no effect: an item, or all of a policy."""
+    return "" if finding.message.startswith(NO_EFFECT) else _item(finding)
+
+
+def _item(finding: Finding) -> str:
+    found = _ITEM.match(finding.path)
+    return "" if found is None else found[0]
 
 
 def of_mesh(findings: Iterable[Finding], mesh: str) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from typing import Any
 from cp.lint.spots import AnySpot, Unit, item_of, policy_of, with_effect
 from cp.lint.walk import Blocked, Outbounds, of_inbound, of_proxy
 from cp.matching import ByKind, match, route_of
+from cp.parts import destination_parts
 from cp.pipeline import Compiler, Proxy
 from cp.policies import Policies, Policy
 from cp.resources.client import is_grpc_client
@@ -30,8 +31,8 @@ class Scene:
     def __init__(self, policies: Policies, world: World) -> None:
         self.world = world
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
-        compiler = Compiler(policies)
-        self.proxies: tuple[Proxy, ...] = tuple(compiler.proxy(world, one) for one in _of_type(world, _DATAPLANE))
+        self._compiler = Compiler(policies)
+        self.proxies: tuple[Proxy, ...] = tuple(self._compiler.proxy(world, one) for one in _of_type(world, _DATAPLANE))
         self._outbound = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
         self._inbound = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
 
@@ -122,7 +123,9 @@ class Scene:
         return found
 
     def _outbounds(self, proxy: Proxy) -> Outbounds:
-        return Outbounds(self.world, proxy.dataplane.mesh, proxy.bundle.rules, proxy.bundle, self._outbound)
+        mesh, bundle = proxy.dataplane.mesh, proxy.bundle
+        parts = tuple(destination_parts(self._compiler.stages, bundle, mesh))
+        return Outbounds(self.world, mesh, bundle.rules, bundle, self._outbound, parts)
 
     def _spots(self) -> Iterator[AnySpot]:
         for some in self.outbounds:
