@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 import uvicorn
@@ -24,6 +25,7 @@ from cp.metrics import together
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
+from cp.resources.capabilities import missing_parts, warning
 from cp.serve import proxies_served, reconciled
 from cp.settings import VERSION, Settings, shown
 from cp.store.open import open_store
@@ -32,6 +34,7 @@ from cp.workers.crew import Crew, reserved
 from cp.workers.front import Front
 from cp.workers.observers import Observers
 
+_ENGINE: Final = "KUMA_DEFAULTS_POLICY_ENGINE"
 _DEFAULT_MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
 
 
@@ -83,10 +86,18 @@ async def control_plane(settings: Settings) -> AsyncIterator[Running]:
             http=f"http://{settings.http_bind}:{running.http_port}",
             diagnostics=f"http://{settings.bind}:{running.diagnostics_port}",
         )
+        _tell_of_engine(settings)
         try:
             yield running
         finally:  # first: while streams are drained, the others answer, and say that no more proxies should come
             await proxies.aclose()
+
+
+def _tell_of_engine(settings: Settings) -> None:
+    """A Mesh that names the engine itself says so by itself."""
+    for part in missing_parts("Mesh", {"policyEngine": settings.policy_engine}):
+        text = str(warning(part, ""))
+        structlog.get_logger().warning("setting", code="not-enforced", setting=_ENGINE, reason=text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -13,6 +13,8 @@ from cp.api.delivery_data import delivery_data
 from cp.api.envoy_json import as_data
 from cp.api.near import not_found
 from cp.inspect import affected, inspect_policies, inspect_rules
+from cp.pipeline import Compiler
+from cp.policies import discover
 from cp.resources.kinds import Kind
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -25,6 +27,8 @@ class Inspect:
 
     def __init__(self, collaborators: Collaborators) -> None:
         self._api = collaborators
+        self._compiler = Compiler(discover())
+        self._looking = asyncio.Lock()
 
     async def config(self, request: Request) -> Response:
         """Every Envoy resource by its type and name, as `_config` of Kuma."""
@@ -47,8 +51,12 @@ class Inspect:
         """The proxies that a policy selects, and what of it survives on each."""
         world = await self._world()
         policy = self._resource(world, request, self._policy_kind(request))
-        found = await asyncio.to_thread(lambda: [one.data for one in affected(world, policy)])
+        async with self._looking:
+            found = await asyncio.to_thread(self._affected, world, policy)
         return JSONResponse({"total": len(found), "items": found, "next": None})
+
+    def _affected(self, world: World, policy: Resource) -> list[dict[str, Any]]:
+        return [one.data for one in affected(world, policy, self._compiler)]
 
     async def delivery(self, request: Request) -> Response:
         """What a proxy was sent, took and refuses."""

@@ -45,6 +45,7 @@ def lines(data: Data) -> Iterator[tuple[str, str]]:
         yield from _section(f"VALUES for {_service(backend)}", _values(_further(data["values"], backend["values"])))
     for hop in data["hops"]:
         yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"]))
+    yield from _section("NOT ENFORCED", (Line((text,), BAD) for text in data["notEnforced"]))
 
 
 def _called(data: Data) -> str:

@@ -45,7 +45,9 @@ def render(  # noqa: PLR0913  # an option each
 ) -> None:
     """Show the Envoy configuration of a proxy, offline. What is invalid is told, and left out."""
     world = world_of(file, var or [])
-    data = short_names(as_data(Compiler(discover()).snapshot(world, found(world, mesh, dataplane))))
+    proxy = found(world, mesh, dataplane)
+    tell(one for one in world.findings_of(proxy.key) if one.code == "not-enforced")
+    data = short_names(as_data(Compiler(discover()).snapshot(world, proxy)))
     print_data(data if type_ is None else data.get(type_.value, {}), output)
 
 

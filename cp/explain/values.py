@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,8 +121,13 @@ def taken_away(world: World, places: Iterable[Place]) -> Iterator[Value]:
                 yield _value(world, place, field, "taken away")
 
 
-def idle(world: World, places: Sequence[Place], clusters: Sequence[Place], why: str) -> Iterator[Value]:
-    """The fields that somebody set for a request, and that do nothing for it, nor in the clusters that it reaches."""
+def idle(
+    world: World, places: Sequence[Place], clusters: Sequence[Place], why: Callable[[str, str], str]
+) -> Iterator[Value]:
+    """The fields that somebody set for a request, and that do nothing for it, nor in the clusters that it reaches.
+
+    Each with why that is so, by the kind of the policy and the path of the field.
+    """
     found: dict[tuple[str, str], tuple[Place, Field]] = {}
     for place in places:
         for path, field in place.merged.fields.items():
@@ -131,7 +136,7 @@ def idle(world: World, places: Sequence[Place], clusters: Sequence[Place], why: 
         there = (one for one in (*places, *clusters) if one.policy.kind.name == kind and path in one.merged.fields)
         best = max((one.effect(path) for one in there), key=_order)
         if best is not Effect.ACTS and field.winner.origin.part != stages.BUILT_IN:
-            yield _value(world, place, field, _SAME if best is Effect.SAME else why)
+            yield _value(world, place, field, _SAME if best is Effect.SAME else why(kind, path))
 
 
 def _order(one: Effect) -> int:

@@ -33,6 +33,11 @@ class Place:
     inbound: int | None = None
     clients: str = ""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole proxy."""
+        return self.destination is None and self.listener is None and self.inbound is None
+
     def __str__(self) -> str:
         route = "" if self.route is None else f" by {self.route.type} {self.route.name}"
         if self.destination is not None:

@@ -56,7 +56,7 @@ CATALOGUE: Final[Mapping[str, Code]] = MappingProxyType(
         "shadowed-route": Code(_WARNING, "a MeshHTTPRoute takes the place of a MeshTCPRoute"),
         "unreachable-route": Code(_WARNING, "an earlier match takes every request of a later one"),
         "no-endpoints": Code(_WARNING, "no inbound of any proxy serves a port of a MeshService"),
-        "mtls-off": Code(_WARNING, "something that needs mTLS, in a mesh in which it is off"),
+        "not-enforced": Code(_WARNING, "a document asks for what Koguma does not do yet, such as mTLS"),
         "address-shared": Code(_WARNING, "inbounds of several services, or Dataplanes, have one address and port"),
         "deprecated": Code(_WARNING, "something that still works, and should be written otherwise"),
         "does-not-apply": Code(_WARNING, "a policy, or a part of it, asks what cannot be done, or is about nothing"),

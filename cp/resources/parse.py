@@ -11,6 +11,7 @@ from typing import Any, Final, TypeGuard
 from cp.model.document import Document
 from cp.model.violation import Finding, Severity, Sort, Violation
 from cp.model.yaml import step
+from cp.resources.capabilities import missing_parts, warning
 from cp.resources.kinds import Kind, Kinds, Meta
 from cp.resources.resource import Resource
 from cp.resources.schema import check
@@ -25,18 +26,27 @@ _OF_ABSENCE: Final = frozenset({Sort.MISSING, Sort.INCOMPLETE})
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a document came to: a resource unless a violation forbids it, and what should be written otherwise."""
+    """What a document came to: a resource unless a violation forbids it.
+
+    And what should be written otherwise, and what is not enforced.
+    """
 
     document: Document
     resource: Resource | None
     violations: tuple[Violation, ...] = ()
-    warnings: tuple[Violation, ...] = ()
+    deprecated: tuple[Violation, ...] = ()
+    not_enforced: tuple[Violation, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[Violation, ...]:
+        return (*self.not_enforced, *self.deprecated)
 
     def findings(self) -> Iterator[Finding]:
         """The faults as findings, each with its file and line."""
         for severity, code, found in (
             (Severity.ERROR, "invalid", self.violations),
-            (Severity.WARNING, "deprecated", self.warnings),
+            (Severity.WARNING, "deprecated", self.deprecated),
+            (Severity.WARNING, "not-enforced", self.not_enforced),
         ):
             for violation in found:
                 yield finding(self.document, code, severity, violation)
@@ -70,10 +80,11 @@ def parse(document: Document, kinds: Kinds) -> Read:
     if spec is not None:
         written = {*_nulls(document.data, kind), *_misplaced(document.data, kind)}
         violations = list(_relevant(violations, list(kind.validate(spec, meta)), written))
-    warnings = tuple(kind.deprecations(spec, meta)) if spec is not None else ()
+    deprecated = tuple(kind.deprecations(spec, meta)) if spec is not None else ()
     if spec is None or violations:
-        return Read(document, None, tuple(_customary(kind, found) for found in violations), warnings)
-    return Read(document, Resource(kind, document, spec, kind.complete(dict(body))), (), warnings)
+        return Read(document, None, tuple(_customary(kind, found) for found in violations), deprecated)
+    not_enforced = tuple(warning(part, kind.root) for part in missing_parts(kind.name, document.data))
+    return Read(document, Resource(kind, document, spec, kind.complete(dict(body))), (), deprecated, not_enforced)
 
 
 def _meta(document: Document) -> Meta:

@@ -8,11 +8,13 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import RouteRule
 from cp.view.dataplanes import SERVICE_TAG
-from cp.view.services import cluster_name, destination_of, exists, find_port, outside_of
+from cp.view.services import cluster_name, destination_of, exists, find_port, outside_of, unserved
 from generators.proxy import Route, Split
 
 ANY = "*"
 """In place of a name, for a reference by labels."""
+
+_LEGACY = "and nothing is served for an ExternalService: write a MeshExternalService"
 
 
 class Resolver:
@@ -47,6 +49,9 @@ class Resolver:
 
     def _split(self, destination: Destination, weight: int) -> Split:
         """A share for a service, unless it is one outside the mesh that cannot be served."""
+        legacy = unserved(self._world, self._mesh, destination)
+        if legacy is not None:
+            return Split("", weight, missing=True, reason=f"there is no service {destination.service}, {_LEGACY}")
         there = outside_of(self._world, destination)
         if there is not None:
             self.asked |= there.names
