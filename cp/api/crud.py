@@ -24,6 +24,7 @@ from cp.api.errors import (
 from cp.api.near import not_found
 from cp.api.paging import Page, page, wanted
 from cp.api.payload import etag, payload, universal
+from cp.defaults import is_initial
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Violation
@@ -156,8 +157,7 @@ class Crud:
         """What a Mesh takes with it: what it came with, as it came, and more only if the request says so."""
         contents = await self._store.read()
         members = [stored.document for stored in contents.stored if stored.document.key.mesh == mesh.key.name]
-        came_with_it = list(self._api.companions(mesh))
-        added = sorted(member.key for member in members if member not in came_with_it)
+        added = sorted(member.key for member in members if not is_initial(member))
         if added and request.query_params.get("cascade") != "true":
             raise _still_used(mesh.key, added)
         return [member.key for member in members]

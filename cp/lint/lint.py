@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
+from cp.defaults import is_initial
 from cp.lint import (
     addresses,
     elsewhere,
@@ -60,7 +61,7 @@ def lint(policies: Policies, world: World) -> tuple[Finding, ...]:
     """Everything that is to be said of a World, the worst first, then by file and line."""
     scene = Scene(policies, world)
     found = (*world.findings, *(finding for rule in RULES for finding in rule(scene)))
-    return in_order(_once(found))
+    return in_order(finding for finding in _once(found) if not _is_of_initial(world, finding))
 
 
 def _once(findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -80,6 +81,12 @@ def _part(finding: Finding) -> str:
 def _item(finding: Finding) -> str:
     found = _ITEM.match(finding.path)
     return "" if found is None else found[0]
+
+
+def _is_of_initial(world: World, finding: Finding) -> bool:
+    """Whether it is about a policy that a Mesh started with, and that nobody changed: nobody could write it better."""
+    resource = None if finding.resource is None else world.get(finding.resource)
+    return resource is not None and is_initial(resource.document)
 
 
 def of_mesh(findings: Iterable[Finding], mesh: str) -> Iterator[Finding]:
