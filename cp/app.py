@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 from prometheus_client import disable_created_metrics
@@ -26,6 +27,7 @@ from cp.observe import Observer
 from cp.policies import discover, kinds
 from cp.reconcile import Reconciler
 from cp.registrar import Registrar, Times, registrations_kept
+from cp.resources.capabilities import missing_parts, warning
 from cp.serve import proxies_served, reconciled
 from cp.settings import Settings, shown
 from cp.store.files import FilesStore
@@ -36,6 +38,7 @@ from cp.workers.crew import Crew, Silent, reserved
 from cp.workers.front import Front
 from cp.workers.observers import Observers
 
+_ENGINE: Final = "KUMA_DEFAULTS_POLICY_ENGINE"
 _DEFAULT_MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
 
 
@@ -111,10 +114,18 @@ async def control_plane(settings: Settings) -> AsyncIterator[Running]:
             http=f"http://{address(settings.http_bind, running.http_port)}",
             diagnostics=f"http://{address(settings.bind, running.diagnostics_port)}",
         )
+        _tell_of_engine(settings)
         try:
             yield running
         finally:  # first: while streams are drained, the others answer, and say that no more proxies should come
             await proxies.aclose()
+
+
+def _tell_of_engine(settings: Settings) -> None:
+    """A Mesh that names the engine itself says so by itself."""
+    for part in missing_parts("Mesh", {"policyEngine": settings.policy_engine}):
+        text = str(warning(part, ""))
+        structlog.get_logger().warning("setting", code="not-enforced", setting=_ENGINE, reason=text)
 
 
 @dataclass(frozen=True, slots=True)

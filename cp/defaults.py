@@ -23,13 +23,25 @@ def initial_policies(document: Document, engine: Engine) -> Iterator[Document]:
     if document.key.type != "Mesh" or engine_of(document, engine) != "TargetRef":
         return
     skipped = document.data.get("skipCreatingInitialPolicies") or ()
-    mesh = document.key.name
+    for policy in _of_mesh(document.key.name):
+        if _EVERYTHING not in skipped and policy.key.type not in skipped:
+            yield policy
+
+
+def is_initial(document: Document) -> bool:
+    """Whether a document is a first policy of its Mesh as it was made: nobody wrote it, and nobody changed it.
+
+    What the Mesh says by now does not matter, as its first policies are stored once.
+    """
+    return document.key.type in _KINDS and document in _of_mesh(document.key.mesh)
+
+
+def _of_mesh(mesh: str) -> Iterator[Document]:
     for kind, prefix, spec in _POLICIES:
-        if _EVERYTHING not in skipped and kind not in skipped:
-            name = f"{prefix}-all-{mesh}"
-            yield Document(
-                Key(kind, mesh, name), {"type": kind, "mesh": mesh, "name": name, "labels": _LABELS, "spec": spec}
-            )
+        name = f"{prefix}-all-{mesh}"
+        yield Document(
+            Key(kind, mesh, name), {"type": kind, "mesh": mesh, "name": name, "labels": _LABELS, "spec": spec}
+        )
 
 
 def engine_of(mesh: Document, engine: Engine) -> Engine:
@@ -108,3 +120,5 @@ _POLICIES: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
         },
     ),
 )
+
+_KINDS: Final = frozenset(kind for kind, _, _ in _POLICIES)

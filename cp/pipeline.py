@@ -16,7 +16,7 @@ from cp.matching import Matched, match
 from cp.matching.matcher import ByKind
 from cp.model.failure import Failure
 from cp.model.names import Destination, Key
-from cp.policies import Policies
+from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -119,6 +119,7 @@ class Compiler:
     """Keeps what it worked out for one World, for the next one."""
 
     def __init__(self, policies: Policies) -> None:
+        self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
         self._stages = Stages(policies)
         self._world: World | None = None
         self._bundles: dict[_ClassKey, Bundle] = {}
@@ -129,6 +130,10 @@ class Compiler:
     @property
     def fragments(self) -> Fragments:
         return self._stages.fragments
+
+    @property
+    def stages(self) -> Stages:
+        return self._stages
 
     @property
     def classes(self) -> int:

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from cp.ads.hub import Hub
+from cp.defaults import is_initial
 from cp.editions import Edition, Editions
 from cp.model.document import Document
 from cp.model.failure import Failure, failure
@@ -172,7 +173,7 @@ class Reconciler:
     async def _read(self, contents: Contents) -> World:
         documents = [stored.document for stored in contents.stored]
         world = await self._beside(World.of, documents, self._kinds, contents.revision, contents.findings)
-        self._tell(world.findings)
+        self._tell(finding for finding in world.findings if not _is_of_initial(world, finding))
         self._log.info("world.loaded", revision=contents.revision, resources=len(documents))
         return world
 
@@ -377,4 +378,10 @@ def _findings(world: World, batches: Iterable[Batch]) -> Iterator[Finding]:
     for batch in batches:
         yield from batch.findings or ()
         for change in batch.changes:
-            yield from world.findings_of(change.key)
+            yield from (one for one in world.findings_of(change.key) if not _is_of_initial(world, one))
+
+
+def _is_of_initial(world: World, finding: Finding) -> bool:
+    """Whether it is about a policy that nobody wrote."""
+    resource = None if finding.resource is None else world.get(finding.resource)
+    return resource is not None and is_initial(resource.document)

@@ -221,7 +221,7 @@ class Settings(BaseSettings):
         default="TargetRef",
         validation_alias="KUMA_DEFAULTS_POLICY_ENGINE",
         description="The policy engine of a Mesh that names none. With `TargetRef` a new Mesh gets default policies, "
-        "with `Legacy` none.",
+        "with `Legacy` none: the legacy policies do not exist here.",
     )
     xds_host: str = Field(
         default="",

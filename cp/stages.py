@@ -204,11 +204,7 @@ class Stages:
             name: self._of_destination(rules, destination, rule.contributors, rule.hash)
             for name, rule in resolver.owners.items()
         }
-        # What holds for a TCP route holds for the listener as a whole: it has one route.
-        whole = found if outbound.protocol.is_http else of_routes.get(outbound.routes[0].owner, found)
-        place = _Place(world, mesh)
-        confs, of_rows = self._confs(place, whole, _OF_LISTENER), self._route_confs(place, whole, of_routes)
-        task = Task(outbound, confs, of_rows, is_grpc=caller.is_grpc)
+        task = self.listener_task(world, mesh, outbound, found, of_routes, is_grpc=caller.is_grpc)
         return Entry(
             listening=listening,
             outbound=outbound,
@@ -222,6 +218,23 @@ class Stages:
                 {*names_of(destination), *_owners(resolver), *resolver.asked, *_referred(found, *of_routes.values())}
             ),
         )
+
+    def listener_task(  # noqa: PLR0913  # all on which it depends
+        self,
+        world: World,
+        mesh: str,
+        outbound: Outbound,
+        found: Effective,
+        of_routes: Mapping[str, Effective],
+        *,
+        is_grpc: bool,
+    ) -> Task:
+        """What is asked of the generator for an outbound for which this holds, and this for each of its routes."""
+        # What holds for a TCP route holds for the listener as a whole: it has one route.
+        whole = found if outbound.protocol.is_http else of_routes.get(outbound.routes[0].owner, found)
+        place = _Place(world, mesh)
+        confs, of_rows = self._confs(place, whole, _OF_LISTENER), self._route_confs(place, whole, of_routes)
+        return Task(outbound, confs, of_rows, is_grpc=is_grpc)
 
     def caller(self, world: World, dataplane: Resource) -> Caller:
         """A proxy as policies see it that arrange endpoints for it, or have its listeners say something about it."""
@@ -270,15 +283,22 @@ class Stages:
 
     def _upstream(self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller) -> Upstream:
         found = self._of_destination(rules, destination)
-        place, backend = _Place(world, mesh), backend_of(world, mesh, destination)
-        tasks = [Task(backend, self._confs(place, found, _OF_CLUSTER), is_grpc=caller.is_grpc)]
         outside = outside_of(world, destination)
-        if outside is None:
-            arranged = self._arranged(endpoints_of(world, mesh, destination), found, caller)
-            tasks.append(Task(arranged, self._confs(place, found, _OF_ENDPOINTS), is_grpc=caller.is_grpc))
+        tasks = self.cluster_tasks(world, mesh, destination, found, caller)
         names = names_of(destination) | _referred(found)
         names = names if outside is None else names | outside.names
-        return Upstream(destination, found, tuple(tasks), tuple(map(self.fragments.get, tasks)), names)
+        return Upstream(destination, found, tasks, tuple(map(self.fragments.get, tasks)), names)
+
+    def cluster_tasks(
+        self, world: World, mesh: str, destination: Destination, found: Effective, caller: Caller
+    ) -> tuple[Task, ...]:
+        """What is asked of the generator for the cluster of a destination for which this holds, and its endpoints."""
+        place, backend = _Place(world, mesh), backend_of(world, mesh, destination)
+        cluster = Task(backend, self._confs(place, found, _OF_CLUSTER), is_grpc=caller.is_grpc)
+        if outside_of(world, destination) is not None:
+            return (cluster,)
+        arranged = self._arranged(endpoints_of(world, mesh, destination), found, caller)
+        return cluster, Task(arranged, self._confs(place, found, _OF_ENDPOINTS), is_grpc=caller.is_grpc)
 
     def reached(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> Reached:
         """One inbound. Without it nobody is let in: what should be checked of clients is not known."""

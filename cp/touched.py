@@ -16,6 +16,7 @@ from cp.view.backend_refs import REFERRED
 from cp.view.backends import ANY
 from cp.view.dataplanes import SERVICE_TAG, ports_of
 from cp.view.outside import SECRET
+from cp.view.services import LEGACY_EXTERNAL
 
 ROUTES: Final = frozenset({"MeshHTTPRoute", "MeshTCPRoute"})
 SERVICES: Final = frozenset({"MeshService", "MeshExternalService", "MeshMultiZoneService"})
@@ -54,6 +55,8 @@ def by_world(old: World, new: World, mesh: str) -> Touched:
         for service in _changed(old.table(kind, mesh), new.table(kind, mesh)):
             names |= {(kind, service.name), (kind, service.display_name), (SERVICE_TAG, service.display_name)}
             names.add((kind, ANY))
+    for legacy in _changed(old.table(LEGACY_EXTERNAL, mesh), new.table(LEGACY_EXTERNAL, mesh)):
+        names.add((SERVICE_TAG, (legacy.spec.tags or {}).get(SERVICE_TAG, "")))
     names |= {(SECRET, secret.name) for secret in _changed(old.table(SECRET, mesh), new.table(SECRET, mesh))}
     for kind in REFERRED:
         if old.table(kind, mesh) is not new.table(kind, mesh):

@@ -18,6 +18,7 @@ from cp.cli.main import build
 from cp.lint import CATALOGUE, lint
 from cp.model.source import read_documents
 from cp.policies import discover, kinds
+from cp.resources.capabilities import MISSING
 from cp.resources.world import World
 from cp.settings import rows
 
@@ -52,10 +53,25 @@ def findings() -> Iterator[str]:
         yield from _example(code)
 
 
+def not_enforced() -> Iterator[str]:
+    """For each missing capability, what is understood and has no effect."""
+    for capability in dict.fromkeys(row.capability for row in MISSING):
+        yield f"### {capability}"
+        yield ""
+        yield "| Kind | What has no effect | What that means | What to do |"
+        yield "|---|---|---|---|"
+        for row in (one for one in MISSING if one.capability == capability):
+            kinds_ = ", ".join(row.kinds)
+            field = f"`{row.field}`" if row.field else "all of it"
+            yield f"| {kinds_} | {field} | {row.sentence} | {row.hint} |"
+        yield ""
+
+
 SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "settings": settings,
     "commands": commands,
     "findings": findings,
+    "not_enforced": not_enforced,
 }
 
 

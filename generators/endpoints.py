@@ -37,11 +37,13 @@ def _place(endpoint: Endpoint) -> tuple[int, str, str, str, int]:
 
 
 def _write_locality(group: LocalityLbEndpoints, locality: Locality) -> None:
+    """The weight of a group counts only where `locality` is there, be it empty: else Envoy takes it for 0."""
     if locality.zone:
         group.locality.zone = locality.zone
     if locality.sub_zone:
         group.locality.sub_zone = locality.sub_zone
     if locality.weight is not None:
+        group.locality.SetInParent()
         group.load_balancing_weight.value = locality.weight
 
 

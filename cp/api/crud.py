@@ -29,6 +29,7 @@ from cp.api.near import not_found
 from cp.api.numbers import natural, shortened
 from cp.api.paging import Page, page, place_of, wanted
 from cp.api.payload import etag, payload, universal
+from cp.defaults import is_initial
 from cp.model import registration
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
@@ -192,8 +193,7 @@ class Crud:
         """What a Mesh takes with it: what it came with, as it came, and more only if the request says so."""
         contents = await self._api.contents()
         members = [stored.document for stored in contents.stored if stored.document.key.mesh == mesh.key.name]
-        came_with_it = list(self._api.companions(mesh))
-        added = sorted(member.key for member in members if member not in came_with_it)
+        added = sorted(member.key for member in members if not is_initial(member))
         if added and request.query_params.get("cascade") != "true":
             raise _still_used(mesh.key, added)
         return [member.key for member in members]

@@ -55,6 +55,7 @@ def lines(data: Data, width: int) -> Iterator[tuple[str, str]]:
         )
     for hop in data["hops"]:
         yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"]), width)
+    yield from _section("NOT ENFORCED", (Line((text,), BAD) for text in data["notEnforced"]), width)
 
 
 def _called(data: Data) -> str:

@@ -12,6 +12,7 @@ from cp.cli.client import connect
 from cp.cli.options import ADDRESS, Address, DataFormat, DataOutput, Mesh, Offline, Variables
 from cp.cli.output import print_data
 from cp.cli.types import folder_of, kind_of
+from cp.cli.validate import tell
 from cp.cli.worlds import dataplane_named, world_of
 from cp.model.source import DEFAULT_MESH
 from cp.policies import discover
@@ -57,4 +58,6 @@ def _offline(dataplane: str, mesh: str, files: Sequence[str], variables: Sequenc
     from cp.pipeline import Compiler  # noqa: PLC0415  # the same
 
     world = world_of(files, variables)
-    return short_names(as_data(Compiler(discover()).snapshot(world, dataplane_named(world, mesh, dataplane))))
+    proxy = dataplane_named(world, mesh, dataplane)
+    tell(finding for finding in world.findings_of(proxy.key) if finding.code == "not-enforced")
+    return short_names(as_data(Compiler(discover()).snapshot(world, proxy)))

@@ -14,19 +14,31 @@ Data = Mapping[str, Any]
 def rules(answer: Data) -> str:
     """What `_rules` answers: a line for each rule, with what it comes to and where that comes from."""
     rows = [(of["type"], *row) for of in answer["rules"] for row in _of_kind(of)]
-    return table(("TYPE", "FOR", "CONF", "ORIGIN"), rows)
+    warnings = dict.fromkeys(warning for of in answer["rules"] for warning in of.get("warnings", ()))
+    return table(("TYPE", "FOR", "CONF", "ORIGIN"), rows) + _beneath(warnings)
 
 
 def policies(answer: Data) -> str:
     """What `_policies` answers."""
     rows = ((one["type"], one["mesh"], one["name"], _parts(one)) for one in answer["policies"])
-    return table(("TYPE", "MESH", "NAME", "INBOUNDS"), rows)
+    warnings = (
+        f"{one['type']} {one['mesh']}/{one['name']}: {warning}"
+        for one in answer["policies"]
+        for warning in one.get("warnings", ())
+    )
+    return table(("TYPE", "MESH", "NAME", "INBOUNDS"), rows) + _beneath(warnings)
 
 
 def dataplanes(items: Iterable[Data]) -> str:
     """The proxies of a policy: each value of it, and whether it is in force there."""
     rows = [row for item in items for row in _effects(item)]
     return table(("DATAPLANE", "WHERE", "FIELD", "VALUE", "STATUS"), rows)
+
+
+def _beneath(warnings: Iterable[str]) -> str:
+    """What a table does not show: which of it is not in force."""
+    lines = "".join(f"Warning: {warning}\n" for warning in warnings)
+    return f"\n{lines}" if lines else ""
 
 
 def _of_kind(of: Data) -> Iterator[tuple[str, str, str]]:
@@ -50,15 +62,13 @@ def _of_kind(of: Data) -> Iterator[tuple[str, str, str]]:
 
 def _effects(item: Data) -> Iterator[tuple[str, str, str, str, str]]:
     name = item["name"]
-    idle = item.get("withoutEffect", ())
     for effect in item["survives"]:
         yield name, effect["where"], effect["field"], _conf(effect["value"]), _in_force(effect)
     for effect in item["overridden"]:
         yield name, effect["where"], effect["field"], _conf(effect["value"]), _lost(effect["by"])
-    for effect in idle:
-        status = "without effect: there is no weaker item for the same target that sets it"
-        yield name, effect["where"], effect["field"], _conf(effect["value"]), status
-    if not item["survives"] and not item["overridden"] and not idle:
+    for effect in item["withoutEffect"]:
+        yield name, effect["where"], effect["field"], _conf(effect["value"]), effect["reason"]
+    if not any(item[part] for part in ("survives", "overridden", "withoutEffect")):
         yield name, "", "", "", "selected, and says nothing here"
 
 

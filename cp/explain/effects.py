@@ -5,7 +5,7 @@ So no list has to say which field ends in a route, a listener or a cluster, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final, TypeAlias
@@ -14,8 +14,7 @@ import msgspec
 
 from cp.fragments import Task
 from cp.fragments import build as fragment
-from cp.merging import Conf
-from cp.model.paths import step
+from cp.merging import Conf, alone, without
 from cp.policies import Policy
 from cp.resources.caller import Caller
 from cp.resources.schema import decode
@@ -27,7 +26,6 @@ Build: TypeAlias = Callable[[Conf], object]
 """What is built when a policy has some conf."""
 
 _ROUTE: Final = "explained"
-_GONE: Final = object()
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -42,9 +40,9 @@ class Effect(Enum):
 
 
 def effect(make: Build, conf: Conf, path: str) -> Effect:
-    if make(_without(conf, path)) != make(conf):
+    if make(without(conf, path)) != make(conf):
         return Effect.ACTS
-    return Effect.SAME if make(_alone(conf, path)) != make({}) else Effect.NONE
+    return Effect.SAME if make(alone(conf, path)) != make({}) else Effect.NONE
 
 
 def of_own_row(policy: Policy[Any], entry: Entry, row: Route, of_whole: Conf) -> Build:
@@ -96,45 +94,3 @@ def _with_one_row(outbound: Outbound, row: Route) -> Outbound:
 
 def _confs(policy: Policy[Any], conf: Conf) -> tuple[tuple[str, bytes], ...]:
     return ((policy.kind.name, _encode(conf)),)
-
-
-def _without(conf: Conf, target: str) -> Conf:
-    """A conf as if nobody had set one field: what becomes empty by that is not there either."""
-    return _or_nothing(_cut(conf, "", target))
-
-
-def _cut(value: Any, path: str, target: str) -> Any:
-    if path == target:
-        return _GONE
-    if not _leads_to(path, target):
-        return value
-    return _kept(value, path, lambda inner, at: _cut(inner, at, target))
-
-
-def _alone(conf: Conf, target: str) -> Conf:
-    """A conf as if somebody had set one field, and nobody any other."""
-    return _or_nothing(_only(conf, "", target))
-
-
-def _only(value: Any, path: str, target: str) -> Any:
-    if path == target:
-        return value
-    return _kept(value, path, lambda inner, at: _only(inner, at, target)) if _leads_to(path, target) else _GONE
-
-
-def _kept(value: Any, path: str, keep: Callable[[Any, str], Any]) -> Any:
-    if isinstance(value, Mapping):
-        fields = {name: keep(inner, step(path, name)) for name, inner in value.items()}
-        return {name: inner for name, inner in fields.items() if inner is not _GONE} or _GONE
-    if isinstance(value, list):
-        return [one for at, inner in enumerate(value) if (one := keep(inner, step(path, at))) is not _GONE] or _GONE
-    return value
-
-
-def _leads_to(path: str, target: str) -> bool:
-    return not path or target.startswith((f"{path}.", f"{path}["))
-
-
-def _or_nothing(found: Any) -> Conf:
-    """A policy that says nothing is still there: what it does of its own accord is no field's doing."""
-    return {} if found is _GONE else found

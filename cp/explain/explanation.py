@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from cp.explain import values
 from cp.explain.asked import Asked, Unclear
+from cp.explain.enforcement import not_enforced
 from cp.explain.limits import Servers, hops
 from cp.explain.model import Backend, Explanation, Outbound, Value
 from cp.explain.outbounds import called, listening_for
 from cp.explain.rows import rows, taken
 from cp.explain.unset import unset, with_conditions
 from cp.explain.values import Place, acting, idle, taken_away
+from cp.matching import match
+from cp.model.names import Destination
+from cp.parts import DestinationParts, destination_parts
 from cp.pipeline import Compiler
 from cp.policies import Policies
 from cp.resources.resource import Resource
@@ -25,6 +30,7 @@ from cp.view.services import cluster_name, endpoints_of
 from generators.proxy import HeaderChange, Mirror, Route
 
 _WHOLE = 100.0
+_PATCH = "MeshProxyPatch"
 
 
 def explain(compiler: Compiler, policies: Policies, world: World, dataplane: Resource, call: Asked) -> Explanation:
@@ -49,6 +55,7 @@ class _Explainer:
 
     def __init__(self, compiler: Compiler, policies: Policies, world: World, dataplane: Resource) -> None:
         self._policies, self._world = policies, world
+        self._stages = compiler.stages
         self._proxy = compiler.proxy(world, dataplane)
         self._servers = Servers(compiler, policies, world, dataplane.mesh)
 
@@ -74,7 +81,12 @@ class _Explainer:
             backends=backends,
             hops=tuple(hops(self._servers, held, backends, entry.outbound.protocol)),
             changes=tuple(_changes(row)),
+            not_enforced=tuple(self._not_enforced(backends)),
         )
+
+    def _not_enforced(self, backends: Iterable[Backend]) -> Iterator[str]:
+        endpoints = (endpoint for backend in backends for endpoint in backend.endpoints)
+        return not_enforced(self._world, self._proxy.dataplane, self._servers.dataplanes(endpoints))
 
     def _outcome(self, call: Asked, listening: Listening) -> Outcome:
         host = call.authority if call.host else f"{listening.address}:{listening.port}"
@@ -82,7 +94,9 @@ class _Explainer:
         try:
             return simulate(self._proxy.snapshot, sent)
         except NotListening as fault:
-            raise Unclear(str(fault), "a MeshProxyPatch has taken the listener away") from None
+            patched = _PATCH in match(self._world, self._proxy.dataplane)
+            hint = "a MeshProxyPatch has taken the listener away" if patched else "see what `koguma lint` says of it"
+            raise Unclear(str(fault), hint) from None
 
     def _backends(self, outcome: Outcome) -> _Backends:
         """Those of the clusters that this call can end up at."""
@@ -100,11 +114,30 @@ class _Explainer:
         of_clusters = [place for found in known.places.values() for place in found]
         acts = tuple(with_conditions(one, outcome.forward) for one in acting(places))
         others = (
-            *idle(places, of_clusters, _why_idle(entry, outcome)),
+            *idle(places, of_clusters, lambda kind, path: self._why_idle(entry, outcome, kind, path)),
             *taken_away(places),
         )
         yield from (*acts, *others)
         yield from unset((*acts, *others, *acting(of_clusters)), outcome.forward, entry.outbound.protocol)
+
+    def _why_idle(self, entry: Entry, outcome: Outcome, kind: str, path: str) -> str:
+        """Why a field can do nothing for a call."""
+        if outcome.reply is not None:
+            return "has no meaning for a request that Envoy answers by itself"
+        own = cluster_name(entry.listening.destination)
+        parts = self._parts[entry.listening.destination]
+        if own not in {share.cluster for share in _shares(outcome)} and parts.is_about_cluster(kind, path):
+            why = parts.why if parts.upstream is None else f"the call goes to others than {parts.name}"
+            return f"has no effect: {why}"
+        identity = entry.listening.destination.identity
+        outside = " with a service outside the mesh" if identity is not None and identity.type == EXTERNAL else ""
+        return f"has no meaning where {entry.outbound.protocol} is spoken{outside}"
+
+    @cached_property
+    def _parts(self) -> Mapping[Destination, DestinationParts]:
+        """What is served of each destination."""
+        found = destination_parts(self._stages, self._proxy.bundle, self._proxy.dataplane.mesh)
+        return {one.destination: one for one in found}
 
     def _backend(self, share: Share, row: Route | None, outcome: Outcome, known: _Backends) -> Backend:
         total = sum(one.weight for one in _shares(outcome)) or 1
@@ -128,15 +161,6 @@ class _Explainer:
             protocol=entry.outbound.protocol.value,
             kind="kuma.io/service" if identity is None else identity.type,
         )
-
-
-def _why_idle(entry: Entry, outcome: Outcome) -> str:
-    """Why a field can do nothing for a call."""
-    if outcome.reply is not None:
-        return "has no meaning for a request that Envoy answers by itself"
-    identity = entry.listening.destination.identity
-    outside = " with a service outside the mesh" if identity is not None and identity.type == EXTERNAL else ""
-    return f"has no meaning where {entry.outbound.protocol} is spoken{outside}"
 
 
 def _shares(outcome: Outcome) -> tuple[Share, ...]:

@@ -11,6 +11,7 @@ from cp.explain.values import acting, find, of_inbound
 from cp.model.duration import Duration
 from cp.pipeline import Compiler
 from cp.policies import Policies
+from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.view.dataplanes import Port, ports_of
 from cp.view.proxies import inbounds
@@ -63,6 +64,10 @@ class Servers:
                 groups.append((values, names := []))
             names.append(port.dataplane.name)
         return ((tuple(names), values) for values, names in groups)
+
+    def dataplanes(self, endpoints: Iterable[str]) -> Iterator[Resource]:
+        """The Dataplanes of those endpoints that are inbounds of the mesh."""
+        return (self._ports[endpoint].dataplane for endpoint in endpoints if endpoint in self._ports)
 
     def _values(self, port: Port) -> tuple[Value, ...]:
         reached = self._compiler.proxy(self._world, port.dataplane).inbounds

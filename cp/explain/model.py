@@ -160,6 +160,9 @@ class Explanation:
     changes: tuple[str, ...] = ()
     """What the route does to the request and its response on the way."""
 
+    not_enforced: tuple[str, ...] = ()
+    """What of the mesh, and of the policies of both ends, holds for nobody."""
+
     @property
     def row(self) -> Row | None:
         return next((row for row in self.rows if row.taken), None)

@@ -7,6 +7,7 @@ from typing import Final
 
 from cp.explain.asked import Asked, Unclear
 from cp.model.names import Destination
+from cp.resources.capabilities import missing_parts
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.view.proxies import Listening, outbounds
@@ -21,7 +22,9 @@ def listening_for(world: World, dataplane: Resource, call: Asked) -> Listening:
     """The one outbound that a call means: by the name of its service, or by its local address."""
     known = outbounds(world, dataplane)
     if not known:
-        raise Unclear(f"{dataplane.key} has no outbound", "its workload cannot call anybody through it")
+        missing = next(missing_parts(dataplane.type, dataplane.document.data), None)
+        hint = "its workload cannot call anybody through it" if missing is None else missing.sentence
+        raise Unclear(f"{dataplane.key} has no outbound", hint)
     named = [one for one in known if not call.host or call.host in _hosts(one)]
     if not named:
         raise Unclear(f"{dataplane.key} has no outbound for `{call.host}`", _there(world, known))

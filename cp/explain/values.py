@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,8 +120,11 @@ def taken_away(places: Iterable[Place]) -> Iterator[Value]:
                 yield _value(place, field, "removed")
 
 
-def idle(places: Sequence[Place], clusters: Sequence[Place], why: str) -> Iterator[Value]:
-    """The fields that somebody set for a request, and that do nothing for it, nor in the clusters that it reaches."""
+def idle(places: Sequence[Place], clusters: Sequence[Place], why: Callable[[str, str], str]) -> Iterator[Value]:
+    """The fields that somebody set for a request, and that do nothing for it, nor in the clusters that it reaches.
+
+    Each with why that is so, by the kind of the policy and the path of the field.
+    """
     found: dict[tuple[str, str], tuple[Place, Field]] = {}
     for place in places:
         for path, field in place.merged.fields.items():
@@ -130,7 +133,7 @@ def idle(places: Sequence[Place], clusters: Sequence[Place], why: str) -> Iterat
         there = (one for one in (*places, *clusters) if one.policy.kind.name == kind and path in one.merged.fields)
         best = max((one.effect(path) for one in there), key=_order)
         if best is not Effect.ACTS and field.winner.origin.part != stages.BUILT_IN:
-            yield _value(place, field, _SAME if best is Effect.SAME else why)
+            yield _value(place, field, _SAME if best is Effect.SAME else why(kind, path))
 
 
 def _order(one: Effect) -> int:

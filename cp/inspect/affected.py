@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from cp.inspect.idle import IdleValues
 from cp.inspect.standing import Place, standing
 from cp.matching import ByKind, Matched, match
 from cp.matching.profile import sections
 from cp.merging import Field, Setting
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
+from cp.pipeline import Compiler
+from cp.policies import discover
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.view.proxies import outbounds
 
 _DATAPLANE: Final = "Dataplane"
+_REMOVES_NOTHING: Final = "has no effect: there is no weaker item for the same target that sets it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +37,17 @@ class Effect:
     then: Setting | None = None
     """What holds in the place of what a null takes away."""
 
+    idle: str = ""
+    """Why it does nothing although nobody overrides it."""
+
     @property
-    def does_nothing(self) -> bool:
+    def removes_nothing(self) -> bool:
         """Whether it is a null with nothing to take away."""
         return self.removes == ()
+
+    @property
+    def is_lost(self) -> bool:
+        return self.overridden_by is not None and not self.removes_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +61,17 @@ class Affected:
     @property
     def survives(self) -> tuple[Effect, ...]:
         """What is in force."""
-        return tuple(one for one in self.effects if one.overridden_by is None and not one.does_nothing)
+        return tuple(one for one in self.effects if not one.is_lost and not one.idle)
 
     @property
     def lost(self) -> tuple[Effect, ...]:
         """What somebody else overrides, or took away."""
-        return tuple(one for one in self.effects if one.overridden_by is not None and not one.does_nothing)
+        return tuple(one for one in self.effects if one.is_lost)
 
     @property
     def idle(self) -> tuple[Effect, ...]:
-        """The nulls that have nothing to take away."""
-        return tuple(one for one in self.effects if one.does_nothing)
+        """What does nothing although nobody overrides it, such as a null with nothing to take away."""
+        return tuple(one for one in self.effects if one.idle)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -103,21 +114,24 @@ def affected(
 ) -> Iterator[Affected]:
     """The proxies that a policy selects, or some of them, with what of it survives there.
 
-    Proxies that matched the same, call the same and are called at the same ports share one answer.
+    Proxies that matched the same, call the same and are called at the same ports share one answer, and what is served
+    is worked out for one of them.
     """
     effects: dict[tuple[object, ...], tuple[Effect, ...]] = {}
+    idle = IdleValues(Compiler(discover()), world, policy)
     every = selected(world, policy, checkpoint) if proxies is None else proxies
     for proxy in checked(every, checkpoint):
-        alike = _alike(world, proxy)
+        alike = (*_alike(world, proxy), *idle.alike(proxy.dataplane))
         if alike not in effects:
-            effects[alike] = tuple(checked(_effects(world, proxy.dataplane, policy), checkpoint))
+            effects[alike] = tuple(checked(_effects(world, proxy.dataplane, policy, idle), checkpoint))
         yield Affected(proxy.dataplane.key, proxy.matched, effects[alike])
 
 
 def _alike(world: World, proxy: Selected) -> tuple[object, ...]:
     """All of a proxy on which it depends what policies come to there."""
     ports = tuple(section.get("port") for section in sections(proxy.dataplane))
-    calls = tuple(dict.fromkeys(outbound.destination for outbound in outbounds(world, proxy.dataplane)))
+    found = outbounds(world, proxy.dataplane)
+    calls = tuple(dict.fromkeys((outbound.destination, bool(outbound.names)) for outbound in found))
     return id(proxy.by_kind), ports, calls
 
 
@@ -125,10 +139,17 @@ def _matched(by_kind: ByKind, policy: Resource) -> Matched | None:
     return next((one for one in by_kind.get(policy.type, ()) if one.policy is policy), None)
 
 
-def _effects(world: World, dataplane: Resource, policy: Resource) -> Iterator[Effect]:
-    for place, merged in standing(world, dataplane, policy.kind):
+def _effects(world: World, dataplane: Resource, policy: Resource, idle: IdleValues) -> Iterator[Effect]:
+    for place, merged in (*standing(world, dataplane, policy.kind), *idle.by_routes(dataplane)):
         for field in {**merged.nulls, **merged.removed, **merged.fields}.values():
-            yield from _of_field(place, field, policy.key)
+            for effect in _of_field(place, field, policy.key):
+                yield effect if effect.is_lost else replace(effect, idle=_why_idle(idle, dataplane, effect))
+
+
+def _why_idle(idle: IdleValues, dataplane: Resource, effect: Effect) -> str:
+    """Why what nobody overrides does nothing. What is not enforced is so whatever else could be said of it."""
+    why = idle.why(dataplane, effect.place, effect.path, effect.setting)
+    return why or (_REMOVES_NOTHING if effect.removes_nothing else "")
 
 
 def _of_field(place: Place, field: Field, policy: Key) -> Iterator[Effect]:
@@ -154,6 +175,7 @@ def _data(effect: Effect) -> dict[str, Any]:
         **({} if by is None else {"by": _setting(by)}),
         **({} if not effect.removes else {"removes": [_setting(one) for one in effect.removes]}),
         **({} if not effect.removes or effect.then is None else {"then": _setting(effect.then)}),
+        **({"reason": effect.idle} if effect.idle else {}),
     }
 
 

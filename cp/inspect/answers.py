@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from cp.inspect.idle import not_enforced
 from cp.matching import Matched, match
 from cp.matching.profile import gateway_of, listeners, sections
 from cp.merging import Origin
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
+from cp.resources.capabilities import warning
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import MATCHES_TAG, Matcher, PolicyRules, ResourceRule, SubsetRule, SubsetRules, build, matches_hash
@@ -43,7 +46,19 @@ def meta(key: Key) -> Data:
 
 def _selected(one: Matched) -> Data:
     parts = {"inbounds": list(one.inbounds), "listeners": list(one.listeners)}
-    return {**meta(one.policy.key), **{name: found for name, found in parts.items() if found}}
+    return {**meta(one.policy.key), **{name: found for name, found in parts.items() if found}, **_silent(one.policy)}
+
+
+def _silent(policy: Resource) -> Data:
+    """What of a policy is not enforced, if there is something."""
+    found = [str(warning(one, policy.kind.root)) for one in not_enforced(policy)]
+    return {"warnings": found} if found else {}
+
+
+def _warnings(dataplane: Resource, rules: PolicyRules) -> list[str]:
+    """What of the rules of a kind is not enforced."""
+    every = (dataplane, *(one.policy for one in rules.matched))
+    return [f"{one.key}: {warning(part, one.kind.root)}" for one in every for part in not_enforced(one)]
 
 
 def _of_kind(world: World, dataplane: Resource, rules: PolicyRules) -> Data:
@@ -52,10 +67,10 @@ def _of_kind(world: World, dataplane: Resource, rules: PolicyRules) -> Data:
     answer: Data = {
         "type": rules.kind.name,
         "toResourceRules": [_resource_rule(world, rule) for rule in rules.to.all],
-        "toRules": _subset_rules(rules.to_subsets),
+        "toRules": _subset_rules(rules.to_subsets, _is_for_somebody),
         "fromRules": _non_empty((inbound, _subset_rules(of.from_(index))) for inbound, of, index in inbounds),
         "inboundRules": _non_empty((inbound, _inbound_rules(of, index)) for inbound, of, index in inbounds),
-        "warnings": [],
+        "warnings": _warnings(dataplane, rules),
     }
     if gateway is not None:
         answer["gatewayToRules"] = list(_at_listeners(gateway, rules))
@@ -109,8 +124,13 @@ def _resource_rule(world: World, rule: ResourceRule) -> Data:
     }
 
 
-def _subset_rules(rules: SubsetRules) -> list[Data]:
-    return [entry for rule in rules.rules for entry in _subset_rule(rule)]
+def _subset_rules(rules: SubsetRules, wanted: Callable[[SubsetRule], bool] = bool) -> list[Data]:
+    return [entry for rule in rules.rules if wanted(rule) for entry in _subset_rule(rule)]
+
+
+def _is_for_somebody(rule: SubsetRule) -> bool:
+    """No service has an empty name: a target by labels, which is for real services alone, comes to such a rule."""
+    return not any((one.key, one.value, one.is_not) == (SERVICE_TAG, "", False) for one in rule.matchers)
 
 
 def _subset_rule(rule: SubsetRule) -> Iterator[Data]:

@@ -35,6 +35,11 @@ class Place:
     inbound: int | None = None
     clients: str = ""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole proxy."""
+        return self.destination is None and self.listener is None and self.inbound is None
+
     def __str__(self) -> str:
         if self.destination is not None:
             return f"to {_called(self.destination)}{self._by}"

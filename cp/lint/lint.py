@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
+from cp.defaults import is_initial
 from cp.lint import (
+    addresses,
     clients,
+    elsewhere,
     external,
     failed,
     hidden,
     idle,
-    mtls,
     passthrough,
     patches,
     protocols,
@@ -20,7 +23,7 @@ from cp.lint import (
     routes,
     targets,
 )
-from cp.lint.codes import CATALOGUE
+from cp.lint.codes import CATALOGUE, NO_EFFECT, NO_EFFECT_OF_ITEM
 from cp.lint.scene import Scene
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import CODE, HINT, reason
@@ -42,24 +45,55 @@ RULES: Final[tuple[Rule, ...]] = (
     routes.blocked,
     protocols.protocols,
     hidden.hidden,
-    mtls.mtls,
+    elsewhere.elsewhere,
     patches.patches,
     passthrough.passthrough,
+    addresses.addresses,
     proxies.outbounds,
     proxies.services,
     external.services,
     proxies.no_dataplanes,
 )
 
+_IDLE: Final = (NO_EFFECT, NO_EFFECT_OF_ITEM)
+_OF_VALUES: Final = frozenset({"hidden-by-route", "no-meaning", "routed-elsewhere", "unreachable-route"})
+"""Findings about single values of an item."""
+
+_ITEM: Final = re.compile(r"spec\.(to|from|rules)\[\d+\]")
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 
 def lint(policies: Policies, world: World, checkpoint: Checkpoint = never_stopped) -> tuple[Finding, ...]:
     """Everything that is to be said of a World, the worst first, then by file and line."""
     scene = Scene(policies, world, checkpoint)
-    rules = checked(RULES, checkpoint)
-    found = (finding for rule in rules for finding in checked(_judged(rule, scene), checkpoint))
-    return in_order((*world.findings, *found))
+    of_rules = (finding for rule in checked(RULES, checkpoint) for finding in checked(_judged(rule, scene), checkpoint))
+    findings = (*world.findings, *of_rules)
+    return in_order(finding for finding in _once(findings) if not _is_of_initial(world, finding))
+
+
+def _once(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Of what has no effect it is told why, and not also of each of its values that they say nothing."""
+    idle = {(one.resource, _part(one)) for one in findings if one.message.startswith(_IDLE)}
+    for finding in findings:
+        parts = {(finding.resource, ""), (finding.resource, _item(finding))}
+        if finding.code not in _OF_VALUES or finding.message.startswith(_IDLE) or idle.isdisjoint(parts):
+            yield finding
+
+
+def _part(finding: Finding) -> str:
+    """What a finding says to have no effect: an item, or all of a policy."""
+    return "" if finding.message.startswith(NO_EFFECT) else _item(finding)
+
+
+def _item(finding: Finding) -> str:
+    found = _ITEM.match(finding.path)
+    return "" if found is None else found[0]
+
+
+def _is_of_initial(world: World, finding: Finding) -> bool:
+    """Whether it is about a policy that a Mesh started with, and that nobody changed: nobody could write it better."""
+    resource = None if finding.resource is None else world.get(finding.resource)
+    return resource is not None and is_initial(resource.document)
 
 
 def _judged(rule: Rule, scene: Scene) -> tuple[Finding, ...]:

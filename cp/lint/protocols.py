@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from cp.lint.codes import Reason, found
 from cp.lint.scene import Scene
-from cp.lint.spots import ClientSpot, Spot, TableSpot
+from cp.lint.spots import ClientSpot, PartSpot, Spot, TableSpot
 from cp.lint.targets import called
 from cp.merging import Setting
 from cp.model.names import Key
@@ -66,13 +66,21 @@ class _Seen:
 def protocols(scene: Scene) -> Iterator[Finding]:
     """Sections that somebody set, and that say something at no place at which they hold."""
     seen: dict[_Item, _Seen] = {}
-    for spot in scene.spots:
-        if not isinstance(spot, TableSpot) and spot.protocol is not None and spot.kind.name in MEANS:
+    for spot in _spots(scene):
+        if spot.protocol is not None and spot.kind.name in MEANS:
             _look(spot, seen)
     for (key, _, _), one in seen.items():
         policy = scene.world.get(key)
         if policy is not None:
             yield from (found(policy, _reason(name, section)) for name, section in one.pointless)
+
+
+def _spots(scene: Scene) -> Iterator[Spot | ClientSpot]:
+    for spot in scene.spots:
+        if isinstance(spot, PartSpot):
+            yield from spot.spots
+        elif not isinstance(spot, TableSpot):
+            yield spot
 
 
 def _look(spot: Spot | ClientSpot, seen: dict[_Item, _Seen]) -> None:

@@ -19,7 +19,7 @@ from cp.resources.world import World
 from cp.view.dataplanes import SERVICE_TAG
 from cp.view.proxies import unresolved
 from cp.view.redirected import redirection
-from cp.view.services import destination_of, endpoints_of, exists
+from cp.view.services import destination_of, endpoints_of, exists, unserved
 
 _Written: TypeAlias = tuple[bytes, str, str, str]
 
@@ -86,6 +86,8 @@ def _to_nobody(world: World, dataplane: Resource) -> Iterator[Finding]:
         tags = dict(outbound.tags or {})
         service = tags.pop(SERVICE_TAG, "")
         destination = Destination(service, tags=tuple(sorted(tags.items())))
+        if unserved(world, dataplane.mesh, destination) is not None:
+            continue  # the ExternalService says so
         if service and not exists(world, dataplane.mesh, destination):
             path = f"{step('networking.outbound', index)}.tags"
             text = f"no inbound has the tags of {service}: calls to it are answered with 503"

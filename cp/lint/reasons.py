@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cp.lint.codes import Reason
-from cp.lint.scene import Scene
-from cp.lint.spots import AnySpot, ClientSpot, Spot, TableSpot, UnitOf, item_of, policy_of
+from cp.lint.scene import Scene, parts
+from cp.lint.spots import AnySpot, ClientSpot, PartSpot, Spot, TableSpot, UnitOf, item_of, policy_of
 from cp.lint.targets import called, missing
 from cp.lint.walk import PASSTHROUGH, Blocked
 from cp.merging import Field, Origin, Removal, Setting
+from cp.model.names import Destination, Identity
 from cp.model.paths import step
 from cp.resources.resource import Resource
 from cp.rules import Item
@@ -30,19 +31,20 @@ class _Rivals:
     unit_of: UnitOf
     """Whether items of the same policy count as rivals."""
 
-    other: dict[str, None] = field(default_factory=dict)
-    same: dict[str, None] = field(default_factory=dict)
-    paths: dict[str, None] = field(default_factory=dict)
+    other: dict[str, dict[str, None]] = field(default_factory=dict)
+    """By whom what is overridden."""
 
-    def add(self, is_same: bool, whose: str) -> None:  # noqa: FBT001  # of two lists the one or the other
-        (self.same if is_same else self.other)[whose] = None
+    same: dict[str, dict[str, None]] = field(default_factory=dict)
+
+    def add(self, whose: str, paths: Iterable[str], *, is_same: bool) -> None:
+        (self.same if is_same else self.other).setdefault(whose, {}).update(dict.fromkeys(paths))
 
 
 def reason(scene: Scene, item: Item, *, as_whole: bool) -> Reason:
     """Why: as a part of a policy that has no effect as a whole, or by itself."""
     spots = scene.spots_of.get(item, ())
     if spots:
-        return _outdone(item, spots, as_whole=as_whole)
+        return _elsewhere(item, spots, as_whole=as_whole) or _outdone(item, spots, as_whole=as_whole)
     blocked = [one for one in scene.blocked if one.item is item]
     if blocked:
         return because_blocked(item, blocked)
@@ -79,9 +81,26 @@ def said(origin: Origin, line: int | None = None) -> str:
     return f"{origin.policy.type} {origin.policy.name}{place}"
 
 
+def _elsewhere(item: Item, spots: Sequence[AnySpot], *, as_whole: bool) -> Reason | None:
+    """Where it is about what is not served of a destination, because calls go to others or come by others."""
+    unit_of = policy_of if as_whole else item_of
+    unit = unit_of(item.origin)
+    parts = [
+        spot.parts
+        for spot in spots
+        if isinstance(spot, PartSpot) and spot.is_about_the_other_part(lambda one: unit_of(one.origin) == unit)
+    ]
+    if not parts:
+        return None
+    others = [spot for spot in spots if not isinstance(spot, PartSpot)]
+    rest = f"; for others {_outdone(item, others, as_whole=as_whole).text}" if others else ""
+    text = "; ".join(dict.fromkeys(one.why for one in parts)) + rest
+    return Reason("routed-elsewhere", text, step(item.origin.path, "targetRef"), parts[0].hint)
+
+
 def _outdone(item: Item, spots: Sequence[AnySpot], *, as_whole: bool) -> Reason:
     rivals = _Rivals(policy_of if as_whole else item_of)
-    for spot in spots:
+    for spot in _as_if_whole(spots):
         if isinstance(spot, TableSpot):
             _compare_rows(item, spot, rivals)
         elif isinstance(spot, ClientSpot):
@@ -90,7 +109,7 @@ def _outdone(item: Item, spots: Sequence[AnySpot], *, as_whole: bool) -> Reason:
             _compare(item, spot, rivals)
     path = item.layer.path
     if rivals.other:
-        text = f"{_fields(rivals.paths)} overridden by {_listed(rivals.other)}, wherever it holds"
+        text = _overridden(rivals)
         if all(isinstance(spot, TableSpot) for spot in spots):
             text = f"stronger routes with the same matches take its place: {_listed(rivals.other)}"
         hint = "remove it, or write it for fewer proxies than what overrides it"
@@ -99,22 +118,38 @@ def _outdone(item: Item, spots: Sequence[AnySpot], *, as_whole: bool) -> Reason:
     return Reason("redundant", f"what it says would hold without it{by}", path, "remove it, or leave it as a reminder")
 
 
+def _overridden(rivals: _Rivals) -> str:
+    """Who overrides which fields. Of several rivals each does so at places of its own."""
+    of_each = [f"{_fields(paths)} overridden by {whose}" for whose, paths in rivals.other.items()]
+    if len(of_each) == 1 and not rivals.same:
+        return f"{of_each[0]}, wherever it holds"
+    rest = "; what else it says would hold without it" if rivals.same else ""
+    more = f" and by {len(of_each) - _FEW} more" if len(of_each) > _FEW else ""
+    return f"at one place or another {'; '.join(of_each[:_FEW])}{more}{rest}"
+
+
+def _as_if_whole(spots: Iterable[AnySpot]) -> Iterator[Spot | TableSpot | ClientSpot]:
+    for spot in spots:
+        if isinstance(spot, PartSpot):
+            yield from spot.spots
+        else:
+            yield spot
+
+
 def _compare(item: Item, spot: Spot, rivals: _Rivals) -> None:
     for one in {**spot.merged.nulls, **spot.merged.removed, **spot.merged.fields}.values():
         values = (setting for setting in (one.winner, *one.losers) if setting.value is not None)
         mine = next((setting for setting in values if setting.origin == item.origin), None)
         null = next((removal for removal in one.removals if removal.null.origin == item.origin), None)
         if mine is not None:
-            rivals.paths[one.path] = None
-            _add(rivals, mine, _rival(one, mine, rivals.unit_of))
+            _add(rivals, one.path, mine, _rival(one, mine, rivals.unit_of))
         elif null is not None:
-            rivals.paths[one.path] = None
-            _add(rivals, null.null, _over_null(null, rivals.unit_of))
+            _add(rivals, one.path, null.null, _over_null(null, rivals.unit_of))
 
 
-def _add(rivals: _Rivals, mine: Setting, rival: Setting | None) -> None:
+def _add(rivals: _Rivals, path: str, mine: Setting, rival: Setting | None) -> None:
     if rival is not None:
-        rivals.add(rival.value == mine.value, said(rival.origin, rival.line))
+        rivals.add(said(rival.origin, rival.line), [path], is_same=rival.value == mine.value)
 
 
 def _over_null(removal: Removal, unit_of: UnitOf) -> Setting | None:
@@ -139,15 +174,14 @@ def _compare_rows(item: Item, spot: TableSpot, rivals: _Rivals) -> None:
     mine = [list(rule.get("matches") or ()) for rule in conf.get("rules", ())]
     for rule in spot.rules:
         if rule.origin != item.origin and (not mine or list(rule.matches) in mine):
-            rivals.add(False, said(rule.origin))  # noqa: FBT003  # it says something else
+            rivals.add(said(rule.origin), [], is_same=False)
 
 
 def _compare_first(item: Item, spot: ClientSpot, rivals: _Rivals) -> None:
     mine = item.layer.conf
-    rivals.paths |= dict.fromkeys(mine)
     for one in spot.candidates:
         if item not in one.items:
-            rivals.add(one.conf.value == mine, said(one.items[0].origin))
+            rivals.add(said(one.items[0].origin), mine, is_same=one.conf.value == mine)
 
 
 def _of_target(scene: Scene, item: Item) -> Reason:
@@ -162,9 +196,55 @@ def _of_target(scene: Scene, item: Item) -> Reason:
         why, hint = _why_no_route(scene, item)
         text = f"{whom} {verb} {item.target.kind} {item.target.name or 'with these labels'}: {why}"
         return Reason("route-not-there", text, path, hint)
+    misunderstood = _for_real_services_alone(scene, item, path) or _of_another_place(scene, item, path)
+    if misunderstood is not None:
+        return misunderstood
     verb = "calls" if count > 1 else "does not call"
     what = "anybody" if item.target.kind == "Mesh" else f"{item.target.kind} {item.target.name or ''}".rstrip()
     return Reason("not-called", f"{whom} {verb} {what}", path, "give a proxy an outbound for it, or remove the item")
+
+
+def _for_real_services_alone(scene: Scene, item: Item, path: str) -> Reason | None:
+    """An item beside one for a route, where what it is for is called by its tag."""
+    routes = [one.target for one in parts(item.policy) if one.origin.part == "to" and one.target.kind in ROUTES]
+    tagged = [one for one in _called(scene, item.policy) if not one.is_real]
+    if not routes or not any(item.target.kind == "Mesh" or one.service == item.target.name for one in tagged):
+        return None
+    text = (
+        f"as the policy has an item for a {routes[0].kind}, its others are for real services alone, "
+        "and what they are for is called by `kuma.io/service`"
+    )
+    return Reason("not-called", text, path, f"write what is for the {routes[0].kind} in a policy of its own")
+
+
+def _of_another_place(scene: Scene, item: Item, path: str) -> Reason | None:
+    """An item for a service of another namespace or zone than the service of that name that is called."""
+    meant = reference(item)
+    if meant is None or not item.target.name:
+        return None
+    namesakes = (one.identity for one in _called(scene, item.policy) if one.identity is not None)
+    called_ = next((one for one in namesakes if (one.type, one.name) == (item.target.kind, item.target.name)), None)
+    if called_ is None or called_.section != (meant.identity.section or called_.section):
+        return None
+    text = f"it is for {item.target.kind} {_placed(meant.identity)}, and what is called is the one {_place(called_)}"
+    return Reason("not-called", text, path, "choose the service by `labels`, or write the policy where the service is")
+
+
+def _placed(identity: Identity) -> str:
+    return f"{identity.name} {_place(identity)}"
+
+
+def _place(identity: Identity) -> str:
+    zone = f" of zone {identity.zone}" if identity.zone else ""
+    return f"in the namespace {identity.namespace}{zone}" if identity.namespace else f"without a namespace{zone}"
+
+
+def _called(scene: Scene, policy: Resource) -> Iterator[Destination]:
+    """What the proxies call that a policy selects."""
+    for outbounds in scene.outbounds:
+        of_kind = outbounds.rules.get(policy.type)
+        if of_kind is not None and any(one.policy is policy for one in of_kind.matched):
+            yield from (entry.listening.destination for entry in outbounds.entries)
 
 
 def _why_no_route(scene: Scene, item: Item) -> tuple[str, str]:

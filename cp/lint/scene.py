@@ -13,6 +13,7 @@ from cp.matching import ByKind, match, route_of
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import Failure, failure
 from cp.model.names import Key
+from cp.parts import destination_parts
 from cp.pipeline import Compiler, Proxy
 from cp.policies import Policies, Policy
 from cp.resources.client import is_grpc_client
@@ -34,8 +35,8 @@ class Scene:
         self._checkpoint = checkpoint
         self.world = world
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
-        compiler = Compiler(policies)
-        found = {one.key: _proxy(compiler, world, one) for one in self._proxies_of(world)}
+        self._compiler = Compiler(policies)
+        found = {one.key: _proxy(self._compiler, world, one) for one in self._proxies_of(world)}
         self.proxies: tuple[Proxy, ...] = tuple(proxy for proxy in found.values() if isinstance(proxy, Proxy))
         failures = {key: proxy.failures if isinstance(proxy, Proxy) else (proxy,) for key, proxy in found.items()}
         self.failures: Mapping[Key, tuple[Failure, ...]] = {key: some for key, some in failures.items() if some}
@@ -134,7 +135,9 @@ class Scene:
         return found
 
     def _outbounds(self, proxy: Proxy) -> Outbounds:
-        return Outbounds(self.world, proxy.dataplane.mesh, proxy.bundle.rules, proxy.bundle, self._outbound)
+        mesh, bundle = proxy.dataplane.mesh, proxy.bundle
+        parts = tuple(destination_parts(self._compiler.stages, bundle, mesh))
+        return Outbounds(self.world, mesh, bundle.rules, bundle, self._outbound, parts)
 
     def _spots(self) -> Iterator[AnySpot]:
         for some in checked(self.outbounds, self._checkpoint):

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from cp.merging import Field, Merged, Origin, merge_groups, overlay
 from cp.model.names import Destination
+from cp.parts import DestinationParts
 from cp.resources.kinds import Kind
 from cp.rules import Combined, Item, RouteRule
 from cp.rules.items import recipe, shape_of
@@ -64,11 +65,64 @@ class Spot:
         """Those of whom the origins alone say that something differs without them."""
         return {unit_of(field.winner.origin) for field in self.merged.fields.values() if _is_alone(field, unit_of)}
 
-    def differs_without(self, gone: Gone) -> bool:
+    def left(self, gone: Gone) -> Merged | None:
+        """What would hold there without some of its items; None: nothing."""
         left = [one for level in self.levels if (one := _left(level, gone)) is not None]
         said = [overlay(left)] if left else []
-        without = overlay([self.default, *said]) if self.default is not None else overlay(said) if said else None
+        return overlay([self.default, *said]) if self.default is not None else overlay(said) if said else None
+
+    def differs_without(self, gone: Gone) -> bool:
+        without = self.left(gone)
         return without is None or without.value != self.merged.value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartSpot:
+    """A destination of which only one part is served, and one kind of policy: what is built of it decides.
+
+    A conf may differ there and nothing that is served, because it is about the other part.
+    """
+
+    parts: DestinationParts
+    of_service: Spot
+    of_routes: Mapping[str, Spot]
+
+    @property
+    def kind(self) -> Kind:
+        return self.of_service.kind
+
+    @property
+    def spots(self) -> tuple[Spot, ...]:
+        """The same as if all of the destination was served."""
+        return (self.of_service, *self.of_routes.values())
+
+    @property
+    def key(self) -> Hashable:
+        upstream = self.parts.upstream
+        fragments = (
+            *(entry.fragment for entry in self.parts.entries),
+            *(upstream.fragments if upstream is not None else ()),
+        )
+        return "part", tuple(spot.key for spot in self.spots), tuple(map(id, fragments))
+
+    @property
+    def items(self) -> Iterator[Item]:
+        return chain.from_iterable(spot.items for spot in self.spots)
+
+    def sure(self, _unit_of: UnitOf) -> set[Unit]:
+        """From origins alone nothing can be told."""
+        return set()
+
+    def differs_without(self, gone: Gone) -> bool:
+        kind, of_service = self.kind.name, self.of_service.left(gone)
+        if not self.parts.entries:
+            return self.parts.cluster_differs(kind, of_service)
+        of_routes = {name: spot.left(gone) for name, spot in self.of_routes.items()}
+        return self.parts.listener_differs(kind, of_service, of_routes)
+
+    def is_about_the_other_part(self, gone: Gone) -> bool:
+        """Whether something would differ if all of the destination was served."""
+        return any(spot.differs_without(gone) for spot in self.spots)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +189,7 @@ class ClientSpot:
         return left is None or left.value != self.merged.value
 
 
-AnySpot: TypeAlias = Spot | TableSpot | ClientSpot
+AnySpot: TypeAlias = Spot | PartSpot | TableSpot | ClientSpot
 
 
 def with_effect(spots: Iterable[AnySpot], unit_of: UnitOf) -> set[Unit]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from cp.lint.codes import Reason, found
 from cp.lint.scene import Scene, parts
 from cp.lint.spots import item_of
-from cp.lint.walk import ROUTES
+from cp.lint.walk import ROUTES, TCP_ROUTE
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
 from cp.model.target import BackendRef
@@ -110,12 +110,15 @@ def _of_item(world: World, policy: Resource, item: Item, called: Iterable[Destin
         yield from _weights(policy, rule, default)
         for path, reference_ in _references(rule, default):
             if why := _lost(world, policy, calls, reference_):
-                yield found(policy, _to_nothing(why, path, is_used=reference_.get("weight") != 0))
+                yield found(policy, _to_nothing(why, path, reference_))
 
 
-def _to_nothing(why: str, path: str, *, is_used: bool) -> Reason:
-    if not is_used:
-        return Reason("target-missing", f"{why}, which gets nothing yet", path, "create it before you raise the weight")
+def _to_nothing(why: str, path: str, reference_: Mapping[str, Any]) -> Reason:
+    if ".requestMirror." in path:
+        return Reason("refers-to-nothing", f"{why}: no copies are sent", path, "correct the reference")
+    if reference_.get("weight") == 0:
+        hint = "create it before you raise the weight"
+        return Reason("target-missing", f"{why}, which gets nothing yet", path, hint)
     return Reason("refers-to-nothing", f"{why}: its share of the calls fails", path, "correct the reference")
 
 
@@ -134,7 +137,8 @@ def _weights(policy: Resource, rule: Mapping[str, Any], path: str) -> Iterator[F
     weights = [one.get("weight", 1) for one in default.get("backendRefs") or ()]
     redirects = any(one.get("type") == "RequestRedirect" for one in default.get("filters") or ())
     if weights and not any(weights) and not redirects:
-        text = "all weights are 0: every request is answered with 500"
+        what = "connection is closed" if policy.type == TCP_ROUTE else "request is answered with 500"
+        text = f"all weights are 0: every {what}"
         yield found(policy, Reason("zero-weights", text, step(path, "backendRefs"), "give one of them a weight"))
 
 

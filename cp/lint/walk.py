@@ -8,13 +8,14 @@ from typing import Final
 
 import msgspec
 
-from cp.lint.spots import AnySpot, ClientSpot, Spot, TableSpot
-from cp.merging import Merged, Origin
+from cp.lint.spots import AnySpot, ClientSpot, PartSpot, Spot, TableSpot
+from cp.merging import NOTHING, Merged, Origin
 from cp.model.names import Destination
+from cp.parts import DestinationParts
 from cp.pipeline import Bundle
 from cp.resources.world import World
 from cp.rules import Combined, InboundRules, Item, PolicyRules, levels, of_service, routes
-from cp.stages import Effective, Entry, Reached, Rules, Upstream
+from cp.stages import Effective, Entry, Reached, Rules
 from cp.view.services import protocol_of
 from generators.proxy import Protocol
 
@@ -47,6 +48,7 @@ class Outbounds:
     rules: Rules
     bundle: Bundle
     defaults: Defaults
+    parts: tuple[DestinationParts, ...]
 
     @property
     def entries(self) -> Iterator[Entry]:
@@ -56,10 +58,9 @@ class Outbounds:
 
     def spots(self) -> Iterator[AnySpot]:
         for entry in self.entries:
-            yield from self._of_entry(entry)
             yield from self._tables(entry)
-        for upstream in self.bundle.upstreams.values():
-            yield from self._of_upstream(upstream)
+        for parts in self.parts:
+            yield from self._of_whole(parts) if parts.is_whole else self._of_part(parts)
 
     def blocked(self) -> Iterator[Blocked]:
         for entry in self.entries:
@@ -84,20 +85,42 @@ class Outbounds:
                 return kind
         return None
 
-    def _of_entry(self, entry: Entry) -> Iterator[Spot]:
-        destination, protocol = entry.listening.destination, entry.outbound.protocol
+    def _of_whole(self, parts: DestinationParts) -> Iterator[Spot]:
         for of_kind in self._policies():
-            found = levels(of_kind, destination)
-            yield from self._spot(of_kind, found, entry.effective, protocol, destination)
-            for name, rule in entry.owners.items():
-                found = levels(of_kind, destination, rule.contributors, rule.hash)
-                yield from self._spot(of_kind, found, entry.of_routes[name], protocol, destination)
+            for entry in parts.entries:
+                yield from self._of_service(of_kind, parts.destination, entry.effective)
+                yield from self._of_routes(of_kind, entry).values()
+            if not parts.entries and parts.upstream is not None:
+                yield from self._of_service(of_kind, parts.destination, parts.upstream.effective)
 
-    def _of_upstream(self, upstream: Upstream) -> Iterator[Spot]:
-        protocol = protocol_of(self.world, self.mesh, upstream.destination)
+    def _of_part(self, parts: DestinationParts) -> Iterator[PartSpot]:
+        held = parts.entries[0].effective if parts.upstream is None else parts.upstream.effective
         for of_kind in self._policies():
-            found = levels(of_kind, upstream.destination)
-            yield from self._spot(of_kind, found, upstream.effective, protocol, upstream.destination)
+            of_routes = {
+                name: spot for entry in parts.entries for name, spot in self._of_routes(of_kind, entry).items()
+            }
+            for spot in self._of_service(of_kind, parts.destination, held, also_silent=bool(of_routes)):
+                yield PartSpot(parts, spot, of_routes)
+
+    def _of_service(
+        self, of_kind: PolicyRules, destination: Destination, held: Effective, *, also_silent: bool = False
+    ) -> Iterator[Spot]:
+        protocol = protocol_of(self.world, self.mesh, destination)
+        found = levels(of_kind, destination)
+        if found or also_silent:
+            yield self._spot(of_kind, found, held, protocol, destination)
+
+    def _of_routes(self, of_kind: PolicyRules, entry: Entry) -> Mapping[str, Spot]:
+        """What is said of each of an outbound's routes, by `RouteRule.name`."""
+        destination, protocol = entry.listening.destination, entry.outbound.protocol
+        by_name = {
+            name: levels(of_kind, destination, rule.contributors, rule.hash) for name, rule in entry.owners.items()
+        }
+        return {
+            name: self._spot(of_kind, found, entry.of_routes[name], protocol, destination)
+            for name, found in by_name.items()
+            if found
+        }
 
     def _policies(self) -> Iterator[PolicyRules]:
         return (of_kind for kind, of_kind in self.rules.items() if of_kind.shape.to and kind not in ROUTES)
@@ -106,14 +129,13 @@ class Outbounds:
         self,
         of_kind: PolicyRules,
         found: tuple[Combined, ...],
-        effective: Effective,
+        held: Effective,
         protocol: Protocol,
         destination: Destination,
-    ) -> Iterator[Spot]:
-        if found:
-            kind = of_kind.kind
-            default = self.defaults.get(kind.name)
-            yield Spot(kind, found, effective[kind.name], default, protocol, destination)
+    ) -> Spot:
+        kind = of_kind.kind
+        default = self.defaults.get(kind.name)
+        return Spot(kind, found, held.get(kind.name, NOTHING), default, protocol, destination)
 
     def _tables(self, entry: Entry) -> Iterator[TableSpot]:
         kind, destination = self.in_force(entry), entry.listening.destination

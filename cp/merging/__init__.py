@@ -4,6 +4,8 @@ A later layer wins, an explicit null takes away what came before on its own leve
 and lists are replaced, except those whose name starts with `append` and those that are merged by key.
 """
 
+from cp.merging.cut import alone as alone
+from cp.merging.cut import without as without
 from cp.merging.merge import NOTHING as NOTHING
 from cp.merging.merge import PLAIN as PLAIN
 from cp.merging.merge import Merged as Merged

@@ -11,7 +11,7 @@ import msgspec
 from cp.model.duration import Duration
 from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
-from cp.resources.checks import absent, host_and_port, must_be_set, one_of, regex, repeated
+from cp.resources.checks import absent, address, host_and_port, must_be_set, one_of, regex, repeated
 from cp.resources.deprecated import dns_name
 from cp.resources.kinds import Kind, Meta
 from cp.resources.schema import Schema, check
@@ -148,6 +148,9 @@ class Mesh(Schema, frozen=True):
         return outbound is None or outbound.passthrough is not False
 
 
+_LONGEST_PORT: Final = 6
+"""Digits of which it is clear that they are no port."""
+
 _PERIOD: Final = re.compile(r"0|[0-9]+(y|w|d|h|m|s|ms)")
 
 
@@ -237,7 +240,13 @@ def _file(conf: dict[str, Any]) -> Iterator[Violation]:
 
 
 def _tcp(conf: dict[str, Any]) -> Iterator[Violation]:
-    return at("conf", host_and_port("address", conf.get("address")))
+    faults = list(at("conf", host_and_port("address", conf.get("address"))))
+    yield from faults
+    if not faults:
+        host, _, number = str(conf["address"]).rpartition(":")
+        yield from at("conf", address("address", host.removeprefix("[").removesuffix("]")))
+        if not 0 < int(number[:_LONGEST_PORT]) < 2**16 or len(number) > _LONGEST_PORT:
+            yield Violation("conf.address", f"the port must be 1 to 65535, not `{number[:_LONGEST_PORT]}`")
 
 
 def _zipkin(conf: dict[str, Any]) -> Iterator[Violation]:

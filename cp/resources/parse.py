@@ -13,6 +13,7 @@ from cp.model.failure import reason
 from cp.model.names import Key
 from cp.model.paths import Step, step, steps
 from cp.model.violation import Finding, Severity, Sort, Violation
+from cp.resources.capabilities import missing_parts, warning
 from cp.resources.kinds import ENVELOPE, Kind, Kinds, Meta
 from cp.resources.labels import label_faults
 from cp.resources.redaction import placeholders
@@ -33,18 +34,27 @@ _Steps: TypeAlias = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a document came to: a resource unless a violation forbids it, and what should be written otherwise."""
+    """What a document came to: a resource unless a violation forbids it.
+
+    And what should be written otherwise, and what is not enforced.
+    """
 
     document: Document
     resource: Resource | None
     violations: tuple[Violation, ...] = ()
-    warnings: tuple[Violation, ...] = ()
+    deprecated: tuple[Violation, ...] = ()
+    not_enforced: tuple[Violation, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[Violation, ...]:
+        return (*self.not_enforced, *self.deprecated)
 
     def findings(self) -> Iterator[Finding]:
         """The faults as findings, each with its file and line."""
         for severity, code, found in (
             (Severity.ERROR, "invalid", self.violations),
-            (Severity.WARNING, "deprecated", self.warnings),
+            (Severity.WARNING, "deprecated", self.deprecated),
+            (Severity.WARNING, "not-enforced", self.not_enforced),
         ):
             for violation in found:
                 yield finding(self.document, code, severity, violation)
@@ -96,10 +106,20 @@ def _parse(document: Document, kind: Kind) -> Read:
         written = {*_nulls(document.data, kind), *_misplaced(document.data, kind)}
         judged = [_capped(violation) for violation in islice(kind.validate(spec, meta), MOST_FAULTS + 1)]
         violations = list(_relevant(violations, judged, written))
-    warnings = tuple(islice(kind.deprecations(spec, meta), MOST_FAULTS)) if spec is not None else ()
+    deprecated = tuple(islice(kind.deprecations(spec, meta), MOST_FAULTS)) if spec is not None else ()
     if spec is None or violations:
-        return Read(document, None, tuple(_customary(kind, violation) for violation in _few(violations)), warnings)
-    return Read(document, Resource(kind, document, spec, kind.complete(dict(body))), (), warnings)
+        return Read(document, None, tuple(_customary(kind, violation) for violation in _few(violations)), deprecated)
+    return Read(
+        document,
+        Resource(kind, document, spec, kind.complete(dict(body))),
+        deprecated=deprecated,
+        not_enforced=tuple(_not_enforced(document, kind)),
+    )
+
+
+def _not_enforced(document: Document, kind: Kind) -> Iterator[Violation]:
+    for part in islice(missing_parts(kind.name, document.data), MOST_FAULTS):
+        yield _capped(warning(part, kind.root))
 
 
 def _too_long(key: Key) -> Violation | None:

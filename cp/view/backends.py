@@ -16,11 +16,14 @@ from cp.view.services import (
     outside_of,
     port_name,
     service_of,
+    unserved,
 )
 from generators.proxy import Route, Split
 
 ANY = "*"
 """In place of a name, for a reference by labels."""
+
+_LEGACY = "and nothing is served for an ExternalService: write a MeshExternalService"
 
 
 class Resolver:
@@ -55,6 +58,9 @@ class Resolver:
 
     def _split(self, destination: Destination, weight: int) -> Split:
         """A share for a service, unless it is one outside the mesh that cannot be served."""
+        legacy = unserved(self._world, self._mesh, destination)
+        if legacy is not None:
+            return Split("", weight, missing=True, reason=f"there is no service {destination.service}, {_LEGACY}")
         there = outside_of(self._world, destination)
         if there is not None:
             self.asked |= there.names

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cp.model.registration import NOT_READY
+from cp.resources.addresses import conflicts
 from cp.resources.labels import ZONE_LABEL
 from cp.resources.resource import Resource
 from cp.resources.world import Table
@@ -99,5 +100,7 @@ def ports(table: Table) -> Ports:
 
 
 def ports_of(dataplane: Resource) -> Iterable[Port]:
+    """Its inbounds, but for those at whose address the proxy listens for another workload."""
+    taken = {one.index for one in dataplane.derived(conflicts) if one.side == "inbound" and not one.same_workload}
     inbounds = dataplane.spec.networking.inbound or ()
-    return (Port(dataplane, inbound, index) for index, inbound in enumerate(inbounds))
+    return (Port(dataplane, inbound, index) for index, inbound in enumerate(inbounds) if index not in taken)

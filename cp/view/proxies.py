@@ -9,6 +9,7 @@ import msgspec
 
 from cp.model.names import Destination
 from cp.model.violation import Finding, Severity, Violation
+from cp.resources.addresses import not_served
 from cp.resources.client import is_grpc_client
 from cp.resources.parse import finding
 from cp.resources.resource import Resource
@@ -27,7 +28,7 @@ _LOOPBACK = "127.0.0.1"
 
 SERVICES: Final = ("MeshService", "MeshExternalService", "MeshMultiZoneService")
 
-_Written: TypeAlias = tuple[bytes, str, str, str, bool]
+_Written: TypeAlias = tuple[bytes, str, str, str, bool, frozenset[int]]
 
 
 def outbounds(world: World, dataplane: Resource) -> tuple[Listening, ...]:
@@ -68,7 +69,8 @@ class _Outbounds:
         key = dataplane.derived(_written_key)
         if key not in self.known:
             self._services_of(dataplane.mesh)
-            listed = (_listening(self._world, dataplane, outbound) for outbound in _written(dataplane))
+            served = (outbound for index, outbound in enumerate(_written(dataplane)) if index not in key[-1])
+            listed = (_listening(self._world, dataplane, outbound) for outbound in served)
             found = tuple(dict.fromkeys(one for one in listed if isinstance(one, Listening)))
             found = named(found, dataplane.zone) if is_grpc_client(dataplane) else found
             self.known[key] = self._same.setdefault(found, found)
@@ -87,7 +89,8 @@ def _outbounds(world: World, previous: _Outbounds | None) -> _Outbounds:
 def _written_key(dataplane: Resource) -> _Written:
     """All on which a dataplane's outbounds depend, beside the services."""
     written = msgspec.json.encode((dataplane.data.get("networking") or {}).get("outbound") or ())
-    return written, dataplane.mesh, dataplane.zone, dataplane.namespace, is_grpc_client(dataplane)
+    taken = not_served(dataplane, "outbound")
+    return written, dataplane.mesh, dataplane.zone, dataplane.namespace, is_grpc_client(dataplane), taken
 
 
 def unresolved(world: World, dataplane: Resource) -> Iterator[Finding]:
@@ -145,7 +148,9 @@ def inbounds(dataplane: Resource) -> tuple[tuple[int, Inbound], ...]:
     """The ports at which a dataplane's workload is reached through its proxy, with their places in the document."""
     if is_grpc_client(dataplane):
         return ()
-    return tuple((port.index, _inbound(port)) for port in ports_of(dataplane) if port.inbound.state != "Ignored")
+    taken = not_served(dataplane, "inbound")
+    served = (port for port in ports_of(dataplane) if port.inbound.state != "Ignored" and port.index not in taken)
+    return tuple((port.index, _inbound(port)) for port in served)
 
 
 def _inbound(port: Port) -> Inbound:

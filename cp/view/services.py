@@ -13,6 +13,8 @@ from cp.view.outside import EXTERNAL, Outside, outside
 from generators.envoy.names import subset_cluster
 from generators.proxy import Backend, Endpoint, Endpoints, Locality, Protocol
 
+LEGACY_EXTERNAL = "ExternalService"
+
 _CARRIED = {  # what else a service that speaks the first can be said to speak
     "grpc": ("grpc", "http2", "tcp"),
     "http2": ("http2", "tcp"),
@@ -50,6 +52,14 @@ def exists(world: World, mesh: str, destination: Destination) -> bool:
     if destination.is_real:
         return service_of(world, destination) is not None
     return bool(_tagged(world, mesh, destination))
+
+
+def unserved(world: World, mesh: str, destination: Destination) -> Resource | None:
+    """The ExternalService that a destination means; None where some inbound has its tags, or none has its name."""
+    if destination.is_real or exists(world, mesh, destination):
+        return None
+    legacy = world.table(LEGACY_EXTERNAL, mesh)
+    return next((one for one in legacy if (one.spec.tags or {}).get(SERVICE_TAG) == destination.service), None)
 
 
 def protocol_of(world: World, mesh: str, destination: Destination) -> Protocol:

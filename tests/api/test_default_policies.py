@@ -134,3 +134,12 @@ def test_a_default_policy_that_somebody_changed_keeps_its_mesh(api: Api) -> None
     assert answer.status_code == 400
     assert f"still has MeshRetry shop/{name}" in str(answer.json())
     assert "mesh-timeout-all-shop" not in str(answer.json())
+
+
+def test_a_mesh_that_has_another_engine_by_now_still_takes_along_what_it_came_with(start: Unit) -> None:
+    api = start(companions=partial(initial_policies, engine="TargetRef"))
+    api.put("/meshes/demo", {"type": "Mesh", "name": "demo"}).raise_for_status()
+    answer = api.put("/meshes/demo", {"type": "Mesh", "name": "demo", "policyEngine": "Legacy"})
+
+    assert "not enforced: the legacy policies" in "".join(answer.json()["warnings"])
+    assert api.delete("/meshes/demo").status_code == 200

@@ -92,7 +92,7 @@ def test_every_value_stands_on_the_line_that_is_named(mesh: Mesh, seed: int) -> 
 
 def of_request(found: Explanation) -> list[Value]:
     """What is said of timeouts and retries of the request, less what a zero switches off."""
-    values = [value for value in found.values if not value.note.startswith("has no meaning")]
+    values = [one for one in found.values if not one.note.startswith(("has no meaning", "has no effect"))]
     retries = found.outcome.forward is not None and found.outcome.forward.retry is not None
     return [one for one in values if retries or one.policy != "MeshRetry" or one.path.startswith("tcp")]
 

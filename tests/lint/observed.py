@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import msgspec
 
+from cp.fragments import Fragment, build
 from cp.pipeline import Compiler, Proxy
 from cp.resources.world import World
 from cp.rules import PolicyRules
 from cp.stages import Effective, Entry, Rules, rules_of
 from cp.view.proxies import inbounds
+from generators.proxy import Sidecar
 from tests.snapshots import policies
 
 Observed = dict[Any, Any]
@@ -34,9 +37,14 @@ def _of_proxy(rules: Rules, proxy: Proxy) -> Observed:
     tags = list(_tags_of_clients())
     of_calls = proxy.bundle.rules if is_client else rules
     called = (entry for entry in proxy.bundle.entries.values() if entry.outbound.names or not is_client)
+    entries = list(called)
+    whole = proxy.bundle.upstreams.keys() & {entry.listening.destination for entry in entries}
     return {
-        "outbounds": {entry.listening: _of_entry(entry) for entry in called},
-        "upstreams": {one: _values(upstream.effective) for one, upstream in proxy.bundle.upstreams.items()},
+        "outbounds": {one.listening: _of_entry(one, is_whole=one.listening.destination in whole) for one in entries},
+        "upstreams": {
+            one: _values(upstream.effective) if one in whole else [_bodies(part) for part in upstream.fragments]
+            for one, upstream in proxy.bundle.upstreams.items()
+        },
         "inbounds": [
             {"confs": _values(reached.effective), "for some": _for_some(rules, index, tags)}
             for (index, _), reached in numbered
@@ -49,13 +57,25 @@ def _of_proxy(rules: Rules, proxy: Proxy) -> Observed:
     }
 
 
-def _of_entry(entry: Entry) -> Observed:
+def _of_entry(entry: Entry, *, is_whole: bool) -> Observed:
+    """Where a listener or a cluster is all that is served of a destination, it counts what is built of it."""
+    if not is_whole:
+        return {"rows": entry.outbound.routes, "built": _bodies(_of_anybody(entry))}
     return {
         "protocol": entry.outbound.protocol,
         "rows": entry.outbound.routes,
         "confs": _values(entry.effective),
         "of routes": {name: _values(found) for name, found in entry.of_routes.items()},
     }
+
+
+def _of_anybody(entry: Entry) -> Fragment:
+    """Without what the listener says of its proxy: that depends on every policy of the mesh, whomever it selects."""
+    return build(replace(entry.task, site=replace(entry.outbound, sidecar=Sidecar())), policies())
+
+
+def _bodies(fragment: Fragment) -> list[bytes]:
+    return [packed.body for packed in fragment]
 
 
 def _values(effective: Effective) -> Observed:

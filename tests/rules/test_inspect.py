@@ -213,7 +213,7 @@ def test_permissions_are_told_by_their_clients() -> None:
     world = world_of(text(MESH, WEB, policy("MeshTrafficPermission", "p", from_=items)))
     (found,) = affected(world, next(iter(world.table("MeshTrafficPermission", "default"))))
 
-    assert [str(one.place) for one in found.survives] == ["on inbound 80 from env=dev"]
+    assert [str(one.place) for one in found.effects] == ["on inbound 80 from env=dev"]
 
 
 def test_what_a_policy_comes_to_is_worked_out_once_for_proxies_that_are_alike() -> None:
@@ -224,3 +224,15 @@ def test_what_a_policy_comes_to_is_worked_out_once_for_proxies_that_are_alike() 
 
     assert len(effects) == 1
     assert found["web-0"].effects != found["other"].effects
+
+
+def test_a_target_by_labels_is_no_rule_for_a_service_without_a_name() -> None:
+    by_labels = [
+        {"targetRef": {"kind": "MeshService", "labels": {"team": "a"}}, "default": {"connectionTimeout": "1s"}},
+        {"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "2s"}},
+    ]
+    world = world_of(text(MESH, WEB, policy("MeshTimeout", "t", to=by_labels)))
+    rules = inspect_rules(world, dataplane(world))["rules"][0]["toRules"]
+
+    assert rules
+    assert all(one["value"] for rule in rules for one in rule["matchers"])

@@ -82,7 +82,8 @@ class _View:
 
     def _own(self, endpoint: Endpoint) -> Locality:
         tags = dict(endpoint.tags)
-        zone = self._zone or endpoint.locality.zone
+        # A weight is for all that share a tag: a caller without a zone does not tell zones apart among them.
+        zone = self._zone if self.is_weighed else self._zone or endpoint.locality.zone
         for key, value, weight in self._near:
             if tags.get(key) == value:
                 return Locality(zone, f"{key}={value}", _OWN, weight)

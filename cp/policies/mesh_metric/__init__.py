@@ -23,7 +23,7 @@ backends[].prometheus.clientId             no effect: no service tells collector
 backends[].prometheus.port                 Listener.address
 backends[].prometheus.path                 RouteMatch.path
 backends[].prometheus.tls
-backends[].prometheus.tls.mode             Disabled alone; with another one there is no listener, and a finding
+backends[].prometheus.tls.mode             Disabled alone; with another one there is no listener; see not-enforced
 backends[].openTelemetry                   Cluster.metadata, and `koguma dp run` does what stands there
 backends[].openTelemetry.endpoint          whom it sends them to
 backends[].openTelemetry.backendRef        the same, from a MeshOpenTelemetryBackend
@@ -71,8 +71,8 @@ class MeshMetric(Policy[Conf]):
     targets = TARGETS
 
     def sidecar(self, conf: Conf, draft: SidecarDraft) -> None:
-        for index, backend in enumerate(conf.backends or ()):
-            draft.problems += [(f"backends[{index}]", reason) for reason in endpoint(conf, backend, draft)]
+        for backend in conf.backends or ():
+            endpoint(conf, backend, draft)
         orders(conf, draft)
 
 

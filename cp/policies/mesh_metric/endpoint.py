@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
 from typing import Final
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -28,13 +27,11 @@ _LARGEST: Final = 64 * 1024 * 1024
 """The most that a proxy and its applications may have to tell at once."""
 
 
-def endpoint(conf: Conf, backend: Backend, draft: SidecarDraft) -> Iterator[str]:
-    """Add what a backend needs; yields why it cannot be had."""
+def endpoint(conf: Conf, backend: Backend, draft: SidecarDraft) -> None:
+    """Add what a backend needs. Whoever asks for TLS is not given a listener without it."""
     if backend.type == "Prometheus" and backend.prometheus is not None:
         tls = backend.prometheus.tls
-        if tls is not None and tls.mode not in {None, "Disabled"}:
-            yield f"the mode {tls.mode} is not supported, and without TLS nothing is told"
-        else:
+        if tls is None or tls.mode in {None, "Disabled"}:
             _listen(conf, backend.prometheus, draft)
 
 

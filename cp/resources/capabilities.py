@@ -1,0 +1,312 @@
+"""What documents may ask for and Koguma does not do yet: one table, for everybody who speaks of what is in force.
+
+Lint, inspection, explanations, the answers to writes, the log and docs/reference/not-enforced.md read it. Who builds a
+capability removes its rows, and no other place has to be found. Record 0041 says why there is such a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from cp.model.paths import step
+from cp.model.violation import Violation
+
+WORDS: Final = "not enforced"
+"""With this begins every sentence about what is not in force."""
+
+MTLS: Final = "mTLS"
+BUILTIN_GATEWAYS: Final = "Builtin gateways"
+ZONE_PROXIES: Final = "Zone ingress and zone egress"
+LEGACY: Final = "Resources of Kuma's first versions"
+MEMBERSHIP: Final = "Admission of Dataplanes"
+PROBES: Final = "Probes of workloads"
+TELEMETRY: Final = "Telemetry"
+CLIENTS: Final = "Policies that tell clients apart"
+REDIRECTION: Final = "Redirected traffic"
+
+_INDEX: Final = re.compile(r"\[\d+\]")
+
+
+@dataclass(frozen=True, slots=True)
+class MissingCapability:
+    """A field, or a whole kind, that is understood and checked and has no effect on any proxy."""
+
+    capability: str
+    """What has to be built before it can have an effect."""
+
+    kinds: tuple[str, ...]
+    field: str
+    """Its path in the document, with `[]` for every item of a list; empty for the whole document."""
+
+    sentence: str
+    """What does not happen."""
+
+    hint: str
+    """What to do instead."""
+
+    part: str | None = None
+    """The part of the document that has no effect because of it; None: the field itself."""
+
+    asks: Callable[[Any], bool] = bool
+    """Whether a value asks for the capability at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPart:
+    """A part of one document that has no effect, because the capability for it is missing."""
+
+    capability: str
+    path: str
+    """The field that asks for the capability."""
+
+    part: str
+    """The part that has no effect; empty: all of the document."""
+
+    sentence: str
+    hint: str
+
+    def covers(self, path: str) -> bool:
+        """Whether what stands at a path belongs to the part."""
+        return not self.part or _is_within(path, self.part)
+
+    def is_within(self, path: str) -> bool:
+        """Whether the part is one of several that stand at a path."""
+        return bool(self.part) and self.part != path and _is_within(self.part, path)
+
+
+def _is_within(path: str, whole: str) -> bool:
+    return path == whole or path.startswith((f"{whole}.", f"{whole}["))
+
+
+def _is_gateway(target: Any) -> bool:
+    return isinstance(target, Mapping) and target.get("kind") == "MeshGateway"
+
+
+def _is_builtin(gateway: Any) -> bool:
+    return isinstance(gateway, Mapping) and gateway.get("type") == "BUILTIN"
+
+
+def _is_legacy(engine: Any) -> bool:
+    return bool(engine == "Legacy")
+
+
+def _is_false(value: Any) -> bool:
+    return value is False
+
+
+def _asks_for_tls(mode: Any) -> bool:
+    return mode not in {None, "Disabled"}
+
+
+_FIREWALL: Final = "until Koguma has mTLS, let a firewall decide who may connect"
+_TOWARDS: Final = "write the policy for Dataplanes; put an Envoy of your own before the mesh for now"
+_TO_GATEWAYS: Final = (
+    "MeshAccessLog",
+    "MeshCircuitBreaker",
+    "MeshFaultInjection",
+    "MeshHealthCheck",
+    "MeshHTTPRoute",
+    "MeshLoadBalancingStrategy",
+    "MeshProxyPatch",
+    "MeshRateLimit",
+    "MeshRetry",
+    "MeshTCPRoute",
+    "MeshTimeout",
+    "MeshTrace",
+    "MeshMetric",
+)
+
+MISSING: Final[tuple[MissingCapability, ...]] = (
+    MissingCapability(
+        MTLS,
+        ("Mesh",),
+        "mtls.enabledBackend",
+        "there is no mTLS, so traffic between proxies is not encrypted and nobody's identity is checked",
+        _FIREWALL,
+        part="mtls",
+    ),
+    MissingCapability(
+        MTLS, ("MeshTrafficPermission",), "", "there is no mTLS, so every client may call every inbound", _FIREWALL
+    ),
+    MissingCapability(
+        MTLS, ("MeshTLS",), "", "there is no mTLS, so inbounds take calls without TLS and no others", _FIREWALL
+    ),
+    MissingCapability(
+        MTLS,
+        ("MeshFaultInjection", "MeshRateLimit"),
+        "spec.rules[].matches",
+        "there is no mTLS, so no client has an identity, and the rule holds for nobody",
+        "write a rule without `matches`, which holds for everybody",
+        part="spec.rules[]",
+    ),
+    MissingCapability(
+        CLIENTS,
+        ("MeshAccessLog", "MeshTimeout"),
+        "spec.rules[].matches",
+        "this policy does not tell clients apart, and the rule holds for nobody",
+        "write a rule without `matches`, which holds for everybody",
+        part="spec.rules[]",
+    ),
+    MissingCapability(
+        BUILTIN_GATEWAYS,
+        ("Dataplane",),
+        "networking.gateway",
+        "builtin gateways do not exist yet, so this proxy listens at none of the ports of its MeshGateway",
+        "put an Envoy of your own before the mesh, with a Dataplane of the type DELEGATED",
+        part="",
+        asks=_is_builtin,
+    ),
+    MissingCapability(
+        BUILTIN_GATEWAYS,
+        ("MeshGateway",),
+        "",
+        "builtin gateways do not exist yet, so nothing listens at these ports",
+        "put an Envoy of your own before the mesh, with a Dataplane of the type DELEGATED",
+    ),
+    MissingCapability(
+        BUILTIN_GATEWAYS,
+        _TO_GATEWAYS,
+        "spec.targetRef",
+        "builtin gateways do not exist yet, and this policy is for nobody else",
+        _TOWARDS,
+        part="",
+        asks=_is_gateway,
+    ),
+    MissingCapability(
+        ZONE_PROXIES,
+        ("Dataplane",),
+        "networking.listeners",
+        "zone ingresses and zone egresses do not exist yet, so nothing listens at these ports",
+        "let proxies reach each other directly",
+    ),
+    MissingCapability(
+        ZONE_PROXIES,
+        ("Mesh",),
+        "routing.zoneEgress",
+        "there are no zone egresses, so traffic leaves each machine directly",
+        "let a firewall decide what may leave",
+    ),
+    MissingCapability(
+        ZONE_PROXIES,
+        ("Mesh",),
+        "routing.defaultForbidMeshExternalServiceAccess",
+        "every proxy may call every MeshExternalService",
+        "let a firewall decide what may leave, or write a MeshPassthrough for redirected traffic",
+    ),
+    MissingCapability(
+        LEGACY,
+        ("Mesh",),
+        "routing.localityAwareLoadBalancing",
+        "endpoints of the own zone come first all the same",
+        "write a MeshLoadBalancingStrategy with `localityAwareness.disabled: true`",
+        asks=_is_false,
+    ),
+    MissingCapability(
+        LEGACY,
+        ("Mesh",),
+        "policyEngine",
+        "the legacy policies (TrafficRoute, TrafficPermission, Timeout and the like) do not exist here, "
+        "so the mesh has only the policies with a `targetRef` that somebody writes",
+        "write `policyEngine: TargetRef`, which also gives a new mesh its default policies",
+        asks=_is_legacy,
+    ),
+    MissingCapability(
+        LEGACY,
+        ("ExternalService",),
+        "",
+        "nothing is served for it, so calls to it fail",
+        "write a MeshExternalService",
+    ),
+    MissingCapability(LEGACY, ("Mesh",), "logging", "no logs are written because of it", "write a MeshAccessLog"),
+    MissingCapability(LEGACY, ("Mesh",), "tracing", "no traces are sent because of it", "write a MeshTrace"),
+    MissingCapability(LEGACY, ("Mesh",), "metrics", "no metrics are served because of it", "write a MeshMetric"),
+    MissingCapability(LEGACY, ("Dataplane",), "metrics", "no metrics are served because of it", "write a MeshMetric"),
+    MissingCapability(
+        MEMBERSHIP,
+        ("Mesh",),
+        "constraints.dataplaneProxy",
+        "every Dataplane is taken into the mesh, whatever tags it has",
+        "decide who may write Dataplanes where you keep them",
+    ),
+    MissingCapability(
+        PROBES,
+        ("Dataplane",),
+        "networking.inbound[].serviceProbe",
+        "nobody asks the workload, so the inbound is taken to be well",
+        "write a MeshHealthCheck for its clients, or keep `state` up to date",
+    ),
+    MissingCapability(
+        PROBES, ("Dataplane",), "probes", "no endpoints for probes are served", "probe the workload itself"
+    ),
+    MissingCapability(
+        REDIRECTION,
+        ("Dataplane",),
+        "networking.transparentProxying.directAccessServices",
+        "the addresses of single endpoints are not served",
+        "call the service by its name",
+    ),
+    MissingCapability(
+        TELEMETRY,
+        ("MeshMetric",),
+        "spec.default.backends[].prometheus.tls.mode",
+        "metrics are not served over TLS yet, and without TLS nothing is told: the listener is left out",
+        "write `mode: Disabled`, and let a firewall decide who may scrape",
+        part="spec.default.backends[]",
+        asks=_asks_for_tls,
+    ),
+    MissingCapability(
+        TELEMETRY,
+        ("MeshOpenTelemetryBackend",),
+        "spec.env",
+        "the environment of a proxy changes nothing",
+        "write the address under `endpoint`",
+    ),
+)
+
+_ByKind: TypeAlias = Mapping[str, tuple[MissingCapability, ...]]
+
+
+def _by_kind(rows: tuple[MissingCapability, ...]) -> _ByKind:
+    kinds = dict.fromkeys(kind for row in rows for kind in row.kinds)
+    return {kind: tuple(row for row in rows if kind in row.kinds) for kind in kinds}
+
+
+_OF_KIND: Final = _by_kind(MISSING)
+
+
+def missing_parts(kind: str, data: Mapping[str, Any]) -> Iterator[MissingPart]:
+    """The parts of a valid document that have no effect, because the capability for them is missing."""
+    for row in _OF_KIND.get(kind, ()):
+        for path, value in _at(data, "", row.field.split(".") if row.field else []):
+            if not row.field or row.asks(value):
+                part = row.field if row.part is None else row.part
+                yield MissingPart(row.capability, path, _numbered(part, path), row.sentence, row.hint)
+
+
+def warning(missing: MissingPart, root: str) -> Violation:
+    """The same as something that is to be told of a document whose spec stands at `root`."""
+    return Violation(missing.path or root, f"{WORDS}: {missing.sentence}", missing.hint)
+
+
+def _at(value: Any, path: str, steps: list[str]) -> Iterator[tuple[str, Any]]:
+    """Every place of a field, with what stands there."""
+    if not steps:
+        yield path, value
+        return
+    name, rest = steps[0].removesuffix("[]"), steps[1:]
+    inner = value.get(name) if isinstance(value, Mapping) else None
+    where = step(path, name)
+    if not steps[0].endswith("[]"):
+        yield from _at(inner, where, rest) if inner is not None else ()
+        return
+    for index, one in enumerate(inner if isinstance(inner, list) else ()):
+        yield from _at(one, step(where, index), rest)
+
+
+def _numbered(part: str, path: str) -> str:
+    """The part with the indexes that the path has, in the same order."""
+    indexes = iter(_INDEX.findall(path))
+    return re.sub(r"\[\]", lambda _: next(indexes, "[]"), part)

@@ -1,0 +1,39 @@
+"""Of the policies that a Mesh starts with nothing is told, as long as nobody changed them."""
+
+from __future__ import annotations
+
+from cp.defaults import initial_policies, is_initial
+from cp.lint import lint
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.policies import kinds
+from cp.resources.world import World
+from tests.snapshots import policies
+
+MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
+NETWORKING = {
+    "address": "10.0.0.1",
+    "inbound": [{"port": 8080, "tags": {"kuma.io/service": "web", "kuma.io/protocol": "http"}}],
+    "outbound": [{"port": 10080, "tags": {"kuma.io/service": "web"}}],
+}
+WEB = Document(
+    Key("Dataplane", "default", "web"),
+    {"type": "Dataplane", "mesh": "default", "name": "web", "networking": NETWORKING},
+)
+
+
+def test_a_fresh_mesh_has_nothing_that_is_told() -> None:
+    made = list(initial_policies(MESH, "TargetRef"))
+
+    for documents in ([MESH, *made], [MESH, WEB, *made]):
+        found = lint(policies(), World.of(documents, kinds(policies())))
+        assert [str(one) for one in found if one.severity != "info"] == []
+
+
+def test_of_one_that_was_changed_everything_is_told() -> None:
+    policy = next(one for one in initial_policies(MESH, "TargetRef") if "from" in one.data["spec"])
+    changed = Document(policy.key, {**policy.data, "labels": {}})
+    found = lint(policies(), World.of([MESH, WEB, changed], kinds(policies())))
+
+    assert not is_initial(changed)
+    assert "deprecated" in {one.code for one in found if one.resource == policy.key}

@@ -1,0 +1,178 @@
+"""Reasons that lint gives are true of the mesh in which it gives them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cp.lint import lint
+from cp.model.violation import Finding
+from tests.rules.worlds import world_of
+from tests.snapshots import policies
+
+MESH = """
+type: Mesh
+name: default
+---
+type: Dataplane
+mesh: default
+name: web
+networking:
+  address: 10.0.0.1
+  inbound: [{port: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}]
+  outbound:
+    - {port: 10080, tags: {kuma.io/service: backend}}
+    - {port: 10081, tags: {kuma.io/service: other}}
+---
+type: Dataplane
+mesh: default
+name: backend-1
+networking:
+  address: 10.0.0.2
+  inbound:
+    - {port: 8080, tags: {kuma.io/service: backend, kuma.io/protocol: http}}
+    - {port: 8081, tags: {kuma.io/service: other, kuma.io/protocol: http}}
+  outbound: []
+"""
+SERVICES = """
+---
+type: MeshService
+mesh: default
+name: backend
+spec:
+  selector: {dataplaneTags: {kuma.io/service: backend}}
+  ports: [{port: 80, name: http, targetPort: 8080, appProtocol: http}]
+---
+type: MeshService
+mesh: default
+name: redis
+spec:
+  selector: {dataplaneTags: {kuma.io/service: backend}}
+  ports: [{port: 80, name: tcp, targetPort: 8080, appProtocol: tcp}]
+"""
+REAL = """
+---
+type: Dataplane
+mesh: default
+name: caller
+networking:
+  address: 10.0.0.3
+  inbound: [{port: 8080, tags: {kuma.io/service: caller, kuma.io/protocol: http}}]
+  outbound:
+    - {port: 10080, backendRef: {kind: MeshService, name: backend, port: 80}}
+    - {port: 10081, backendRef: {kind: MeshService, name: redis, port: 80}}
+"""
+ROUTE = """
+---
+type: MeshHTTPRoute
+mesh: default
+name: r
+spec:
+  to:
+    - targetRef: {kind: MeshService, name: backend}
+      rules: [{matches: [{path: {type: PathPrefix, value: /a}}], default: {}}]
+"""
+
+
+def timeout(name: str, *items: str, meta: str = "") -> str:
+    listed = "".join(f"    - {{targetRef: {target}, default: {default}}}\n" for target, default in map(_split, items))
+    return f"\n---\ntype: MeshTimeout\nmesh: default\nname: {name}\n{meta}spec:\n  to:\n{listed}"
+
+
+def _split(item: str) -> tuple[str, str]:
+    target, _, default = item.partition(" => ")
+    return target, default
+
+
+def of(text: str, kind: str, name: str, mesh: str = MESH) -> list[Finding]:
+    found = lint(policies(), world_of(mesh + text))
+    return [one for one in found if one.resource is not None and (one.resource.type, one.resource.name) == (kind, name)]
+
+
+def test_items_beside_one_for_a_route_are_for_real_services_alone() -> None:
+    items = (
+        "{kind: MeshService, name: backend} => {connectionTimeout: 2s}",
+        "{kind: Mesh} => {connectionTimeout: 3s}",
+        "{kind: MeshHTTPRoute, name: r} => {http: {requestTimeout: 2s}}",
+    )
+    found = of(ROUTE + timeout("t", *items), "MeshTimeout", "t")
+    messages = [one.message for one in found]
+
+    assert len(found) == 2
+    assert all("its others are for real services alone" in one for one in messages)
+    assert {one.hint for one in found} == {"write what is for the MeshHTTPRoute in a policy of its own"}
+
+
+def test_a_service_of_another_namespace_is_not_the_one_that_is_called() -> None:
+    labels = "labels: {k8s.kuma.io/namespace: kuma-system}\n"
+    item = "{kind: MeshService, name: backend} => {connectionTimeout: 2s}"
+    by_name = MESH.replace("    - {port: 10080, tags: {kuma.io/service: backend}}\n", "")
+    (found,) = of(SERVICES + REAL + timeout("t", item, meta=labels), "MeshTimeout", "t", by_name)
+
+    assert "in the namespace kuma-system" in found.message
+    assert "without a namespace" in found.message
+
+
+def test_who_overrides_what_is_told_apart() -> None:
+    general = timeout("general", "{kind: Mesh} => {connectionTimeout: 2s, idleTimeout: 9s}")
+    first = timeout("for-backend", "{kind: MeshService, name: backend} => {connectionTimeout: 7s, idleTimeout: 7s}")
+    other = timeout("for-other", "{kind: MeshService, name: other} => {connectionTimeout: 8s, idleTimeout: 9s}")
+    (found,) = of(general + first + other, "MeshTimeout", "general")
+
+    assert "`connectionTimeout`, `idleTimeout` are overridden by MeshTimeout for-backend" in found.message
+    assert "`connectionTimeout` is overridden by MeshTimeout for-other" in found.message
+    assert "what else it says would hold without it" in found.message
+    assert "wherever it holds" not in found.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "service", "expected"),
+    [
+        ("MeshTCPRoute", "redis", "every connection is closed"),
+        ("MeshHTTPRoute", "backend", "every request is answered with 500"),
+    ],
+)
+def test_weights_of_nothing_are_told_as_what_they_come_to(kind: str, service: str, expected: str) -> None:
+    matches = "matches: [{path: {type: PathPrefix, value: /}}], " if kind == "MeshHTTPRoute" else ""
+    route = f"""
+---
+type: {kind}
+mesh: default
+name: r
+spec:
+  to:
+    - targetRef: {{kind: MeshService, name: {service}}}
+      rules: [{{{matches}default: {{backendRefs: [{{kind: MeshService, name: {service}, port: 80, weight: 0}}]}}}}]
+"""
+    messages = [one.message for one in of(SERVICES + REAL + route, kind, "r") if one.code == "zero-weights"]
+
+    assert messages == [f"all weights are 0: {expected}"]
+
+
+def test_a_mirror_that_is_missing_takes_no_share() -> None:
+    route = """
+---
+type: MeshHTTPRoute
+mesh: default
+name: r
+spec:
+  to:
+    - targetRef: {kind: MeshService, name: backend}
+      rules:
+        - matches: [{path: {type: PathPrefix, value: /}}]
+          default:
+            filters:
+              - type: RequestMirror
+                requestMirror: {percentage: 10, backendRef: {kind: MeshService, name: nobody, port: 80}}
+"""
+    found = [one for one in of(SERVICES + REAL + route, "MeshHTTPRoute", "r") if one.code == "refers-to-nothing"]
+
+    assert [one.message for one in found] == ["there is no MeshService nobody: no copies are sent"]
+
+
+def test_of_an_item_without_effect_its_values_are_not_told_again() -> None:
+    """The section without a meaning is no second thing to correct."""
+    weak = timeout("weak", "{kind: MeshService, name: redis} => {http: {requestTimeout: 2s}}")
+    strong = timeout("a-strong", "{kind: MeshService, name: redis} => {http: {requestTimeout: 3s}}")
+    found = of(SERVICES + REAL + weak + strong, "MeshTimeout", "weak")
+
+    assert [one.code for one in found] == ["overridden"]

@@ -1,0 +1,241 @@
+"""What is understood and not enforced: it is told of each, and really nothing that is served differs without it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+import pytest
+
+from cp.inspect import affected, inspect_policies, inspect_rules
+from cp.lint import lint
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.pipeline import Compiler
+from cp.policies import kinds
+from cp.resources.capabilities import MISSING, WORDS, MissingCapability, missing_parts
+from cp.resources.world import World
+from cp.snapshot import Snapshot
+from tests.snapshots import policies
+
+Data = dict[str, Any]
+Place = tuple[str, str]
+
+SPIFFE: Final = {"spiffeID": {"type": "Exact", "value": "spiffe://default/web"}}
+TO_GATEWAY: Final = {"targetRef": {"kind": "MeshGateway", "name": "edge"}}
+CA: Final = {"enabledBackend": "ca", "backends": [{"name": "ca", "type": "builtin"}]}
+INBOUND: Final = {"port": 8080, "tags": {"kuma.io/service": "web", "kuma.io/protocol": "http"}}
+OUTBOUND: Final = {"port": 10080, "tags": {"kuma.io/service": "web"}}
+NETWORKING: Final = {"address": "10.0.0.1", "inbound": [INBOUND], "outbound": [OUTBOUND]}
+LISTED: Final = {"defaultBackend": "x", "backends": [{"name": "x", "type": "file", "conf": {"path": "/x"}}]}
+TRACED: Final = {"backends": [{"name": "x", "type": "zipkin", "conf": {"url": "http://zipkin:9411/api/v2/spans"}}]}
+METRICS: Final = {"enabledBackend": "x", "backends": [{"name": "x", "type": "prometheus"}]}
+LIMIT: Final = {"local": {"http": {"requestRate": {"num": 1, "interval": "1s"}}}}
+FAULT: Final = {"http": [{"abort": {"httpStatus": 500, "percentage": 10}}]}
+LOGGED: Final = {"backends": [{"type": "File", "file": {"path": "/dev/stdout"}}]}
+
+
+def networking(**changes: Any) -> Data:
+    return {"networking": {**NETWORKING, **changes}}
+
+
+def rules(default: Data) -> Data:
+    return {
+        "spec": {
+            "targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]},
+            "rules": [{"default": default}, {"matches": [SPIFFE], "default": default}],
+        }
+    }
+
+
+def metrics_over(mode: str) -> Data:
+    return {"spec": {"default": {"backends": [{"type": "Prometheus", "prometheus": {"tls": {"mode": mode}}}]}}}
+
+
+ASKING: Final[dict[Place, Data]] = {
+    ("Mesh", "mtls.enabledBackend"): {"mtls": CA},
+    ("Mesh", "routing.zoneEgress"): {"routing": {"zoneEgress": True}, "mtls": CA},
+    ("Mesh", "routing.defaultForbidMeshExternalServiceAccess"): {
+        "routing": {"defaultForbidMeshExternalServiceAccess": True}
+    },
+    ("Mesh", "routing.localityAwareLoadBalancing"): {"routing": {"localityAwareLoadBalancing": False}},
+    ("Mesh", "policyEngine"): {"policyEngine": "Legacy"},
+    ("Mesh", "logging"): {"logging": LISTED},
+    ("Mesh", "tracing"): {"tracing": TRACED},
+    ("Mesh", "metrics"): {"metrics": METRICS},
+    ("Mesh", "constraints.dataplaneProxy"): {
+        "constraints": {"dataplaneProxy": {"requirements": [{"tags": {"team": "a"}}]}}
+    },
+    ("MeshTrafficPermission", ""): {"spec": {"rules": [{"default": {"deny": [SPIFFE]}}]}},
+    ("MeshTLS", ""): {"spec": {"rules": [{"default": {"mode": "Strict"}}]}},
+    ("MeshFaultInjection", "spec.rules[].matches"): rules(FAULT),
+    ("MeshRateLimit", "spec.rules[].matches"): rules(LIMIT),
+    ("MeshTimeout", "spec.rules[].matches"): rules({"http": {"requestTimeout": "9s"}}),
+    ("MeshAccessLog", "spec.rules[].matches"): rules(LOGGED),
+    ("MeshTimeout", "spec.targetRef"): {
+        "spec": {**TO_GATEWAY, "to": [{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "9s"}}]}
+    },
+    ("Dataplane", "networking.gateway"): {
+        "networking": {
+            "address": "10.0.0.1",
+            "gateway": {"type": "BUILTIN", "tags": {"kuma.io/service": "edge"}},
+        }
+    },
+    ("MeshGateway", ""): {
+        "selectors": [{"match": {"kuma.io/service": "edge"}}],
+        "conf": {"listeners": [{"port": 80, "protocol": "HTTP"}]},
+    },
+    ("Dataplane", "networking.listeners"): networking(
+        listeners=[{"type": "ZoneIngress", "address": "10.0.0.1", "port": 10001, "name": "zi"}]
+    ),
+    ("Dataplane", "networking.inbound[].serviceProbe"): networking(inbound=[{**INBOUND, "serviceProbe": {"tcp": {}}}]),
+    ("Dataplane", "networking.transparentProxying.directAccessServices"): {
+        "networking": {
+            "address": "10.0.0.1",
+            "inbound": [INBOUND],
+            "transparentProxying": {"redirectPortOutbound": 15001, "directAccessServices": ["*"]},
+        }
+    },
+    ("Dataplane", "probes"): {**networking(), "probes": {"port": 9000, "endpoints": []}},
+    ("Dataplane", "metrics"): {**networking(), "metrics": {"type": "prometheus", "conf": {"port": 5670}}},
+    ("ExternalService", ""): {"tags": {"kuma.io/service": "paid"}, "networking": {"address": "example.com:80"}},
+    ("MeshMetric", "spec.default.backends[].prometheus.tls.mode"): metrics_over("ProvidedTLS"),
+    ("MeshOpenTelemetryBackend", "spec.env"): {"spec": {"env": {"mode": "Required"}}},
+}
+"""For each thing that is not enforced, the fields of a document that asks for it."""
+
+NAMES: Final = {"Mesh": "default", "Dataplane": "web", "MeshGateway": "edge"}
+
+
+def document(kind: str, name: str, data: Data) -> Document:
+    mesh = {} if kind == "Mesh" else {"mesh": "default"}
+    return Document(Key(kind, mesh.get("mesh", ""), name), {"type": kind, **mesh, "name": name, **data})
+
+
+def asking(place: Place) -> Document:
+    return document(place[0], NAMES.get(place[0], "x"), ASKING[place])
+
+
+def world(*documents: Document) -> World:
+    known = {one.key: one for one in (document("Mesh", "default", {}), document("Dataplane", "web", networking()))}
+    made = World.of({**known, **{one.key: one for one in documents}}.values(), kinds(policies()))
+    assert not [str(one) for one in made.findings if one.severity == "error"]
+    return made
+
+
+def told(made: World, key: Key) -> list[str]:
+    return [one.path for one in lint(policies(), made) if one.resource == key and one.message.startswith(WORDS)]
+
+
+def rows() -> list[tuple[Place, MissingCapability]]:
+    return [((kind, row.field), row) for row in MISSING for kind in row.kinds if (kind, row.field) in ASKING]
+
+
+def served(made: World) -> dict[str, Snapshot]:
+    compiler = Compiler(policies())
+    return {one.name: compiler.snapshot(made, one) for one in made.table("Dataplane", "default")}
+
+
+def without(found: Document, part: str) -> list[Document]:
+    """The document without a part; no document, where that is all of it."""
+    if not part:
+        return []
+    data: Any = copy.deepcopy(dict(found.data))
+    *parents, last = part.replace("[", ".[").split(".")
+    inner = data
+    for one in parents:
+        inner = inner[int(one[1:-1]) if one.startswith("[") else one]
+    del inner[int(last[1:-1]) if last.startswith("[") else last]
+    return [Document(found.key, data)]
+
+
+@pytest.mark.parametrize("row", MISSING, ids=lambda row: f"{row.kinds[0]} {row.field}")
+def test_there_is_an_example_of_everything_that_is_not_enforced(row: MissingCapability) -> None:
+    assert any((kind, row.field) in ASKING for kind in row.kinds)
+
+
+@pytest.mark.parametrize("place", ASKING, ids=" ".join)
+def test_what_is_not_enforced_is_told_where_it_is_asked_for(place: Place) -> None:
+    found = asking(place)
+    expected = [one.path or world(found).kinds[place[0]].root for one in missing_parts(place[0], found.data)]
+
+    assert expected
+    assert told(world(found), found.key) == expected
+
+
+@pytest.mark.parametrize(("place", "row"), rows(), ids=[" ".join(place) for place, _ in rows()])
+def test_nothing_that_is_served_differs_without_it(place: Place, row: MissingCapability) -> None:
+    """Whoever builds the capability sees this fail, and takes the row out of the table."""
+    found = asking(place)
+    parts = [one.part for one in missing_parts(place[0], found.data) if one.sentence == row.sentence]
+    others = [document("Mesh", "default", {"mtls": CA})] if row.part == "mtls" else []
+    if place == ("Dataplane", "networking.gateway"):
+        assert len(served(world(found))["web"]) == 0
+        return
+
+    assert parts
+    for part in parts:
+        assert served(world(found)) == served(world(*(without(found, part) or others)))
+
+
+def test_a_mesh_in_which_nothing_is_asked_for_is_told_nothing() -> None:
+    assert told(world(), Key("Mesh", "", "default")) == []
+    assert told(world(), Key("Dataplane", "default", "web")) == []
+    meshes: list[Data] = [{"mtls": {"backends": CA["backends"]}}, {"policyEngine": "TargetRef"}, {"routing": {}}]
+    for mesh in meshes:
+        assert told(world(document("Mesh", "default", mesh)), Key("Mesh", "", "default")) == []
+
+
+def test_with_mtls_switched_on_a_permission_is_still_not_enforced() -> None:
+    permission = asking(("MeshTrafficPermission", ""))
+    made = world(permission, document("Mesh", "default", {"mtls": CA}))
+
+    assert told(made, permission.key) == ["spec"]
+    assert told(made, Key("Mesh", "", "default")) == ["mtls.enabledBackend"]
+
+
+@pytest.mark.parametrize("place", [("MeshTrafficPermission", ""), ("MeshTLS", ""), ("MeshTimeout", "spec.targetRef")])
+def test_inspection_says_in_force_of_nothing_that_is_not(place: Place) -> None:
+    found = asking(place)
+    made = world(
+        found, asking(("MeshGateway", "")), document("Dataplane", "edge", ASKING["Dataplane", "networking.gateway"])
+    )
+    policy = made.get(found.key)
+    assert policy is not None
+    effects = [effect for proxy in affected(made, policy) for effect in proxy.effects]
+
+    assert effects
+    assert all(effect.idle.startswith(WORDS) for effect in effects)
+
+
+def test_inspection_of_a_builtin_gateway_says_in_force_of_nothing() -> None:
+    retry = {"spec": {"to": [{"targetRef": {"kind": "Mesh"}, "default": {"http": {"numRetries": 3}}}]}}
+    gateway = document("Dataplane", "edge", ASKING["Dataplane", "networking.gateway"])
+    made = world(document("MeshRetry", "x", retry), gateway, asking(("MeshGateway", "")))
+    policy = made.get(Key("MeshRetry", "default", "x"))
+    assert policy is not None
+    found = {proxy.dataplane.name: proxy for proxy in affected(made, policy)}
+
+    assert found["web"].survives
+    assert found["edge"].effects
+    assert not found["edge"].survives
+
+
+def test_of_a_policy_whose_rules_differ_the_rule_for_some_clients_alone_is_not_enforced() -> None:
+    made = world(asking(("MeshFaultInjection", "spec.rules[].matches")))
+    (policy,) = made.table("MeshFaultInjection", "default")
+    (proxy,) = affected(made, policy)
+
+    assert [one.setting.origin.index for one in proxy.survives] == [0]
+    assert [one.setting.origin.index for one in proxy.idle] == [1]
+
+
+def test_rules_and_policies_of_a_proxy_warn_of_what_is_not_enforced() -> None:
+    made = world(asking(("MeshTrafficPermission", "")))
+    (web,) = made.table("Dataplane", "default")
+    (of_kind,) = inspect_rules(made, web)["rules"]
+    (selected,) = inspect_policies(made, web)["policies"]
+
+    assert all(WORDS in one for one in (*of_kind["warnings"], *selected["warnings"]))
+    assert of_kind["warnings"]
+    assert selected["warnings"]
