@@ -8,12 +8,12 @@ missing has no effect, and here it is found out which field that is: the generat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from cp.fragments import Fragment, Task
-from cp.merging import Layer, Merged, Origin, merge, without
+from cp.merging import Conf, Layer, Merged, Origin, merge, put, without
 from cp.model.names import Destination, Identity, Key
 from cp.pipeline import Bundle
 from cp.stages import Effective, Entry, Stages, Upstream
@@ -23,6 +23,8 @@ _SUPPOSED: Final = ("127.0.0.1", 1)
 """Where a listener would be of a destination that has none."""
 
 _FEW: Final = 3
+
+_Change: TypeAlias = Callable[[Conf], Conf]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +100,30 @@ class DestinationParts:
 
     def is_about_missing_part(self, kind: str, path: str) -> bool:
         """Whether a field does nothing for the part that is served, and would for the one that is not."""
-        if self.is_whole:
-            return False
-        if self.upstream is not None:
-            return not self._acts_in_cluster(kind, path) and _acts_in_listener(self._supposed(), kind, path)
-        return self.is_about_cluster(kind, path)
+        return self._is_about_missing_part(kind, lambda conf: without(conf, path))
+
+    def is_null_about_missing_part(self, kind: str, path: str, removed: Any) -> bool:
+        """The same of a field that nobody sets any more, because a null took its value away."""
+        return self._is_about_missing_part(kind, lambda conf: put(conf, path, removed))
 
     def is_about_cluster(self, kind: str, path: str) -> bool:
         """Whether a field that holds for calls does nothing for listener and routes, and does for the cluster."""
-        return not _acts_in_listener(self, kind, path) and self._would_act_in_cluster(kind, path)
+        return self._is_about_cluster(kind, lambda conf: without(conf, path))
 
-    def _acts_in_cluster(self, kind: str, path: str) -> bool:
-        return self.upstream is not None and self.cluster_differs(
-            kind, _without(self.upstream.effective.get(kind), path)
-        )
+    def _is_about_missing_part(self, kind: str, change: _Change) -> bool:
+        if self.is_whole:
+            return False
+        if self.upstream is None:
+            return self._is_about_cluster(kind, change)
+        acts = self.cluster_differs(kind, _changed(self.upstream.effective.get(kind), change))
+        return not acts and _acts_in_listener(self._supposed(), kind, change)
 
-    def _would_act_in_cluster(self, kind: str, path: str) -> bool:
+    def _is_about_cluster(self, kind: str, change: _Change) -> bool:
+        return not _acts_in_listener(self, kind, change) and self._would_act_in_cluster(kind, change)
+
+    def _would_act_in_cluster(self, kind: str, change: _Change) -> bool:
         effective = self.entries[0].effective
-        changed = _with(effective, kind, _without(effective.get(kind), path))
+        changed = _with(effective, kind, _changed(effective.get(kind), change))
         return self._of_cluster(effective) != self._of_cluster(changed)
 
     def _supposed(self) -> DestinationParts:
@@ -146,10 +154,10 @@ class DestinationParts:
         return [body for task in tasks for body in _bodies(self.stages.fragments.get(task))]
 
 
-def _acts_in_listener(parts: DestinationParts, kind: str, path: str) -> bool:
+def _acts_in_listener(parts: DestinationParts, kind: str, change: _Change) -> bool:
     for entry in parts.entries:
-        of_service = _without(entry.effective.get(kind), path)
-        of_routes = {name: _without(found.get(kind), path) for name, found in entry.of_routes.items()}
+        of_service = _changed(entry.effective.get(kind), change)
+        of_routes = {name: _changed(found.get(kind), change) for name, found in entry.of_routes.items()}
         if parts.entry_differs(entry, kind, of_service, of_routes):
             return True
     return False
@@ -175,12 +183,13 @@ def _with(effective: Effective, kind: str, conf: Merged | None) -> Effective:
     return others if conf is None else {**others, kind: conf}
 
 
-def _without(conf: Merged | None, path: str) -> Merged | None:
-    """What a kind of policy comes to, as if nobody had set a field."""
-    if conf is None:
+def _changed(conf: Merged | None, change: _Change) -> Merged | None:
+    """What a kind of policy comes to, as if somebody else had a say."""
+    value = change({} if conf is None else conf.value)
+    if conf is None and not value:
         return None
     origin = Origin(Key("", "", ""), Identity("", "", ""), "")
-    return merge((Layer(dict(without(conf.value, path)), origin),))
+    return merge((Layer(dict(value), origin),))
 
 
 def _names(destinations: Iterable[Destination]) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 from envoy.config.route.v3.route_components_pb2 import VirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
+from cp.inspect import affected
 from cp.lint import lint
 from cp.lint.lint import RULES
 from cp.lint.scene import Scene
@@ -21,6 +22,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.simulate.virtual_hosts import chosen
 from cp.snapshot import CLUSTER, LISTENER, ROUTES, Snapshot
+from cp.stages import Stages
 from tests.random_mesh import MESH, document
 
 WEB = Key("Dataplane", "default", "web")
@@ -244,3 +246,41 @@ def test_lint_judges_a_passthrough_that_says_nothing() -> None:
 def test_of_a_table_without_domains_nobody_is_chosen() -> None:
     assert chosen(RouteConfiguration(name="empty"), "backend") is None
     assert chosen(RouteConfiguration(virtual_hosts=[VirtualHost(name="nobody")]), "backend") is None
+
+
+def shadowed() -> Document:
+    """A route that leads all calls of `cursed` to `fine`, so that its cluster is not served."""
+    rule = {
+        "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
+        "default": {"backendRefs": [{"kind": "MeshServiceSubset", "name": "fine"}]},
+    }
+    item = {"targetRef": {"kind": "MeshService", "name": "cursed"}, "rules": [rule]}
+    return document("MeshHTTPRoute", "away", spec={"to": [item]})
+
+
+def told(hook: str) -> set[str]:
+    used = policies(hook)
+    here = world(timeout(CURSE), shadowed(), used=used)
+    return {finding.code for finding in lint(used, here) if finding.resource == timeout(CURSE).key}
+
+
+def test_of_a_part_that_could_not_be_made_lint_does_not_say_that_it_is_not_served() -> None:
+    assert told("listener") == {"failed"}
+
+
+def test_a_fault_that_would_be_met_in_a_part_that_is_not_served_is_nobody_s() -> None:
+    assert told("cluster") == {"routed-elsewhere"}
+
+
+@pytest.mark.parametrize("stage", ["_entry", "_upstream", "cluster_tasks"])
+def test_inspection_answers_where_a_part_cannot_be_made(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise KeyError("cursed")
+
+    monkeypatch.setattr(Stages, stage, failing)
+    here = world(timeout("2s"), shadowed(), used=list(discover()))
+    (policy,) = here.table("MeshTimeout", "default")
+    (of_web,) = (one for one in affected(here, policy) if one.dataplane == WEB)
+
+    assert [one.path for one in of_web.effects] == ["connectionTimeout"] * len(of_web.effects)
+    assert of_web.effects

@@ -148,7 +148,8 @@ def _effects(world: World, dataplane: Resource, policy: Resource, idle: IdleValu
 
 def _why_idle(idle: IdleValues, dataplane: Resource, effect: Effect) -> str:
     """Why what nobody overrides does nothing. What is not enforced is so whatever else could be said of it."""
-    why = idle.why(dataplane, effect.place, effect.path, effect.setting)
+    removed = effect.removes[0] if effect.removes and effect.then is None else None
+    why = idle.why(dataplane, effect.place, effect.path, effect.setting, removed)
     return why or (_REMOVES_NOTHING if effect.removes_nothing else "")
 
 

@@ -33,8 +33,10 @@ class IdleValues:
         caller = self._compiler.stages.caller(self._world, dataplane) if self._is_about_calls else None
         return not_enforced(dataplane), _without_inbound(dataplane), caller
 
-    def why(self, dataplane: Resource, place: Place, path: str, setting: Setting) -> str:
-        """Why a field does nothing there; empty where it is in force."""
+    def why(
+        self, dataplane: Resource, place: Place, path: str, setting: Setting, removes: Setting | None = None
+    ) -> str:
+        """Why a field does nothing there; empty where it is in force. Of a null: one in whose place nothing holds."""
         found = next((one for one in self._missing if one.covers(setting.path)), None) or self._of_proxy(
             dataplane, place
         )
@@ -44,9 +46,14 @@ class IdleValues:
         if inside is not None:
             return f"{WORDS} in part, {inside.path}: {inside.sentence}"
         parts = self._parts(dataplane).get(place.destination) if place.destination is not None else None
-        if parts is not None and parts.is_about_missing_part(self._policy.type, path):
+        if parts is not None and self._is_about_missing_part(parts, path, removes):
             return f"has no effect: {parts.why}"
         return ""
+
+    def _is_about_missing_part(self, parts: DestinationParts, path: str, removes: Setting | None) -> bool:
+        if removes is None:
+            return parts.is_about_missing_part(self._policy.type, path)
+        return parts.is_null_about_missing_part(self._policy.type, path, removes.value)
 
     def by_routes(self, dataplane: Resource) -> Iterator[tuple[Place, Merged]]:
         """What holds for the services that a proxy reaches only by the routes of others."""

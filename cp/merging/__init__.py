@@ -5,6 +5,7 @@ and lists are replaced, except those whose name starts with `append` and those t
 """
 
 from cp.merging.cut import alone as alone
+from cp.merging.cut import put as put
 from cp.merging.cut import without as without
 from cp.merging.merge import NOTHING as NOTHING
 from cp.merging.merge import PLAIN as PLAIN

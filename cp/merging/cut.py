@@ -1,12 +1,12 @@
-"""Confs with one field less, or with one field alone."""
+"""Confs with one field less, with one field alone, or with one more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from cp.merging.origins import Conf
-from cp.model.paths import step
+from cp.model.paths import Step, step, steps
 
 _GONE: Final = object()
 
@@ -19,6 +19,19 @@ def without(conf: Conf, target: str) -> Conf:
 def alone(conf: Conf, target: str) -> Conf:
     """A conf as if somebody had set one field, and nobody any other."""
     return _or_nothing(_only(conf, "", target))
+
+
+def put(conf: Conf, target: str, value: Any) -> Conf:
+    """A conf as if somebody had set one field as well. What is inside of a list stays as it is."""
+    path = list(steps(target))
+    return conf if any(isinstance(key, int) for key in path) else _put(conf, path, value)
+
+
+def _put(conf: Any, path: Sequence[Step], value: Any) -> Any:
+    if not path:
+        return value
+    fields = conf if isinstance(conf, Mapping) else {}
+    return {**fields, path[0]: _put(fields.get(path[0]), path[1:], value)}
 
 
 def _cut(value: Any, path: str, target: str) -> Any:

@@ -102,3 +102,40 @@ def test_where_one_share_stays_with_the_service_everything_has_an_effect() -> No
 def _leading_to_itself(route: Document) -> Document:
     text = CASE.read_text().replace("name: shop-v2, port: 80, weight: 1", "name: shop, port: 80, weight: 1")
     return next(one for one in read_documents(text, CASE.name).documents if one.key == route.key)
+
+
+REMOVES: Final = """type: MeshHealthCheck
+mesh: default
+name: removes
+spec:
+  targetRef: {kind: Dataplane, name: web}
+  to:
+    - targetRef: {kind: MeshService, name: shop}
+      default: {healthyPanicThreshold: null}
+"""
+
+
+def test_a_null_with_nothing_to_remove_stands_beside_what_is_not_served_each_with_its_reason() -> None:
+    cut = CASE.read_text().replace("maxConnections: 7", "maxConnections: 7, maxPendingRequests: null")
+    of = World.of(read_documents(cut, CASE.name).documents, kinds(policies()))
+    found = of.get(POLICIES[0])
+    assert found is not None
+    (web,) = (one for one in affected(of, found) if one.dataplane.name == "web")
+
+    assert {one["field"]: one["reason"] for one in web.data["withoutEffect"]} == {
+        "connectionLimits.maxConnections": f"has no effect: {TO_OTHERS}",
+        "connectionLimits.maxPendingRequests": (
+            "has no effect: there is no weaker item for the same target that sets it"
+        ),
+    }
+    assert (web.survives, web.lost) == ((), ())
+
+
+def test_a_null_that_removes_what_would_have_had_no_effect_has_none_either() -> None:
+    """No other policy and no default sets the field, so nothing is left of it in the conf."""
+    (removes,) = read_documents(REMOVES, "removes.yaml").documents
+    before = CASE.read_text().replace("interval: 5s", "healthyPanicThreshold: 30, interval: 5s")
+    of = World.of([*read_documents(before, CASE.name).documents, removes], kinds(policies()))
+
+    assert statuses(removes.key, of) == {"healthyPanicThreshold": f"has no effect: {TO_OTHERS}"}
+    assert configuration(of) == configuration(world())

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cp.inspect import Affected, affected, inspect_policies, inspect_rules
 from cp.model.names import Key
+from cp.pipeline import Compiler, Proxy
+from cp.resources.resource import Resource
+from cp.resources.world import World
 from tests.rules.texts import (
     MESH,
     WHOLE_MESH,
@@ -224,6 +229,34 @@ def test_what_a_policy_comes_to_is_worked_out_once_for_proxies_that_are_alike() 
 
     assert len(effects) == 1
     assert found["web-0"].effects != found["other"].effects
+
+
+def test_what_is_served_is_worked_out_once_for_proxies_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    served = Compiler.proxy
+
+    def counting(compiler: Compiler, world: World, dataplane: Resource) -> Proxy:
+        asked.append(dataplane.name)
+        return served(compiler, world, dataplane)
+
+    monkeypatch.setattr(Compiler, "proxy", counting)
+    inbounds = [{"port": 80, "tags": {"kuma.io/service": "web"}}]
+    alike = [proxy(f"web-{number}", inbounds=inbounds, **CALLS) for number in range(20)]
+    of_policy("slow", timeout("slow", ms("backend"), 1), *alike)
+
+    assert set(asked) == {"web-0"}
+
+
+def test_what_is_not_enforced_for_one_proxy_is_not_said_of_another_with_the_same_ports() -> None:
+    """One is called at its inbounds; the other is a zone proxy, which is no such thing yet."""
+    inbounds = [{"port": 80, "tags": {"kuma.io/service": "web"}}]
+    listener = {"type": "ZoneIngress", "address": "10.0.0.9", "port": 80, "name": "in"}
+    slow = policy("MeshTimeout", "slow", rules=[{"default": {"connectionTimeout": "1s"}}])
+    zone = proxy("zone", inbounds=[], listeners=[listener])
+    found = of_policy("slow", slow, proxy("web", inbounds=inbounds), zone)
+
+    assert not found["web"].idle
+    assert not found["zone"].survives
 
 
 def test_a_target_by_labels_is_no_rule_for_a_service_without_a_name() -> None:
