@@ -39,6 +39,7 @@ EVENTS: Final = MappingProxyType(
         "resources.accepted": "An Envoy took what it was sent.",
         "resources.refused": "An Envoy refused what it was sent, and said why.",
         "proxy.failed": "A fault of ours in a part of what a proxy gets; what is served instead is in `reason`.",
+        "setting": "A setting of the control plane asks for something that is not enforced.",
         "self_check.failed": "What was kept from before differs from a full computation, which is served instead.",
         "worker.died": "A process that served proxies ended; they come to another one, and it is replaced.",
         "worker.ready": "A process serves proxies.",

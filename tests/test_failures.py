@@ -248,13 +248,13 @@ def test_of_a_table_without_domains_nobody_is_chosen() -> None:
     assert chosen(RouteConfiguration(virtual_hosts=[VirtualHost(name="nobody")]), "backend") is None
 
 
-def shadowed() -> Document:
-    """A route that leads all calls of `cursed` to `fine`, so that its cluster is not served."""
+def shadowed(called: str = "cursed", to: str = "fine") -> Document:
+    """A route that leads all calls of a service to another, so that its own cluster is not served."""
     rule = {
         "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
-        "default": {"backendRefs": [{"kind": "MeshServiceSubset", "name": "fine"}]},
+        "default": {"backendRefs": [{"kind": "MeshServiceSubset", "name": to}]},
     }
-    item = {"targetRef": {"kind": "MeshService", "name": "cursed"}, "rules": [rule]}
+    item = {"targetRef": {"kind": "MeshService", "name": called}, "rules": [rule]}
     return document("MeshHTTPRoute", "away", spec={"to": [item]})
 
 
@@ -270,6 +270,30 @@ def test_of_a_part_that_could_not_be_made_lint_does_not_say_that_it_is_not_serve
 
 def test_a_fault_that_would_be_met_in_a_part_that_is_not_served_is_nobody_s() -> None:
     assert told("cluster") == {"routed-elsewhere"}
+
+
+def test_of_a_cluster_that_could_not_be_made_lint_calls_no_other_policy_idle() -> None:
+    """Nobody calls it but by a route, so that it is there by itself."""
+    used = policies("cluster")
+    calls = [{"port": 10001, "tags": {"kuma.io/service": "fine"}}]
+    only_fine = document("Dataplane", "web", networking={**dataplane().data["networking"], "outbound": calls})
+    limits = document(
+        "MeshCircuitBreaker",
+        "limits",
+        spec={
+            "to": [
+                {
+                    "targetRef": {"kind": "MeshService", "name": "cursed"},
+                    "default": {"connectionLimits": {"maxConnections": 7}},
+                }
+            ]
+        },
+    )
+    here = World.of([MESH, only_fine, *servers(), timeout(CURSE), shadowed("fine", "cursed"), limits], kinds(used))
+    findings = lint(used, here)
+
+    assert "failed" in {finding.code for finding in findings if finding.resource == timeout(CURSE).key}
+    assert not [str(finding) for finding in findings if finding.resource == limits.key]
 
 
 @pytest.mark.parametrize("stage", ["_entry", "_upstream", "cluster_tasks"])

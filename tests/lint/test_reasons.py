@@ -176,3 +176,45 @@ def test_of_an_item_without_effect_its_values_are_not_told_again() -> None:
     found = of(SERVICES + REAL + weak + strong, "MeshTimeout", "weak")
 
     assert [one.code for one in found] == ["overridden"]
+
+
+BOTH_ROUTES = """
+---
+type: MeshHTTPRoute
+mesh: default
+name: weak
+spec:
+  to:
+    - targetRef: {kind: MeshService, name: backend}
+      rules:
+        - matches: [{path: {type: PathPrefix, value: /}}]
+          default: {backendRefs: [{kind: MeshService, name: backend, port: 80}]}
+---
+type: MeshHTTPRoute
+mesh: default
+name: strong
+spec:
+  targetRef: {kind: Dataplane, name: caller}
+  to:
+    - targetRef: {kind: MeshService, name: backend}
+      rules:
+        - matches: [{path: {type: PathPrefix, value: /}}]
+          default:
+            filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [x]}}]
+---
+type: MeshRetry
+mesh: default
+name: of-weak
+spec:
+  targetRef: {kind: Dataplane, name: caller}
+  to:
+    - targetRef: {kind: MeshHTTPRoute, name: weak}
+      default: {http: {numRetries: 7}}
+"""
+
+
+def test_a_policy_for_a_route_that_only_contributes_to_a_rule_has_an_effect() -> None:
+    """Of the weaker route the backends are left."""
+    world = world_of(MESH + SERVICES + REAL + BOTH_ROUTES)
+
+    assert not [str(one) for one in lint(policies(), world) if one.resource and one.resource.name == "of-weak"]
