@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 from cp.inspect.standing import Place
@@ -30,8 +31,8 @@ class IdleValues:
 
     def alike(self, dataplane: Resource) -> tuple[object, ...]:
         """All of a proxy on which the answers depend, beside what it matched, calls and is called at."""
-        caller = self._compiler.stages.caller(self._world, dataplane) if self._is_about_calls else None
-        return not_enforced(dataplane), _without_inbound(dataplane), caller
+        caller = self._compiler.stages.caller(self._world, dataplane)
+        return not_enforced(dataplane), _without_inbound(dataplane), replace(caller, told=())
 
     def why(
         self, dataplane: Resource, place: Place, path: str, setting: Setting, removes: Setting | None = None

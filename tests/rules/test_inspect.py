@@ -249,7 +249,7 @@ def test_what_is_served_is_worked_out_once_for_proxies_that_are_alike(monkeypatc
 
 def test_what_is_not_enforced_for_one_proxy_is_not_said_of_another_with_the_same_ports() -> None:
     """One is called at its inbounds; the other is a zone proxy, which is no such thing yet."""
-    inbounds = [{"port": 80, "tags": {"kuma.io/service": "web"}}]
+    inbounds = [{"port": 80, "name": "in", "tags": {"kuma.io/service": "web"}}]
     listener = {"type": "ZoneIngress", "address": "10.0.0.9", "port": 80, "name": "in"}
     slow = policy("MeshTimeout", "slow", rules=[{"default": {"connectionTimeout": "1s"}}])
     zone = proxy("zone", inbounds=[], listeners=[listener])
