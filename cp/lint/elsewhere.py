@@ -9,6 +9,7 @@ from cp.lint.codes import Reason, found
 from cp.lint.scene import Scene
 from cp.lint.spots import item_of
 from cp.merging import Setting
+from cp.model.checkpoint import checked
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.parts import DestinationParts
@@ -24,7 +25,7 @@ def elsewhere(scene: Scene) -> Iterator[Finding]:
     every = [parts for outbounds in scene.outbounds for parts in outbounds.parts]
     acting = {_value(setting) for parts in every if parts.is_whole for _, _, setting in _held(parts)}
     missing: dict[_Value, tuple[Setting, DestinationParts]] = {}
-    for parts in every:
+    for parts in checked(every, scene.checkpoint):
         for kind, path, setting in () if parts.is_whole else _held(parts):
             if setting.origin.part == BUILT_IN or _value(setting) in acting:
                 continue

@@ -32,7 +32,7 @@ class Scene:
     """A World with all of its proxies."""
 
     def __init__(self, policies: Policies, world: World, checkpoint: Checkpoint = never_stopped) -> None:
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         self.world = world
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
         self._compiler = Compiler(policies)
@@ -46,7 +46,7 @@ class Scene:
         self._inbound = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
 
     def _proxies_of(self, world: World) -> Iterator[Resource]:
-        return checked(_of_type(world, _DATAPLANE), self._checkpoint)
+        return checked(_of_type(world, _DATAPLANE), self.checkpoint)
 
     @cached_property
     def meshes(self) -> frozenset[str]:
@@ -95,7 +95,7 @@ class Scene:
     @cached_property
     def spots(self) -> tuple[AnySpot, ...]:
         """Every spot, each once."""
-        return tuple({spot.key: spot for spot in checked(self._spots(), self._checkpoint)}.values())
+        return tuple({spot.key: spot for spot in checked(self._spots(), self.checkpoint)}.values())
 
     @cached_property
     def blocked(self) -> tuple[Blocked, ...]:
@@ -117,12 +117,12 @@ class Scene:
 
     @cached_property
     def _by_itself(self) -> frozenset[Unit]:
-        return frozenset(with_effect(self.spots, policy_of))
+        return frozenset(with_effect(self.spots, policy_of, self.checkpoint))
 
     @cached_property
     def effective_items(self) -> frozenset[Unit]:
         """The same for items."""
-        return frozenset(with_effect(self.spots, item_of))
+        return frozenset(with_effect(self.spots, item_of, self.checkpoint))
 
     @cached_property
     def spots_of(self) -> Mapping[Item, list[AnySpot]]:
@@ -140,10 +140,10 @@ class Scene:
         return Outbounds(self.world, mesh, bundle.rules, bundle, self._outbound, parts)
 
     def _spots(self) -> Iterator[AnySpot]:
-        for some in checked(self.outbounds, self._checkpoint):
+        for some in checked(self.outbounds, self.checkpoint):
             yield from some.spots()
         seen: set[object] = set()
-        for proxy in checked(self.proxies, self._checkpoint):
+        for proxy in checked(self.proxies, self.checkpoint):
             rules = rules_of(self.world, proxy.dataplane)
             for (index, inbound), reached in zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True):
                 key = (id(rules), index, inbound.protocol)

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from cp.merging import Field, Merged, Origin, merge_groups, overlay
+from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Destination
 from cp.parts import DestinationParts
 from cp.resources.kinds import Kind
@@ -192,11 +193,11 @@ class ClientSpot:
 AnySpot: TypeAlias = Spot | PartSpot | TableSpot | ClientSpot
 
 
-def with_effect(spots: Iterable[AnySpot], unit_of: UnitOf) -> set[Unit]:
+def with_effect(spots: Iterable[AnySpot], unit_of: UnitOf, checkpoint: Checkpoint = never_stopped) -> set[Unit]:
     """Every policy, or item, without which something would be different at one of these spots."""
     spots = list(spots)
     effective: set[Unit] = set().union(*(spot.sure(unit_of) for spot in spots))
-    for spot in spots:
+    for spot in checked(spots, checkpoint):
         for unit in {unit_of(item.origin) for item in spot.items} - effective:
             if spot.differs_without(lambda item, unit=unit: unit_of(item.origin) == unit):  # type: ignore[misc]
                 effective.add(unit)
