@@ -150,7 +150,7 @@ def test_a_proxy_that_is_connected_to_another_control_plane_keeps_it() -> None:
 def test_the_mark_of_a_control_plane_that_ended_is_taken_over() -> None:
     async def scenario(cp: ControlPlane) -> None:
         del cp.connected["default.web"]
-        await cp.store.write(Put(dataplane(owner="one", missed_by="long gone")))
+        await cp.store.write(Put(dataplane(owner="one", missed_by="long-gone")))
         assert await cp.after(2 * DELAY) is not None
         assert await cp.after(2 * DELAY) is None
 
@@ -159,7 +159,7 @@ def test_the_mark_of_a_control_plane_that_ended_is_taken_over() -> None:
 
 def test_a_control_plane_that_starts_waits_for_proxies_that_have_not_come_back_yet() -> None:
     async def scenario(cp: ControlPlane) -> None:
-        started = ControlPlane(cp.store, "started again")
+        started = ControlPlane(cp.store, "started-again")
         assert await started.after(GRACE - 1) == dataplane(owner="one")
         assert await started.after(DELAY + 2) is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -77,7 +78,7 @@ class Bootstrap:
 
     async def __call__(self, request: Request) -> Response:
         text, work = await text_of(request, min(self._api.body_limit, _LARGEST)), self._api.works.documents
-        wanted = await work.do(request, lambda _: _wanted(text))
+        wanted = _of_a_run(await work.do(request, lambda _: _wanted(text)))
         await self._mesh_there(wanted.mesh)
         brought = await work.do(request, lambda _: self._brought(wanted))
         try:
@@ -248,6 +249,13 @@ def _host(request: Request) -> str:
     """The host by which the proxy reached us is the one by which it reaches us again."""
     host = request.url.hostname or _LOOPBACK
     return _LOOPBACK if host == "localhost" else host
+
+
+def _of_a_run(wanted: Wanted) -> Wanted:
+    """A proxy that brings its Dataplane along, and has no word for its run, is given one."""
+    if wanted.dataplane_resource and not wanted.owner:
+        return msgspec.structs.replace(wanted, owner=uuid.uuid4().hex)
+    return wanted
 
 
 def _is_kuma_dp(request: Request, wanted: Wanted) -> bool:

@@ -82,7 +82,7 @@ def invalid(title: str, findings: Iterable[Finding]) -> Refused:
     every = tuple(findings)
     more = len(every) - TOLD
     detail = (
-        f"Resource is not valid; these are {TOLD} faults, and there are {more} more"
+        f"Resource is not valid; these are {TOLD} faults, and there are at least {more} more"
         if more > 0
         else "Resource is not valid"
     )

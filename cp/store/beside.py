@@ -22,6 +22,7 @@ from cp.store.feed import News, follow
 from cp.store.ledger import Ledger
 from cp.store.port import (
     KEPT,
+    KEPT_BYTES,
     Batch,
     Change,
     Closed,
@@ -166,11 +167,11 @@ class StoreBeside:
 
 
 @asynccontextmanager
-async def combined(
-    files: Store, beside: Store, takes: Takes, *, kept: int = KEPT, clock: Clock = utc
+async def combined(  # noqa: PLR0913  # what is remembered, and the clock
+    files: Store, beside: Store, takes: Takes, *, kept: int = KEPT, kept_bytes: int = KEPT_BYTES, clock: Clock = utc
 ) -> AsyncIterator[StoreBeside]:
     """A store over two, for as long as the block lasts. It closes them."""
-    store = StoreBeside(files, beside, takes, Ledger(kept), clock)
+    store = StoreBeside(files, beside, takes, Ledger(kept, kept_bytes), clock)
     of_files, of_beside = await store.load()
     async with asyncio.TaskGroup() as group:
         group.create_task(store.guarded(store.follow_files, of_files))

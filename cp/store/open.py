@@ -30,7 +30,7 @@ async def open_store(url: str, registrations: str = "", kept_bytes: int = KEPT_B
         if registrations:
             beside = await _opened(registrations, kept_bytes)
             stack.push_async_callback(beside.close)
-            store = await stack.enter_async_context(combined(store, beside, _is_registered))
+            store = await stack.enter_async_context(combined(store, beside, _is_registered, kept_bytes=kept_bytes))
         yield store
 
 

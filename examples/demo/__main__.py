@@ -98,7 +98,9 @@ class Demo:
     def _start_envoy(self, sidecar: Sidecar) -> None:
         file = self._children.folder / f"{sidecar.name}.yaml"
         file.write_text(yaml.safe_dump(sidecar.document, sort_keys=False))
-        self._children.start(f"{sidecar.name}-envoy", [KOGUMA, "dp", "run", "--dataplane-file", file])
+        self._children.start(
+            f"{sidecar.name}-envoy", [KOGUMA, "dp", "run", "--dataplane-file", file, "--drain-time", "1s"]
+        )
 
     def _apply(self, *files: Path) -> None:
         options = [word for file in files for word in ("-f", str(file))]

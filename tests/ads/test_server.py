@@ -350,7 +350,7 @@ def test_a_request_that_is_too_large_ends_its_stream_and_no_other() -> None:
 
 def test_a_port_that_is_taken_is_an_error() -> None:
     async def scene(hub: Hub, server: Server) -> None:
-        with pytest.raises(RuntimeError, match=str(server.port)):
+        with pytest.raises(OSError, match=str(server.port)):
             Server(hub, Options(port=server.port), chance)
 
     play(scene)

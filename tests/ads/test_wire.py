@@ -103,10 +103,13 @@ def test_the_node_is_read_with_its_metadata_and_its_version() -> None:
     message = DiscoveryRequest()
     message.node.id, message.node.cluster = "default.web-1", "web"
     message.node.metadata["dataplane.resource"] = "{}"
+    message.node.metadata["koguma.io/owner"] = "run-1"
+    message.node.metadata["workdir"] = "/work"
     message.node.metadata.get_or_create_struct("version")["kumaDp"] = "2.14"
     version = message.node.user_agent_build_version.version
     version.major_number, version.minor_number, version.patch = 1, 40, 2
-    node = Node("default.web-1", "web", "1.40.2", {"version": {"kumaDp": "2.14"}})
+    metadata = {"version": {"kumaDp": "2.14"}, "koguma.io/owner": "run-1", "dataplane.resource": "{}"}
+    node = Node("default.web-1", "web", "1.40.2", metadata)
 
     assert node_of(message.SerializeToString()) == node
     assert node_of_delta(DeltaDiscoveryRequest(node=message.node).SerializeToString()) == node

@@ -106,7 +106,7 @@ def test_what_is_applied_while_a_proxy_drains_does_not_make_it_an_endpoint_again
 def test_who_drains_has_to_say_who_it_is(api: Api, body: str) -> None:
     register(api)
 
-    assert api.post(f"{WEB}/_readiness", content=body).status_code == 400
+    assert api.post(f"{WEB}/_readiness", content=body, headers={"content-type": "application/json"}).status_code == 400
 
 
 def test_a_dataplane_that_is_not_there_cannot_drain(api: Api) -> None:

@@ -493,8 +493,8 @@ def test_a_change_that_is_larger_than_what_is_remembered_can_be_followed(kind: s
     async def scenario() -> None:
         async with opened(kind, tmp_path, kept_bytes=0) as store:
             for value in range(3):
-                await store.write(put("a", value), put("b", value))
-            assert [change.revision for change in await changes(store, 2, until=3)] == [3, 3]
+                await store.write(put("a", value))
+            assert [change.revision for change in await changes(store, 2, until=3)] == [3]
             assert (await store.read()).revision == 3
 
     run(scenario())

@@ -27,6 +27,8 @@ Document = Mapping[str, Any]
 
 _SAMPLE: Final = re.compile(r"^(\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 
+_YAML: Final = {"content-type": "application/yaml"}
+
 WRITTEN_BY_THE_STORE: Final = {"creationTime", "modificationTime", "kri"}
 
 
@@ -40,6 +42,7 @@ class ControlPlane:
         self.diagnostics = Address(host, free_port(host))
         self.log = folder / "control-plane.log"
         self._store = store
+        self._written = 0
         self._settings = {
             "KOGUMA_BIND": host,
             "KUMA_DP_SERVER_PORT": str(self.ads.port),
@@ -59,6 +62,7 @@ class ControlPlane:
 
     def start(self) -> Self:
         """Start it, or start it again where it was."""
+        self._written = 0
         self._logged = len(self.log.read_text().splitlines()) if self.log.exists() else 0
         self._running = Running([KOGUMA, "run", "--store", self._store], self.log, self._settings)
         return self
@@ -95,7 +99,7 @@ class ControlPlane:
 
     def put(self, document: Document) -> httpx.Response:
         """Write one resource, and see what the API says about it."""
-        return self._client.put(path(document), json=document)
+        return self._noted(self._client.put(path(document), json=document))
 
     def put_at(self, where: str, document: Document) -> httpx.Response:
         """Write one resource under a path that need not be its own."""
@@ -103,7 +107,16 @@ class ControlPlane:
 
     def delete(self, *documents: Document | str) -> None:
         for document in _each(documents):
-            self._client.delete(path(document)).raise_for_status()
+            self._noted(self._client.delete(path(document))).raise_for_status()
+
+    def in_force(self, within: str = "5s") -> None:
+        """Wait until every proxy has answered what was written last, or cannot answer within that time."""
+        asked = {"revision": str(self._written), "wait": within}
+        self._client.get("/_delivery", params=asked, timeout=30).raise_for_status()
+
+    def _noted(self, answer: httpx.Response) -> httpx.Response:
+        self._written = max(self._written, int(answer.headers.get("koguma-revision", "0")))
+        return answer
 
     def find(self, document: Document) -> Document | None:
         """A resource as it is stored, if it is."""
@@ -123,7 +136,7 @@ class ControlPlane:
 
     def request(self, method: str, where: str, content: bytes = b"", **headers: str) -> httpx.Response:
         """Any request, good or bad."""
-        return self._client.request(method, where, content=content, headers=headers)
+        return self._client.request(method, where, content=content, headers={**_YAML, **headers})
 
     def bootstrap(self, dataplane: Document, *, delta: bool = True, system_ca: str = "") -> dict[str, Any]:
         """The Envoy configuration with which a proxy of this dataplane starts."""

@@ -81,6 +81,7 @@ class Playground:
         data = [one for document in documents for one in _parsed(document)]
         before = {_key(document): self.control_plane.find(document) for document in data}
         self.control_plane.apply(*data)
+        self.control_plane.in_force()
         try:
             yield
         finally:
@@ -90,6 +91,7 @@ class Playground:
                     self.control_plane.apply(known)
                 elif self.control_plane.find(document) is not None:
                     self.control_plane.delete(document)
+            self.control_plane.in_force()
 
 
 @contextmanager
