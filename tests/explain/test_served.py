@@ -20,7 +20,8 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.view.proxies import Listening, outbounds
 from tests.explain.served import CONDITIONS, Fields, Sent, of_manager, of_proxy, of_row
-from tests.strategies import PATHS, Mesh, dataplanes, meshes, policies
+from tests.random_mesh import PATHS, Mesh, dataplanes, meshes
+from tests.snapshots import policies
 
 OURS = ("MeshTimeout", "MeshRetry")
 

@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from cp.lint import NO_EFFECT, NO_EFFECT_OF_ITEM, lint
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.resources.world import World
-from tests import strategies
-from tests.lint.meshes import random_world
 from tests.lint.observed import observed
+from tests.random_mesh import DESTINATIONS, Mesh, dataplanes, meshes
 from tests.rules.worlds import world_of
 from tests.snapshots import policies
 
-SEEDS = st.integers(0, 10**9)
+CALLS = (*DESTINATIONS, "MeshTimeout", "MeshRetry", "MeshCircuitBreaker", "MeshHealthCheck")
+"""The kinds of a mesh in which policies for calls meet."""
 
 
 def idle(world: World) -> set[Key | None]:
@@ -34,34 +32,35 @@ def idle(world: World) -> set[Key | None]:
 
 def really_idle(world: World) -> set[Key | None]:
     before = observed(world)
-    found = (one.key for one in world if one.kind.policy is not None)
-    return {key for key in found if observed(without(world, key)) == before}
+    judged = (resource.key for resource in world if resource.kind.policy is not None)
+    return {key for key in judged if observed(without(world, key)) == before}
 
 
 def without(world: World, key: Key) -> World:
-    return World.of((one.document for one in world if one.key != key), world.kinds)
+    return World.of((resource.document for resource in world if resource.key != key), world.kinds)
 
 
-@given(seed=SEEDS)
-def test_policies_of_every_shape_have_no_effect_if_and_only_if_it_is_told(seed: int) -> None:
-    world = random_world(Random(seed))
-
-    assert idle(world) == really_idle(world)
-
-
-@given(mesh=strategies.meshes())
-def test_timeouts_retries_and_routes_have_no_effect_if_and_only_if_it_is_told(mesh: strategies.Mesh) -> None:
+@given(mesh=meshes())
+def test_policies_of_every_shape_have_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
     world = mesh.world()
-    assume(strategies.dataplanes(world))
+    assume(dataplanes(world))
 
     assert idle(world) == really_idle(world)
 
 
-@given(mesh=strategies.meshes())
-def test_an_item_has_no_effect_if_and_only_if_it_is_told(mesh: strategies.Mesh) -> None:
+@given(mesh=meshes(CALLS))
+def test_policies_for_calls_have_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
+    world = mesh.world()
+    assume(dataplanes(world))
+
+    assert idle(world) == really_idle(world)
+
+
+@given(mesh=meshes(CALLS))
+def test_an_item_has_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
     """For items of policies that have one. Of the only one for a route it is never told, see `is_the_only_route`."""
     world = mesh.world()
-    assume(strategies.dataplanes(world))
+    assume(dataplanes(world))
     findings, before = lint(policies(), world), observed(world)
     told = {(one.resource, root(one)) for one in findings if one.message.startswith(NO_EFFECT_OF_ITEM)}
     effective = [one for one in world if one.kind.policy is not None and one.key not in idle(world)]
