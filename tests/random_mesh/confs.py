@@ -147,7 +147,7 @@ def collected(chance: Random) -> Data:
 def logged(chance: Random) -> Data:
     if chance.random() < 0.5:
         return collected(chance)
-    return {"backends": [{"type": "File", "file": {"path": chance.choice(["/tmp/a.log", "/tmp/b.log"])}}]}
+    return {"backends": [{"type": "File", "file": {"path": chance.choice(["/var/log/a.log", "/var/log/b.log"])}}]}
 
 
 def action(chance: Random) -> Data:
@@ -185,5 +185,3 @@ def passthrough(chance: Random) -> Data:
 def client(chance: Random) -> Data:
     """Who calls, for `rules`."""
     return {"spiffeID": {"type": "Exact", "value": f"spiffe://default/{chance.choice(SERVICES)}"}}
-
-

@@ -34,6 +34,9 @@ _MAKES: Final[dict[str, Make]] = {
     "HostnameGenerator": services.names,
 }
 
+CALLS: Final = (*DESTINATIONS, "MeshTimeout", "MeshRetry", "MeshCircuitBreaker", "MeshHealthCheck")
+"""The kinds of a mesh in which policies for calls meet."""
+
 HARMLESS: Final = tuple(sorted(_MAKES.keys() - {"MeshFaultInjection", "MeshRateLimit", "MeshCircuitBreaker"}))
 """The kinds that cost no request of proxies that they are not about."""
 

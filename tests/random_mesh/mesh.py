@@ -1,14 +1,13 @@
-"""Random meshes as files, which fail small: hypothesis leaves out documents, then items of those that are left."""
+"""Random meshes, as files have them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import yaml
-from hypothesis import strategies as st
 
 from cp.model.document import Document
 from cp.model.source import read_documents, universal
@@ -22,12 +21,6 @@ from tests.random_mesh.words import Data
 from tests.snapshots import policies
 
 FILE: Final = "mesh.yaml"
-_PARTS: Final = 96
-_KEPT: Final = st.sampled_from([False, *[True] * 9])
-"""What comes first is simpler: less."""
-
-_INLINE: Final = frozenset({"spec", "networking"})
-_LISTS: Final = frozenset({"to", "from", "rules", "ports", "outbound"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,31 +39,24 @@ class Mesh:
         return text
 
     def read(self) -> tuple[Document, ...]:
+        return read_documents(self.text, FILE).documents
+
+    def errors(self) -> list[str]:
+        """What is invalid in it. A document of this maker's that a validator refuses is a fault of one of them."""
         reading = read_documents(self.text, FILE)
-        assert not reading.findings, [str(finding) for finding in reading.findings]
-        return reading.documents
+        findings = (*reading.findings, *World.of(reading.documents, kinds(policies())).findings)
+        return [str(finding) for finding in findings if finding.severity is Severity.ERROR]
 
     def world(self) -> World:
-        """Its World. A document that is made here and that a validator refuses is a fault of one of the two."""
-        world = World.of(self.read(), kinds(policies()))
-        errors = [str(finding) for finding in world.findings if finding.severity is Severity.ERROR]
-        assert not errors, errors
-        return world
+        return World.of(self.read(), kinds(policies()))
 
     def __repr__(self) -> str:
         return f"Mesh of seed {self.seed}, which is this file:\n{self.text}"
 
 
-def mesh_of(seed: int, of_kinds: Sequence[str] = EVERY, keep: Sequence[bool] = ()) -> Mesh:
-    """The mesh of a seed, less the parts that are not kept. What is beyond `keep` is kept."""
-    return Mesh(tuple(_kept(list(_documents(Random(seed), of_kinds)), iter(keep))), seed)
-
-
-@st.composite
-def meshes(draw: st.DrawFn, of_kinds: Sequence[str] = EVERY) -> Mesh:
-    """Meshes with proxies, services, routes and policies; or with what of that is of the given kinds."""
-    seed = draw(st.integers(0, 2**32))
-    return mesh_of(seed, of_kinds, draw(st.lists(_KEPT, min_size=_PARTS, max_size=_PARTS)))
+def mesh_of(seed: int, of_kinds: Sequence[str] = EVERY) -> Mesh:
+    """A mesh with proxies, services, routes and policies; or with what of that is of the given kinds."""
+    return Mesh(tuple(_documents(Random(seed), of_kinds)), seed)
 
 
 def dataplanes(world: World) -> list[Resource]:
@@ -87,24 +73,3 @@ def _documents(chance: Random, of_kinds: Sequence[str]) -> Iterator[Data]:
 def _key(made: Data) -> tuple[str, str]:
     fields = universal(made)
     return fields["type"], fields["name"]
-
-
-def _kept(documents: list[Data], keep: Iterator[bool]) -> Iterator[Data]:
-    """The Mesh stays. Of the others, and then of their lists, what is not kept is left out."""
-    whole, *others = documents
-    yield whole
-    left = [made for made in others if next(keep, True)]
-    yield from (_thinned(made, keep) for made in left)
-
-
-def _thinned(made: Data, keep: Iterator[bool]) -> Data:
-    return {name: _less(name, value, keep) for name, value in made.items()}
-
-
-def _less(name: str, value: Any, keep: Iterator[bool]) -> Any:
-    """A list with fewer items, and never without any that had some."""
-    if name in _INLINE:
-        return _thinned(value, keep)
-    if name in _LISTS and isinstance(value, list):
-        return [item for item in value if next(keep, True)] or value[:1]
-    return value

@@ -66,9 +66,7 @@ SHAPES: Final[dict[str, Shape]] = {
     ),
     "MeshCircuitBreaker": Shape(to=confs.breaker, from_=confs.breaker, rules=confs.breaker),
     "MeshHealthCheck": Shape(to=confs.check),
-    "MeshLoadBalancingStrategy": Shape(
-        to=confs.balancing, called=targets.called_inside, to_route=confs.hashes
-    ),
+    "MeshLoadBalancingStrategy": Shape(to=confs.balancing, called=targets.called_inside, to_route=confs.hashes),
     "MeshAccessLog": Shape(to=confs.logged, to_route=confs.logged, from_=confs.logged, rules=confs.logged),
     "MeshTrafficPermission": Shape(from_=confs.action, from_targets=targets.clients),
     "MeshTLS": Shape(top=("Mesh", "MeshSubset", "Dataplane"), from_=confs.tls),
@@ -107,7 +105,10 @@ def _spec(chance: Random, shape: Shape, kinds: tuple[str, ...]) -> Data:
         conf = shape.to_route if kind == OLD else shape.of_gateway
         assert conf is not None
         return {**top, "to": [{"targetRef": {"kind": "Mesh"}, "default": conf(chance)}]}
-    return {**top, **_parts(chance, shape)}
+    parts = _parts(chance, shape)
+    if parts.keys() <= {"from", "rules"} and chance.random() < 0.2:
+        top = targets.sections_of_inbounds(chance)
+    return {**top, **parts}
 
 
 def _parts(chance: Random, shape: Shape) -> Data:

@@ -9,12 +9,14 @@ from tests.random_mesh.services import TARGET_PORTS
 from tests.random_mesh.words import (
     DATAPLANES,
     GATEWAYS,
+    NAME_LABEL,
     NAMESPACE_LABEL,
     NAMESPACES,
     PORTS,
     PROTOCOLS,
     SERVICES,
     TEAMS,
+    ZONE_LABEL,
     ZONES,
     Data,
     several,
@@ -112,16 +114,23 @@ def _outbound(chance: Random) -> Any:
             (1, lambda _: {"backendRef": _by_name(chance, "MeshExternalService")}),
             (1, lambda _: {"backendRef": _by_name(chance, "MeshMultiZoneService")}),
             (1, lambda _: {"tags": {"kuma.io/service": chance.choice(SERVICES), **team(chance)}}),
-            (1, lambda _: {"backendRef": {"kind": "MeshService", "labels": team(chance), "port": 80}}),
+            (2, lambda _: {"backendRef": _by_labels(chance)}),
         ]
     )(chance)
 
 
 def _by_name(chance: Random, kind: str) -> Data:
-    """By the stored name, which for a service of a namespace or a zone is longer than its display name."""
-    name = chance.choice(SERVICES)
-    stored = chance.choice([name, name, name, *(f"{name}.{namespace}" for namespace in NAMESPACES), f"{name}.east"])
-    return {"kind": kind, "name": stored, "port": chance.choice(PORTS)}
+    """By the display name: of the service in the namespace of the proxy, if there is one."""
+    port = {} if kind == "MeshExternalService" else {"port": chance.choice(PORTS)}
+    return {"kind": kind, "name": chance.choice(SERVICES), **port}
+
+
+def _by_labels(chance: Random) -> Data:
+    """By the team, or as the one service of a name that is in a namespace or in a zone."""
+    of_namespace = {NAMESPACE_LABEL: chance.choice(NAMESPACES)}
+    of_zone = {ZONE_LABEL: chance.choice(ZONES)}
+    one = {NAME_LABEL: chance.choice(SERVICES), **chance.choice([of_namespace, of_zone])}
+    return {"kind": "MeshService", "labels": chance.choice([team(chance), one, one]), "port": chance.choice(PORTS)}
 
 
 def redirection(chance: Random) -> Data:

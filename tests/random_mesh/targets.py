@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -45,7 +46,7 @@ def _types(kind: str, chance: Random, *, sidecars: bool) -> Data:
 
 
 def _top_of(chance: Random, kind: str) -> Data:
-    makes = {
+    makes: dict[str, Callable[[], Data]] = {
         "Mesh": dict,
         "MeshSubset": lambda: {"tags": team(chance)},
         "Dataplane": lambda: _dataplane(chance),
@@ -64,12 +65,14 @@ def _dataplane(chance: Random) -> Data:
 
 def sections_of_inbounds(chance: Random) -> Data:
     """A target for one inbound of the proxies, for policies about what comes in."""
-    return {"targetRef": {"kind": "Dataplane", "sectionName": chance.choice(["in-9000", "9000", "9001", "nosuch"])}}
+    section: str = chance.choice(["in-9000", "9000", "9001", "nosuch"])
+    return {"targetRef": {"kind": "Dataplane", "sectionName": section}}
 
 
 def called(chance: Random) -> Data:
     """A real service of some kind, or a part of one: by name and sometimes with where it is, or by labels."""
-    return weighted([(6, _service), (1, _outside), (1, _of_several_zones), (1, _by_labels)])(chance)
+    found: Data = weighted([(6, _service), (1, _outside), (1, _of_several_zones), (1, _by_labels)])(chance)
+    return found
 
 
 def called_inside(chance: Random) -> Data:
@@ -92,9 +95,7 @@ def _of_several_zones(chance: Random) -> Data:
 
 
 def _by_labels(chance: Random) -> Data:
-    labels = chance.choice(
-        [team(chance), {NAME_LABEL: chance.choice(SERVICES)}, {ZONE_LABEL: chance.choice(ZONES)}]
-    )
+    labels = chance.choice([team(chance), {NAME_LABEL: chance.choice(SERVICES)}, {ZONE_LABEL: chance.choice(ZONES)}])
     return {"kind": chance.choice(REAL), "labels": labels}
 
 

@@ -1,0 +1,174 @@
+"""What lint says is so: held against the bytes that proxies are served, and against the second implementation.
+
+`test_no_effect` asks whether values that hold are all told; this asks what reaches Envoy, and whether reasons are true.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from cp.lint import NO_EFFECT, lint
+from cp.model.names import Key
+from cp.model.violation import Finding
+from cp.pipeline import Compiler
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from tests import oracle
+from tests.oracle.destinations import Destination
+from tests.random_mesh import CALLS, Mesh, dataplanes, for_meshes
+from tests.snapshots import policies
+
+Served = dict[str, dict[tuple[str, str], str]]
+
+NOT_ENFORCED: Final = "not enforced"
+SAYS_NOTHING: Final = {"deprecated"}
+"""Findings that are about how something is written, and not about what comes of it."""
+
+_PARTS: Final = ("to", "from", "rules")
+_NOT_CALLED: Final = re.compile(r"(?:calls|does not call) (anybody|Mesh\w+ \S*)")
+_OVERRIDDEN: Final = re.compile(
+    r"has no effect: ((?:`[^`]+`(?:, )?)+) (?:is|are) overridden by (.*), wherever it holds"
+)
+_RIVAL: Final = re.compile(r"(Mesh\w+) (\S+) \(mesh\.yaml:\d+\)")
+
+
+def served(world: World) -> Served:
+    """Every proxy's resources in their versions, which are their content."""
+    compiler = Compiler(policies())
+    snapshots = {dataplane.name: compiler.snapshot(world, dataplane) for dataplane in dataplanes(world)}
+    return {
+        name: {(packed.type_url, packed.name): packed.version for part in snapshot.parts for packed in part}
+        for name, snapshot in snapshots.items()
+    }
+
+
+def without(world: World, key: Key) -> World:
+    return World.of((resource.document for resource in world if resource.key != key), world.kinds)
+
+
+def policies_of(world: World) -> list[Resource]:
+    return [resource for resource in world if resource.kind.policy is not None]
+
+
+def has_gateways(world: World) -> bool:
+    """Of what builtin gateways would be served nothing is said, as they are served nothing yet."""
+    return any(proxy.data["networking"].get("gateway", {}).get("type") == "BUILTIN" for proxy in dataplanes(world))
+
+
+def told(world: World) -> dict[Key | None, list[Finding]]:
+    findings: dict[Key | None, list[Finding]] = {}
+    for finding in lint(policies(), world):
+        findings.setdefault(finding.resource, []).append(finding)
+    return findings
+
+
+@for_meshes()
+def test_what_has_no_effect_or_is_not_enforced_changes_nothing_that_is_served(mesh: Mesh) -> None:
+    world = mesh.world()
+    before, findings = served(world), told(world)
+    for policy in policies_of(world):
+        of_all = [finding for finding in findings.get(policy.key, ()) if is_about_all(finding)]
+        changes = bool(of_all) and served(without(world, policy.key)) != before
+        assert not changes, [str(finding) for finding in of_all]
+
+
+def is_about_all(finding: Finding) -> bool:
+    return finding.message.startswith(NO_EFFECT) or (
+        finding.path == "spec" and finding.message.startswith(NOT_ENFORCED)
+    )
+
+
+@for_meshes()
+def test_of_what_changes_nothing_that_is_served_something_is_told(mesh: Mesh) -> None:
+    """Of every item. What nobody is told of looks as if it were in force."""
+    world = mesh.world()
+    before, findings = served(world), told(world)
+    for policy in policies_of(world) if before and not has_gateways(world) else ():
+        silent = list(untold(policy, findings.get(policy.key, [])))
+        is_idle = bool(silent) and served(without(world, policy.key)) == before
+        assert not is_idle, f"{policy.key} changes nothing, and nothing is told of {silent}"
+
+
+def untold(policy: Resource, findings: list[Finding]) -> Iterator[str]:
+    """The items of a policy of which no finding speaks."""
+    telling = [finding for finding in findings if finding.code not in SAYS_NOTHING]
+    for part in items_of(policy):
+        if not any(is_about_all(finding) or finding.path.startswith(part) for finding in telling):
+            yield part
+
+
+def items_of(policy: Resource) -> list[str]:
+    found = [f"spec.{part}[{index}]" for part in _PARTS for index, _ in enumerate(policy.data.get(part) or ())]
+    return found or ["spec.default"]
+
+
+@for_meshes(CALLS)
+def test_who_is_said_not_to_be_called_is_not_called(mesh: Mesh) -> None:
+    world, documents = mesh.world(), oracle.read(mesh.documents)
+    for key, findings in told(world).items():
+        for service in (name for finding in findings for name in _NOT_CALLED.findall(finding.message)):
+            assert key is not None
+            policy = documents.get(key.type, key.name)
+            assert policy is not None
+            is_called = service in set(called(documents, policy))
+            assert not is_called, f"{key}: lint says that nobody calls {service}"
+
+
+def called(documents: oracle.Documents, policy: oracle.Resource) -> Iterator[str]:
+    """The services that proxies call which a policy selects, as lint names them."""
+    for proxy in documents.of("Dataplane"):
+        if oracle.is_judged(proxy) and oracle.selects(documents, policy, proxy):
+            for data in oracle.outbounds(proxy):
+                destination = oracle.outbound(documents, proxy, data)
+                if isinstance(destination, Destination):
+                    yield "anybody"
+                    yield _name(destination)
+
+
+def _name(destination: Destination) -> str:
+    service = destination.service
+    return f"MeshService {destination.tag}" if service is None else f"{service.kind} {service.name}"
+
+
+@for_meshes(CALLS)
+def test_whoever_is_said_to_override_a_field_sets_it(mesh: Mesh) -> None:
+    world = mesh.world()
+    for finding in (finding for findings in told(world).values() for finding in findings):
+        for fields, rivals in _OVERRIDDEN.findall(finding.message):
+            paths = re.findall(r"`([^`]+)`", fields)
+            for kind, name in _RIVAL.findall(rivals):
+                rival = world.get(Key(kind, "default", name))
+                assert rival is not None
+                is_so = any(sets(rival, path) for path in paths)
+                assert is_so, f"{finding}: {name} sets none of {paths}"
+
+
+def sets(policy: Resource, path: str) -> bool:
+    """Whether some item has the field, a section of it, or a null that removes it."""
+    confs = [item.get("default") for part in _PARTS for item in policy.data.get(part) or ()]
+    return any(_has(conf, path.split(".")) for conf in [*confs, policy.data.get("default")])
+
+
+def _has(conf: Any, names: list[str]) -> bool:
+    if not names or conf is None:
+        return True
+    return isinstance(conf, dict) and names[0] in conf and _has(conf[names[0]], names[1:])
+
+
+@for_meshes()
+def test_nothing_is_told_twice(mesh: Mesh) -> None:
+    findings = Counter((finding.resource, finding.path, finding.message) for finding in lint(policies(), mesh.world()))
+
+    twice = [finding for finding, count in findings.items() if count > 1]
+    assert not twice, twice
+
+
+@for_meshes(CALLS)
+def test_of_connections_no_status_is_told(mesh: Mesh) -> None:
+    for key, findings in told(mesh.world()).items():
+        if key is not None and key.type == "MeshTCPRoute":
+            wrong = [str(finding) for finding in findings if re.search(r"\brequest\b|\b500\b", finding.message)]
+            assert not wrong, f"a connection has no status: {wrong}"
