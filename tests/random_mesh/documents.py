@@ -37,8 +37,16 @@ _MAKES: Final[dict[str, Make]] = {
 CALLS: Final = (*DESTINATIONS, "MeshTimeout", "MeshRetry", "MeshCircuitBreaker", "MeshHealthCheck")
 """The kinds of a mesh in which policies for calls meet."""
 
-HARMLESS: Final = tuple(sorted(_MAKES.keys() - {"MeshFaultInjection", "MeshRateLimit", "MeshCircuitBreaker"}))
-"""The kinds that cost no request of proxies that they are not about."""
+_FELT: Final = {
+    "MeshTimeout",
+    "MeshRetry",
+    "MeshCircuitBreaker",
+    "MeshHealthCheck",
+    "MeshFaultInjection",
+    "MeshRateLimit",
+}
+HARMLESS: Final = tuple(kind for kind in _MAKES if kind not in {*_FELT, "MeshTrafficPermission", "MeshTLS"})
+"""The kinds that cost no request of proxies that call other services than those of random meshes."""
 
 _OFTEN: Final = {"Dataplane": 4, "MeshService": 4, "MeshHTTPRoute": 2, "MeshTimeout": 2, "MeshRetry": 2}
 

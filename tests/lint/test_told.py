@@ -21,6 +21,7 @@ from tests.oracle.destinations import Destination
 from tests.random_mesh import CALLS, Mesh, dataplanes, for_meshes
 from tests.snapshots import policies
 
+Data = dict[str, Any]
 Served = dict[str, dict[tuple[str, str], str]]
 
 NOT_ENFORCED: Final = "not enforced"
@@ -83,6 +84,15 @@ def is_about_all(finding: Finding) -> bool:
 
 @for_meshes()
 def test_of_what_changes_nothing_that_is_served_something_is_told(mesh: Mesh) -> None:
+    assert_told(mesh)
+
+
+@for_meshes(CALLS, also=(49, 185))
+def test_of_what_changes_nothing_for_calls_something_is_told(mesh: Mesh) -> None:
+    assert_told(mesh)
+
+
+def assert_told(mesh: Mesh) -> None:
     """Of every item. What nobody is told of looks as if it were in force."""
     world = mesh.world()
     before, findings = served(world), told(world)
@@ -134,7 +144,7 @@ def _name(destination: Destination) -> str:
 
 
 @for_meshes(CALLS)
-def test_whoever_is_said_to_override_a_field_sets_it(mesh: Mesh) -> None:
+def test_whoever_is_said_to_override_a_field_sets_it_for_the_same(mesh: Mesh) -> None:
     world = mesh.world()
     for finding in (finding for findings in told(world).values() for finding in findings):
         for fields, rivals in _OVERRIDDEN.findall(finding.message):
@@ -142,14 +152,29 @@ def test_whoever_is_said_to_override_a_field_sets_it(mesh: Mesh) -> None:
             for kind, name in _RIVAL.findall(rivals):
                 rival = world.get(Key(kind, "default", name))
                 assert rival is not None
-                is_so = any(sets(rival, path) for path in paths)
-                assert is_so, f"{finding}: {name} sets none of {paths}"
+                is_so = any(sets(rival, path, own_target(world, finding)) for path in paths)
+                assert is_so, f"{finding}: {name} sets none of {paths} there"
 
 
-def sets(policy: Resource, path: str) -> bool:
-    """Whether some item has the field, a section of it, or a null that removes it."""
-    confs = [item.get("default") for part in _PARTS for item in policy.data.get(part) or ()]
+def own_target(world: World, finding: Finding) -> Data:
+    """For whom the item is that a finding speaks of; for anybody where it speaks of the policy."""
+    policy = world.get(finding.resource) if finding.resource is not None else None
+    place = re.match(r"spec\.to\[(\d+)\]", finding.path)
+    target: Data = policy.data["to"][int(place[1])]["targetRef"] if policy is not None and place is not None else {}
+    return target
+
+
+def sets(policy: Resource, path: str, own: Data) -> bool:
+    """Whether some item that may be for the same has the field, or a null that removes it."""
+    items = [item for part in _PARTS for item in policy.data.get(part) or ()]
+    confs = [item.get("default") for item in items if may_meet(item.get("targetRef") or {}, own)]
     return any(_has(conf, path.split(".")) for conf in [*confs, policy.data.get("default")])
+
+
+def may_meet(target: Data, own: Data) -> bool:
+    """Two targets by name are for the same only if the names are."""
+    names = {target.get("name"), own.get("name")} - {None}
+    return len(names) < 2 or target.get("kind") != own.get("kind")
 
 
 def _has(conf: Any, names: list[str]) -> bool:
