@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from cp.lint import NO_EFFECT, lint
+from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.pipeline import Compiler
@@ -74,6 +75,23 @@ def test_what_has_no_effect_or_is_not_enforced_changes_nothing_that_is_served(me
         of_all = [finding for finding in findings.get(policy.key, ()) if is_about_all(finding)]
         changes = bool(of_all) and served(without(world, policy.key)) != before
         assert not changes, [str(finding) for finding in of_all]
+
+
+@for_meshes(times=0.4)
+def test_a_policy_that_is_only_looked_at_changes_nothing_that_is_served(mesh: Mesh) -> None:
+    """Nor does it make other proxies say what it would need."""
+    world = mesh.world()
+    for policy in policies_of(world):
+        is_so = served(World.of(with_shadow(world, policy.key), world.kinds)) == served(without(world, policy.key))
+        assert is_so, f"{policy.key} as a shadow"
+
+
+def with_shadow(world: World, key: Key) -> Iterator[Document]:
+    for resource in world:
+        data = dict(resource.document.data)
+        if resource.key == key:
+            data["labels"] = {**(data.get("labels") or {}), "kuma.io/effect": "shadow"}
+        yield Document(resource.key, data)
 
 
 def is_about_all(finding: Finding) -> bool:
@@ -168,7 +186,7 @@ def sets(policy: Resource, path: str, own: Data) -> bool:
     """Whether some item that may be for the same has the field, or a null that removes it."""
     items = [item for part in _PARTS for item in policy.data.get(part) or ()]
     confs = [item.get("default") for item in items if may_meet(item.get("targetRef") or {}, own)]
-    return any(_has(conf, path.split(".")) for conf in [*confs, policy.data.get("default")])
+    return any(_has(conf, path.split(".")) for conf in confs)
 
 
 def may_meet(target: Data, own: Data) -> bool:
@@ -178,9 +196,10 @@ def may_meet(target: Data, own: Data) -> bool:
 
 
 def _has(conf: Any, names: list[str]) -> bool:
-    if not names or conf is None:
+    """Or a null in place of a section, which removes the field with it."""
+    if not names:
         return True
-    return isinstance(conf, dict) and names[0] in conf and _has(conf[names[0]], names[1:])
+    return isinstance(conf, dict) and names[0] in conf and (conf[names[0]] is None or _has(conf[names[0]], names[1:]))
 
 
 @for_meshes()

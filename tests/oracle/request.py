@@ -71,12 +71,12 @@ def _of_request(documents: Documents, proxy: Resource, called: Destination, call
     if row.redirect is not None:
         return Answer(owner, redirect=row.redirect.get("statusCode", 302))
     led = shares(documents, called, row.refs)
-    if UNCLEAR in led or not is_clear(documents, row.owner):
+    if UNCLEAR in led or not all(is_clear(documents, route) for route in row.contributors):
         return UNCLEAR
     if set(led) == {MISSING}:
         return Answer(owner, shares=_named(led))
-    of_timeout = levels(documents, "MeshTimeout", proxy, called, row.owner)
-    of_retry = levels(documents, "MeshRetry", proxy, called, row.owner)
+    of_timeout = levels(documents, "MeshTimeout", proxy, called, row.contributors)
+    of_retry = levels(documents, "MeshRetry", proxy, called, row.contributors)
     return Answer(
         owner,
         shares=_named(led),
@@ -90,7 +90,7 @@ def _of_request(documents: Documents, proxy: Resource, called: Destination, call
 def _of_connection(documents: Documents, proxy: Resource, called: Destination) -> Answer | str:
     """Of several MeshTCPRoutes the strongest counts: its list of backends replaces the others' (document 002)."""
     items = route_items(documents, "MeshTCPRoute", proxy, called)
-    route = items[0].policy if items else None
+    route = [item.policy for item in items[:1]]
     refs = items[0].conf[0]["default"]["backendRefs"] if items else []
     led = shares(documents, called, tuple((items[0].policy, ref) for ref in refs))
     if UNCLEAR in led:

@@ -47,13 +47,17 @@ class Row:
     refs: tuple[tuple[Resource, Data], ...] = ()
     """The references, each with the policy that it was written in."""
 
+    contributors: tuple[Resource, ...] = ()
+    """The routes of which something is left in the rule, the strongest first (record 0039)."""
+
 
 @dataclass(eq=False)
 class _Rule:
     owner: Resource
     matches: list[dict[str, Any]]
     default: dict[str, Any] = field(default_factory=dict)
-    supplier: Resource | None = None
+    suppliers: dict[str, Resource] = field(default_factory=dict)
+    """Whose each value is."""
 
 
 def route_items(documents: Documents, kind: str, proxy: Resource, destination: Destination) -> list[Item]:
@@ -81,8 +85,7 @@ def _rules(documents: Documents, proxy: Resource, destination: Destination) -> l
             matches = [_completed(match) for match in written.get("matches") or [{}]]
             rule = rules.setdefault(json.dumps(matches, sort_keys=True), _Rule(item.policy, matches))
             default = written.get("default") or {}
-            if "backendRefs" in default and rule.supplier is None:
-                rule.supplier = item.policy
+            rule.suppliers = {**dict.fromkeys(default, item.policy), **rule.suppliers}
             rule.default = {**default, **rule.default}
     return list(rules.values())
 
@@ -96,8 +99,10 @@ def _completed(match: Data) -> dict[str, Any]:
 def _rows(rule: _Rule) -> Iterator[Row]:
     redirect = [one["requestRedirect"] for one in rule.default.get("filters") or [] if one["type"] == "RequestRedirect"]
     refs = rule.default.get("backendRefs") or []
-    supplied = tuple((rule.supplier or rule.owner, ref) for ref in refs)
-    yield from (Row(match, rule.owner, redirect[0] if redirect else None, supplied) for match in rule.matches)
+    supplied = tuple((rule.suppliers["backendRefs"], ref) for ref in refs)
+    contributors = tuple(dict.fromkeys([rule.owner, *reversed(rule.suppliers.values())]))
+    leads_to = redirect[0] if redirect else None
+    yield from (Row(match, rule.owner, leads_to, supplied, contributors) for match in rule.matches)
 
 
 def _is_for_all(match: Data) -> bool:

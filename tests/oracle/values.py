@@ -30,7 +30,7 @@ _RETRY_ON_GRPC: Final = {
 
 
 def levels(
-    documents: Documents, kind: str, proxy: Resource, destination: Destination, route: Resource | None = None
+    documents: Documents, kind: str, proxy: Resource, destination: Destination, routes: Sequence[Resource] = ()
 ) -> list[Conf]:
     """What is said for the route, then for the section, the service and the mesh (record 0007).
 
@@ -40,9 +40,11 @@ def levels(
     """
     every = items(documents, kind, proxy, by_tag=destination.service is None)
     new = [item for item in every if item.top["kind"] not in _ROUTES]
-    of_route = [item for item in new if route and _is_for_route(documents, item, route)]
-    of_route_before = [item for item in every if route and _is_for_route_before(documents, item, route)]
-    return [_conf(of_route), _conf(of_route_before), *_of_destination(documents, new, destination)]
+    of_routes: list[Conf] = []
+    for route in routes:
+        of_routes.append(_conf([item for item in new if _is_for_route(documents, item, route)]))
+        of_routes.append(_conf([item for item in every if _is_for_route_before(documents, item, route)]))
+    return [*of_routes, *_of_destination(documents, new, destination)]
 
 
 def _of_destination(documents: Documents, new: list[Item], destination: Destination) -> list[Conf]:
