@@ -37,9 +37,11 @@ NOTHING_LISTENS: Final = "nothing listens there"
 
 
 def answer(documents: Documents, proxy: Resource, call: Call) -> Answer | str:
-    """Where the documents do not say, `UNCLEAR`: two outbounds in one place, or a reference that may mean several."""
+    """Where the documents do not say, `UNCLEAR`: a reference may mean several. Of outbounds in one place the first is
+    served, as the changelog has it.
+    """
     there = [data for data in outbounds(proxy) if _place(data) == (call.address, call.port)]
-    destination = outbound(documents, proxy, there[0]) if len(there) == 1 else UNCLEAR
+    destination = outbound(documents, proxy, there[0])
     if destination is None:
         return NOTHING_LISTENS
     if isinstance(destination, str):

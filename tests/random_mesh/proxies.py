@@ -25,6 +25,7 @@ from tests.random_mesh.words import (
     weighted,
 )
 
+_MANY: Final = 4
 _MTLS: Final = {"enabledBackend": "ca-1", "backends": [{"name": "ca-1", "type": "builtin"}]}
 
 
@@ -43,6 +44,8 @@ def dataplane(chance: Random) -> Data:
     number = chance.randrange(len(DATAPLANES))
     make = chance.choices([_sidecar, _delegated, _builtin], [8, 1, 1])[0]
     networking = {"address": f"127.0.0.{number + 1}", **make(chance)}
+    if number == len(DATAPLANES) - 1:
+        _share_a_place(networking.get("outbound") or [])
     return {
         "type": "Dataplane",
         "mesh": "default",
@@ -50,6 +53,12 @@ def dataplane(chance: Random) -> Data:
         "labels": _labels(chance),
         "networking": networking,
     }
+
+
+def _share_a_place(outbounds: list[Data]) -> None:
+    """Of many outbounds the last wants the address and port of the first."""
+    if len(outbounds) == _MANY:
+        outbounds[-1]["port"] = outbounds[0]["port"]
 
 
 def _labels(chance: Random) -> dict[str, str]:
@@ -103,7 +112,7 @@ def gateway(chance: Random) -> Data:
 
 
 def outbounds(chance: Random) -> list[Data]:
-    return [{"port": 10000 + at, **made} for at, made in enumerate(several(chance, _outbound, 0, 4))]
+    return [{"port": 10000 + at, **made} for at, made in enumerate(several(chance, _outbound, 0, _MANY))]
 
 
 def _outbound(chance: Random) -> Any:
