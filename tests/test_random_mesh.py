@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from cp.pipeline import Compiler
-from cp.policies import kinds
-from cp.resources.world import World
 from cp.snapshot import Part, Snapshot
 from tests.ads import resources
-from tests.random_mesh import MESH, random_document
+from tests.random_mesh import dataplanes, mesh_of
 from tests.snapshots import policies
 from tests.witness import Witness
 
@@ -22,14 +18,12 @@ MESHES = 40
 def test_a_real_envoy_takes_what_any_mesh_comes_to(witness: Witness) -> None:
     refusals = {}
     for seed in range(MESHES):
-        chance = Random(seed)
-        documents = {made.key: made for made in (random_document(chance) for _ in range(chance.randrange(5, 40)))}
-        world = World.of([MESH, *documents.values()], kinds(policies()))
-        compiler = Compiler(policies())
-        for dataplane in world.table("Dataplane", "default"):
+        mesh = mesh_of(seed)
+        world, compiler = mesh.world(), Compiler(policies())
+        for dataplane in dataplanes(world):
             refusal = witness.refusal(compiler.snapshot(world, dataplane))
             if refusal:
-                refusals[seed, dataplane.name] = refusal
+                refusals[dataplane.name, mesh] = refusal
 
     assert refusals == {}
 

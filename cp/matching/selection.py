@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +32,11 @@ class Matched:
 def is_shadow(policy: Resource) -> bool:
     """A policy that is only looked at, and has no effect."""
     return policy.labels.get(EFFECT_LABEL) == "shadow"
+
+
+def in_force(policies: Iterable[Resource]) -> Iterator[Resource]:
+    """Those that are not only looked at."""
+    return (policy for policy in policies if not is_shadow(policy))
 
 
 def select(world: World, policy: Resource, of: Signature) -> Matched | None:

@@ -48,6 +48,7 @@ from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
 from envoy.extensions.access_loggers.open_telemetry.v3.logs_service_pb2 import OpenTelemetryAccessLogConfig
 from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StdoutAccessLog
 
+from cp.matching import in_force
 from cp.model.envelope import sealed
 from cp.model.violation import Violation, at
 from cp.policies import Policy
@@ -269,7 +270,8 @@ class MeshAccessLog(Policy[Conf]):
     tcp_route_fields = TARGETS.tcp_route
 
     def asks(self, table: Table) -> frozenset[str]:
-        return frozenset(field for policy in table for item in policy.spec.to or () for field in _asked(item.default))
+        items = (item for policy in in_force(table) for item in policy.spec.to or ())
+        return frozenset(field for item in items for field in _asked(item.default))
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         add_logs(draft, _logs(conf, draft))

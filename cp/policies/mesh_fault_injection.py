@@ -25,7 +25,7 @@ import msgspec
 from envoy.extensions.filters.http.fault.v3.fault_pb2 import HTTPFault
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
 
-from cp.matching import target_of
+from cp.matching import in_force, target_of
 from cp.model.duration import Duration
 from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
@@ -155,7 +155,7 @@ class MeshFaultInjection(Policy[Conf]):
     targets = TARGETS
 
     def asks(self, table: Table) -> frozenset[str]:
-        items = (item for policy in table for item in policy.data.get("from") or ())
+        items = (item for policy in in_force(table) for item in policy.data.get("from") or ())
         by_client = any(target_of(item.get("targetRef")).kind != "Mesh" for item in items)
         return frozenset({"tags"}) if by_client else frozenset()
 

@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 from envoy.config.trace.v3.zipkin_pb2 import ZipkinConfig
 
+from cp.matching import in_force
 from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
@@ -211,7 +212,7 @@ class MeshTrace(Policy[Conf]):
 
     def asks(self, table: Table) -> frozenset[str]:
         """A collector of Zipkin's learns the service from Envoy's own bootstrap."""
-        backends = (one for policy in table for one in (policy.spec.default or Conf()).backends or ())
+        backends = (one for policy in in_force(table) for one in (policy.spec.default or Conf()).backends or ())
         return frozenset({"service"}) if any(one.type != "Zipkin" for one in backends) else frozenset()
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:

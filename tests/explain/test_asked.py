@@ -9,7 +9,8 @@ import pytest
 from cp.explain import Asked, Explanation, Unclear, asked, explain
 from cp.model.names import Key
 from cp.pipeline import Compiler
-from tests.strategies import MESH, Mesh, policies
+from tests.random_mesh import MESH, Mesh
+from tests.snapshots import policies
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ CLIENT = client(
     {"port": 10083, "tags": {"kuma.io/service": "legacy_ns_svc_80"}},
     to(80, "orders", 8080, address="240.0.0.1"),
 )
-DOCUMENTS = (MESH, service("backend", 80, 81), service("orders", 8080), CLIENT)
+DOCUMENTS = (dict(MESH.data), service("backend", 80, 81), service("orders", 8080), CLIENT)
 
 
 def explained(call: str, *documents: dict[str, Any]) -> Explanation:
@@ -127,9 +128,9 @@ def test_a_call_that_means_no_one_outbound_is_told_which_there_are(call: str, me
 
 
 def test_a_proxy_with_one_outbound_needs_no_host() -> None:
-    assert explained("/a", MESH, service("orders", 8080), client(to(1, "orders", 8080))).outbound.port == 1
+    assert explained("/a", dict(MESH.data), service("orders", 8080), client(to(1, "orders", 8080))).outbound.port == 1
 
 
 def test_a_proxy_without_outbounds_says_so() -> None:
     with pytest.raises(Unclear, match="has no outbound"):
-        explained("/a", MESH, client())
+        explained("/a", dict(MESH.data), client())

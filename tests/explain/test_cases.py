@@ -17,7 +17,7 @@ from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.world import World
 from tests.golden import Case, Golden, cases
-from tests.strategies import policies
+from tests.snapshots import policies
 
 _KEYS = {"proxy", "request", "headers", "form"}
 

@@ -11,8 +11,7 @@ from cp.explain import Asked, Unclear, explain
 from cp.pipeline import Compiler
 from cp.view.proxies import outbounds
 from tests.golden import Case, cases
-from tests.snapshots import Question
-from tests.strategies import policies
+from tests.snapshots import Question, policies
 
 WITHOUT_LISTENER = "policies/mesh_proxy_patch/a-cluster-and-a-listener-are-added-and-one-removed"
 

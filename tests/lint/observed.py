@@ -16,6 +16,7 @@ from cp.rules import PolicyRules
 from cp.stages import Effective, Entry, Rules, rules_of
 from cp.view.proxies import inbounds
 from generators.proxy import Sidecar
+from tests.random_mesh.words import SERVICES, TEAMS
 from tests.snapshots import policies
 
 Observed = dict[Any, Any]
@@ -102,7 +103,7 @@ def _of_clients(rules: PolicyRules, index: int, clients: list[Mapping[str, str]]
 
 def _tags_of_clients() -> Iterator[Mapping[str, str]]:
     """Of clients as there can be: every proxy has some tag."""
-    for service, team in product(("a", "b", "c", ""), ("red", "blue", "")):
+    for service, team in product((*SERVICES, ""), (*TEAMS, "")):
         tags = {"kuma.io/service": service, "team": team}
         if service or team:
             yield {name: value for name, value in tags.items() if value}

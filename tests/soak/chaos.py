@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from cp.model.document import Document
-from tests.random_mesh import document, random_document
+from tests.random_mesh import HARMLESS, document, random_document
 from tests.soak.crowd import Crowd
 from tests.support.control_plane import ControlPlane
 from tests.support.mesh import policy, service_item
@@ -19,9 +19,7 @@ LEAVING = 10
 
 def of_fake(number: int, chance: Random) -> Document:
     """A Dataplane of a proxy in the crowd: what random meshes have, under a name of its own."""
-    made = random_document(chance)
-    while made.key.type != "Dataplane":
-        made = random_document(chance)
+    made = random_document(chance, ("Dataplane",))
     return document("Dataplane", f"fake-{number}", networking=made.data["networking"])
 
 
@@ -63,7 +61,7 @@ class Chaos:
 
     def _edit(self) -> None:
         self._count("edits")
-        self._apply(random_document(self._chance))
+        self._apply(random_document(self._chance, HARMLESS))
 
     def _edit_real(self) -> None:
         self._count("edits of the real service")
@@ -83,7 +81,7 @@ class Chaos:
     def _bulk(self) -> None:
         self._count("bulk edits")
         for _ in range(BULK):
-            self._apply(random_document(self._chance))
+            self._apply(random_document(self._chance, HARMLESS))
 
     def _leave(self) -> None:
         self._count("departures")

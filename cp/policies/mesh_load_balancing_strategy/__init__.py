@@ -83,6 +83,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cp.matching import in_force
 from cp.policies import Policy
 from cp.policies.mesh_load_balancing_strategy.balancer import write_balancer
 from cp.policies.mesh_load_balancing_strategy.hashing import hash_policies, write_of_connections, write_of_requests
@@ -119,7 +120,7 @@ class MeshLoadBalancingStrategy(Policy[Conf]):
         return arranged((conf or Conf()).locality_awareness or LocalityAwareness(), endpoints, caller)
 
     def looks_at(self, table: Table) -> frozenset[str]:
-        confs = (conf for policy in table for _, _, conf in policy.spec.confs())
+        confs = (conf for policy in in_force(table) for _, _, conf in policy.spec.confs())
         zones = (conf.locality_awareness.local_zone for conf in confs if conf and conf.locality_awareness)
         return frozenset(tag.key for zone in zones if zone for tag in zone.affinity_tags or ())
 

@@ -1,0 +1,143 @@
+"""What an outbound and a reference to a backend lead to, and which endpoints are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tests.oracle.matching import named
+from tests.oracle.reading import Data, Documents, Identity, Resource
+
+REAL: Final = ("MeshService", "MeshMultiZoneService", "MeshExternalService")
+MISSING: Final = "answered with 500"
+UNCLEAR: Final = "not said by any document"
+
+HTTP: Final = {"http", "http2", "grpc"}
+
+_STACKS: Final = {"grpc": ("grpc", "http2", "tcp"), "http2": ("http2", "tcp"), "http": ("http", "tcp")}
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A port of a real service, or all that carries some tags."""
+
+    service: Identity | None = None
+    section: str = ""
+    port: int = 0
+    can_be_called: bool = True
+    tags: tuple[tuple[str, str], ...] = ()
+    protocol: str = "tcp"
+
+    @property
+    def tag(self) -> str:
+        return dict(self.tags).get("kuma.io/service", "")
+
+    def __str__(self) -> str:
+        """Real services by their KRI (record 0021), others by their tag."""
+        if self.service is None:
+            return self.tag + ("-" if len(self.tags) > 1 else "")
+        short = {"MeshService": "msvc", "MeshMultiZoneService": "mzsvc", "MeshExternalService": "extsvc"}
+        one = self.service
+        return f"kri_{short[one.kind]}_default_{one.zone}_{one.namespace}_{one.name}_{self.section}"
+
+
+def outbound(documents: Documents, proxy: Resource, data: Data) -> Destination | str | None:
+    """Where an outbound leads. One that leads to what is not there has no listener (record 0018)."""
+    if "tags" in data:
+        return of_tags(documents, data["tags"])
+    return port_of_one(services(documents, proxy, data["backendRef"]), data["backendRef"])
+
+
+def services(documents: Documents, writer: Resource, ref: Data) -> list[Resource]:
+    """As a target would; a name that is not in the namespace of who writes it may be of a service without one."""
+    if ref["kind"] not in REAL:
+        return []
+    found = named(documents, writer, ref)
+    if found or ref.get("labels"):
+        return found
+    return [one for one in documents.of(ref["kind"]) if one.identity == Identity(ref["kind"], ref["name"])]
+
+
+def port_of_one(found: list[Resource], ref: Data) -> Destination | str | None:
+    """Which of several is meant is said nowhere, nor what becomes of a service whose certificates are not there."""
+    if len(found) > 1 or (found and found[0].spec.get("tls")):
+        return UNCLEAR
+    return of_port(found[0], ref.get("port")) if found else None
+
+
+def of_tags(documents: Documents, tags: Mapping[str, str]) -> Destination:
+    protocols = [carried.get("kuma.io/protocol", "tcp") for carried in _carrying(documents, tags)]
+    return Destination(tags=tuple(sorted(tags.items())), protocol=_common(protocols))
+
+
+def _common(protocols: list[str]) -> str:
+    """What all endpoints can speak: gRPC is HTTP/2, and everything is TCP."""
+    stacks = [_STACKS.get(protocol, ("tcp",)) for protocol in protocols]
+    shared = [protocol for protocol in (stacks[0] if stacks else ()) if all(protocol in stack for stack in stacks)]
+    return shared[0] if shared else "tcp"
+
+
+def _carrying(documents: Documents, tags: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    for resource in documents.resources:
+        for carried in _tags_of(resource):
+            if tags.items() <= carried.items():
+                yield carried
+
+
+def _tags_of(resource: Resource) -> Iterator[Mapping[str, str]]:
+    if resource.kind == "Dataplane":
+        yield from (inbound.get("tags") or {} for inbound in resource.spec["networking"].get("inbound") or [])
+    if resource.kind == "ExternalService":
+        yield resource.spec["tags"]
+
+
+def exists(documents: Documents, tags: Mapping[str, str]) -> bool:
+    return any(True for _ in _carrying(documents, tags))
+
+
+def of_port(service: Resource, port: int | None) -> Destination | None:
+    """A port by its number. A service outside has one alone, which need not be named."""
+    found = list(ports([service]))
+    if port is None and service.kind == "MeshExternalService":
+        return found[0]
+    return next((destination for destination in found if destination.port == port), None)
+
+
+def ports(found: list[Resource]) -> Iterator[Destination]:
+    for service in found:
+        if service.kind == "MeshExternalService":
+            yield _outside(service.identity, service.spec)
+            continue
+        for data in service.spec["ports"]:
+            protocol = data.get("appProtocol", "tcp")
+            yield Destination(service.identity, _section(data), data["port"], protocol=protocol)
+
+
+def _outside(service: Identity, spec: Data) -> Destination:
+    port, is_there = spec["match"]["port"], bool(spec.get("endpoints"))
+    return Destination(service, str(port), port, is_there, protocol=spec["match"].get("protocol", "tcp"))
+
+
+def _section(port: Data) -> str:
+    return str(port.get("name") or port["port"])
+
+
+def means(documents: Documents, policy: Resource, target: Data, destination: Destination) -> str:
+    """Whether a target means a destination: "", "service", or "section" where it names the port.
+
+    `sectionName` is the port's name or its number (differences from Kuma, Names); a section that is not there means
+    nothing. A service that is only a tag has no sections: an item for one is for all of it (matching and merging).
+    """
+    if destination.service is None:
+        is_meant = target["kind"] == "MeshService" and target.get("name") == destination.tag
+        return "service" if is_meant else ""
+    if destination.service not in [resource.identity for resource in _named(documents, policy, target)]:
+        return ""
+    if not target.get("sectionName"):
+        return "service"
+    return "section" if target["sectionName"] in {destination.section, str(destination.port)} else ""
+
+
+def _named(documents: Documents, policy: Resource, target: Data) -> list[Resource]:
+    return named(documents, policy, target) if target["kind"] in REAL else []

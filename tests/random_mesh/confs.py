@@ -1,0 +1,187 @@
+"""What policies set: every field of timeouts and retries, and of the others a few that meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from tests.random_mesh.words import COLLECTORS, MISSING, SERVICES, TEAMS, ZONES, Data, Make, nullable, some_of
+
+_CONDITIONS: Final = ("5xx", "GatewayError", "Reset", "ConnectFailure", "HttpMethodGet", "503", "Retriable4xx")
+_GRPC_CONDITIONS: Final = ("Canceled", "DeadlineExceeded", "Internal", "ResourceExhausted", "Unavailable")
+_HEADER: Final = {"name": "x-try", "type": "Exact", "value": "1"}
+
+
+def _duration(chance: Random, least: int = 0) -> str:
+    number = chance.randint(least, 9)
+    return chance.choice([f"{number}s", f"{number}m", f"{number * 100}ms"])
+
+
+def _above_zero(chance: Random) -> str:
+    return _duration(chance, 1)
+
+
+def timeouts(chance: Random) -> Data:
+    """Now and then what holds anyway."""
+    if chance.random() < 0.1:
+        return {"http": {"requestTimeout": "15s"}}
+    fields: dict[str, Make] = {"connectionTimeout": _above_zero, "idleTimeout": _duration, "http": _http_timeouts}
+    return nullable(chance, some_of(chance, fields))
+
+
+def _http_timeouts(chance: Random) -> Data:
+    names = ("requestTimeout", "streamIdleTimeout", "maxStreamDuration", "maxConnectionDuration")
+    found = nullable(chance, some_of(chance, dict.fromkeys(names, _duration)))
+    return found | ({"requestHeadersTimeout": _duration(chance)} if chance.random() < 0.3 else {})
+
+
+def timeouts_of_route(chance: Random) -> Data:
+    names = ("requestTimeout", "streamIdleTimeout")
+    return {"http": nullable(chance, some_of(chance, dict.fromkeys(names, _duration)), 0.4)}
+
+
+def timeouts_of_tcp_route(chance: Random) -> Data:
+    return {"idleTimeout": _duration(chance)}
+
+
+def timeouts_of_clients(chance: Random) -> Data:
+    """What can be told apart by who calls."""
+    return timeouts_of_route(chance)
+
+
+def _back_off(chance: Random) -> Data:
+    """Now and then with what would hold without it."""
+    base = chance.choice(["25ms", "7ms", "90ms"])
+    return some_of(chance, {"baseInterval": lambda _: base, "maxInterval": lambda _: "1s"})
+
+
+def _retries_with(conditions: Sequence[str], **more: Make) -> Make:
+    fields: dict[str, Make] = {
+        "numRetries": lambda chance: chance.randint(0, 5),
+        "perTryTimeout": _duration,
+        "backOff": _back_off,
+        "retryOn": lambda chance: sorted(chance.sample(conditions, chance.randint(1, 3))),
+        "rateLimitedBackOff": lambda _: {"resetHeaders": [{"name": "retry-after", "format": "Seconds"}]},
+    }
+    return lambda chance: nullable(chance, some_of(chance, {**fields, **more}))
+
+
+_SECTIONS: Final[dict[str, Make]] = {
+    "http": _retries_with(
+        _CONDITIONS,
+        retriableRequestHeaders=lambda _: [_HEADER],
+        retriableResponseHeaders=lambda _: [_HEADER],
+        hostSelection=lambda _: [{"predicate": "OmitPreviousHosts"}],
+        hostSelectionMaxAttempts=lambda chance: chance.randint(1, 5),
+    ),
+    "grpc": _retries_with(_GRPC_CONDITIONS),
+    "tcp": lambda chance: {"maxConnectAttempt": chance.randint(1, 5)},
+}
+
+
+def retries(chance: Random) -> Data:
+    found = some_of(chance, _SECTIONS)
+    if set(found.get("http", ())) == {"hostSelectionMaxAttempts"}:
+        found["http"]["numRetries"] = 2
+    return nullable(chance, found, 0.05)
+
+
+def retries_of_route(chance: Random) -> Data:
+    found = retries(chance)
+    found.pop("tcp", None)
+    return found if any(found.values()) else {"http": {"numRetries": 3}}
+
+
+def retries_of_tcp_route(chance: Random) -> Data:
+    return {"tcp": _SECTIONS["tcp"](chance)}
+
+
+def breaker(chance: Random) -> Data:
+    """Few fields and few values, so that several say the same, and nulls over nulls."""
+    names = chance.sample(["maxConnections", "maxRetries"], chance.randrange(1, 3))
+    limits: Data = {name: chance.choice([1, 2, None]) for name in names}
+    found: Data = {"connectionLimits": chance.choice([limits, limits, None])}
+    if chance.random() < 0.5 or found["connectionLimits"] is None:
+        found["outlierDetection"] = {"detectors": {"totalFailures": {}}}
+    return found
+
+
+def check(chance: Random) -> Data:
+    """Objects that say something by being there, and nulls over each other."""
+    kinds = chance.sample(["http", "tcp", "grpc"], chance.choice([1, 1, 2]))
+    found: Data = {kind: chance.choice([{}, {"disabled": True}, {}]) for kind in kinds}
+    return nullable(chance, found, 0.3) | {"interval": chance.choice(["5s", "6s"])}
+
+
+def balancing(chance: Random) -> Data:
+    found: Data = {}
+    if chance.random() < 0.5:
+        kind = chance.choice(["RoundRobin", "Random", "LeastRequest", "RingHash", "Maglev"])
+        found["loadBalancer"] = {"type": kind}
+    if chance.random() < 0.6 or not found:
+        found["localityAwareness"] = _locality(chance)
+    return found
+
+
+def _locality(chance: Random) -> Data:
+    found: Data = {"disabled": chance.random() < 0.5}
+    if chance.random() < 0.5:
+        found["localZone"] = {"affinityTags": [{"key": "team"}]}
+    if chance.random() < 0.3:
+        found["crossZone"] = {"failover": [{"to": {"type": "Only", "zones": [chance.choice(ZONES)]}}]}
+    return found
+
+
+def hashes(_chance: Random) -> Data:
+    return {"hashPolicies": [{"type": "Header", "header": {"name": "x-user"}}]}
+
+
+def collected(chance: Random) -> Data:
+    by_name = {"name": chance.choice([*COLLECTORS, MISSING])}
+    wanted = by_name if chance.random() < 0.5 else {"labels": {"team": chance.choice(TEAMS)}}
+    reference = {"kind": "MeshOpenTelemetryBackend", **wanted}
+    return {"backends": [{"type": "OpenTelemetry", "openTelemetry": {"backendRef": reference}}]}
+
+
+def logged(chance: Random) -> Data:
+    if chance.random() < 0.5:
+        return collected(chance)
+    return {"backends": [{"type": "File", "file": {"path": chance.choice(["/dev/null", "/dev/stderr"])}}]}
+
+
+def action(chance: Random) -> Data:
+    return {"action": chance.choice(["Allow", "Deny", "AllowWithShadowDeny"])}
+
+
+def tls(chance: Random) -> Data:
+    return {"mode": chance.choice(["Strict", "Permissive"])}
+
+
+def faults(chance: Random) -> Data:
+    return {"http": [{"abort": {"httpStatus": chance.choice([500, 503]), "percentage": 1}}]}
+
+
+def limit(chance: Random) -> Data:
+    return limit_of_requests(chance) if chance.random() < 0.5 else {"local": {"tcp": {"connectionRate": _rate(chance)}}}
+
+
+def limit_of_requests(chance: Random) -> Data:
+    return {"local": {"http": {"requestRate": _rate(chance)}}}
+
+
+def _rate(chance: Random) -> Data:
+    return {"num": chance.randint(100, 102), "interval": "10s"}
+
+
+def passthrough(chance: Random) -> Data:
+    """One conf for a proxy, with a list to which everybody adds."""
+    found: Data = {"passthroughMode": chance.choice(["All", "None", "Matched", None])} if chance.random() < 0.7 else {}
+    protocol = chance.choice(["tcp", "http"])
+    match = {"type": "IP", "value": f"10.0.0.{chance.randrange(3)}", "protocol": protocol, "port": 80}
+    return found | ({"appendMatch": [match]} if chance.random() < 0.6 or not found else {})
+
+
+def client(chance: Random) -> Data:
+    """Who calls, for `rules`."""
+    return {"spiffeID": {"type": "Exact", "value": f"spiffe://default/{chance.choice(SERVICES)}"}}

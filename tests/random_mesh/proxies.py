@@ -1,0 +1,161 @@
+"""The mesh itself, and its proxies: sidecars, gateways of both sorts and gRPC clients, with all sorts of outbounds."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final
+
+from tests.random_mesh.services import TARGET_PORTS
+from tests.random_mesh.words import (
+    DATAPLANES,
+    GATEWAYS,
+    NAME_LABEL,
+    NAMESPACE_LABEL,
+    NAMESPACES,
+    PORTS,
+    PROTOCOLS,
+    SERVICES,
+    TEAMS,
+    ZONE_LABEL,
+    ZONES,
+    Data,
+    several,
+    sometimes,
+    team,
+    weighted,
+)
+
+_MANY: Final = 4
+_MTLS: Final = {"enabledBackend": "ca-1", "backends": [{"name": "ca-1", "type": "builtin"}]}
+
+
+def mesh(chance: Random) -> Data:
+    """The Mesh, with no policies of its own: with and without mTLS, and with all modes of its services."""
+    made: Data = {"type": "Mesh", "name": "default", "skipCreatingInitialPolicies": ["*"]}
+    if chance.random() < 0.5:
+        made["networking"] = {"outbound": {"passthrough": chance.random() < 0.5}}
+    if chance.random() < 0.6:
+        mode = chance.choice(["Disabled", "Everywhere", "ReachableBackends", "Exclusive"])
+        made["meshServices"] = {"mode": mode}
+    return made | sometimes(chance, 0.3, {"mtls": _MTLS})
+
+
+def dataplane(chance: Random) -> Data:
+    number = chance.randrange(len(DATAPLANES))
+    make = chance.choices([_sidecar, _delegated, _builtin], [8, 1, 1])[0]
+    networking = {"address": f"127.0.0.{number + 1}", **make(chance)}
+    if number == len(DATAPLANES) - 1:
+        _share_a_place(networking.get("outbound") or [])
+    return {
+        "type": "Dataplane",
+        "mesh": "default",
+        "name": DATAPLANES[number],
+        "labels": _labels(chance),
+        "networking": networking,
+    }
+
+
+def _share_a_place(outbounds: list[Data]) -> None:
+    """Of many outbounds the last wants the address and port of the first."""
+    if len(outbounds) == _MANY:
+        outbounds[-1]["port"] = outbounds[0]["port"]
+
+
+def _labels(chance: Random) -> dict[str, str]:
+    """Now and then there is no Envoy."""
+    found = {"app": chance.choice(["web", "jobs"])}
+    found |= sometimes(chance, 0.3, {NAMESPACE_LABEL: chance.choice(NAMESPACES)})
+    return found | sometimes(chance, 0.1, {"koguma.io/client": "grpc"})
+
+
+def _tags(chance: Random) -> dict[str, str]:
+    found = {"kuma.io/service": chance.choice(SERVICES), **team(chance)}
+    found |= sometimes(chance, 0.85, {"kuma.io/protocol": chance.choice(PROTOCOLS)})
+    return found | sometimes(chance, 0.3, {"kuma.io/zone": chance.choice(ZONES)})
+
+
+def _sidecar(chance: Random) -> Data:
+    ports = TARGET_PORTS[: chance.choice([1, 1, 1, 2])]
+    found: Data = {"inbound": [_inbound(chance, port) for port in ports], "outbound": outbounds(chance)}
+    if chance.random() < 0.25:
+        found["transparentProxying"] = redirection(chance)
+    return found
+
+
+def _inbound(chance: Random, port: int) -> Data:
+    found: Data = {"port": port, "servicePort": port - 1000, "tags": _tags(chance)}
+    found |= sometimes(chance, 0.3, {"name": f"in-{port}"})
+    return found | sometimes(chance, 0.1, {"health": {"ready": chance.random() < 0.5}})
+
+
+def _delegated(chance: Random) -> Data:
+    tags = {"kuma.io/service": chance.choice(SERVICES), **team(chance)}
+    return {"gateway": {"type": "DELEGATED", "tags": tags}, "outbound": outbounds(chance)}
+
+
+def _builtin(chance: Random) -> Data:
+    return {"gateway": {"type": "BUILTIN", "tags": {"kuma.io/service": chance.choice(GATEWAYS)}}}
+
+
+def gateway(chance: Random) -> Data:
+    """A MeshGateway, which builtin gateways are for."""
+    name = chance.choice(GATEWAYS)
+    listeners = [{"port": 8080 + at, "protocol": "HTTP", "tags": team(chance)} for at in range(chance.randint(1, 2))]
+    selectors = [{"match": {"kuma.io/service": name}}]
+    return {
+        "type": "MeshGateway",
+        "mesh": "default",
+        "name": name,
+        "selectors": selectors,
+        "conf": {"listeners": listeners},
+    }
+
+
+def outbounds(chance: Random) -> list[Data]:
+    return [{"port": 10000 + at, **made} for at, made in enumerate(several(chance, _outbound, 0, _MANY))]
+
+
+def _outbound(chance: Random) -> Any:
+    return weighted(
+        [
+            (5, lambda _: {"backendRef": _by_name(chance, "MeshService")}),
+            (3, lambda _: {"tags": {"kuma.io/service": chance.choice(SERVICES)}}),
+            (1, lambda _: {"backendRef": _by_name(chance, "MeshExternalService")}),
+            (1, lambda _: {"backendRef": _by_name(chance, "MeshMultiZoneService")}),
+            (1, lambda _: {"tags": {"kuma.io/service": chance.choice(SERVICES), **team(chance)}}),
+            (2, lambda _: {"backendRef": _by_labels(chance)}),
+        ]
+    )(chance)
+
+
+def _by_name(chance: Random, kind: str) -> Data:
+    """By the display name: of the service in the namespace of the proxy, if there is one."""
+    port = {} if kind == "MeshExternalService" else {"port": chance.choice(PORTS)}
+    return {"kind": kind, "name": chance.choice(SERVICES), **port}
+
+
+def _by_labels(chance: Random) -> Data:
+    """By the team, or as the one service of a name that is in a namespace or in a zone."""
+    of_namespace = {NAMESPACE_LABEL: chance.choice(NAMESPACES)}
+    of_zone = {ZONE_LABEL: chance.choice(ZONES)}
+    one = {NAME_LABEL: chance.choice(SERVICES), **chance.choice([of_namespace, of_zone])}
+    return {"kind": "MeshService", "labels": chance.choice([team(chance), one, one]), "port": chance.choice(PORTS)}
+
+
+def redirection(chance: Random) -> Data:
+    """What is redirected to a proxy; then it calls all services, or those that it says it reaches."""
+    found: Data = {"redirectPortOutbound": 15001}
+    found |= sometimes(chance, 0.6, {"redirectPortInbound": 15006})
+    found |= sometimes(chance, 0.3, {"ipFamilyMode": chance.choice(["IPv4", "DualStack"])})
+    found |= sometimes(chance, 0.3, {"reachableServices": chance.sample(SERVICES, 2)})
+    if chance.random() < 0.4:
+        refs = several(chance, _reachable, 0, 2)
+        found["reachableBackends"] = {"refs": refs} if refs else {}
+    return found
+
+
+def _reachable(chance: Random) -> Data:
+    kind = chance.choice(["MeshService", "MeshService", "MeshExternalService", "MeshMultiZoneService"])
+    if chance.random() < 0.3:
+        return {"kind": kind, "labels": {"team": chance.choice(TEAMS)}}
+    return {"kind": kind, "name": chance.choice(SERVICES), **sometimes(chance, 0.3, {"port": chance.choice(PORTS)})}
