@@ -38,6 +38,9 @@ from cp.workers.crew import Crew, Silent, reserved
 from cp.workers.front import Front
 from cp.workers.observers import Observers
 
+_LAST: Final = 5.0
+"""Seconds for which the end of the process waits for threads, after everything is closed."""
+
 _ENGINE: Final = "KUMA_DEFAULTS_POLICY_ENGINE"
 _DEFAULT_MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
 
@@ -73,6 +76,7 @@ async def _until_told(settings: Settings, ready: Callable[[Running], None]) -> N
         ready(running)
         await stop.wait()
         structlog.get_logger().info("control_plane.stopping")
+    process.end_within(_LAST)
 
 
 def _hang_up(reread: Callable[[], None] | None) -> None:

@@ -30,6 +30,7 @@ EVENTS: Final = MappingProxyType(
         "finding": "Something about one stored resource that its owner should know, once; all else goes on.",
         "http.no_connections": "There was no file descriptor for a connection; those who wait are taken after a pause.",
         "http.too_slow": "A client took too long to send a request, and was cut off.",
+        "process.cut_short": "Everything was closed, and a thread went on computing; the process ended without it.",
         "proxy.connected": "An Envoy opened a stream.",
         "proxy.disconnected": "That stream ended.",
         "proxy.draining": "A proxy is about to end, and its addresses are no endpoints any more.",

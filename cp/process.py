@@ -1,11 +1,15 @@
-"""What holds for a whole process that serves: how threads share it, and how many connections it may have."""
+"""What holds for a whole process that serves: how threads share it, how many connections it has, and that it ends."""
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
+import threading
 from contextlib import suppress
 from typing import Final
+
+import structlog
 
 _TURN: Final = 0.001
 """Seconds for which a thread may compute while another waits. With Python's own 5 ms, and a few threads that compute,
@@ -18,3 +22,20 @@ def prepare() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # it may be forbidden; then there are fewer connections
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def end_within(seconds: float) -> None:
+    """End the process then, though some thread still computes. To be called once everything is closed.
+
+    Python waits for all threads, and one that works out an answer for nobody any more cannot be told to stop.
+    """
+    timer = threading.Timer(seconds, _end)
+    timer.daemon = True
+    timer.start()
+
+
+def _end() -> None:
+    structlog.get_logger().warning("process.cut_short", threads=[thread.name for thread in threading.enumerate()])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
