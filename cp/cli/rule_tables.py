@@ -48,7 +48,7 @@ def _of_kind(of: Data) -> Iterator[tuple[str, str, str]]:
         meta, section = rule["resourceMeta"], rule["resourceSectionName"]
         where = f"to {meta['type']} {meta['name']}{f':{section}' if section else ''}"
         yield where, _confs(rule["conf"]), _origins(rule["origin"])
-    for rule in of["toRules"]:
+    for rule in filter(_is_for_somebody, of["toRules"]):
         yield f"to {_matchers(rule['matchers'])}", _conf(rule["conf"]), _origins(rule["origin"])
     for inbound in of["fromRules"]:
         for rule in inbound["rules"]:
@@ -58,6 +58,12 @@ def _of_kind(of: Data) -> Iterator[tuple[str, str, str]]:
         for rule in inbound["rules"]:
             where = f"{_conf(rule['match'])} at" if "match" in rule else "at"
             yield f"{where} port {inbound['inbound']['port']}", _confs(rule["conf"]), _origins(rule["origin"])
+
+
+def _is_for_somebody(rule: Data) -> bool:
+    """No service has an empty name: a target by labels, which is for real services alone, comes to such a rule."""
+    nobody = {"key": "kuma.io/service", "not": False, "value": ""}
+    return nobody not in rule["matchers"]
 
 
 def _effects(item: Data) -> Iterator[tuple[str, str, str, str, str]]:

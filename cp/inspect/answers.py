@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from cp.inspect.idle import not_enforced
@@ -12,7 +12,6 @@ from cp.merging import Origin
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
 from cp.resources.capabilities import warning
-from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import MATCHES_TAG, Matcher, PolicyRules, ResourceRule, SubsetRule, SubsetRules, build, matches_hash
@@ -67,7 +66,7 @@ def _of_kind(world: World, dataplane: Resource, rules: PolicyRules) -> Data:
     answer: Data = {
         "type": rules.kind.name,
         "toResourceRules": [_resource_rule(world, rule) for rule in rules.to.all],
-        "toRules": _subset_rules(rules.to_subsets, _is_for_somebody),
+        "toRules": _subset_rules(rules.to_subsets),
         "fromRules": _non_empty((inbound, _subset_rules(of.from_(index))) for inbound, of, index in inbounds),
         "inboundRules": _non_empty((inbound, _inbound_rules(of, index)) for inbound, of, index in inbounds),
         "warnings": _warnings(dataplane, rules),
@@ -124,13 +123,8 @@ def _resource_rule(world: World, rule: ResourceRule) -> Data:
     }
 
 
-def _subset_rules(rules: SubsetRules, wanted: Callable[[SubsetRule], bool] = bool) -> list[Data]:
-    return [entry for rule in rules.rules if wanted(rule) for entry in _subset_rule(rule)]
-
-
-def _is_for_somebody(rule: SubsetRule) -> bool:
-    """No service has an empty name: a target by labels, which is for real services alone, comes to such a rule."""
-    return not any((one.key, one.value, one.is_not) == (SERVICE_TAG, "", False) for one in rule.matchers)
+def _subset_rules(rules: SubsetRules) -> list[Data]:
+    return [entry for rule in rules.rules for entry in _subset_rule(rule)]
 
 
 def _subset_rule(rule: SubsetRule) -> Iterator[Data]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cp.cli import rule_tables
 from cp.inspect import Affected, affected, inspect_policies, inspect_rules
 from cp.model.names import Key
 from cp.pipeline import Compiler, Proxy
@@ -265,7 +266,7 @@ def test_a_target_by_labels_is_no_rule_for_a_service_without_a_name() -> None:
         {"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "2s"}},
     ]
     world = world_of(text(MESH, WEB, policy("MeshTimeout", "t", to=by_labels)))
-    rules = inspect_rules(world, dataplane(world))["rules"][0]["toRules"]
+    shown = rule_tables.rules(inspect_rules(world, dataplane(world)))
 
-    assert rules
-    assert all(one["value"] for rule in rules for one in rule["matchers"])
+    assert "to all" in shown
+    assert "kuma.io/service=" not in shown
