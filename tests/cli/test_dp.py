@@ -254,7 +254,15 @@ def process(koguma: Koguma, envoy: FakeEnvoy, web: Path, tmp_path: Path) -> Iter
     command = dp_run(envoy, web)
     with Running(command, tmp_path / "dp.log", koguma.environment) as running:
         eventually(lambda: bool(envoy.told), 20)
+        eventually(lambda: catches(running.pid, signal.SIGUSR1), 20)
         yield running
+
+
+def catches(process: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal: from then on `koguma dp run` passes it on."""
+    status = Path(f"/proc/{process}/status").read_text()
+    (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def envoy_of(process: Running) -> psutil.Process:
