@@ -20,10 +20,10 @@ from cp.reconcile import Pace, Reconciler
 from cp.settings import Settings
 from cp.store.port import Store
 
-_COLLECTS_AFTER = (10_000, 10, 1000)
+_COLLECTS_AFTER = (10_000, 5, 2000)
 """A push to a thousand proxies makes some hundred thousand objects that live until it is answered. With Python's own
 thresholds every few pushes look like growth, and looking through all there is holds up the event loop. The first two
-bound what is looked through otherwise, with every thread waiting: 10,000 objects, and now and then 100,000."""
+bound what is looked through otherwise, with every thread waiting: 10,000 objects, and now and then 50,000."""
 
 
 @dataclass(frozen=True, slots=True)

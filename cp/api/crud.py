@@ -112,7 +112,7 @@ class Crud:
 
     async def put(self, request: Request) -> Response:
         must_be_writable(self._api)
-        kind, key = self._named(request)
+        _, key = self._named(request)
         documents = self._api.works.documents
         document = await document_of(request, documents, self._api.body_limit)
         read = await documents.do(request, lambda _: self._understood(document, key), is_small=is_small(document.data))

@@ -47,6 +47,10 @@ class Budget:
     """From the moment that the request is known to the answer, waiting included."""
 
 
+_ONE: Final = Budget(at_once=1)
+"""Threads that compute take turns: more are not faster, and each makes the event loop wait for one turn more."""
+
+
 class Work:
     """The threads for one sort of requests."""
 
@@ -117,10 +121,10 @@ class Work:
 class Works:
     """Each sort has threads of its own, so that questions about a large mesh do not keep anybody from writing."""
 
-    documents: Work = field(default_factory=lambda: Work("documents"))
+    documents: Work = field(default_factory=lambda: Work("documents", _ONE))
     """Reading what is to be written, or only to be checked."""
 
-    resources: Work = field(default_factory=lambda: Work("resources"))
+    resources: Work = field(default_factory=lambda: Work("resources", _ONE))
     """Showing what is stored."""
 
     questions: Work = field(default_factory=lambda: Work("questions"))
