@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -91,7 +93,10 @@ def measure(resources: int) -> dict[str, Any]:
             client.ask(*_put(0))
             gets = client.timed(("GET", _path(0), None) for _ in range(TIMED))
             puts = client.timed(_put(number) for number in range(IN_A_ROW))
-            late = {path: _late(control_plane, path) for path in QUESTIONS}
+            late = {}
+            for path in QUESTIONS:
+                sleeper = Sleeper()
+                late[path] = {"loop": _late(control_plane, path), "machine": sleeper.late()}
     return {"get": gets.as_data(), "put": puts.as_data(), "late": late}
 
 
@@ -108,6 +113,33 @@ def _put(number: int) -> tuple[str, str, bytes]:
     spec = {"to": [{"targetRef": {"kind": "Mesh"}, "default": {"idleTimeout": f"{number + 1}s"}}]}
     data = {"type": "MeshTimeout", "mesh": "default", "name": f"timed-{number % 100}", "spec": spec}
     return "PUT", _path(number), json.dumps(data).encode()
+
+
+class Sleeper:
+    """A process that only sleeps: how late it wakes up is the doing of the machine, and of nobody measured here."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-c", _SLEEPER]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+
+    def late(self) -> float:
+        """End it. Answers with how many seconds it was late at the most."""
+        return float(self._process.communicate(b"end")[0])
+
+
+_SLEEPER: Final = """
+import select, sys, time
+print(flush=True)
+worst = 0.0
+while True:
+    began = time.perf_counter()
+    if select.select([sys.stdin], [], [], 0.02)[0]:
+        break
+    worst = max(worst, time.perf_counter() - began - 0.02)
+print(worst)
+"""
 
 
 def _late(control_plane: ControlPlane, path: str) -> float:
@@ -142,8 +174,8 @@ def _show(console: Console, size: int, found: dict[str, Any]) -> None:
         table.add_row(name.upper(), f"{of['p50'] * 1000:.2f}", f"{of['p99'] * 1000:.2f}", row)
     console.print(table)
     late = Table(title=f"how late the event loop is while {AT_ONCE} ask at once, at the most, ms", title_justify="left")
-    for column in ("", "ms"):
+    for column in ("", "ms", "a process that sleeps, ms"):
         late.add_column(column, justify="right" if column else "left")
     for path, seconds in found["late"].items():
-        late.add_row(path, f"{seconds * 1000:g}")
+        late.add_row(path, *(f"{seconds[of] * 1000:.3g}" for of in ("loop", "machine")))
     console.print(late)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -11,7 +12,7 @@ from typing import Final
 
 import structlog
 
-_TURN: Final = 0.001
+_TURN: Final = 0.0005
 """Seconds for which a thread may compute while another waits. With Python's own 5 ms, and a few threads that compute,
 the event loop is late by a multiple of it each time that it has waited for something."""
 
@@ -19,6 +20,8 @@ the event loop is late by a multiple of it each time that it has waited for some
 def prepare() -> None:
     """Done once, when the process starts."""
     sys.setswitchinterval(_TURN)
+    gc.collect()
+    gc.freeze()  # modules stay until the end: the collector, which all threads wait for, need not look through them
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # it may be forbidden; then there are fewer connections
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.golden import Golden
@@ -16,6 +17,11 @@ _CALM = [HealthCheck.too_slow]
 settings.register_profile("koguma", deadline=None, max_examples=40, suppress_health_check=_CALM)
 settings.register_profile("long", deadline=None, max_examples=1000, suppress_health_check=_CALM)
 settings.load_profile("koguma")
+
+
+# structlog's own way, where nothing is configured, draws each trace with the values of all variables: it takes seconds.
+_PLAIN = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+structlog.configure(processors=[structlog.processors.add_log_level, _PLAIN])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

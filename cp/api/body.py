@@ -13,7 +13,7 @@ from starlette.requests import Request
 from cp.api.errors import TOO_LARGE, Refused, bad_request, invalid
 from cp.api.guard import JSON, content_type
 from cp.api.numbers import natural
-from cp.api.work import Work, encoded
+from cp.api.work import OF_VALUES, Work, encoded, is_small_text
 from cp.model.document import Document, Source
 from cp.model.lines import Lines
 from cp.model.source import Reading, key_of, misplaced, read_documents, universal
@@ -23,7 +23,6 @@ SOURCE_HEADER: Final = "koguma-source"
 """`file:line`: where the body begins in a file, so that what is stored can be traced to it."""
 
 _TITLE: Final = "Could not process a resource"
-_OF_VALUES: Final = ",[{\n"
 _SHOWN: Final = 30
 _PATIENCE: Final = 4
 """So many times the limit is read and dropped: who is cut off while sending loses the answer that says why."""
@@ -62,10 +61,10 @@ async def text_of(request: Request, limit: int) -> str:
 
 
 async def reading_of(request: Request, work: Work, limit: int) -> Reading:
-    """The documents in a body. Even a small one can take long to read, so it is never read on the event loop."""
+    """The documents in a body."""
     text = await text_of(request, min(limit, LARGEST))
     kind, place = content_type(request.headers), place_of(request.headers.get(SOURCE_HEADER, ""))
-    return await work.do(request, lambda _: _reading(text, kind, place))
+    return await work.do(request, lambda _: _reading(text, kind, place), is_small=is_small_text(text))
 
 
 async def document_of(request: Request, work: Work, limit: int) -> Document:
@@ -81,7 +80,7 @@ async def document_of(request: Request, work: Work, limit: int) -> Document:
 
 def must_be_few(text: str) -> None:
     """Refuse what would take too long to read, before it is read: by the signs that each value comes with."""
-    count = sum(map(text.count, _OF_VALUES))
+    count = sum(map(text.count, OF_VALUES))
     if count > MOST_VALUES:
         raise bad_request("", f"the body has about {count} values: {MOST_VALUES} are the most", title=_TITLE)
 

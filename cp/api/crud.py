@@ -29,6 +29,7 @@ from cp.api.near import not_found
 from cp.api.numbers import natural, shortened
 from cp.api.paging import Page, page, place_of, wanted
 from cp.api.payload import etag, payload, universal
+from cp.api.work import is_small
 from cp.defaults import is_initial
 from cp.model import registration
 from cp.model.checkpoint import Checkpoint, checked
@@ -67,8 +68,10 @@ class Crud:
             return await self._of_kuma_only(request)
         kind, key = self._named(request)
         stored = await self._there(key)
-        form = request.query_params.get("format", "")
-        answer = await self._api.works.resources.json(request, lambda _: payload(stored, kind, form))
+        form, data = request.query_params.get("format", ""), stored.document.data
+        answer = await self._api.works.resources.json(
+            request, lambda _: payload(stored, kind, form), is_small=is_small(data)
+        )
         answer.headers["etag"] = etag(stored.revision)
         return answer
 
@@ -109,13 +112,11 @@ class Crud:
 
     async def put(self, request: Request) -> Response:
         must_be_writable(self._api)
-        kind, key = self._named(request)
-        if not kind.is_global:
-            await self._mesh_there(key.mesh)
+        _, key = self._named(request)
         documents = self._api.works.documents
         document = await document_of(request, documents, self._api.body_limit)
-        read = await documents.do(request, lambda _: self._understood(document, key))
-        before = await self._store.get(key)
+        read = await documents.do(request, lambda _: self._understood(document, key), is_small=is_small(document.data))
+        before = await self._held(key)
         document = _stamped(read.document, before, request)
         revision = await self._write(document, before, _based_on(request, before))
         log.info("api.stored", resource=str(key), revision=revision, new=before is None, caller=caller_of(request))
@@ -172,17 +173,25 @@ class Crud:
         return kind, Key(kind.name, mesh, request.path_params["name"])
 
     async def _there(self, key: Key) -> Stored:
-        if key.mesh:
-            await self._mesh_there(key.mesh)
-        stored = await self._store.get(key)
+        stored = await self._held(key)
         if stored is None:
             raise not_found(key.type, key.name, await self._names(key.type, key.mesh))
         return stored
 
+    async def _held(self, key: Key) -> Stored | None:
+        """What is stored of a name, or an answer that says that there is no such mesh. It is read at one time."""
+        mesh = Key(_MESH, "", key.mesh)
+        found = await self._store.find(key, mesh)
+        if key.mesh and mesh not in found:
+            raise await self._no_mesh(key.mesh)
+        return found.get(key)
+
     async def _mesh_there(self, mesh: str) -> None:
         if await self._store.get(Key(_MESH, "", mesh)) is None:
-            known = await self._names(_MESH, "")
-            raise not_found("Mesh", mesh, known, f"create it with PUT /meshes/{mesh}")
+            raise await self._no_mesh(mesh)
+
+    async def _no_mesh(self, mesh: str) -> Refused:
+        return not_found("Mesh", mesh, await self._names(_MESH, ""), f"create it with PUT /meshes/{mesh}")
 
     async def _names(self, type_: str, mesh: str) -> list[str]:
         contents = await self._api.contents()

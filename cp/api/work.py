@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -19,12 +19,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from cp.api.errors import UNAVAILABLE, Refused
-from cp.model.checkpoint import Checkpoint, Stopped
+from cp.model.checkpoint import Checkpoint, Stopped, never_stopped
 
 T = TypeVar("T")
 
 _JSON: Final = "application/json"
 _DEPTH: Final = 4
+_FEW: Final = 100
+"""Values of a document that is small: faults in so many are found in about 20 ms."""
+
+_SMALL: Final = 4096
+"""Characters of a document that is small."""
+
+OF_VALUES: Final = ",[{\n"
+"""Signs with one of which each value of a text comes, but the first."""
+
 _RETRY: Final = {"retry-after": "1"}
 
 
@@ -38,6 +47,10 @@ class Budget:
     """From the moment that the request is known to the answer, waiting included."""
 
 
+_ONE: Final = Budget(at_once=1)
+"""Threads that compute take turns: more are not faster, and each makes the event loop wait for one turn more."""
+
+
 class Work:
     """The threads for one sort of requests."""
 
@@ -47,13 +60,21 @@ class Work:
         self._under_way = 0
         self._is_closed = threading.Event()
 
-    async def json(self, request: Request, function: Callable[[Checkpoint], Any]) -> Response:
-        """What a function returns, as an answer: JSON is written beside the event loop too."""
-        body = await self.do(request, lambda checkpoint: json_of(function(checkpoint), checkpoint))
+    async def json(
+        self, request: Request, function: Callable[[Checkpoint], Any], *, is_small: bool = False
+    ) -> Response:
+        """What a function returns, as an answer: JSON is written beside the event loop too, unless it is small."""
+        body = await self.do(request, lambda checkpoint: json_of(function(checkpoint), checkpoint), is_small=is_small)
         return Response(body, media_type=_JSON)
 
-    async def do(self, request: Request, function: Callable[[Checkpoint], T]) -> T:
-        """What a function returns, that is called in a thread with its checkpoint."""
+    async def do(self, request: Request, function: Callable[[Checkpoint], T], *, is_small: bool = False) -> T:
+        """What a function returns, that is called in a thread with its checkpoint.
+
+        To hand something to a thread and wait for it takes longer than most documents take: what is small is done at
+        once.
+        """
+        if is_small:
+            return function(never_stopped)
         if self._under_way >= self._budget.at_once + self._budget.waiting:
             raise _busy(f"{self._under_way} requests of this sort are under way already")
         stop = threading.Event()
@@ -100,10 +121,10 @@ class Work:
 class Works:
     """Each sort has threads of its own, so that questions about a large mesh do not keep anybody from writing."""
 
-    documents: Work = field(default_factory=lambda: Work("documents"))
+    documents: Work = field(default_factory=lambda: Work("documents", _ONE))
     """Reading what is to be written, or only to be checked."""
 
-    resources: Work = field(default_factory=lambda: Work("resources"))
+    resources: Work = field(default_factory=lambda: Work("resources", _ONE))
     """Showing what is stored."""
 
     questions: Work = field(default_factory=lambda: Work("questions"))
@@ -112,6 +133,25 @@ class Works:
     def close(self) -> None:
         for work in (self.documents, self.resources, self.questions):
             work.close()
+
+
+def is_small_text(text: str) -> bool:
+    """Whether a text is read, and found valid or not, in a few milliseconds at the most."""
+    return len(text) <= _SMALL and sum(map(text.count, OF_VALUES)) <= _FEW
+
+
+def is_small(data: Any) -> bool:
+    """Whether plain data is shown in a few milliseconds at the most. It looks at so many values and no more."""
+    unseen, values, size = [data], 0, 0
+    while unseen and values <= _FEW and size <= _SMALL:
+        value = unseen.pop()
+        values += 1
+        size += len(value) if isinstance(value, Sized) else 0
+        if isinstance(value, Mapping) and len(value) <= _FEW:
+            unseen += (*value, *value.values())
+        elif isinstance(value, list | tuple):
+            unseen += value[:_FEW]
+    return not unseen and values <= _FEW and size <= _SMALL
 
 
 def json_of(data: Any, checkpoint: Checkpoint) -> bytes:

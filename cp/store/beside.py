@@ -7,7 +7,7 @@ See record 0052.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import groupby
 from typing import TypeAlias
@@ -60,6 +60,10 @@ class StoreBeside:
 
     async def get(self, key: Key) -> Stored | None:
         return self._open().stored.get(key)
+
+    async def find(self, *keys: Key) -> Mapping[Key, Stored]:
+        stored = self._open().stored
+        return {key: stored[key] for key in keys if key in stored}
 
     async def revision(self) -> int:
         return self._open().revision

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -64,6 +64,10 @@ class FilesStore:
     def reread(self) -> None:
         """Look into the directory at once, without waiting to hear of a change."""
         self._watch.look_again()
+
+    async def find(self, *keys: Key) -> Mapping[Key, Stored]:
+        stored = self._open().stored
+        return {key: stored[key] for key in keys if key in stored}
 
     async def revision(self) -> int:
         return self._open().revision

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from cp.model.names import Key
 from cp.store.clock import Clock, utc
@@ -25,6 +25,10 @@ class MemoryStore:
 
     async def get(self, key: Key) -> Stored | None:
         return self._open().stored.get(key)
+
+    async def find(self, *keys: Key) -> Mapping[Key, Stored]:
+        stored = self._open().stored
+        return {key: stored[key] for key in keys if key in stored}
 
     async def revision(self) -> int:
         return self._open().revision

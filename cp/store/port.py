@@ -6,7 +6,7 @@ changes from there knows all that is in it, without ever reading it again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
@@ -134,6 +134,10 @@ class Store(Protocol):
         ...
 
     async def get(self, key: Key) -> Stored | None: ...
+
+    async def find(self, *keys: Key) -> Mapping[Key, Stored]:
+        """Those of some documents that are there, at one revision."""
+        ...
 
     async def revision(self) -> int:
         """The revision of the last write."""

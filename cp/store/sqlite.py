@@ -7,7 +7,7 @@ all processes agree on the order of writes, and to follow the store is to read t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -63,6 +63,9 @@ class SqliteStore:
 
     async def get(self, key: Key) -> Stored | None:
         return (await self._open(self._reader).do(partial(rows.find, keys=[key]))).get(key)
+
+    async def find(self, *keys: Key) -> Mapping[Key, Stored]:
+        return await self._open(self._reader).do(partial(_found, keys=keys))
 
     async def revision(self) -> int:
         _, newest = await self._open(self._reader).do(rows.bounds)
@@ -135,6 +138,11 @@ def _contents(connection: Connection) -> Contents:
     with reading(connection):
         _, newest = rows.bounds(connection)
         return Contents(newest, rows.everything(connection))
+
+
+def _found(connection: Connection, keys: Sequence[Key]) -> Mapping[Key, Stored]:
+    with reading(connection):
+        return rows.find(connection, keys)
 
 
 def _batch(connection: Connection, since: int) -> Batch | None:

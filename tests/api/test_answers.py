@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -26,6 +27,9 @@ class FailingStore(MemoryStore):
         self.error = error
 
     async def get(self, key: Key) -> Stored | None:
+        raise self.error
+
+    async def find(self, *keys: Key) -> Mapping[Key, Stored]:
         raise self.error
 
 

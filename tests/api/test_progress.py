@@ -70,6 +70,11 @@ def with_list(item: bytes, size: int) -> bytes:
 
 
 UNKNOWN = b"type: MeshTimeout\nmesh: default\nname: slow-1\nspec:\n" + b"".join(b"  f%d: 1\n" % n for n in range(5000))
+SMALL_UNKNOWN = json.dumps(
+    {"type": "MeshTimeout", "mesh": "default", "name": "slow-1", "spec": {f"{'to' * 15}{n}": n for n in range(95)}}
+).encode()
+"""As much as is read on the event loop, with a fault in each value."""
+
 MISSING = [f"type: Mesh\nname: m{n:04}-{'a' * 40}\n" for n in range(300)] + [
     f"type: MeshTimeout\nname: t{n}\nmesh: n{n:04}-{'a' * 40}\nspec: {{}}\n" for n in range(300)
 ]
@@ -108,6 +113,12 @@ WORST: Final = (
     put(with_list(b'"",', MIB)),
     put(with_list(b"{},", 30_000)),
     put(UNKNOWN, headers=YAML),
+    put(SMALL_UNKNOWN),
+    put(SMALL_UNKNOWN, headers=YAML),
+    put(with_list(b"{},", 95)),
+    put(with_list(b"a" * 3 + b",", 95), headers=YAML),
+    put(b'{"type": "MeshTimeout", "mesh": "default", "name": "slow-1", "spec": "' + b"(" * 3900 + b'"}'),
+    get(SLOW),
     put(b"x: " + b"[" * 4 * MIB, 400, 413, headers=YAML),
     put(b"x: " + b"a" * (4 * MIB - 10), headers=YAML),
     post("/validate", UNKNOWN, 200, headers=YAML),

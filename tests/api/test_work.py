@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect, Request
 
 from cp.api.errors import Refused
-from cp.api.work import Budget, Work, json_of
+from cp.api.work import Budget, Work, is_small, is_small_text, json_of
 from cp.model.checkpoint import Checkpoint, Stopped, never_stopped
 
 WITHIN = 20
@@ -168,3 +168,32 @@ def test_a_long_answer_has_many_checkpoints() -> None:
     json_of({"items": [{"a": 1}] * 1000}, count)
 
     assert passed > 1000
+
+
+def test_what_is_small_is_done_where_it_is_asked_for_and_everything_else_in_a_thread() -> None:
+    async def threads() -> tuple[int, int]:
+        work, request = Work("small"), Client().request
+        at_once = await work.do(request, lambda _: threading.get_ident(), is_small=True)
+        handed_over = await work.do(request, lambda _: threading.get_ident())
+        work.close()
+        return at_once, handed_over
+
+    at_once, handed_over = asyncio.run(threads())
+
+    assert at_once == threading.get_ident() != handed_over
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"name": "a", "spec": {"to": [{"default": {"idleTimeout": "5s"}}]}}, True),
+        ({"spec": [1] * 100}, False),
+        ({"spec": {f"{number}": {} for number in range(100)}}, False),
+        ({"spec": "a" * 5000}, False),
+        ({"a" * 5000: 1}, False),
+        ({"spec": [[[1] * 30] * 30] * 30}, False),
+    ],
+)
+def test_data_is_small_if_there_are_few_values_in_it_and_few_characters(data: Any, expected: bool) -> None:
+    assert is_small(data) is expected
+    assert is_small_text(json.dumps(data)) is expected

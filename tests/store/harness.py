@@ -101,7 +101,8 @@ class Edited:
 
     def __init__(self, store: FilesStore, root: Path) -> None:
         self._store, self._root = store, root
-        self.read, self.get, self.history, self.revision = store.read, store.get, store.history, store.revision
+        self.read, self.get, self.find = store.read, store.get, store.find
+        self.history, self.revision = store.history, store.revision
         self.close = store.close
 
     def follow(self, since: int) -> AsyncIterator[Batch]:

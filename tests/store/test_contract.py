@@ -71,6 +71,16 @@ async def test_documents_are_read_in_the_order_of_their_keys(store: Store) -> No
     assert [stored.document.key.name for stored in (await store.read()).stored] == ["a", "b", "c"]
 
 
+@on(WRITABLE)
+async def test_several_documents_are_found_at_once_and_those_that_are_not_there_are_left_out(store: Store) -> None:
+    await store.write(put("a"), put("b"))
+
+    found = await store.find(key("b"), key("missing"), key("a"))
+
+    assert found == {key("a"): await store.get(key("a")), key("b"): await store.get(key("b"))}
+    assert await store.find() == {}
+
+
 @on(ALL)
 async def test_a_document_that_is_not_there_is_none(store: Store) -> None:
     await store.write(put("a"))
@@ -546,7 +556,13 @@ async def test_a_closed_store_says_so(store: Store) -> None:
     await store.close()
     await store.close()
 
-    for asked in (store.read(), store.get(key("a")), store.history(key("a")), store.write(put("a"))):
+    for asked in (
+        store.read(),
+        store.get(key("a")),
+        store.find(key("a")),
+        store.history(key("a")),
+        store.write(put("a")),
+    ):
         with pytest.raises(Closed, match="the store is closed"):
             await asked
     assert [batch async for batch in store.follow(0)] == []
