@@ -30,7 +30,7 @@ SAYS_NOTHING: Final = {"deprecated"}
 """Findings that are about how something is written, and not about what comes of it."""
 
 _OF_GRPC: Final = "what a gRPC client cannot call is counted as called"
-_OF_CHECKS: Final = "`http` of a MeshHealthCheck has no meaning where tcp is spoken, and nobody is told"
+_OF_CHECKS: Final = "a check is switched off that nobody switched on, and nobody is told"
 
 _PARTS: Final = ("to", "from", "rules")
 _NOT_CALLED: Final = re.compile(r"(?:calls|does not call) (anybody|Mesh\w+ \S*)")
