@@ -33,6 +33,11 @@ MEANS: Final[Mapping[str, Mapping[str, frozenset[Protocol]]]] = MappingProxyType
 )
 """The sections of confs that are for some protocols only. A test compares them with what is generated."""
 
+_BESIDE: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {"MeshHealthCheck": frozenset({"tcp", "healthyPanicThreshold", "failTrafficOnPanic"})}
+)
+"""Where most fields say how something else is done: those that have a meaning of their own, whatever is spoken."""
+
 _Item: TypeAlias = tuple[Key, str, int]
 
 
@@ -93,10 +98,15 @@ def _look(spot: Spot | ClientSpot, seen: dict[_Item, _Seen]) -> None:
         item = seen.setdefault((origin.policy, origin.part, origin.index), _Seen(is_general))
         name = next((name for name in means if path == name or path.startswith((f"{name}.", f"{name}["))), None)
         if name is None:
-            item.has_more = True
+            item.has_more |= _acts_alone(spot.kind.name, path)
         else:
             section = item.sections.setdefault(name, _Section(one.winner, spot))
             section.has_meaning |= spot.protocol in means[name]
+
+
+def _acts_alone(kind: str, path: str) -> bool:
+    """Whether a field has a meaning without any of the sections: how often to check has none without a check."""
+    return kind not in _BESIDE or path.partition(".")[0] in _BESIDE[kind]
 
 
 def _reason(name: str, section: _Section) -> Reason:

@@ -11,13 +11,14 @@ from cp.lint.scene import Scene, parts
 from cp.lint.spots import AnySpot, ClientSpot, PartSpot, Spot, TableSpot, UnitOf, item_of, policy_of
 from cp.lint.targets import called, missing
 from cp.lint.walk import PASSTHROUGH, Blocked
+from cp.matching import top_of
 from cp.merging import Field, Origin, Removal, Setting
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
 from cp.resources.resource import Resource
 from cp.rules import Item
 from cp.rules.items import reference
-from cp.rules.naming import resolve
+from cp.rules.naming import is_outdated, resolve
 from cp.rules.targets import ROUTES, Targets
 from cp.stages import BUILT_IN
 
@@ -206,6 +207,8 @@ def _of_target(scene: Scene, item: Item) -> Reason:
 
 def _for_real_services_alone(scene: Scene, item: Item, path: str) -> Reason | None:
     """An item beside one for a route, where what it is for is called by its tag."""
+    if is_outdated(item.policy):
+        return _of_route_at_top(item)
     routes = [one.target for one in parts(item.policy) if one.origin.part == "to" and one.target.kind in ROUTES]
     tagged = [one for one in _called(scene, item.policy) if not one.is_real]
     if not routes or not any(item.target.kind == "Mesh" or one.service == item.target.name for one in tagged):
@@ -217,6 +220,14 @@ def _for_real_services_alone(scene: Scene, item: Item, path: str) -> Reason | No
     return Reason("not-called", text, path, f"write what is for the {routes[0].kind} in a policy of its own")
 
 
+def _of_route_at_top(item: Item) -> Reason:
+    """A policy with a route at its top is for what is called by that route, and for nothing else."""
+    name = top_of(item.policy).name
+    text = f"it is for the calls that MeshHTTPRoute {name} takes, and no proxy that it selects has that route"
+    path = f"{item.policy.kind.root}.targetRef"
+    return Reason("route-not-there", text, path, "see what is said of the route, or name another one")
+
+
 def _of_another_place(scene: Scene, item: Item, path: str) -> Reason | None:
     """An item for a service of another namespace or zone than the service of that name that is called."""
     meant = reference(item)
@@ -224,10 +235,24 @@ def _of_another_place(scene: Scene, item: Item, path: str) -> Reason | None:
         return None
     namesakes = (one.identity for one in _called(scene, item.policy) if one.identity is not None)
     called_ = next((one for one in namesakes if (one.type, one.name) == (item.target.kind, item.target.name)), None)
-    if called_ is None or called_.section != (meant.identity.section or called_.section):
+    if called_ is None:
         return None
+    if _is_there(called_, meant.identity):
+        text = f"of {item.target.kind} {_placed(called_)} the port {called_.section} is called, and not "
+        return Reason("not-called", text + meant.identity.section, path, "correct `sectionName`, or remove the item")
     text = f"it is for {item.target.kind} {_placed(meant.identity)}, and what is called is the one {_place(called_)}"
-    return Reason("not-called", text, path, "choose the service by `labels`, or write the policy where the service is")
+    return Reason("not-called", text, path, _how_to_name(called_, meant.identity))
+
+
+def _is_there(called_: Identity, meant: Identity) -> bool:
+    return (called_.zone, called_.namespace) == (meant.zone, meant.namespace)
+
+
+def _how_to_name(called_: Identity, meant: Identity) -> str:
+    """A target can name a namespace, and no zone."""
+    if called_.namespace and called_.zone == meant.zone:
+        return f"write `namespace: {called_.namespace}` in the target, if that one is meant"
+    return "choose the service by `labels`, or write the policy where the service is"
 
 
 def _placed(identity: Identity) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cp.lint.spots import AnySpot, Unit, item_of, policy_of, with_effect
 from cp.lint.walk import Blocked, Outbounds, of_inbound, of_proxy
-from cp.matching import ByKind, match, route_of
+from cp.matching import ByKind, match, routes_at_top
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import Failure, failure
 from cp.model.names import Key
@@ -112,8 +112,8 @@ class Scene:
     def needed(self) -> frozenset[Unit]:
         """The routes without which a policy would select nobody that names them at its top level."""
         outdated = (one for one in self.judged if is_outdated(one) and one.key in self._by_itself)
-        named = (route_of(self.world.table("MeshHTTPRoute", one.mesh), one) for one in outdated)
-        return frozenset(route.key for route in named if route is not None)
+        named = (routes_at_top(self.world.table("MeshHTTPRoute", one.mesh), one) for one in outdated)
+        return frozenset(route.key for routes in named for route in routes)
 
     @cached_property
     def _by_itself(self) -> frozenset[Unit]:

@@ -9,4 +9,4 @@ from cp.matching.order import top_of as top_of
 from cp.matching.selection import Matched as Matched
 from cp.matching.selection import in_force as in_force
 from cp.matching.selection import is_shadow as is_shadow
-from cp.matching.selection import route_of as route_of
+from cp.matching.selection import routes_at_top as routes_at_top

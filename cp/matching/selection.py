@@ -50,9 +50,17 @@ def _select(world: World, policy: Resource, selector: Resource, of: Signature) -
         return None
     target = top_of(selector)
     if target.kind == "MeshHTTPRoute":
-        route = route_of(world.table(target.kind, policy.mesh), policy) if selector is policy else None
-        return None if route is None else _select(world, policy, route, of)
+        routes = routes_at_top(world.table(target.kind, policy.mesh), policy) if selector is policy else ()
+        return _joined(policy, (_select(world, policy, route, of) for route in routes))
     return _by_target(policy, target, of)
+
+
+def _joined(policy: Resource, found: Iterable[Matched | None]) -> Matched | None:
+    """What several routes select for the policy that names them."""
+    some = [matched for matched in found if matched is not None]
+    inbounds = {index for matched in some for index in matched.inbounds}
+    chosen = {index for matched in some for index in matched.listeners}
+    return Matched(policy, tuple(sorted(inbounds)), tuple(sorted(chosen))) if some else None
 
 
 def _by_target(policy: Resource, target: TargetRef, of: Signature) -> Matched | None:
@@ -144,13 +152,14 @@ def _is_called(section: Section, name: str | None) -> bool:
     return not name or name in section.names
 
 
-def route_of(routes: Table, policy: Resource) -> Resource | None:
-    """The route that a policy names at its top level: that of its own zone and namespace, else the first so called."""
-    name = top_of(policy).name or ""
-    own = Identity("MeshHTTPRoute", policy.mesh, name, policy.zone, policy.namespace)
-    if (found := routes.by_identity.get(own)) is not None:
-        return found
-    return next(iter(routes.derived(_by_display_name).get(name, ())), None)
+def routes_at_top(routes: Table, policy: Resource) -> tuple[Resource, ...]:
+    """The routes that a policy names at its top level: those of its own zone and namespace, else all so called.
+
+    The name is a display name, and so several routes can have it (Kuma asks for nothing else, and takes one of them).
+    """
+    named = routes.derived(_by_display_name).get(top_of(policy).name or "", ())
+    own = tuple(route for route in named if (route.zone, route.namespace) == (policy.zone, policy.namespace))
+    return own or tuple(named)
 
 
 def _by_display_name(table: Table) -> Mapping[str, list[Resource]]:

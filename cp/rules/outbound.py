@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from cp.matching import route_of
+from cp.matching import routes_at_top
 from cp.model.names import Identity
 from cp.resources.resource import Resource
 from cp.rules.combined import Combined, Shelf
@@ -66,7 +66,7 @@ class ToRules:
     def outdated(self, route: Identity) -> tuple[Item, ...]:
         """What policies say of a route in the old way, by naming it in their top-level target (decision 6)."""
         table = self._targets.table("MeshHTTPRoute")
-        naming = (policy for policy in self._outdated if _is(route_of(table, policy), route))
+        naming = (one for one in self._outdated if route in _identities(routes_at_top(table, one)))
         return tuple(item for policy in naming for item in items(policy).to)
 
     @property
@@ -101,5 +101,5 @@ def _services_first(identity: Identity) -> tuple[bool, Identity]:
     return identity.type in ROUTES, identity
 
 
-def _is(resource: Resource | None, identity: Identity) -> bool:
-    return resource is not None and resource.identity == identity
+def _identities(resources: Iterable[Resource]) -> Iterator[Identity]:
+    return (resource.identity for resource in resources)

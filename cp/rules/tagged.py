@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cp.matching import route_of, top_of
+from cp.matching import routes_at_top, top_of
 from cp.resources.resource import Resource
 from cp.resources.world import Table
 from cp.rules.items import SERVICE_TAG, Item, Tags, items, tags_of
@@ -29,16 +29,14 @@ def to_by_tags(routes: Table, policy: Resource) -> Iterator[Tagged]:
     policies" (document 000), and so it is in Kuma (6.6).
     """
     if top_of(policy).kind == "MeshHTTPRoute":
-        yield from _of_route(routes, policy)
+        for route in routes_at_top(routes, policy):
+            yield from _of_route(route, policy)
     elif not any(item.target.kind in ROUTES for item in items(policy).to):
         yield from by_tags(items(policy).to)
 
 
-def _of_route(routes: Table, policy: Resource) -> Iterator[Tagged]:
+def _of_route(route: Resource, policy: Resource) -> Iterator[Tagged]:
     """A policy that names a route at its top level: its items, for the matches of that route's rules (7.3)."""
-    route = route_of(routes, policy)
-    if route is None:
-        return
     for to in route.data.get("to") or ():
         for rule in to.get("rules") or ():
             tags = frozenset({*_destination(to), (MATCHES_TAG, matches_hash(rule.get("matches") or ()))})

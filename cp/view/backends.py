@@ -24,6 +24,7 @@ ANY = "*"
 """In place of a name, for a reference by labels."""
 
 _LEGACY = "and nothing is served for an ExternalService: write a MeshExternalService"
+_MEANS_TAG = "which a backendRef without a port means for a call by tag"
 
 
 class Resolver:
@@ -72,31 +73,39 @@ class Resolver:
 
     def _resolve(self, reference: BackendRef, seen_from: Identity) -> Destination | str:
         self.asked |= {(reference.kind, reference.name or ANY), (SERVICE_TAG, reference.name or ANY)}
-        by_tag = self._by_tag(reference)
-        if by_tag is not None and not self._destination.is_real and not reference.namespace:
-            return by_tag
         service = None if reference.kind == "MeshServiceSubset" else self._service(reference, seen_from)
+        by_tag = self._by_tag(reference)
+        if by_tag is None and service is not None and self._means_tag(reference):
+            return f"there is no {SERVICE_TAG} {reference.name}, {_MEANS_TAG}: write the port of the {_said(reference)}"
+        if by_tag is not None and self._means_tag(reference):
+            return by_tag
         backend = f"there is no {_said(reference)}" if service is None else self._port(service, reference)
         return by_tag if isinstance(backend, str) and by_tag is not None else backend
 
-    def _by_tag(self, reference: BackendRef) -> Destination | None:
-        """The destination by tags that a reference can mean, if there is one.
+    def _means_tag(self, reference: BackendRef) -> bool:
+        """Whether a reference means a tag and nothing else, as in document 004: for a call by tag one without a port.
 
-        A MeshService without a port can be a value of `kuma.io/service`, as in document 004. For a call that was made
-        by tag it is one, so a route to the service that was called leads where the call would go without the route.
+        So a route to the service that was called leads where the call would go without the route.
         """
-        if reference.kind not in {"MeshService", "MeshServiceSubset"} or _asks_for_port(reference) or reference.labels:
+        return not self._destination.is_real and _may_be_tag(reference)
+
+    def _by_tag(self, reference: BackendRef) -> Destination | None:
+        """The destination by tags that a reference can mean, if there is one."""
+        if not _may_be_tag(reference):
             return None
         backend = Destination(reference.name or "", tags=tuple(sorted((reference.tags or {}).items())))
         return backend if exists(self._world, self._mesh, backend) else None
 
     def _service(self, reference: BackendRef, seen_from: Identity) -> Resource | None:
-        """The real service of that name, where the route stands or without a place of its own."""
+        """The real service of that name: where the route stands, there without a zone, or, unless the reference names
+        a namespace, without a place of its own.
+        """
         table = self._world.table(reference.kind, self._mesh)
         if reference.labels:
             return next(iter(table.labelled(reference.labels)), None)
         namespace = reference.namespace or seen_from.namespace
-        for zone, of_namespace in ((seen_from.zone, namespace), ("", namespace), ("", "")):
+        places = [(seen_from.zone, namespace), ("", namespace), *(() if reference.namespace else (("", ""),))]
+        for zone, of_namespace in places:
             identity = Identity(reference.kind, self._mesh, reference.name or "", zone, of_namespace)
             if (found := table.by_identity.get(identity)) is not None:
                 return found
@@ -120,6 +129,12 @@ class Resolver:
         sections = () if called is None else (port_name(called[1]), str(called[1].port))
         same = next((port for section in sections if (port := find_port(service, section)) is not None), None)
         return same or (ports[0] if len(ports) == 1 else None)
+
+
+def _may_be_tag(reference: BackendRef) -> bool:
+    """Whether a reference can mean values of tags: a MeshService without a port, or some of a service."""
+    is_of_services = reference.kind in {"MeshService", "MeshServiceSubset"}
+    return is_of_services and not (_asks_for_port(reference) or reference.labels)
 
 
 def _asks_for_port(reference: BackendRef) -> bool:

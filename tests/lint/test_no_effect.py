@@ -42,7 +42,7 @@ def without(world: World, key: Key) -> World:
     return World.of((resource.document for resource in world if resource.key != key), world.kinds)
 
 
-@for_meshes(besides={15: "a check of an ExternalService is never made"})
+@for_meshes()
 def test_policies_of_every_shape_have_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
     world = mesh.world()
     if is_judged(world):

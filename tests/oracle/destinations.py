@@ -50,13 +50,18 @@ def outbound(documents: Documents, proxy: Resource, data: Data) -> Destination |
 
 
 def services(documents: Documents, writer: Resource, ref: Data) -> list[Resource]:
-    """As a target would; a name that is not in the namespace of who writes it may be of a service without one."""
+    """As a target would; else the one there without a zone, and, if no namespace is written, the one without both
+    (matching and merging, Where routes come from).
+    """
     if ref["kind"] not in REAL:
         return []
     found = named(documents, writer, ref)
     if found or ref.get("labels"):
         return found
-    return [one for one in documents.of(ref["kind"]) if one.identity == Identity(ref["kind"], ref["name"])]
+    namespaces = [ref.get("namespace") or writer.namespace, *(() if ref.get("namespace") else ("",))]
+    wanted = [Identity(ref["kind"], ref["name"], namespace) for namespace in namespaces]
+    there = [[one for one in documents.of(ref["kind"]) if one.identity == identity] for identity in wanted]
+    return next((some for some in there if some), [])
 
 
 def port_of_one(found: list[Resource], ref: Data) -> Destination | str | None:

@@ -57,7 +57,7 @@ def _targets(documents: Documents, policy: Resource, target: Data, proxy: Resour
     if kind == "Dataplane":
         return _is_dataplane(policy, target, proxy)
     if kind == "MeshHTTPRoute":
-        return any(_targets(documents, route, top(route), proxy) for route in routes_before(documents, target))
+        return any(_targets(documents, route, top(route), proxy) for route in routes_before(documents, policy, target))
     return False  # a MeshGateway: builtin gateways have no outbounds
 
 
@@ -104,9 +104,12 @@ def named(documents: Documents, policy: Resource, target: Data) -> list[Resource
     return [resource for resource in documents.of(target["kind"]) if _is_named(policy, target, resource)]
 
 
-def routes_before(documents: Documents, target: Data) -> list[Resource]:
-    """The older way names a route by its display name alone (Kuma 2.14)."""
-    return [route for route in documents.of(target["kind"]) if route.identity.name == target["name"]]
+def routes_before(documents: Documents, policy: Resource, target: Data) -> list[Resource]:
+    """The older way names routes by their display name alone: those where the policy stands, else all of that name
+    (matching and merging, The old way to name a route).
+    """
+    so_called = [route for route in documents.of(target["kind"]) if route.identity.name == target["name"]]
+    return [route for route in so_called if _is_named(policy, {"name": target["name"]}, route)] or so_called
 
 
 def items(documents: Documents, kind: str, proxy: Resource, *, by_tag: bool = False) -> list[Item]:

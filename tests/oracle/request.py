@@ -11,7 +11,7 @@ from tests.oracle.destinations import HTTP, MISSING, UNCLEAR, Destination, outbo
 from tests.oracle.merging import value
 from tests.oracle.reading import Data, Documents, Resource
 from tests.oracle.routes import Call, route_items, rows, shares, takes
-from tests.oracle.values import is_clear, levels, retry, timeout
+from tests.oracle.values import levels, retry, timeout
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _of_request(documents: Documents, proxy: Resource, called: Destination, call
     if row.redirect is not None:
         return Answer(owner, redirect=row.redirect.get("statusCode", 302))
     led = shares(documents, called, row.refs)
-    if UNCLEAR in led or not all(is_clear(documents, route) for route in row.contributors):
+    if UNCLEAR in led:
         return UNCLEAR
     if set(led) == {MISSING}:
         return Answer(owner, shares=_named(led))

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from tests.oracle.destinations import Destination, means
-from tests.oracle.matching import Item, items, named, routes_before, top
+from tests.oracle.matching import Item, items, named, routes_before
 from tests.oracle.merging import Conf, merged, value
 from tests.oracle.reading import Documents, Resource
 
@@ -71,16 +71,7 @@ def _is_for_route(documents: Documents, item: Item, route: Resource) -> bool:
 
 
 def _is_for_route_before(documents: Documents, item: Item, route: Resource) -> bool:
-    return item.top["kind"] == route.kind and route in routes_before(documents, item.top)
-
-
-def is_clear(documents: Documents, route: Resource | None) -> bool:
-    """Of several routes of one display name it is not said which one a policy of the older way names."""
-    if route is None:
-        return True
-    before = (top(policy) for kind in ("MeshTimeout", "MeshRetry") for policy in documents.of(kind))
-    is_named_so = any((one["kind"], one.get("name")) == (route.kind, route.identity.name) for one in before)
-    return not is_named_so or len(routes_before(documents, {"kind": route.kind, "name": route.identity.name})) == 1
+    return item.top["kind"] == route.kind and route in routes_before(documents, item.policy, item.top)
 
 
 def timeout(confs: Sequence[Conf], path: str) -> Fraction:
@@ -109,12 +100,16 @@ def retry(confs: Sequence[Conf], protocol: str) -> dict[str, Any] | None:
 
 
 def _conditions(written: list[str] | None, section: str, *, by_headers: bool) -> Any:
-    """Whether headers of responses come beside the usual conditions or in their place is said nowhere: None."""
-    if not written and by_headers:
+    """Whether headers of responses come beside the usual conditions or in their place is said nowhere: None.
+
+    A method is no condition: it says which requests are tried again, on the usual conditions if there are no others.
+    """
+    words = written or []
+    has_conditions = not all(word.startswith("HttpMethod") for word in words)
+    if not has_conditions and by_headers:
         return None
-    if not written:
-        return set(_RETRY_ON_GRPC if section == "grpc" else _RETRY_ON["http"])
-    return {_condition(word) for word in written}
+    usual = _RETRY_ON_GRPC if section == "grpc" else _RETRY_ON["http"]
+    return {_condition(word) for word in words} | (set() if has_conditions else usual)
 
 
 def _condition(word: str) -> str:

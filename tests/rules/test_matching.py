@@ -172,6 +172,22 @@ def test_a_route_at_the_top_stands_for_its_own_target() -> None:
     assert names(matched("web", proxy(), found)) == []
 
 
+def test_a_route_at_the_top_is_every_route_of_that_name_unless_one_is_where_the_policy_is() -> None:
+    """With a label for the namespace, a route is that of its namespace."""
+    there = {"kuma.io/display-name": "r", "k8s.kuma.io/namespace": "ns-a"}
+    elsewhere = {"kuma.io/display-name": "r", "k8s.kuma.io/namespace": "ns-b"}
+    routes = (
+        route("r.ns-a", top=subset(team="a"), labels=there),
+        route("r.ns-b", top=subset(**{"kuma.io/service": "web"}), labels=elsewhere),
+    )
+    conf = {"http": {"requestTimeout": "1s"}}
+    nowhere = timeout("t", WHOLE_MESH, conf, top=hr("r"))
+    own = timeout("t", WHOLE_MESH, conf, top=hr("r"), labels={"k8s.kuma.io/namespace": "ns-a"})
+
+    assert names(matched("web", proxy(), nowhere, *routes)) == ["t"], "one of the two selects the proxy"
+    assert names(matched("web", proxy(), own, *routes)) == [], "the one of its namespace does not"
+
+
 def test_shadow_policies_are_only_for_those_who_ask() -> None:
     shadow = timeout("shadow", WHOLE_MESH, 1, labels={"kuma.io/effect": "shadow"})
     some = (proxy(), timeout("t", WHOLE_MESH, 1), shadow)
