@@ -67,6 +67,7 @@ DELTA = Kind("delta", DeltaSession, wire.decoded_delta, wire.node_of_delta, wire
 class Stream:
     _session: _Session  # from the first request on, as that says whose it is
     _seat: hub.Seat
+    _opening: bytes | None
 
     def __init__(  # noqa: PLR0913  # what all streams of a server share
         self, kind: Kind, served: hub.Hub, turns: Turns, rounds: Rounds, strangers: Strangers, *, patience: float
@@ -89,14 +90,14 @@ class Stream:
 
     async def serve(self, context: Context) -> None:
         """Serve the client until it goes, or until `end`."""
-        first = await _read(context)
-        if first is None:
+        self._opening = await _read(context)
+        if self._opening is None:
             return
         await self._rounds.turn()
         try:
-            node = self._node(first)
+            node = self._node(self._opening)
             with self._strangers.admitted(node.id):
-                await self._seated(node, first, context)
+                await self._seated(node, context)
         except* TooMany as strangers:
             fault, status = str(strangers.exceptions[0]), grpc.StatusCode.RESOURCE_EXHAUSTED
             self._hub.metrics.refused.labels("unknown").inc()
@@ -119,7 +120,7 @@ class Stream:
             raise Refused("the first request on a stream has to say in node.id which proxy it comes from")
         return node
 
-    async def _seated(self, node: Node, first: bytes, context: Context) -> None:
+    async def _seated(self, node: Node, context: Context) -> None:
         self._session = self._kind.session(self._hub.names.shared, trusting=self._hub.trusts(node.id))
         self._log = self._log.bind(proxy=node.id)
         self._seat = hub.Seat(node, self._kind.name, self._session, self._wake.set)
@@ -127,14 +128,19 @@ class Stream:
             self._hub.metrics.opened.labels(self._kind.name).inc()
             self._log.info("proxy.connected", peer=context.peer(), envoy=node.version)
             try:
-                await self._converse(first, context)
+                await self._converse(context)
             finally:
                 if self._alarm is not None:
                     self._alarm.cancel()
                 self._log.info("proxy.disconnected")
 
-    async def _converse(self, first: bytes, context: Context) -> None:
-        self._receive(first)
+    def _opened(self) -> bytes:
+        """The first request, which may have 4 MiB of metadata: no frame may keep it for as long as the stream lasts."""
+        opening, self._opening = self._opening, None
+        return opening or b""
+
+    async def _converse(self, context: Context) -> None:
+        self._receive(self._opened())
         self._wake.set()
         async with asyncio.TaskGroup() as tasks:
             reader = tasks.create_task(self._read(context))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +25,8 @@ SOURCE_HEADER: Final = "koguma-source"
 
 _TITLE: Final = "Could not process a resource"
 _SHOWN: Final = 30
+_SETTING: Final = "send each resource by itself, or raise KOGUMA_BODY_LIMIT"
+_LESS: Final = "send less: this request has that at the most, whatever KOGUMA_BODY_LIMIT is"
 _PATIENCE: Final = 4
 """So many times the limit is read and dropped: who is cut off while sending loses the answer that says why."""
 
@@ -43,8 +46,12 @@ LARGEST: Final = 4 * 1024 * 1024
 """Bytes of one resource, whatever the limit of bodies is. What reads them in one go keeps all other threads waiting."""
 
 
-async def text_of(request: Request, limit: int) -> str:
-    """The body as text. Nothing is kept beyond the limit, whatever the headers promise."""
+async def text_of(request: Request, setting: int, most: int = sys.maxsize) -> str:
+    """The body as text. Nothing is kept beyond the limit, whatever the headers promise.
+
+    The limit is the setting, or the most that this kind of request has, which no setting raises.
+    """
+    limit = min(setting, most)
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
@@ -53,7 +60,7 @@ async def text_of(request: Request, limit: int) -> str:
         elif size > limit * _PATIENCE:
             break
     if size > limit:
-        raise _too_large(limit)
+        raise _too_large(limit, _LESS if most < setting else _SETTING)
     try:
         return b"".join(chunks).decode()
     except UnicodeDecodeError as error:
@@ -62,7 +69,7 @@ async def text_of(request: Request, limit: int) -> str:
 
 async def reading_of(request: Request, work: Work, limit: int) -> Reading:
     """The documents in a body."""
-    text = await text_of(request, min(limit, LARGEST))
+    text = await text_of(request, limit, LARGEST)
     kind, place = content_type(request.headers), place_of(request.headers.get(SOURCE_HEADER, ""))
     return await work.do(request, lambda _: _reading(text, kind, place), is_small=is_small_text(text))
 
@@ -173,7 +180,7 @@ def place_of(given: str) -> Place:
     return Place(file, number) if file and (number := natural(line)) else Place(given)
 
 
-def _too_large(limit: int) -> Refused:
+def _too_large(limit: int, hint: str) -> Refused:
     size = f"{limit // (1024 * 1024)} MiB" if limit >= 1024 * 1024 else f"{limit} bytes"
-    detail = f"the body is larger than {size}; send each resource by itself, or raise KOGUMA_BODY_LIMIT"
+    detail = f"the body is larger than {size}; {hint}"
     return Refused(TOO_LARGE, "Request too large", detail, headers={"connection": "close"})

@@ -77,7 +77,7 @@ class Bootstrap:
         self._api = collaborators
 
     async def __call__(self, request: Request) -> Response:
-        text, work = await text_of(request, min(self._api.body_limit, _LARGEST)), self._api.works.documents
+        text, work = await text_of(request, self._api.body_limit, _LARGEST), self._api.works.documents
         wanted = _of_a_run(await work.do(request, lambda _: _wanted(text)))
         await self._mesh_there(wanted.mesh)
         brought = await work.do(request, lambda _: self._brought(wanted))

@@ -58,7 +58,7 @@ class HowFar:
     async def post(self, request: Request) -> Response:
         """The same, for more than fits in a URL."""
         try:
-            asked = msgspec.json.decode(await text_of(request, min(self._api.body_limit, _LARGEST)), type=Asked)
+            asked = msgspec.json.decode(await text_of(request, self._api.body_limit, _LARGEST), type=Asked)
         except (msgspec.DecodeError, RecursionError) as error:
             raise bad_request("", f"not a question about changes: {error}") from None
         return await self._answer(asked)

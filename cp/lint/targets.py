@@ -65,9 +65,16 @@ def missing(world: World, item: Item) -> Reason | None:
     if _is_tagged(world, item):
         return None
     wanted = item.target.name or " ".join(f"{k}={v}" for k, v in sorted((item.target.labels or {}).items()))
-    hint = near(wanted, [one.display_name for one in world.table(item.target.kind, item.policy.mesh)])
     text = f"there is no {item.target.kind} {wanted}"
-    return Reason("target-missing", text, path, hint or "create it, or correct the name")
+    return Reason("target-missing", text, path, _meant(world, item, wanted))
+
+
+def _meant(world: World, item: Item, wanted: str) -> str:
+    """What was probably meant. What has the very name is somewhere else, so it can't be called by the name alone."""
+    names = [resource.display_name for resource in world.table(item.target.kind, item.policy.mesh)]
+    if wanted in names:
+        return "what has this name is in another namespace or zone; choose it by `labels`"
+    return near(wanted, names) or "create it, or correct the name"
 
 
 def _is_judged(scene: Scene, item: Item) -> bool:

@@ -119,6 +119,20 @@ def test_a_body_that_says_it_is_too_large_is_not_read(start: Unit) -> None:
     assert "larger than 1024 bytes" in answer.json()["detail"]
 
 
+def test_who_sends_too_much_is_told_of_the_setting_only_where_the_setting_is_the_limit(start: Unit) -> None:
+    api = start(body_limit=8 * 1024 * 1024).with_mesh()
+
+    resource = api.put_yaml(SLOW, "x" * (4 * 1024 * 1024 + 1)).json()["detail"]
+    bootstrap = api.request(
+        "POST", "/bootstrap", content=b"x" * (256 * 1024 + 1), headers={"content-type": "application/json"}
+    ).json()["detail"]
+
+    less = "send less: this request has that at the most, whatever KOGUMA_BODY_LIMIT is"
+    assert resource == f"the body is larger than 4 MiB; {less}"
+    assert bootstrap == f"the body is larger than 262144 bytes; {less}"
+    assert "raise KOGUMA_BODY_LIMIT" in start(body_limit=1024).with_mesh().put_yaml(SLOW, "x" * 2000).json()["detail"]
+
+
 def test_a_body_that_turns_out_too_large_is_not_read_to_its_end(start: Unit) -> None:
     api = start(body_limit=1024).with_mesh()
 

@@ -112,6 +112,18 @@ def test_a_service_of_another_namespace_is_not_the_one_that_is_called() -> None:
     assert "without a namespace" in found.message
 
 
+def test_a_name_that_stands_in_another_namespace_alone_is_not_asked_back() -> None:
+    service = SERVICES.replace(
+        "name: backend\n", "name: b\nlabels: {kuma.io/display-name: shop, k8s.kuma.io/namespace: a}\n", 1
+    )
+    (found,) = of(
+        service + timeout("t", "{kind: MeshService, name: shop} => {connectionTimeout: 2s}"), "MeshTimeout", "t"
+    )
+
+    assert "there is no MeshService shop" in found.message
+    assert found.hint == "what has this name is in another namespace or zone; choose it by `labels`"
+
+
 def test_who_overrides_what_is_told_apart() -> None:
     general = timeout("general", "{kind: Mesh} => {connectionTimeout: 2s, idleTimeout: 9s}")
     first = timeout("for-backend", "{kind: MeshService, name: backend} => {connectionTimeout: 7s, idleTimeout: 7s}")
