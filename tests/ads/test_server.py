@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import grpc
 import pytest
 import structlog
+from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
 
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
@@ -67,6 +69,27 @@ def test_a_proxy_that_nobody_knows_yet_is_announced_and_waits() -> None:
 
             hub.publish(WEB, snapshot(cluster("a")))
             assert (await proxy.hear()).resources[0].value == cluster("a").body
+
+    play(scene)
+
+
+def test_a_stream_keeps_nothing_of_a_large_first_request() -> None:
+    """What a proxy says of itself may fill a request. Nobody uses it, so nobody may have to keep it."""
+    size = 2 * 1024 * 1024
+
+    async def scene(hub: Hub, server: Server) -> None:
+        request = DiscoveryRequest(type_url=CLUSTER)
+        request.node.id = WEB
+        request.node.metadata["padding"] = "x" * size
+        data = request.SerializeToString()
+        tracemalloc.start()
+        try:
+            async with Proxy(server.port) as proxy:
+                await proxy.say(data)
+                await until(lambda: hub.of(WEB))
+                await until(lambda: tracemalloc.get_traced_memory()[0] < size)
+        finally:
+            tracemalloc.stop()
 
     play(scene)
 
