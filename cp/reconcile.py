@@ -260,7 +260,7 @@ class Reconciler:
         self._enter(world, edition)
         self._forget((*left, *(proxy_of(key) for key in edition.changed if key.type == "Dataplane")))
         if pending.batches:
-            self._tell(_findings(world, pending.batches))
+            self._tell(_findings(before, world, pending.batches))
             elapsed = round((monotonic() - began) * 1000, 1)
             self._log.info("world.changed", revision=world.revision, proxies=len(published), milliseconds=elapsed)
 
@@ -373,10 +373,11 @@ def _changed(batches: Iterable[Batch]) -> Iterator[Key]:
     return (change.key for batch in batches for change in batch.changes)
 
 
-def _findings(world: World, batches: Iterable[Batch]) -> Iterator[Finding]:
-    """What is wrong with what was written."""
+def _findings(before: World, world: World, batches: Iterable[Batch]) -> Iterator[Finding]:
+    """What is wrong with what was written. Of the store itself, only what was not wrong before."""
+    known = before.store_findings
     for batch in batches:
-        yield from batch.findings or ()
+        yield from (finding for finding in batch.findings or () if finding not in known)
         for change in batch.changes:
             yield from (one for one in world.findings_of(change.key) if not _is_of_initial(world, one))
 

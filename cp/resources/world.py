@@ -185,6 +185,11 @@ class World:
         return read.findings() if read is not None else iter(())
 
     @property
+    def store_findings(self) -> frozenset[Finding]:
+        """What is wrong with the store itself, such as a file that cannot be read."""
+        return frozenset(self._store_findings)
+
+    @property
     def findings(self) -> Iterator[Finding]:
         """What is wrong with the documents themselves."""
         yield from self._store_findings

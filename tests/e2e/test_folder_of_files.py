@@ -80,6 +80,20 @@ def test_a_broken_file_leaves_the_last_good_state_in_force_and_is_told(folder: F
     assert traffic.failures == []
 
 
+def test_what_stays_wrong_is_told_once(folder: Folder) -> None:
+    def told() -> int:
+        return sum("broken.yaml" in finding["place"] for finding in folder.control_plane.events("finding"))
+
+    (folder.path / "broken.yaml").write_text("spec: [")
+    eventually(lambda: told() == 1)
+    for seconds in ("5s", "6s"):
+        folder.save("timeout.yaml", timeout(seconds))
+        eventually(lambda seconds=seconds: timeouts(folder.envoy) == {"/": seconds})  # type: ignore[misc]
+    (folder.path / "broken.yaml").unlink()
+
+    assert told() == 1
+
+
 def test_a_removed_file_is_out_of_force(folder: Folder) -> None:
     folder.save("timeout.yaml", timeout("3s"))
     eventually(lambda: timeouts(folder.envoy) == {"/": "3s"})
