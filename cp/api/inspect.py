@@ -31,8 +31,15 @@ class Inspect:
 
     async def config(self, request: Request) -> Response:
         """Every Envoy resource by its type and name, as `_config` of Kuma."""
-        snapshot = await self._api.state.snapshot(self._dataplane(await self._world(), request))
-        return await self._answer(request, lambda checkpoint: {"xds": as_data(snapshot, checkpoint=checkpoint)})
+        world = await self._world()
+        dataplane = self._dataplane(world, request)
+        snapshot = await self._api.state.snapshot(dataplane)
+        warnings = [str(finding) for finding in world.findings_of(dataplane.key) if finding.code == "not-enforced"]
+
+        def answer(checkpoint: Checkpoint) -> dict[str, Any]:
+            return {"xds": as_data(snapshot, checkpoint=checkpoint), **({"warnings": warnings} if warnings else {})}
+
+        return await self._answer(request, answer)
 
     async def rules(self, request: Request) -> Response:
         """What the policies come to that select a proxy, as `_rules` of Kuma."""

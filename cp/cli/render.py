@@ -50,6 +50,8 @@ def render(  # noqa: PLR0913  # an option each
 def _asked(dataplane: str, mesh: str, address: str) -> dict[str, Any]:
     with connect(address) as client:
         answer = client.get(f"{folder_of(kind_of('Dataplane'), mesh)}/{dataplane}/_config")
+    for warning in answer.get("warnings", ()):
+        typer.echo(f"Warning: {warning}", err=True)
     return {SHORT[type_url]: resources for type_url, resources in answer["xds"].items() if resources}
 
 

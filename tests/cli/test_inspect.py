@@ -83,6 +83,19 @@ def test_a_running_control_plane_serves_what_was_rendered(koguma: Koguma, mesh: 
     assert served()["Cluster"] == rendered["clusters"]
 
 
+def test_of_what_is_not_served_a_running_control_plane_says_why(koguma: Koguma, tmp_path: Path) -> None:
+    gateway = {"type": "BUILTIN", "tags": {"kuma.io/service": "edge"}}
+    networking = {"address": "127.0.0.1", "gateway": gateway}
+    document = {"type": "Dataplane", "mesh": "default", "name": "edge", "networking": networking}
+    (file := tmp_path / "edge.yaml").write_text(yaml.safe_dump(document))
+    koguma("apply", "-f", file)
+
+    ended = koguma("render", "edge")
+
+    assert (ended.status, ended.out) == (0, "{}\n")
+    assert "not enforced" in ended.err
+
+
 def test_what_is_invalid_is_told_and_left_out(offline: Koguma, mesh: Path) -> None:
     (mesh / "bad.yaml").write_text(SPECIFIC.replace("specific", "bad").replace("7s", "seven"))
 
