@@ -16,7 +16,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cp.api.body import must_be_few, place_of, text_of
+from cp.api.body import decoded, must_be_few, place_of, text_of
 from cp.api.caller import caller_of, few
 from cp.api.collaborators import Collaborators
 from cp.api.crud import REVISION_HEADER, is_same, must_be_writable
@@ -125,8 +125,8 @@ def _wanted(text: str) -> Wanted:
     if texts > _MOST_QUOTES:
         raise _not_one("there are too many resources in it; send them in several requests")
     try:
-        wanted = msgspec.json.decode(text, type=Wanted)
-    except (msgspec.DecodeError, RecursionError) as error:
+        wanted = decoded(text, Wanted)
+    except ValueError as error:
         raise _not_one(str(error)) from None
     if not wanted.resources:
         raise _not_one("there are no resources in it")

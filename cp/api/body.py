@@ -7,8 +7,9 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import msgspec
 from starlette.requests import Request
 
 from cp.api.errors import TOO_LARGE, Refused, bad_request, invalid
@@ -19,6 +20,8 @@ from cp.model.document import Document, Source
 from cp.model.lines import Lines
 from cp.model.source import Reading, key_of, misplaced, read_documents, universal
 from cp.model.yaml import MAX_DEPTH, MAX_DIGITS, MAX_KEY, TOO_DEEP, height, key_too_long
+
+T = TypeVar("T")
 
 SOURCE_HEADER: Final = "koguma-source"
 """`file:line`: where the body begins in a file, so that what is stored can be traced to it."""
@@ -65,6 +68,16 @@ async def text_of(request: Request, setting: int, most: int = sys.maxsize) -> st
         return b"".join(chunks).decode()
     except UnicodeDecodeError as error:
         raise bad_request("", f"the body is not UTF-8: byte {error.start} is part of no character") from None
+
+
+def decoded(text: str, schema: type[T]) -> T:
+    """A body of JSON that is no resource. Raises `ValueError` with what is wrong with it."""
+    try:
+        return msgspec.json.decode(text, type=schema)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 async def reading_of(request: Request, work: Work, limit: int) -> Reading:

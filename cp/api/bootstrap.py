@@ -15,7 +15,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from cp.api.body import text_of
+from cp.api.body import decoded, text_of
 from cp.api.collaborators import Collaborators, ForProxies
 from cp.api.errors import BAD_REQUEST, NOT_FOUND, TOLD, UNPROCESSABLE, Fault, Refused
 from cp.api.near import instead, not_found
@@ -162,8 +162,8 @@ class Bootstrap:
 
 def _wanted(text: str) -> Wanted:
     try:
-        wanted = msgspec.json.decode(text, type=Wanted)
-    except (msgspec.DecodeError, RecursionError) as error:
+        wanted = decoded(text, Wanted)
+    except ValueError as error:
         raise Refused(BAD_REQUEST, "Bad Request", f"not a bootstrap request: {error}") from None
     if len(msgspec.json.encode([wanted.version, wanted.dynamic_metadata, wanted.features])) > _LARGEST_METADATA:
         limit = f"{_LARGEST_METADATA} bytes are the most"

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from cp.api.body import text_of
+from cp.api.body import decoded, text_of
 from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import progress_data
 from cp.api.errors import bad_request
@@ -58,8 +58,8 @@ class HowFar:
     async def post(self, request: Request) -> Response:
         """The same, for more than fits in a URL."""
         try:
-            asked = msgspec.json.decode(await text_of(request, self._api.body_limit, _LARGEST), type=Asked)
-        except (msgspec.DecodeError, RecursionError) as error:
+            asked = decoded(await text_of(request, self._api.body_limit, _LARGEST), Asked)
+        except ValueError as error:
             raise bad_request("", f"not a question about changes: {error}") from None
         return await self._answer(asked)
 

@@ -225,3 +225,11 @@ def test_no_body_is_more_than_the_control_plane_can_take(data: st.DataObject) ->
         ]
 
     assert not [answer.text for answer in answers if answer.status_code >= 500]
+
+
+def test_a_question_that_is_nested_too_deeply_is_refused_in_our_words(api: Api) -> None:
+    body = '{"version":{"a":' + "[" * 100_000
+
+    answer = api.post("/bootstrap", content=body, headers={"content-type": "application/json"})
+
+    assert (answer.status_code, "nested too deeply" in answer.json()["detail"]) == (400, True)
