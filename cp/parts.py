@@ -1,6 +1,6 @@
 """The two parts of which a proxy is served a destination: its listener with its routes, and its cluster.
 
-A proxy may have one of them alone. Where all routes of a service lead to others, its cluster is not served; and a
+A proxy may be served only one of them. Where all routes of a service lead to others, its cluster is not served; and a
 service to which only routes of others lead has a cluster and no listener. What policies say about the part that is
 missing has no effect, and here it is found out which field that is: the generator is asked for the missing part too.
 """
@@ -98,35 +98,35 @@ class DestinationParts:
             body for fragment in self.upstream.fragments for body in _bodies(fragment)
         ]
 
-    def is_about_missing_part(self, kind: str, path: str) -> bool:
+    def matters_to_missing_part_only(self, kind: str, path: str) -> bool:
         """Whether a field does nothing for the part that is served, and would for the one that is not."""
-        return self._is_about_missing_part(kind, lambda conf: without(conf, path))
+        return self._matters_to_missing_part_only(kind, lambda conf: without(conf, path))
 
-    def is_null_about_missing_part(self, kind: str, path: str, removed: Any) -> bool:
+    def null_matters_to_missing_part_only(self, kind: str, path: str, removed: Any) -> bool:
         """The same of a field that nobody sets any more, because a null took its value away."""
-        return self._is_about_missing_part(kind, lambda conf: put(conf, path, removed))
+        return self._matters_to_missing_part_only(kind, lambda conf: put(conf, path, removed))
 
-    def is_about_cluster(self, kind: str, path: str) -> bool:
+    def changes_cluster_only(self, kind: str, path: str) -> bool:
         """Whether a field that holds for calls does nothing for listener and routes, and does for the cluster."""
-        return self._is_about_cluster(kind, lambda conf: without(conf, path))
+        return self._changes_cluster_only(kind, lambda conf: without(conf, path))
 
-    def _is_about_missing_part(self, kind: str, change: _Change) -> bool:
+    def _matters_to_missing_part_only(self, kind: str, change: _Change) -> bool:
         if self.is_whole:
             return False
         if self.upstream is None:
-            return self._is_about_cluster(kind, change)
+            return self._changes_cluster_only(kind, change)
         acts = self.cluster_differs(kind, _changed(self.upstream.effective.get(kind), change))
-        return not acts and _acts_in_listener(self._supposed(), kind, change)
+        return not acts and _changes_listener(self._as_if_called(), kind, change)
 
-    def _is_about_cluster(self, kind: str, change: _Change) -> bool:
-        return not _acts_in_listener(self, kind, change) and self._would_act_in_cluster(kind, change)
+    def _changes_cluster_only(self, kind: str, change: _Change) -> bool:
+        return not _changes_listener(self, kind, change) and self._changes_cluster(kind, change)
 
-    def _would_act_in_cluster(self, kind: str, change: _Change) -> bool:
+    def _changes_cluster(self, kind: str, change: _Change) -> bool:
         effective = self.entries[0].effective
         changed = _with(effective, kind, _changed(effective.get(kind), change))
         return self._of_cluster(effective) != self._of_cluster(changed)
 
-    def _supposed(self) -> DestinationParts:
+    def _as_if_called(self) -> DestinationParts:
         """The destination as if it were called."""
         listening = Listening(*_SUPPOSED, self.destination)
         work = self.bundle
@@ -154,7 +154,7 @@ class DestinationParts:
         return [body for task in tasks for body in _bodies(self.stages.fragments.get(task))]
 
 
-def _acts_in_listener(parts: DestinationParts, kind: str, change: _Change) -> bool:
+def _changes_listener(parts: DestinationParts, kind: str, change: _Change) -> bool:
     for entry in parts.entries:
         of_service = _changed(entry.effective.get(kind), change)
         of_routes = {name: _changed(found.get(kind), change) for name, found in entry.of_routes.items()}

@@ -185,7 +185,7 @@ class Stages:
         return replace(entry, fragment=self._refusing(entry.task, _of_part(why, part, rules, entry.effective)))
 
     def _refusing(self, task: Task, why: Failure) -> Fragment:
-        """What answers that nothing could be made. Who cannot even be told so is served nothing."""
+        """A listener that answers with the reason. If that cannot be built either, it is left out."""
         route = Route("failed", refusal=f"{why.kind or 'koguma'}: {why.reason}")
         if not isinstance(task.site, Outbound):
             return Fragment((), failure=why)

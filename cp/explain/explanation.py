@@ -126,7 +126,7 @@ class _Explainer:
             return "has no meaning for a request that Envoy answers by itself"
         own = cluster_name(entry.listening.destination)
         parts = self._parts[entry.listening.destination]
-        if own not in {share.cluster for share in _shares(outcome)} and parts.is_about_cluster(kind, path):
+        if own not in {share.cluster for share in _shares(outcome)} and parts.changes_cluster_only(kind, path):
             why = parts.why if parts.upstream is None else f"the call goes to others than {parts.name}"
             return f"has no effect: {why}"
         identity = entry.listening.destination.identity

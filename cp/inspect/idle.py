@@ -53,8 +53,8 @@ class IdleValues:
 
     def _is_about_missing_part(self, parts: DestinationParts, path: str, removes: Setting | None) -> bool:
         if removes is None:
-            return parts.is_about_missing_part(self._policy.type, path)
-        return parts.is_null_about_missing_part(self._policy.type, path, removes.value)
+            return parts.matters_to_missing_part_only(self._policy.type, path)
+        return parts.null_matters_to_missing_part_only(self._policy.type, path, removes.value)
 
     def by_routes(self, dataplane: Resource) -> Iterator[tuple[Place, Merged]]:
         """What holds for the services that a proxy reaches only by the routes of others."""

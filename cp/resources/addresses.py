@@ -1,7 +1,7 @@
 """The addresses and ports at which a proxy listens, and who has one of them where several want it.
 
-The first that is written has it, and inbounds come before outbounds: others depend on those. It has it also while it
-leads nowhere, so that calls go to nobody rather than to whom they were not meant for. Record 0042 says why.
+The first that is written has it, and inbounds come before outbounds: others depend on those. It keeps it also while it
+leads nowhere: calls are then refused, and not sent to another service. Record 0042 says why.
 """
 
 from __future__ import annotations
