@@ -18,6 +18,7 @@ from cp.model.names import Destination, Identity, Key
 from cp.pipeline import Bundle
 from cp.stages import Effective, Entry, Stages, Upstream
 from cp.view.listening import Listening
+from cp.view.services import cluster_name
 
 _SUPPOSED: Final = ("127.0.0.1", 1)
 """Where a listener would be of a destination that has none."""
@@ -109,6 +110,17 @@ class DestinationParts:
     def changes_cluster_only(self, kind: str, path: str) -> bool:
         """Whether a field that holds for calls does nothing for listener and routes, and does for the cluster."""
         return self._changes_cluster_only(kind, lambda conf: without(conf, path))
+
+    def is_reached_by(self, routes: tuple[Identity, ...]) -> bool:
+        """Whether some row to which these routes contribute leads to the destination itself."""
+        own = cluster_name(self.destination)
+        rows = (
+            row
+            for entry in self.entries
+            for row in entry.outbound.routes
+            if row.owner in entry.owners and entry.owners[row.owner].contributors == routes
+        )
+        return any(split.cluster == own for row in rows for split in row.splits)
 
     def _matters_to_missing_part_only(self, kind: str, change: _Change) -> bool:
         if self.is_whole:

@@ -26,6 +26,7 @@ def backup(file: File, *, store: Store = None) -> None:
     if file.exists():
         raise Problem(f"{file} is there already", "Name another file, or remove this one.")
     try:
+        file.touch(mode=0o600, exist_ok=False)  # secrets are in it, as in the store
         _copy(source, file)
     except sqlite3.Error as error:
         file.unlink(missing_ok=True)

@@ -49,7 +49,15 @@ class IdleValues:
         parts = self._parts(dataplane).get(place.destination) if place.destination is not None else None
         if parts is not None and self._is_about_missing_part(parts, path, removes):
             return f"has no effect: {parts.why}"
+        if parts is not None and self._is_passed_by(parts, place, path):
+            return f"has no effect on this route: it leads to others than {parts.name}, and this is about its cluster"
         return ""
+
+    def _is_passed_by(self, parts: DestinationParts, place: Place, path: str) -> bool:
+        """Whether a value is about the cluster of a service, at a route that leads to the clusters of others."""
+        if not place.via or parts.is_reached_by(place.via):
+            return False
+        return parts.changes_cluster_only(self._policy.type, path)
 
     def _is_about_missing_part(self, parts: DestinationParts, path: str, removes: Setting | None) -> bool:
         if removes is None:

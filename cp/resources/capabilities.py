@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from cp.model.paths import step
 from cp.model.violation import Violation
+from cp.resources.checks import is_ip
 
 WORDS: Final = "not enforced"
 """With this begins every sentence about what is not in force."""
@@ -22,6 +23,7 @@ BUILTIN_GATEWAYS: Final = "Builtin gateways"
 ZONE_PROXIES: Final = "Zone ingress and zone egress"
 LEGACY: Final = "Resources of Kuma's first versions"
 MEMBERSHIP: Final = "Admission of Dataplanes"
+NAMES: Final = "Addresses of Dataplanes that are names"
 PROBES: Final = "Probes of workloads"
 TELEMETRY: Final = "Telemetry"
 CLIENTS: Final = "Policies that tell clients apart"
@@ -91,6 +93,10 @@ def _is_builtin(gateway: Any) -> bool:
 
 def _is_legacy(engine: Any) -> bool:
     return bool(engine == "Legacy")
+
+
+def _is_name(address: Any) -> bool:
+    return isinstance(address, str) and not is_ip(address)
 
 
 def _is_false(value: Any) -> bool:
@@ -230,6 +236,14 @@ MISSING: Final[tuple[MissingCapability, ...]] = (
         "constraints.dataplaneProxy",
         "every Dataplane is taken into the mesh, whatever tags it has",
         "decide who may write Dataplanes where you keep them",
+    ),
+    MissingCapability(
+        NAMES,
+        ("Dataplane",),
+        "networking.address",
+        "names are not looked up, so nobody can call this Dataplane's inbounds",
+        "write its IP address",
+        asks=_is_name,
     ),
     MissingCapability(
         PROBES,

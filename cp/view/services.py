@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cp.model.names import Destination, kri
+from cp.resources.checks import is_ip
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.view.dataplanes import SERVICE_TAG, Port, ports
@@ -29,10 +30,17 @@ def port_name(port: Any) -> str:
 
 def find_port(service: Resource, section: str) -> Any | None:
     """The port of a service, by name or by number."""
+    return service.derived(_ports_by_section).get(section)
+
+
+def _ports_by_section(service: Resource) -> Mapping[str, Any]:
+    """The first port that goes by a name or a number."""
+    found: dict[str, Any] = {}
     for port in service.spec.ports or ():
-        if section in {port.name, str(port.port)}:
-            return port
-    return None
+        for section in (port.name, str(port.port)):
+            if section:
+                found.setdefault(section, port)
+    return found
 
 
 def destination_of(service: Resource, port: Any) -> Destination:
@@ -104,7 +112,8 @@ def endpoints_of(world: World, mesh: str, destination: Destination) -> Endpoints
         candidates = _behind(world, *found)
     else:
         candidates = [] if destination.is_real else _tagged(world, mesh, destination)
-    healthy = dict.fromkeys(_endpoint(port) for port in candidates if port.is_healthy)
+    # Envoy takes no endpoint whose address is a name, and would refuse the others with it.
+    healthy = dict.fromkeys(_endpoint(port) for port in candidates if port.is_healthy and is_ip(port.address))
     return Endpoints(cluster_name(destination), tuple(healthy))
 
 

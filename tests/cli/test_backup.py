@@ -64,3 +64,11 @@ def test_what_cannot_be_copied_is_told(offline: Koguma, tmp_path: Path, store: s
     assert ended.status == 1
     assert said in ended.err
     assert not (tmp_path / "copy.db").exists()
+
+
+def test_a_copy_is_for_its_owner_alone(offline: Koguma, tmp_path: Path) -> None:
+    """Secrets are in it."""
+    _, ended = asyncio.run(_written(tmp_path / "koguma.db", offline, tmp_path / "copy.db"))
+
+    assert ended.status == 0, ended.err
+    assert (tmp_path / "copy.db").stat().st_mode & 0o077 == 0

@@ -139,3 +139,17 @@ def test_a_null_that_removes_what_would_have_had_no_effect_has_none_either() -> 
 
     assert statuses(removes.key, of) == {"healthyPanicThreshold": f"has no effect: {TO_OTHERS}"}
     assert configuration(of) == configuration(world())
+
+
+def test_at_a_route_that_leads_elsewhere_nothing_about_the_cluster_of_the_service_is_in_force() -> None:
+    """Some requests of `shop` go on to it, so its cluster is served; those of the route go to others."""
+    canary = CASE.read_text().replace("value: /}", "value: /new}")
+    assert canary != CASE.read_text()
+    of = World.of(read_documents(canary, CASE.name).documents, kinds(policies()))
+    breaker = of.get(Key("MeshCircuitBreaker", "default", "cb"))
+    assert breaker is not None
+    effects = [one for proxy in affected(of, breaker) if proxy.dataplane.name == "web" for one in proxy.effects]
+
+    by_route = {bool(one.idle) for one in effects if "by MeshHTTPRoute" in str(one.place)}
+    others = {bool(one.idle) for one in effects if "by MeshHTTPRoute" not in str(one.place)}
+    assert (by_route, others) == ({True}, {False})

@@ -10,12 +10,14 @@ import pytest
 from cp.inspect import affected, inspect_policies, inspect_rules
 from cp.lint import lint
 from cp.model.document import Document
-from cp.model.names import Key
+from cp.model.names import Destination, Key
 from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.capabilities import MISSING, WORDS, MissingCapability, missing_parts
+from cp.resources.capabilities import NAMES as ADDRESSES
 from cp.resources.world import World
 from cp.snapshot import Snapshot
+from cp.view.services import endpoints_of
 from tests.snapshots import policies
 
 Data = dict[str, Any]
@@ -88,6 +90,7 @@ ASKING: Final[dict[Place, Data]] = {
     ("Dataplane", "networking.listeners"): networking(
         listeners=[{"type": "ZoneIngress", "address": "10.0.0.1", "port": 10001, "name": "zi"}]
     ),
+    ("Dataplane", "networking.address"): {"networking": {"address": "web.example", "inbound": [INBOUND]}},
     ("Dataplane", "networking.inbound[].serviceProbe"): networking(inbound=[{**INBOUND, "serviceProbe": {"tcp": {}}}]),
     ("Dataplane", "networking.transparentProxying.directAccessServices"): {
         "networking": {
@@ -171,6 +174,9 @@ def test_nothing_that_is_served_differs_without_it(place: Place, row: MissingCap
     others = [document("Mesh", "default", {"mtls": CA})] if row.part == "mtls" else []
     if place == ("Dataplane", "networking.gateway"):
         assert len(served(world(found))["web"]) == 0
+        return
+    if row.capability == ADDRESSES:
+        assert endpoints_of(world(found), "default", Destination("web")).endpoints == ()
         return
 
     assert parts
