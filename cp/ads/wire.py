@@ -19,7 +19,7 @@ from cp.ads.names import Names
 from cp.model.registration import OWNER, RESOURCE
 from cp.snapshot import SECRET, bytes_field, text_field
 
-MOST_NAMES: Final = 100_000
+MOST_NAMES: Final = 20_000
 """In one request. It takes some milliseconds to read so many, in which nobody else is heard."""
 
 _LONGEST_NAME: Final = 1024

@@ -16,6 +16,7 @@ from cp.model.violation import Finding, Severity, Sort, Violation
 from cp.resources.capabilities import missing_parts, warning
 from cp.resources.kinds import ENVELOPE, Kind, Kinds, Meta
 from cp.resources.labels import label_faults
+from cp.resources.limits import too_many
 from cp.resources.redaction import placeholders
 from cp.resources.resource import Resource
 from cp.resources.schema import MOST_FAULTS, check, near, shortened
@@ -100,6 +101,7 @@ def _parse(document: Document, kind: Kind) -> Read:
         *islice(_envelope(document, kind), MOST_FAULTS + 1),
         *faults,
         *placeholders(kind, document.data),
+        *too_many(kind.name, document.data),
     ]
     meta = _meta(document)
     if spec is not None:

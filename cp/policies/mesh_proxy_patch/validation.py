@@ -40,6 +40,11 @@ _NEED_NAME: Final = {
 }
 
 
+_LONGEST_VALUE: Final = 32_768
+_REPEATED: Final = "it is repeated for everything that matches, in every proxy"
+_MOST_PATCHES: Final = 500
+
+
 def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
     yield from at("spec", TARGETS.violations(spec, meta))
     modifications = (spec.default or Conf()).append_modifications
@@ -102,11 +107,17 @@ def _patch(change: Change[Any], kind: type[Message]) -> Iterator[Violation]:
         yield from _value(change.value, kind)
     elif not patches:
         yield absent("", "changes nothing", "give it `value` or `jsonPatches`")
+    if len(patches) > _MOST_PATCHES:
+        yield Violation("jsonPatches", f"has {len(patches)} entries, and {_MOST_PATCHES} are the most", "divide it")
+        return
     for index, patch in enumerate(patches if change.value is None else ()):
         yield from at(f"jsonPatches[{index}]", _json_patch(patch))
 
 
 def _value(value: str, kind: type[Message]) -> Iterator[Violation]:
+    if len(value) > _LONGEST_VALUE:
+        yield Violation("value", f"has {len(value)} characters: {_LONGEST_VALUE} are the most", _REPEATED)
+        return
     try:
         native(value, kind)
     except NotNative as error:

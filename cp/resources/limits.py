@@ -1,0 +1,47 @@
+"""How long the lists of a document may be of which each entry becomes configuration for proxies.
+
+What an entry costs is paid by all proxies that it reaches, at each change. The limits are far above what a service, a
+machine or a policy has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from cp.model.paths import step
+from cp.model.violation import Violation
+
+LIMITS: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType(
+    {
+        "Dataplane": {"networking.inbound[]": 1_000, "networking.outbound[]": 10_000},
+        "MeshExternalService": {"spec.endpoints[]": 1_000},
+        "MeshHTTPRoute": {"spec.to[].rules[]": 1_000},
+        "MeshMultiZoneService": {"spec.ports[]": 1_000},
+        "MeshPassthrough": {"spec.default.appendMatch[]": 5_000},
+        "MeshProxyPatch": {"spec.default.appendModifications[]": 500},
+        "MeshService": {"spec.ports[]": 1_000},
+    }
+)
+"""By type and path, the entries that a list may have."""
+
+
+def too_many(kind: str, data: Mapping[str, Any]) -> Iterator[Violation]:
+    for path, most in LIMITS.get(kind, {}).items():
+        yield from _too_many(data, path.removesuffix("[]").split("."), "", most)
+
+
+def _too_many(data: Any, names: list[str], path: str, most: int) -> Iterator[Violation]:
+    """`names` lead to the list; those that end with `[]` lead through all entries of one."""
+    name, *rest = names
+    value = data.get(name.removesuffix("[]")) if isinstance(data, Mapping) else None
+    here = step(path, name.removesuffix("[]"))
+    if not rest:
+        if isinstance(value, list) and len(value) > most:
+            yield Violation(here, f"has {len(value)} entries, and {most} are the most", "divide it")
+    elif name.endswith("[]"):
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            yield from _too_many(item, rest, step(here, index), most)
+    else:
+        yield from _too_many(value, rest, here, most)
