@@ -143,6 +143,23 @@ async def test_work_that_is_under_way_at_the_end_stops() -> None:
             await long.until(long.stopped)
 
 
+@on_a_loop
+async def test_who_asks_at_the_end_is_told_so() -> None:
+    """Whether it was under way, waited or came later."""
+    long = Long()
+    with work(at_once=1) as there:
+        async with asyncio.TaskGroup() as group:
+            begun = group.create_task(outcome(there, Client(), long))
+            await long.until(long.begun)
+            waiting = group.create_task(outcome(there, Client(), lambda _: 1))
+            await asyncio.sleep(0)
+            there.close()
+        later = await outcome(there, Client(), lambda _: 1)
+
+    refused = [begun.result(), waiting.result(), later]
+    assert [(one.status, one.title) for one in refused] == [(503, "Stopping")] * 3
+
+
 async def outcome(there: Work, client: Client, function: Callable[[Checkpoint], Any]) -> Any:
     try:
         return await there.do(client.request, function)
