@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from cp.api.errors import UNAVAILABLE, Refused
 from cp.model.checkpoint import Checkpoint, Stopped, never_stopped
@@ -35,6 +36,7 @@ _SMALL: Final = 4096
 OF_VALUES: Final = ",[{\n"
 """Signs with one of which each value of a text comes, but the first."""
 
+_BEGAN: Final = "koguma.began"
 _RETRY: Final = {"retry-after": "1"}
 
 
@@ -98,7 +100,7 @@ class Work:
         leaving = asyncio.get_running_loop().create_task(_gone(request))
         try:
             either: set[asyncio.Future[Any]] = {answer, leaving}
-            await asyncio.wait(either, timeout=self._budget.seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=self._left(request), return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
                 return _result(answer)
             if leaving.done():
@@ -107,6 +109,10 @@ class Work:
         finally:
             leaving.cancel()
             answer.cancel()
+
+    def _left(self, request: Request) -> float:
+        """Seconds that a request has left, however often it asks for something to be worked out."""
+        return max(0.0, began(request.scope) + self._budget.seconds - asyncio.get_running_loop().time())
 
     def _begun(self, function: Callable[[Checkpoint], T], stop: threading.Event) -> Future[T]:
         def checkpoint() -> None:
@@ -143,6 +149,11 @@ class Works:
     def close(self) -> None:
         for work in (self.documents, self.resources, self.questions):
             work.close()
+
+
+def began(scope: Scope) -> float:
+    """When a request was first asked this, by the clock of the event loop."""
+    return float(scope.setdefault(_BEGAN, asyncio.get_running_loop().time()))
 
 
 def is_small_text(text: str) -> bool:

@@ -144,6 +144,31 @@ async def test_work_that_is_under_way_at_the_end_stops() -> None:
 
 
 @on_a_loop
+async def test_a_request_has_one_time_for_all_that_is_worked_out_for_it() -> None:
+    client, began = Client().request, asyncio.get_running_loop().time()
+    client.scope["koguma.began"] = began - 59.9
+    first, second = Long(), Long()
+    with work(seconds=60.0) as there:
+        for long in (first, second):
+            with pytest.raises(Refused, match="longer than 60 s"):
+                await asyncio.wait_for(there.do(client, long), WITHIN)
+            if long is first:
+                await long.until(long.stopped)
+        assert client.scope["koguma.began"] == began - 59.9
+
+
+@on_a_loop
+async def test_the_time_of_a_request_begins_with_it() -> None:
+    client = Client().request
+    with work() as there:
+        await there.do(client, lambda _: 1)
+        began = client.scope["koguma.began"]
+        await there.do(client, lambda _: 1)
+
+    assert client.scope["koguma.began"] == began <= asyncio.get_running_loop().time()
+
+
+@on_a_loop
 async def test_who_asks_at_the_end_is_told_so() -> None:
     """Whether it was under way, waited or came later."""
     long = Long()
