@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -84,6 +84,15 @@ class Work:
             return await self._in_time(request, asyncio.wrap_future(self._begun(function, stop)))
         finally:
             stop.set()
+
+    async def wait(self, request: Request, asking: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What somebody else works out, who has threads of his own: it counts, and ends, as what is worked out here."""
+        self._must_be_open()
+        self._under_way += 1
+        try:
+            return await self._in_time(request, asyncio.get_running_loop().create_task(asking()))
+        finally:
+            self._under_way -= 1
 
     def close(self) -> None:
         """Stop what is under way, at its next checkpoint."""

@@ -185,6 +185,30 @@ async def test_who_asks_at_the_end_is_told_so() -> None:
     assert [(one.status, one.title) for one in refused] == [(503, "Stopping")] * 3
 
 
+@on_a_loop
+async def test_who_waits_for_others_counts_and_ends_too() -> None:
+    client, ended = Client(), asyncio.Event()
+
+    async def ask() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with work(at_once=1, waiting=0) as there:
+        asked = asyncio.get_running_loop().create_task(there.wait(client.request, ask))
+        await asyncio.sleep(0)
+        refused = await outcome(there, Client(), lambda _: None)
+        client.left.set()
+        with pytest.raises(ClientDisconnect):
+            await asked
+        await asyncio.wait_for(ended.wait(), WITHIN)
+        assert await there.do(Client().request, lambda _: 1) == 1
+
+    assert isinstance(refused, Refused)
+    assert refused.status == 503
+
+
 async def outcome(there: Work, client: Client, function: Callable[[Checkpoint], Any]) -> Any:
     try:
         return await there.do(client.request, function)
