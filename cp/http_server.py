@@ -197,6 +197,12 @@ class _Connection(H11Protocol):
         if self._reading is None:
             self._continue()
 
+    def on_response_complete(self) -> None:
+        """A request that came together with the one before is read now, without `data_received`."""
+        super().on_response_complete()
+        if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
+            self._keep_deadline()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._stalled = self.loop.call_later(self._patience.answer, self.transport.abort)
@@ -222,6 +228,12 @@ class _Connection(H11Protocol):
 
     def _read(self, data: bytes) -> None:
         super().data_received(data)
+        self._keep_deadline()
+
+    def _keep_deadline(self) -> None:
+        """A request that is not whole has a deadline, and one that is whole has none."""
+        if self.transport.is_closing():
+            return
         is_whole = self.conn.their_state in {h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR}
         if is_whole and self._deadline is not None:
             self._deadline.cancel()

@@ -85,6 +85,7 @@ class Observer:
     def __init__(self, hub: Hub, reconciler: Reconciler) -> None:
         self._hub = hub
         self._reconciler = reconciler
+        self._explaining = asyncio.Lock()
         self._log = structlog.get_logger()
 
     # --- one proxy ---
@@ -133,7 +134,8 @@ class Observer:
         if not refused:
             return ()
         world, compiled = await self._reconciler.proxies(dict.fromkeys(one.proxy for one in refused))
-        return await asyncio.to_thread(_explained, world, compiled, refused)
+        async with self._explaining:  # however many ask, there is a thread for one of them
+            return await asyncio.to_thread(_explained, world, compiled, refused)
 
     def _of_proxy(self, proxy: str) -> Iterator[_Refused]:
         for seat in self._hub.of(proxy):

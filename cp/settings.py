@@ -197,13 +197,14 @@ class Settings(BaseSettings):
     read_only: bool = Field(
         default=False,
         validation_alias="KUMA_API_SERVER_READ_ONLY",
-        description="Whether the HTTP API refuses writes.",
+        description="Whether the HTTP API refuses writes, also of what proxies bring along or say of themselves.",
     )
     body_limit: int = Field(
         default=16 * 1024 * 1024,
         ge=1024,
         validation_alias="KOGUMA_BODY_LIMIT",
-        description="The largest request body that the HTTP API reads, in bytes.",
+        description="The largest request body that the HTTP API reads, in bytes. Whatever it is, a resource has 4 MiB "
+        "at the most, a question to `/_delivery` 1 MiB and a bootstrap request 256 KiB.",
     )
     api_hosts: str = Field(
         default="",

@@ -122,6 +122,30 @@ def test_who_takes_too_long_to_ask_is_cut_off(begins: bytes) -> None:
     scene()
 
 
+@pytest.mark.parametrize("begins", [b"GE", POST + b"content-length: 10\r\n\r\n12345"])
+def test_who_takes_too_long_for_a_request_that_came_with_the_one_before_is_cut_off(begins: bytes) -> None:
+    """It is read when the first one is answered, not when it comes."""
+
+    @on_a_loop
+    async def scene() -> None:
+        patience = Patience(request=0.2)
+        async with http_served(App(), "127.0.0.1", 0, patience) as port, connected(port) as (reader, writer):
+            writer.write(GET + begins)
+            assert await answer(reader) == b"0"
+            with structlog.testing.capture_logs() as logs:
+                assert await ended(reader)
+            assert [entry["event"] for entry in logs] == ["http.too_slow"]
+
+    scene()
+
+
+@on_a_loop
+async def test_requests_that_come_at_once_are_answered_in_turn() -> None:
+    async with http_served(App(), "127.0.0.1", 0, Patience(request=0.2)) as port, connected(port) as (reader, writer):
+        writer.write(GET * 3)
+        assert [await answer(reader) for _ in range(3)] == [b"0"] * 3
+
+
 @on_a_loop
 async def test_who_goes_on_dripping_is_cut_off_all_the_same() -> None:
     async with http_served(App(), "127.0.0.1", 0, Patience(request=0.2)) as port, connected(port) as (reader, writer):

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from cp.api.body import decoded, text_of
 from cp.api.collaborators import Collaborators, ForProxies
+from cp.api.crud import must_be_writable
 from cp.api.errors import BAD_REQUEST, NOT_FOUND, TOLD, UNPROCESSABLE, Fault, Refused
 from cp.api.near import instead, not_found
 from cp.bootstrap import USUAL_SYSTEM_CA, Address, Proxy, bootstrap
@@ -133,6 +134,7 @@ class Bootstrap:
         found = registered(document, before, owner, ready=True)
         if before in {found, unlabelled(found)} and label(found, OWNER) == label(before, OWNER):
             return found
+        must_be_writable(self._api)
         await self._api.store.write(Put(found, ABSENT if stored is None else stored.revision))
         log.info("proxy.registered", resource=str(document.key), new=before is None)
         return found
@@ -140,7 +142,7 @@ class Bootstrap:
     async def _runs(self, stored: Stored, owner: str) -> None:
         """A stored Dataplane is run. It is ready when the run says so or, if that has no id to say it with, at once."""
         document = labelled(stored.document, not_ready=owner)
-        if document is not stored.document:
+        if document is not stored.document and not self._api.read_only:
             with suppress(ReadOnly):
                 await self._api.store.write(Put(document, stored.revision))
 

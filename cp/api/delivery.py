@@ -16,6 +16,7 @@ from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import progress_data
 from cp.api.errors import bad_request
 from cp.api.numbers import natural, shortened
+from cp.delivery import Progress
 from cp.model.duration import Duration
 from cp.model.names import Key
 
@@ -53,7 +54,7 @@ class HowFar:
         """`?revision=7` and `&resource=MeshTimeout/default/slow` as often as needed, `&wait=30s` to wait."""
         query = request.query_params
         revisions = [_revision(text) for text in query.getlist("revision")]
-        return await self._answer(Asked(revisions, query.getlist("resource"), query.get("wait")))
+        return await self._answer(request, Asked(revisions, query.getlist("resource"), query.get("wait")))
 
     async def post(self, request: Request) -> Response:
         """The same, for more than fits in a URL."""
@@ -61,17 +62,20 @@ class HowFar:
             asked = decoded(await text_of(request, self._api.body_limit, _LARGEST), Asked)
         except ValueError as error:
             raise bad_request("", f"not a question about changes: {error}") from None
-        return await self._answer(asked)
+        return await self._answer(request, asked)
 
-    async def _answer(self, asked: Asked) -> Response:
+    async def _answer(self, request: Request, asked: Asked) -> Response:
         if len(asked.resources) + len(asked.revisions) > _MOST:
             raise bad_request("", f"more than {_MOST} changes are too many to ask about at once")
         resources = [_resource(text) for text in asked.resources]
         if asked.wait is None:
-            at_once = [one async for one in self._api.observed.progress(asked.revisions, resources, 0)]
-            return JSONResponse(progress_data(at_once[-1]))
+            so_far = await self._api.works.questions.wait(request, lambda: self._so_far(asked.revisions, resources))
+            return JSONResponse(progress_data(so_far))
         lines = self._lines(asked.revisions, resources, _seconds(asked.wait))
         return StreamingResponse(lines, media_type="application/x-ndjson")
+
+    async def _so_far(self, revisions: Collection[int], resources: Collection[Key]) -> Progress:
+        return [one async for one in self._api.observed.progress(revisions, resources, 0)][-1]
 
     async def _lines(self, revisions: Collection[int], resources: Collection[Key], wait: float) -> AsyncIterator[str]:
         async for one in self._api.observed.progress(revisions, resources, wait):

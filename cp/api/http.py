@@ -29,6 +29,7 @@ from cp.api.lint import Lint
 from cp.api.overviews import Overviews
 from cp.api.registration import Registration
 from cp.api.validate import Validate
+from cp.api.work import began
 from cp.store.port import Closed, Conflict, ReadOnly, Unusable
 
 _ONE: Final = "/meshes/{mesh}/dataplanes/{name}"
@@ -143,6 +144,7 @@ class _Faults:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began(scope)
         try:
             await self._app(scope, receive, send)
         except Exception:  # the outermost place of a request

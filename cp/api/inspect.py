@@ -33,7 +33,7 @@ class Inspect:
         """Every Envoy resource by its type and name, as `_config` of Kuma."""
         world = await self._world()
         dataplane = self._dataplane(world, request)
-        snapshot = await self._api.state.snapshot(dataplane)
+        snapshot = await self._api.works.questions.wait(request, lambda: self._api.state.snapshot(dataplane))
         warnings = [str(finding) for finding in world.findings_of(dataplane.key) if finding.code == "not-enforced"]
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Inspect:
     async def delivery(self, request: Request) -> Response:
         """What a proxy was sent, took and refuses."""
         dataplane = self._dataplane(await self._world(), request)
-        standing = await self._api.observed.delivery(dataplane.key)
+        standing = await self._api.works.questions.wait(request, lambda: self._api.observed.delivery(dataplane.key))
         return await self._answer(request, lambda _: delivery_data(standing))
 
     async def _answer(self, request: Request, function: Callable[[Checkpoint], Any]) -> Response:

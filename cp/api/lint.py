@@ -42,7 +42,7 @@ class Lint:
 
     async def _answer(self, request: Request, world: World, mesh: str = "") -> Response:
         """What is to be said of the resources, and what proxies say to what follows from them."""
-        complaints = tuple(await self._api.observed.complaints())
+        complaints = tuple(await self._api.works.questions.wait(request, self._api.observed.complaints))
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
             refused = map(finding, grouped(complaints))

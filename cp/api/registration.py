@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from cp.api.body import text_of
 from cp.api.collaborators import Collaborators
-from cp.api.crud import OWNER_HEADER, REVISION_HEADER, conflict
+from cp.api.crud import OWNER_HEADER, REVISION_HEADER, conflict, must_be_writable
 from cp.api.errors import bad_request
 from cp.api.near import not_found
 from cp.model.names import Key
@@ -76,6 +76,7 @@ class Registration:
         document = labelled(stored.document, not_ready="" if said.ready else said.owner)
         if document is stored.document:
             return stored.revision
+        must_be_writable(self._api)
         return await self._api.store.write(Put(document, stored.revision))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -17,9 +17,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from cp.api.errors import UNAVAILABLE, Refused
 from cp.model.checkpoint import Checkpoint, Stopped, never_stopped
+from cp.store.feed import tell
 
 T = TypeVar("T")
 
@@ -34,6 +36,7 @@ _SMALL: Final = 4096
 OF_VALUES: Final = ",[{\n"
 """Signs with one of which each value of a text comes, but the first."""
 
+_BEGAN: Final = "koguma.began"
 _RETRY: Final = {"retry-after": "1"}
 
 
@@ -75,28 +78,50 @@ class Work:
         """
         if is_small:
             return function(never_stopped)
-        if self._under_way >= self._budget.at_once + self._budget.waiting:
-            raise _busy(f"{self._under_way} requests of this sort are under way already")
+        self._must_be_open()
         stop = threading.Event()
-        answer = asyncio.wrap_future(self._begun(function, stop))
-        leaving = asyncio.get_running_loop().create_task(_gone(request))
         try:
-            either: set[asyncio.Future[Any]] = {answer, leaving}
-            await asyncio.wait(either, timeout=self._budget.seconds, return_when=asyncio.FIRST_COMPLETED)
-            if answer.done():
-                return answer.result()
-            if leaving.done():
-                raise ClientDisconnect
-            raise _busy(f"the answer takes longer than {self._budget.seconds:g} s; ask for less at once")
+            return await self._in_time(request, asyncio.wrap_future(self._begun(function, stop)))
         finally:
             stop.set()
-            leaving.cancel()
-            answer.cancel()
+
+    async def wait(self, request: Request, asking: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What somebody else works out, who has threads of his own: it counts, and ends, as what is worked out here."""
+        self._must_be_open()
+        self._under_way += 1
+        try:
+            return await self._in_time(request, asyncio.get_running_loop().create_task(asking()))
+        finally:
+            self._under_way -= 1
 
     def close(self) -> None:
         """Stop what is under way, at its next checkpoint."""
         self._is_closed.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _must_be_open(self) -> None:
+        if self._is_closed.is_set():
+            raise _ending()
+        if self._under_way >= self._budget.at_once + self._budget.waiting:
+            raise _busy(f"{self._under_way} requests of this sort are under way already")
+
+    async def _in_time(self, request: Request, answer: asyncio.Future[T]) -> T:
+        leaving = asyncio.get_running_loop().create_task(_gone(request))
+        try:
+            either: set[asyncio.Future[Any]] = {answer, leaving}
+            await asyncio.wait(either, timeout=self._left(request), return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return _result(answer)
+            if leaving.done():
+                raise ClientDisconnect
+            raise _busy(f"the answer takes longer than {self._budget.seconds:g} s; ask for less at once")
+        finally:
+            leaving.cancel()
+            answer.cancel()
+
+    def _left(self, request: Request) -> float:
+        """Seconds that a request has left, however often it asks for something to be worked out."""
+        return max(0.0, began(request.scope) + self._budget.seconds - asyncio.get_running_loop().time())
 
     def _begun(self, function: Callable[[Checkpoint], T], stop: threading.Event) -> Future[T]:
         def checkpoint() -> None:
@@ -110,7 +135,7 @@ class Work:
         loop = asyncio.get_running_loop()
         future = self._threads.submit(work)
         self._under_way += 1
-        future.add_done_callback(lambda _: _told(loop, self._ended))
+        future.add_done_callback(lambda _: tell(loop, self._ended))
         return future
 
     def _ended(self) -> None:
@@ -133,6 +158,11 @@ class Works:
     def close(self) -> None:
         for work in (self.documents, self.resources, self.questions):
             work.close()
+
+
+def began(scope: Scope) -> float:
+    """When a request was first asked this, by the clock of the event loop."""
+    return float(scope.setdefault(_BEGAN, asyncio.get_running_loop().time()))
 
 
 def is_small_text(text: str) -> bool:
@@ -188,9 +218,16 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _told(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(callback)
+def _result(answer: asyncio.Future[T]) -> T:
+    """What was worked out. What the end has stopped, or kept from being begun, is no fault."""
+    try:
+        return answer.result()
+    except (Stopped, asyncio.CancelledError):
+        raise _ending() from None
+
+
+def _ending() -> Refused:
+    return Refused(UNAVAILABLE, "Stopping", "this control plane is ending; ask again", headers=_RETRY)
 
 
 def _busy(reason: str) -> Refused:

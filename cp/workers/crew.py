@@ -17,7 +17,7 @@ from cp.api.collaborators import Unanswered
 from cp.listening import bind
 from cp.settings import Settings
 from cp.store.port import Unusable
-from cp.workers.line import ALIVE, HungUp, Line
+from cp.workers.line import ALIVE, HungUp, Line, Unanswering
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
@@ -93,7 +93,7 @@ class Crew:
         answers = await asyncio.gather(*asked, return_exceptions=True)
         found, silent = {}, []
         for worker, answer in zip(workers, answers, strict=True):
-            if isinstance(answer, TimeoutError):
+            if isinstance(answer, Unanswering):
                 silent.append(worker.number)
             elif isinstance(answer, BaseException) and not isinstance(answer, HungUp):
                 raise answer
@@ -156,9 +156,8 @@ class Crew:
 
     async def _begin(self, worker: Worker, is_ready: asyncio.Event) -> None:
         try:
-            async with asyncio.timeout(_PATIENCE):
-                await worker.line.ask("serve", worker.number, self._settings, self._port)
-        except (HungUp, TimeoutError):
+            await worker.line.ask("serve", worker.number, self._settings, self._port, within=_PATIENCE)
+        except (HungUp, Unanswering):
             raise Failed(f"worker {worker.number} did not get ready: its log tells why") from None
         except (OSError, RuntimeError, ValueError, Unusable) as error:
             raise Failed(f"worker {worker.number} cannot serve: {error}") from None
@@ -173,7 +172,7 @@ class Crew:
                 await asyncio.sleep(_LOOKS_EVERY)
                 try:
                     await worker.line.ask(ALIVE, within=self._silence)
-                except TimeoutError:
+                except Unanswering:
                     break
             self._log.error("worker.silent", worker=worker.number, process=worker.process.pid, seconds=self._silence)
             self._workers.pop(worker.number, None)

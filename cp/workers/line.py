@@ -23,6 +23,10 @@ class HungUp(Exception):
     """The other process has ended."""
 
 
+class Unanswering(Exception):
+    """Nothing came from the other process within the time; what it raises itself is an answer, whatever it is."""
+
+
 class Line:
     """One end. Both may ask; each question is answered by a task of its own."""
 
@@ -38,7 +42,7 @@ class Line:
         return cls(*await asyncio.open_connection(sock=end), answering)
 
     async def ask(self, what: str, *about: Any, within: float | None = None) -> Any:
-        """What the other end answers. Raises what it raised there, `HungUp`, or `TimeoutError` after some seconds."""
+        """What the other end answers. Raises what it raised there, `HungUp`, or `Unanswering` after some seconds."""
         if self._is_over:
             raise HungUp
         self._number += 1
@@ -46,8 +50,10 @@ class Line:
         self._asked[number] = future
         try:
             self._say(("?", number, what, about))
-            async with asyncio.timeout(within):
-                return await future
+            await asyncio.wait([future], timeout=within)
+            if not future.done():
+                raise Unanswering
+            return future.result()
         finally:
             self._asked.pop(number, None)
 

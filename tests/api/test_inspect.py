@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable
+from typing import NoReturn
+
+import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 from cp.api.envoy_json import as_data, short_names
+from cp.api.work import Budget, Work, Works
+from cp.delivery import Complaint, Delivery, Progress
+from cp.model.names import Key
+from cp.resources.resource import Resource
 from cp.snapshot import CLUSTER, SECRET, Packed, Part, Snapshot
-from tests.api.conftest import Api, FixedState, Unit
+from tests.api.conftest import Api, FixedState, NobodyThere, Unit
 from tests.api.samples import dataplane
 
 CONFIG = "/meshes/default/dataplanes/web-1/_config"
@@ -60,3 +69,41 @@ def test_an_extension_that_nothing_of_ours_uses_is_shown_too() -> None:
 
 def test_types_of_which_there_is_nothing_are_left_out_of_the_short_form() -> None:
     assert short_names(as_data(of_clusters("a"))) == {"clusters": {"a": {"name": "a"}}}
+
+
+class Busy(NobodyThere):
+    """A control plane that does not come to answer what is asked of its proxies."""
+
+    async def delivery(self, dataplane: Key) -> Delivery:
+        return await never()
+
+    async def complaints(self) -> Iterable[Complaint]:
+        return await never()
+
+    async def progress(
+        self, revisions: Collection[int], resources: Collection[Key], within: float
+    ) -> AsyncIterator[Progress]:
+        yield await never()
+
+
+class BusyState(FixedState):
+    async def snapshot(self, dataplane: Resource) -> Snapshot:
+        return await never()
+
+
+async def never() -> NoReturn:
+    async with asyncio.timeout(5):
+        await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.mark.parametrize("path", [CONFIG, "/meshes/default/dataplanes/web-1/_delivery", "/_lint", "/_delivery"])
+def test_who_waits_for_what_proxies_are_served_waits_for_so_long(start: Unit, api: Api, path: str) -> None:
+    api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
+    works = Works(questions=Work("questions", Budget(seconds=0.05)))
+    busy = start(store=api.store, state=BusyState(api.world()), observed=Busy(), works=works)
+
+    answer = busy.get(path)
+    works.close()
+
+    assert (answer.status_code, answer.json()["title"]) == (503, "Too busy")

@@ -146,3 +146,35 @@ def test_a_store_that_is_only_read_takes_a_dataplane_that_stands_there_already(a
     assert bootstrap(api, dataplaneResource=json.dumps(dataplane()), owner="one")[OWNER] == "one"
     other = {**dataplane(), "labels": {"a": "b"}}
     assert api.put(WEB, other, koguma_owner="one").status_code == 405
+
+
+def test_what_is_set_to_be_read_only_is_not_written_by_proxies_either(start: Unit, api: Api) -> None:
+    register(api, "one")
+    api.put("/meshes/default/dataplanes/web-2", dataplane() | {"name": "web-2"}).raise_for_status()
+    before = labels(api), api.get(f"{WEB[:-1]}2").json()
+    closed = start(read_only=True, store=api.store)
+
+    answers = [
+        says(closed, "one", ready=True),
+        bootstrapped(closed, "web-3", dataplane() | {"name": "web-3"}),
+        bootstrapped(closed, "web-1", dataplane(), owner="two"),
+    ]
+
+    assert answers == [405, 405, 405]
+    assert bootstrapped(closed, "web-2", None, owner="two") == 200
+    assert (labels(api), api.get(f"{WEB[:-1]}2").json()) == before
+
+
+def test_what_is_set_to_be_read_only_answers_who_has_nothing_to_write(start: Unit, api: Api) -> None:
+    register(api, "one")
+    says(api, "one", ready=True)
+    closed = start(read_only=True, store=api.store)
+
+    assert says(closed, "one", ready=True) == 200
+    assert bootstrapped(closed, "web-1", dataplane(), owner="one") == 200
+
+
+def bootstrapped(api: Api, name: str, brought: Any, owner: str = "one") -> int:
+    resource = "" if brought is None else json.dumps(brought)
+    asked = {"mesh": "default", "name": name, "owner": owner, "dataplaneResource": resource}
+    return api.post("/bootstrap", json=asked).status_code

@@ -143,6 +143,72 @@ async def test_work_that_is_under_way_at_the_end_stops() -> None:
             await long.until(long.stopped)
 
 
+@on_a_loop
+async def test_a_request_has_one_time_for_all_that_is_worked_out_for_it() -> None:
+    client, began = Client().request, asyncio.get_running_loop().time()
+    client.scope["koguma.began"] = began - 59.9
+    first, second = Long(), Long()
+    with work(seconds=60.0) as there:
+        for long in (first, second):
+            with pytest.raises(Refused, match="longer than 60 s"):
+                await asyncio.wait_for(there.do(client, long), WITHIN)
+            if long is first:
+                await long.until(long.stopped)
+        assert client.scope["koguma.began"] == began - 59.9
+
+
+@on_a_loop
+async def test_the_time_of_a_request_begins_with_it() -> None:
+    client = Client().request
+    with work() as there:
+        await there.do(client, lambda _: 1)
+        began = client.scope["koguma.began"]
+        await there.do(client, lambda _: 1)
+
+    assert client.scope["koguma.began"] == began <= asyncio.get_running_loop().time()
+
+
+@on_a_loop
+async def test_who_asks_at_the_end_is_told_so() -> None:
+    """Whether it was under way, waited or came later."""
+    long = Long()
+    with work(at_once=1) as there:
+        async with asyncio.TaskGroup() as group:
+            begun = group.create_task(outcome(there, Client(), long))
+            await long.until(long.begun)
+            waiting = group.create_task(outcome(there, Client(), lambda _: 1))
+            await asyncio.sleep(0)
+            there.close()
+        later = await outcome(there, Client(), lambda _: 1)
+
+    refused = [begun.result(), waiting.result(), later]
+    assert [(one.status, one.title) for one in refused] == [(503, "Stopping")] * 3
+
+
+@on_a_loop
+async def test_who_waits_for_others_counts_and_ends_too() -> None:
+    client, ended = Client(), asyncio.Event()
+
+    async def ask() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with work(at_once=1, waiting=0) as there:
+        asked = asyncio.get_running_loop().create_task(there.wait(client.request, ask))
+        await asyncio.sleep(0)
+        refused = await outcome(there, Client(), lambda _: None)
+        client.left.set()
+        with pytest.raises(ClientDisconnect):
+            await asked
+        await asyncio.wait_for(ended.wait(), WITHIN)
+        assert await there.do(Client().request, lambda _: 1) == 1
+
+    assert isinstance(refused, Refused)
+    assert refused.status == 503
+
+
 async def outcome(there: Work, client: Client, function: Callable[[Checkpoint], Any]) -> Any:
     try:
         return await there.do(client.request, function)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cp.workers.line import HungUp, Line
+from cp.workers.line import HungUp, Line, Unanswering
 
 WITHIN = 10
 
@@ -29,6 +29,8 @@ async def answer(what: str, about: tuple[Any, ...]) -> Any:
         await asyncio.Event().wait()
     if what == "unfit":
         raise Unfit("x", lambda: None)
+    if what == "time":
+        raise TimeoutError("the disk")
     raise LookupError(what)
 
 
@@ -64,6 +66,16 @@ def test_what_went_wrong_there_is_raised_here() -> None:
             await line.ask("nothing")
         with pytest.raises(RuntimeError, match="Unfit"):
             await line.ask("unfit")
+
+    talk(test)
+
+
+def test_an_answer_that_something_took_too_long_is_no_silence() -> None:
+    async def test(line: Line, _: asyncio.Task[None]) -> None:
+        with pytest.raises(TimeoutError, match="the disk"):
+            await line.ask("time", within=WITHIN)
+        with pytest.raises(Unanswering):
+            await line.ask("wait", within=0.01)
 
     talk(test)
 
