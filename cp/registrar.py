@@ -29,6 +29,11 @@ _DATAPLANE: Final = "Dataplane"
 _SWEEPS: Final = 8
 """How often everything is looked at while a delay passes."""
 
+_PATIENT: Final = 4
+_MOST_PATIENT: Final = 4
+"""After the n-th objection in a row, delays pass before a proxy counts as missing: so many to the power of n, and this
+is the largest n. Another control plane serves it; but that may end together with the proxy, and not tell us."""
+
 _LONGEST_PAUSE: Final = 1.0
 _STALE: Final = 3.0
 """Delays after which the mark of a control plane that did not act on it is taken over: it has ended."""
@@ -100,6 +105,9 @@ class _Memory:
     anybody: bool = False
     missing: dict[tuple[Key, str], float] = field(default_factory=dict)
     marks: dict[tuple[Key, str], _Mark] = field(default_factory=dict)
+    objections: dict[tuple[Key, str], int] = field(default_factory=dict)
+    """How often in a row somebody has objected to the removal."""
+
     looked_up: set[tuple[str, str]] = field(default_factory=set)
     """Runs of proxies that are connected without a Dataplane, and were looked up."""
 
@@ -144,12 +152,14 @@ class Registrar:
         memory = self._memory
         memory.missing = {run: since for run, since in memory.missing.items() if run in runs}
         memory.marks = {run: mark for run, mark in memory.marks.items() if run in runs}
+        memory.objections = {run: count for run, count in memory.objections.items() if run in runs}
 
     async def _seen(self, dataplane: Owned) -> None:
         """Whoever misses the proxy is told that it is here."""
         run = dataplane.key, dataplane.owner
         self._memory.missing.pop(run, None)
         self._memory.marks.pop(run, None)
+        self._memory.objections.pop(run, None)
         if dataplane.missed_by:
             await self._labelled(dataplane, missed_by="")
 
@@ -189,9 +199,18 @@ class Registrar:
         """Remove it if nobody has written it since it was marked."""
         try:
             await self._store.write(Delete(dataplane.key, mark.revision))
-        except (Conflict, ReadOnly, Unusable):
+        except Conflict:
+            self._objected(dataplane)
+            return
+        except (ReadOnly, Unusable):
             return
         self._log.info("proxy.removed", resource=str(dataplane.key), owner=dataplane.owner)
+
+    def _objected(self, dataplane: Owned) -> None:
+        """The proxy is another control plane's: to mark it again soon would be answered in the same way, for ever."""
+        run, memory = (dataplane.key, dataplane.owner), self._memory
+        memory.objections[run] = min(memory.objections.get(run, 0) + 1, _MOST_PATIENT)
+        memory.missing[run] = self._clock() + self._times.delay * _PATIENT ** memory.objections[run]
 
     # --- who comes back after all ---
 

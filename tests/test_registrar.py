@@ -134,15 +134,32 @@ def test_a_proxy_that_is_connected_to_another_control_plane_keeps_it() -> None:
         other.connected["default.web"] = "one"
         await other.settled()
         del cp.connected["default.web"]
-        for _ in range(round(5 * DELAY)):
+        before = await cp.store.revision()
+        for _ in range(round(30 * DELAY)):
             await cp.after(1)
             await other.after(1)
             assert await cp.stored() is not None
+        assert await cp.store.revision() - before <= 6, "a mark and an objection, less and less often"
         del other.connected["default.web"]
         for _ in range(round(5 * DELAY)):
             await cp.after(1)
             await other.after(1)
         assert await cp.stored() is None
+
+    play(scenario)
+
+
+def test_what_goes_together_with_the_control_plane_that_objected_is_removed_in_the_end() -> None:
+    async def scenario(cp: ControlPlane) -> None:
+        other = ControlPlane(cp.store, "second")
+        other.connected["default.web"] = "one"
+        await other.settled()
+        del cp.connected["default.web"]
+        for _ in range(round(2 * DELAY)):
+            await cp.after(1)
+            await other.after(1)
+        assert await cp.after(3 * DELAY) is not None, "it has been told that the proxy is there"
+        assert await cp.after(5 * DELAY) is None
 
     play(scenario)
 
