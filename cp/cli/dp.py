@@ -105,6 +105,9 @@ RetryFor = Annotated[
     ),
 ]
 
+_AFTER_DRAINING: Final = 20.0
+"""Seconds until a guard has begun to drain, has told the control plane, and has made a stubborn Envoy end."""
+
 _ORPHAN_DRAINS: Final = 5.0
 """Seconds at most, as nobody else serves meanwhile."""
 
@@ -138,8 +141,9 @@ def run(  # noqa: PLR0913  # an option each
     flags = envoys.Flags(envoy_log_level, concurrency, round(_seconds(listener_drain_time)))
     patience = joining.Patience(_seconds(retry_max_duration), _say)
     drain_seconds = _seconds(drain_time)
+    wait = drain_seconds + _AFTER_DRAINING
     piece = _dataplane(dataplane_file, dataplane_var or [], name, mesh)
-    with supervise.tidied_up(), _folder(work_dir) as folder, work_folder.locked(folder, drain_seconds, _say) as lock:
+    with supervise.tidied_up(), _folder(work_dir) as folder, work_folder.locked(folder, wait, _say) as lock:
         who = replace(_who(piece, name, mesh, folder), system_ca=_system_ca(system_ca), owner=uuid.uuid4().hex)
         _end_orphan(folder, drain_seconds)
         membership = joining.Membership(cp_address, who, _say)
