@@ -220,18 +220,22 @@ class Registrar:
         absent = {(proxy, owner) for proxy, owner in runs if world.get(key_of(proxy)) is None}
         self._memory.looked_up &= absent
         for proxy, owner in sorted(absent - self._memory.looked_up):
-            self._memory.looked_up.add((proxy, owner))
-            await self._restored(proxy, owner)
+            if await self._is_settled(proxy, owner):
+                self._memory.looked_up.add((proxy, owner))
 
-    async def _restored(self, proxy: str, owner: str) -> None:
+    async def _is_settled(self, proxy: str, owner: str) -> bool:
+        """Store again what a proxy brought, if that has to be. Whether there is nothing to try again."""
         document = _document(await self._sightings.brought(proxy, owner), key_of(proxy), self._current.world)
-        if document is None or not await self._was_missed(document.key, owner):
-            return
         try:
+            if document is None or not await self._was_missed(document.key, owner):
+                return True
             await self._store.write(Put(labelled(document, owner=owner), ABSENT))
-        except (Conflict, ReadOnly, Unusable):
-            return
+        except ReadOnly:
+            return True
+        except (Conflict, Unusable):
+            return False
         self._log.info("proxy.registered", resource=str(document.key), new=True)
+        return True
 
     async def _was_missed(self, key: Key, owner: str) -> bool:
         """Whether it went because its proxy was missed, and not because somebody wanted it to go."""

@@ -16,7 +16,7 @@ from cp.policies import discover, kinds
 from cp.registrar import Registrar, Times
 from cp.resources.world import World
 from cp.store.memory import MemoryStore
-from cp.store.port import Delete, Put
+from cp.store.port import Delete, Put, Unusable
 from tests.random_mesh import MESH, document
 
 KINDS = kinds(discover())
@@ -204,6 +204,23 @@ def test_a_proxy_whose_dataplane_was_removed_while_it_was_cut_off_brings_it_agai
         cp.connected["default.web"] = "one"
         cp.text = yaml.safe_dump(dict(dataplane().data)) if brought else ""
         assert await cp.after(2) == (dataplane(owner="one") if brought else None)
+
+    play(scenario)
+
+
+def test_a_dataplane_is_brought_again_when_the_store_can_be_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unusable(*_writes: Put | Delete) -> int:
+        raise Unusable("the disk is full")
+
+    async def scenario(cp: ControlPlane) -> None:
+        del cp.connected["default.web"]
+        assert await cp.after(2 * DELAY) is None
+        cp.connected["default.web"] = "one"
+        cp.text = yaml.safe_dump(dict(dataplane().data))
+        with monkeypatch.context() as broken:
+            broken.setattr(cp.store, "write", unusable)
+            assert await cp.after(2) is None
+        assert await cp.after(2) == dataplane(owner="one")
 
     play(scenario)
 
