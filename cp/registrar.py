@@ -240,11 +240,9 @@ class Registrar:
     async def _was_missed(self, key: Key, owner: str) -> bool:
         """Whether it went because its proxy was missed, and not because somebody wanted it to go."""
         last = await self._store.history(key, 1)
-        if not last:
-            return True  # so long ago that nobody remembers
-        before = last[0].before
-        if last[0].after is not None or before is None:
-            return False
+        before = last[0].before if last else None
+        if before is None or last[0].after is not None:
+            return False  # what nobody remembers may never have been there: anybody can connect, and say anything
         return label(before, OWNER) == owner and label(before, MISSED_BY) != ""
 
 

@@ -225,6 +225,17 @@ def test_a_dataplane_is_brought_again_when_the_store_can_be_used_again(monkeypat
     play(scenario)
 
 
+def test_a_dataplane_that_was_never_there_is_not_stored_for_whoever_connects() -> None:
+    async def scenario(cp: ControlPlane) -> None:
+        stranger = ControlPlane(MemoryStore(), "stranger")
+        await stranger.store.write(Put(MESH))
+        stranger.connected["default.web"] = "one"
+        stranger.text = yaml.safe_dump(dict(dataplane().data))
+        assert await stranger.after(2) is None
+
+    play(scenario)
+
+
 def test_what_an_operator_deleted_is_not_brought_again() -> None:
     async def scenario(cp: ControlPlane) -> None:
         cp.text = yaml.safe_dump(dict(dataplane().data))
