@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -149,15 +149,15 @@ def run(  # noqa: PLR0913  # an option each
         membership = joining.Membership(cp_address, who, _say)
         bootstrap = _joined(cp_address, who, piece, patience)
         command = envoys.command(envoy, _kept(bootstrap, folder), flags)
-        status = _supervised(command, Drain(Admin(bootstrap), membership, drain_seconds, _say), bootstrap, lock)
+        drain = Drain(Admin(bootstrap), membership, drain_seconds, _say)
+        status = _supervised(command, drain, membership, bootstrap, lock)
         membership.conclude()
     raise typer.Exit(status)
 
 
-def _supervised(command: Sequence[str], drain: Drain, bootstrap: str, lock: int) -> int:
+def _supervised(command: Sequence[str], drain: Drain, membership: joining.Membership, bootstrap: str, lock: int) -> int:
     """Envoy to its end, with the lines of its access logs sent on that are for somebody's address."""
     key, sinks = secrets.token_hex(16), Sinks(_say)
-    membership = cast("joining.Membership", drain.departure)
     _say(f"starting {command[0]}; its admin interface: {drain.admin.where}")
     with supervise.started(command, {envelope.VARIABLE: key}) as child:
         orders = {

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cp.cli import guard, ports, work_folder
+from cp.cli import guard, ports, supervise, work_folder
 from cp.cli.lock_note import note
 from cp.cli.problem import Problem
 from tests.api.samples import dataplane
@@ -130,6 +130,24 @@ def test_a_lock_is_waited_for_that_a_killed_process_left_to_its_guard(tmp_path: 
         thread.join(PATIENCE)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_process_gets_the_signal_also_where_what_comes_before_fails() -> None:
+    def ending(_at_once: threading.Event) -> None:
+        raise RuntimeError("the control plane answers nonsense")
+
+    before = signal.getsignal(signal.SIGTERM)
+
+    def ask() -> None:
+        eventually(lambda: signal.getsignal(signal.SIGTERM) is not before, PATIENCE)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with supervise.started([sys.executable, "-c", "import time; time.sleep(5)"], {}) as child:
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert supervise.run(child, ending) == 128 + signal.SIGTERM
+        asking.join(PATIENCE)
+
+
 def test_a_process_that_does_not_end_when_it_is_asked_is_made_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "_PATIENCE", 0.2)
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
@@ -159,6 +177,17 @@ def test_a_port_that_another_proxy_would_share_is_refused(kind: str) -> None:
         ports.must_not_be_shared(document)
     with listening(address, shares=False):
         ports.must_not_be_shared(document)  # Envoy cannot share it, and says so itself
+
+
+def test_a_port_of_ip_6_is_shown_as_one_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_shared(_host: str, _port: int) -> bool:
+        return True
+
+    monkeypatch.setattr(ports, "_would_be_shared", is_shared)
+    with pytest.raises(Problem, match=r"listens on \[::1\]:80, 10\.0\.0\.1:80,"):
+        ports.must_not_be_shared(
+            {"networking": {"inbound": [{"address": "::1", "port": 80}, {"address": "10.0.0.1", "port": 80}]}}
+        )
 
 
 @pytest.mark.parametrize("address", ["10.255.255.1", "::1", "", "no address", 7])
