@@ -29,6 +29,11 @@ _DATAPLANE: Final = "Dataplane"
 _SWEEPS: Final = 8
 """How often everything is looked at while a delay passes."""
 
+_PATIENT: Final = 4
+_MOST_PATIENT: Final = 4
+"""After the n-th objection in a row, delays pass before a proxy counts as missing: so many to the power of n, and this
+is the largest n. Another control plane serves it; but that may end together with the proxy, and not tell us."""
+
 _LONGEST_PAUSE: Final = 1.0
 _STALE: Final = 3.0
 """Delays after which the mark of a control plane that did not act on it is taken over: it has ended."""
@@ -100,6 +105,9 @@ class _Memory:
     anybody: bool = False
     missing: dict[tuple[Key, str], float] = field(default_factory=dict)
     marks: dict[tuple[Key, str], _Mark] = field(default_factory=dict)
+    objections: dict[tuple[Key, str], int] = field(default_factory=dict)
+    """How often in a row somebody has objected to the removal."""
+
     looked_up: set[tuple[str, str]] = field(default_factory=set)
     """Runs of proxies that are connected without a Dataplane, and were looked up."""
 
@@ -144,12 +152,14 @@ class Registrar:
         memory = self._memory
         memory.missing = {run: since for run, since in memory.missing.items() if run in runs}
         memory.marks = {run: mark for run, mark in memory.marks.items() if run in runs}
+        memory.objections = {run: count for run, count in memory.objections.items() if run in runs}
 
     async def _seen(self, dataplane: Owned) -> None:
         """Whoever misses the proxy is told that it is here."""
         run = dataplane.key, dataplane.owner
         self._memory.missing.pop(run, None)
         self._memory.marks.pop(run, None)
+        self._memory.objections.pop(run, None)
         if dataplane.missed_by:
             await self._labelled(dataplane, missed_by="")
 
@@ -189,9 +199,18 @@ class Registrar:
         """Remove it if nobody has written it since it was marked."""
         try:
             await self._store.write(Delete(dataplane.key, mark.revision))
-        except (Conflict, ReadOnly, Unusable):
+        except Conflict:
+            self._objected(dataplane)
+            return
+        except (ReadOnly, Unusable):
             return
         self._log.info("proxy.removed", resource=str(dataplane.key), owner=dataplane.owner)
+
+    def _objected(self, dataplane: Owned) -> None:
+        """The proxy is another control plane's: to mark it again soon would be answered in the same way, for ever."""
+        run, memory = (dataplane.key, dataplane.owner), self._memory
+        memory.objections[run] = min(memory.objections.get(run, 0) + 1, _MOST_PATIENT)
+        memory.missing[run] = self._clock() + self._times.delay * _PATIENT ** memory.objections[run]
 
     # --- who comes back after all ---
 
@@ -201,27 +220,29 @@ class Registrar:
         absent = {(proxy, owner) for proxy, owner in runs if world.get(key_of(proxy)) is None}
         self._memory.looked_up &= absent
         for proxy, owner in sorted(absent - self._memory.looked_up):
-            self._memory.looked_up.add((proxy, owner))
-            await self._restored(proxy, owner)
+            if await self._is_settled(proxy, owner):
+                self._memory.looked_up.add((proxy, owner))
 
-    async def _restored(self, proxy: str, owner: str) -> None:
+    async def _is_settled(self, proxy: str, owner: str) -> bool:
+        """Store again what a proxy brought, if that has to be. Whether there is nothing to try again."""
         document = _document(await self._sightings.brought(proxy, owner), key_of(proxy), self._current.world)
-        if document is None or not await self._was_missed(document.key, owner):
-            return
         try:
+            if document is None or not await self._was_missed(document.key, owner):
+                return True
             await self._store.write(Put(labelled(document, owner=owner), ABSENT))
-        except (Conflict, ReadOnly, Unusable):
-            return
+        except ReadOnly:
+            return True
+        except (Conflict, Unusable):
+            return False
         self._log.info("proxy.registered", resource=str(document.key), new=True)
+        return True
 
     async def _was_missed(self, key: Key, owner: str) -> bool:
         """Whether it went because its proxy was missed, and not because somebody wanted it to go."""
         last = await self._store.history(key, 1)
-        if not last:
-            return True  # so long ago that nobody remembers
-        before = last[0].before
-        if last[0].after is not None or before is None:
-            return False
+        before = last[0].before if last else None
+        if before is None or last[0].after is not None:
+            return False  # what nobody remembers may never have been there: anybody can connect, and say anything
         return label(before, OWNER) == owner and label(before, MISSED_BY) != ""
 
 

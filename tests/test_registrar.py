@@ -16,7 +16,7 @@ from cp.policies import discover, kinds
 from cp.registrar import Registrar, Times
 from cp.resources.world import World
 from cp.store.memory import MemoryStore
-from cp.store.port import Delete, Put
+from cp.store.port import Delete, Put, Unusable
 from tests.random_mesh import MESH, document
 
 KINDS = kinds(discover())
@@ -134,15 +134,32 @@ def test_a_proxy_that_is_connected_to_another_control_plane_keeps_it() -> None:
         other.connected["default.web"] = "one"
         await other.settled()
         del cp.connected["default.web"]
-        for _ in range(round(5 * DELAY)):
+        before = await cp.store.revision()
+        for _ in range(round(30 * DELAY)):
             await cp.after(1)
             await other.after(1)
             assert await cp.stored() is not None
+        assert await cp.store.revision() - before <= 6, "a mark and an objection, less and less often"
         del other.connected["default.web"]
         for _ in range(round(5 * DELAY)):
             await cp.after(1)
             await other.after(1)
         assert await cp.stored() is None
+
+    play(scenario)
+
+
+def test_what_goes_together_with_the_control_plane_that_objected_is_removed_in_the_end() -> None:
+    async def scenario(cp: ControlPlane) -> None:
+        other = ControlPlane(cp.store, "second")
+        other.connected["default.web"] = "one"
+        await other.settled()
+        del cp.connected["default.web"]
+        for _ in range(round(2 * DELAY)):
+            await cp.after(1)
+            await other.after(1)
+        assert await cp.after(3 * DELAY) is not None, "it has been told that the proxy is there"
+        assert await cp.after(5 * DELAY) is None
 
     play(scenario)
 
@@ -187,6 +204,34 @@ def test_a_proxy_whose_dataplane_was_removed_while_it_was_cut_off_brings_it_agai
         cp.connected["default.web"] = "one"
         cp.text = yaml.safe_dump(dict(dataplane().data)) if brought else ""
         assert await cp.after(2) == (dataplane(owner="one") if brought else None)
+
+    play(scenario)
+
+
+def test_a_dataplane_is_brought_again_when_the_store_can_be_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unusable(*_writes: Put | Delete) -> int:
+        raise Unusable("the disk is full")
+
+    async def scenario(cp: ControlPlane) -> None:
+        del cp.connected["default.web"]
+        assert await cp.after(2 * DELAY) is None
+        cp.connected["default.web"] = "one"
+        cp.text = yaml.safe_dump(dict(dataplane().data))
+        with monkeypatch.context() as broken:
+            broken.setattr(cp.store, "write", unusable)
+            assert await cp.after(2) is None
+        assert await cp.after(2) == dataplane(owner="one")
+
+    play(scenario)
+
+
+def test_a_dataplane_that_was_never_there_is_not_stored_for_whoever_connects() -> None:
+    async def scenario(cp: ControlPlane) -> None:
+        stranger = ControlPlane(MemoryStore(), "stranger")
+        await stranger.store.write(Put(MESH))
+        stranger.connected["default.web"] = "one"
+        stranger.text = yaml.safe_dump(dict(dataplane().data))
+        assert await stranger.after(2) is None
 
     play(scenario)
 

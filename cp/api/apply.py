@@ -19,7 +19,7 @@ from starlette.responses import Response
 from cp.api.body import decoded, must_be_few, place_of, text_of
 from cp.api.caller import caller_of, few
 from cp.api.collaborators import Collaborators
-from cp.api.crud import REVISION_HEADER, is_same, must_be_writable
+from cp.api.crud import ATTEMPTS, REVISION_HEADER, derived_from, is_same, must_be_writable
 from cp.api.errors import TOLD, Refused, bad_request, invalid
 from cp.api.near import instead
 from cp.api.report import Report, examine
@@ -30,7 +30,7 @@ from cp.model.registration import written_by_hand
 from cp.model.source import Reading, read_documents
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.parse import finding
-from cp.store.port import Put, Stored
+from cp.store.port import Conflict, Put, Stored
 
 _TITLE: Final = "Could not apply resources"
 _MOST_QUOTES: Final = 400_000
@@ -68,8 +68,18 @@ class Apply:
             must_be_writable(self._api)
         text, work = await text_of(request, self._api.body_limit), self._api.works.documents
         report = await work.do(request, partial(self._examined, text))
+        for attempt in range(ATTEMPTS):
+            try:
+                return await self._applied(request, report, is_dry_run=is_dry_run)
+            except Conflict:  # somebody wrote a Dataplane meanwhile
+                if attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _applied(self, request: Request, examined: Report, *, is_dry_run: bool) -> Response:
+        work = self._api.works.documents
         there = {stored.document.key: stored for stored in (await self._api.contents()).stored}
-        report = await work.do(request, lambda _: self._checked(report, there))
+        report = await work.do(request, lambda _: self._checked(examined, there))
         headers = {} if is_dry_run else await self._write(report.documents, there, caller_of(request))
         answer = await work.json(request, lambda _: {"resources": list(_outcomes(report, there))})
         answer.headers.update(headers)
@@ -109,7 +119,7 @@ class Apply:
         """What new ones bring along stands first: whoever writes it himself wins."""
         new = (document for document in documents if document.key not in there)
         yield from (Put(companion) for document in new for companion in self._api.companions(document))
-        yield from map(Put, documents)
+        yield from (Put(document, derived_from(document.key, there.get(document.key))) for document in documents)
 
 
 def _by_hand(document: Document, there: Mapping[Key, Stored]) -> Document:

@@ -38,7 +38,7 @@ from cp.model.names import Key
 from cp.model.violation import Violation
 from cp.resources.kinds import Kind
 from cp.resources.parse import Read, parse
-from cp.store.port import ABSENT, Contents, Delete, Put, ReadOnly, Store, Stored
+from cp.store.port import ABSENT, Conflict, Contents, Delete, Put, ReadOnly, Store, Stored
 
 REVISION_HEADER: Final = "koguma-revision"
 """The revision that a write made. It is not there where the write changed nothing."""
@@ -46,6 +46,10 @@ REVISION_HEADER: Final = "koguma-revision"
 OWNER_HEADER: Final = "koguma-owner"
 """The run of a proxy that registers its Dataplane, or takes it away: nobody else's is."""
 
+ATTEMPTS: Final = 5
+"""Times that a Dataplane is written again because somebody else wrote it meanwhile."""
+
+_PRECONDITIONS: Final = frozenset({"if-match", "if-none-match"})
 _TITLE: Final = "Could not process a resource"
 _MESH: Final = "Mesh"
 _DATAPLANE: Final = "Dataplane"
@@ -116,9 +120,7 @@ class Crud:
         documents = self._api.works.documents
         document = await document_of(request, documents, self._api.body_limit)
         read = await documents.do(request, lambda _: self._understood(document, key), is_small=is_small(document.data))
-        before = await self._held(key)
-        document = _stamped(read.document, before, request)
-        revision = await self._write(document, before, _based_on(request, before))
+        before, revision = await self._kept(read.document, request)
         log.info("api.stored", resource=str(key), revision=revision, new=before is None, caller=caller_of(request))
         warnings = [str(warning) for warning in islice((*read.warnings, *_left_out(read.document)), TOLD)]
         status = _CREATED if before is None else _OK
@@ -135,6 +137,23 @@ class Crud:
         revision = await self._store.write(*map(Delete, members), Delete(key, based_on))
         log.info("api.deleted", resource=str(key), with_it=few(list(map(str, members))), caller=caller_of(request))
         return JSONResponse({}, headers={REVISION_HEADER: str(revision)})
+
+    async def _kept(self, document: Document, request: Request) -> tuple[Stored | None, int]:
+        """Store a document. Answers with what was there before, and the document's revision.
+
+        What is noted of a proxy is taken from what was read, so that has to be the last. Whoever names a revision
+        hears of a conflict; for anybody else it is read again.
+        """
+        names_revision = not _PRECONDITIONS.isdisjoint(request.headers.keys())
+        for attempt in range(ATTEMPTS):
+            before = await self._held(document.key)
+            based_on = _based_on(request, before) if names_revision else derived_from(document.key, before)
+            try:
+                return before, await self._write(_stamped(document, before, request), before, based_on)
+            except Conflict:
+                if names_revision or attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     async def _write(self, document: Document, before: Stored | None, based_on: int | None) -> int:
         """Store a document, and what belongs to it when it is new. Answers with the document's revision."""
@@ -206,6 +225,13 @@ class Crud:
         if added and request.query_params.get("cascade") != "true":
             raise _still_used(mesh.key, added)
         return [member.key for member in members]
+
+
+def derived_from(key: Key, before: Stored | None) -> int | None:
+    """The revision that a write must find, as what is noted of a proxy comes from it; of other kinds any."""
+    if key.type != _DATAPLANE:
+        return None
+    return ABSENT if before is None else before.revision
 
 
 def _stamped(document: Document, before: Stored | None, request: Request) -> Document:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -105,6 +105,9 @@ RetryFor = Annotated[
     ),
 ]
 
+_AFTER_DRAINING: Final = 20.0
+"""Seconds until a guard has begun to drain, has told the control plane, and has made a stubborn Envoy end."""
+
 _ORPHAN_DRAINS: Final = 5.0
 """Seconds at most, as nobody else serves meanwhile."""
 
@@ -138,22 +141,23 @@ def run(  # noqa: PLR0913  # an option each
     flags = envoys.Flags(envoy_log_level, concurrency, round(_seconds(listener_drain_time)))
     patience = joining.Patience(_seconds(retry_max_duration), _say)
     drain_seconds = _seconds(drain_time)
+    wait = drain_seconds + _AFTER_DRAINING
     piece = _dataplane(dataplane_file, dataplane_var or [], name, mesh)
-    with supervise.tidied_up(), _folder(work_dir) as folder, work_folder.locked(folder, drain_seconds, _say) as lock:
+    with supervise.tidied_up(), _folder(work_dir) as folder, work_folder.locked(folder, wait, _say) as lock:
         who = replace(_who(piece, name, mesh, folder), system_ca=_system_ca(system_ca), owner=uuid.uuid4().hex)
         _end_orphan(folder, drain_seconds)
         membership = joining.Membership(cp_address, who, _say)
         bootstrap = _joined(cp_address, who, piece, patience)
         command = envoys.command(envoy, _kept(bootstrap, folder), flags)
-        status = _supervised(command, Drain(Admin(bootstrap), membership, drain_seconds, _say), bootstrap, lock)
+        drain = Drain(Admin(bootstrap), membership, drain_seconds, _say)
+        status = _supervised(command, drain, membership, bootstrap, lock)
         membership.conclude()
     raise typer.Exit(status)
 
 
-def _supervised(command: Sequence[str], drain: Drain, bootstrap: str, lock: int) -> int:
+def _supervised(command: Sequence[str], drain: Drain, membership: joining.Membership, bootstrap: str, lock: int) -> int:
     """Envoy to its end, with the lines of its access logs sent on that are for somebody's address."""
     key, sinks = secrets.token_hex(16), Sinks(_say)
-    membership = cast("joining.Membership", drain.departure)
     _say(f"starting {command[0]}; its admin interface: {drain.admin.where}")
     with supervise.started(command, {envelope.VARIABLE: key}) as child:
         orders = {

@@ -15,7 +15,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
+
+from cp.cli.lock_note import note
 
 _OVER: Final = b"."
 _INTO_NOTHING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -62,15 +65,28 @@ def main() -> None:
 
 
 def _carry_out(orders: Mapping[str, Any], lock: int) -> None:
+    note(lock, {"process": os.getpid(), "draining": orders["envoy"]})  # first: whoever starts next waits for it
+    try:
+        _drain(orders)
+    finally:
+        _end_envoy(orders)
+
+
+def _drain(orders: Mapping[str, Any]) -> None:
     from cp.cli.admin import Admin  # noqa: PLC0415  # nearly always nothing of this is needed
     from cp.cli.drain import Drain  # noqa: PLC0415
     from cp.cli.joining import Joining, Membership  # noqa: PLC0415
-    from cp.cli.work_folder import note  # noqa: PLC0415
 
-    note(lock, {"process": os.getpid(), "draining": orders["envoy"]})
     membership = Membership(orders["address"], Joining(**orders["joining"]), _say)
     Drain(Admin(orders["bootstrap"]), membership, orders["seconds"], _say).run(threading.Event())
-    end(orders["envoy"])
+
+
+def _end_envoy(orders: Mapping[str, Any]) -> None:
+    """It may have ended by itself meanwhile, and its number be another process's."""
+    from cp.cli.work_folder import is_envoy  # noqa: PLC0415  # as above
+
+    if is_envoy(Path(orders["joining"]["work_dir"]), orders["envoy"]):
+        end(orders["envoy"])
 
 
 def _say(text: str) -> None:

@@ -86,15 +86,16 @@ class Membership:
     say: Say
 
     def enter(self, ended: threading.Event) -> None:
-        """The proxy listens: callers may come. It is tried until it is said, or the proxy has ended."""
+        """The proxy listens: callers may come. It is tried until it is said, can never be, or the proxy has ended."""
         pause = _FIRST_PAUSE
         while not ended.is_set():
             try:
                 with connect(self.address, _ANNOUNCED_WITHIN) as client:
                     client.readiness(self.joining.path, self.joining.owner, ready=True)
             except Problem as problem:
-                if not isinstance(problem, Unreachable):
-                    return  # it is somebody else's now, or of a store that is only read
+                if not _may_pass(problem):
+                    self.say(f"callers are not told that the proxy is ready: {problem.message}")
+                    return
             else:
                 return
             ended.wait(pause)

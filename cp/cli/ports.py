@@ -14,10 +14,14 @@ _LOOPBACK: Final = "127.0.0.1"
 
 def must_not_be_shared(dataplane: Mapping[str, Any]) -> None:
     """Raise `Problem` where another Envoy listens already on what a Dataplane names."""
-    taken = [f"{host}:{port}" for host, port in _addresses(dataplane) if _would_be_shared(host, port)]
+    taken = [_shown(host, port) for host, port in _addresses(dataplane) if _would_be_shared(host, port)]
     if taken:
         hint = "Is it the Envoy of another koguma dp run? `ss -ltnp` tells which process it is; end it first."
         raise Problem(f"another proxy listens on {', '.join(taken)}, and would go on taking connections there", hint)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _addresses(dataplane: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

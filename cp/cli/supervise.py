@@ -30,8 +30,10 @@ def run(child: subprocess.Popen[bytes], ending: Ending) -> int:
     leaving: list[threading.Thread] = []
 
     def leave(number: int) -> None:
-        ending(at_once)
-        child.send_signal(number)
+        try:
+            ending(at_once)
+        finally:
+            child.send_signal(number)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         if number in ENDING and not leaving:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from cp.cli.lock_note import note, noted_holder
 from cp.cli.problem import Problem
 
 BOOTSTRAP: Final = "bootstrap.json"
@@ -25,7 +25,10 @@ Say = Callable[[str], None]
 
 @contextmanager
 def locked(folder: Path, patience: float, say: Say) -> Iterator[int]:
-    """While this lasts nobody else runs a proxy in the folder. Only for an Envoy that is draining does it wait."""
+    """While this lasts nobody else runs a proxy in the folder.
+
+    It waits only for what another one left that was killed: an Envoy that is draining, and the guard that sees to it.
+    """
     try:
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -41,14 +44,28 @@ def locked(folder: Path, patience: float, say: Say) -> Iterator[int]:
 def _take(lock: int, folder: Path, patience: float, say: Say) -> None:
     deadline, told = time.monotonic() + patience, False
     while not _is_taken(lock):
-        holder = _holder(lock)
-        if "draining" not in holder or time.monotonic() > deadline:
+        holder = noted_holder(lock)
+        was_killed = "draining" in holder or not _runs(holder.get("process"))
+        if not was_killed or time.monotonic() > deadline:
             hint = "Give each proxy a folder of its own with --work-dir, or end that one first."
             raise Problem(f"{folder} is in use by another koguma dp run, process {holder.get('process', '?')}", hint)
-        if not told:
+        if "draining" in holder and not told:
             say(f"waiting: Envoy, process {holder['draining']}, is draining, as its koguma dp run was killed")
             told = True
         time.sleep(_EVERY)
+
+
+def _runs(pid: object) -> bool:
+    """Whether a process that holds a lock is there; one that was killed leaves that to its guard."""
+    if not isinstance(pid, int):
+        return False
+    try:
+        os.kill(pid, 0)
+        return any(_command(pid)) or not _is_ours(pid)
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    except OSError:
+        return True
 
 
 def _is_taken(lock: int) -> bool:
@@ -57,20 +74,6 @@ def _is_taken(lock: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def note(lock: int, holder: Mapping[str, Any]) -> None:
-    """Say who holds a lock, for whoever cannot get it."""
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps(holder).encode(), 0)
-
-
-def _holder(lock: int) -> Mapping[str, Any]:
-    try:
-        found = json.loads(os.pread(lock, 1024, 0))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 @contextmanager
@@ -87,9 +90,16 @@ def orphan(folder: Path) -> int | None:
     """The Envoy that was left in the folder, if it still runs and there is no doubt that it is that one."""
     with suppress(OSError, ValueError):
         pid = int((folder / _ENVOY).read_text())
-        if str(folder / BOOTSTRAP) in _command(pid):
+        if is_envoy(folder, pid):
             return pid
     return None
+
+
+def is_envoy(folder: Path, pid: int) -> bool:
+    """Whether a process is the Envoy of a folder: the number may be another one's by now."""
+    with suppress(OSError):
+        return str(folder / BOOTSTRAP) in _command(pid)
+    return False
 
 
 def _command(pid: int) -> list[str]:
@@ -97,7 +107,11 @@ def _command(pid: int) -> list[str]:
     if not _PROC.joinpath("self").exists():
         told = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, check=False)
         return told.stdout.decode(errors="replace").split()
-    process = _PROC / str(pid)
-    if process.stat().st_uid != os.geteuid():
+    if not _is_ours(pid):
         return []
-    return process.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
+    return _PROC.joinpath(str(pid), "cmdline").read_bytes().decode(errors="replace").split("\0")
+
+
+def _is_ours(pid: int) -> bool:
+    """Where processes are files; elsewhere none is hidden."""
+    return not _PROC.joinpath("self").exists() or (_PROC / str(pid)).stat().st_uid == os.geteuid()

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from cp.model.registration import MISSED_BY, NOT_READY, OWNER
-from cp.store.port import Delete, Put, ReadOnly
+from cp.model.names import Key
+from cp.model.registration import MISSED_BY, NOT_READY, OWNER, labelled
+from cp.store.port import Contents, Delete, Put, ReadOnly, Stored
 from tests.api.conftest import Api, Unit
 from tests.api.samples import dataplane
 
@@ -100,6 +101,64 @@ def test_what_is_applied_while_a_proxy_drains_does_not_make_it_an_endpoint_again
     assert labels(api) == {NOT_READY: "two"}, "a run of it has started again"
     bootstrap(api)
     assert labels(api) == {}, "this one has no word for being ready"
+
+
+def says_while_it_is_written(api: Api, *, often: bool = False) -> None:
+    """The proxy says that it drains just after its Dataplane was read for another write: once, or each time."""
+    find, read, turns = api.store.find, api.store.read, [0]
+
+    async def say() -> None:
+        turns[0] += 1
+        if turns[0] == 1 or often:
+            stored = await api.store.get(Key("Dataplane", "default", "web-1"))
+            assert stored is not None
+            owner = f"one{turns[0]}" if often else "one"
+            await api.store.write(Put(labelled(stored.document, not_ready=owner)))
+
+    async def found(*keys: Key) -> Any:
+        result: dict[Key, Stored] = dict(await find(*keys))
+        await say()
+        return result
+
+    async def everything() -> Contents:
+        result = await read()
+        await say()
+        return result
+
+    api.store.find, api.store.read = found, everything  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_a_proxy_says_while_its_dataplane_is_written_is_kept(api: Api, together: bool) -> None:
+    api.put(WEB, dataplane()).raise_for_status()
+    says_while_it_is_written(api)
+    changed = {**dataplane(), "labels": {"a": "b"}}
+
+    if together:
+        api.post("/_apply", json={"resources": [{"text": json.dumps(changed)}]}).raise_for_status()
+    else:
+        api.put(WEB, changed).raise_for_status()
+
+    assert labels(api) == {"a": "b", NOT_READY: "one"}
+
+
+def test_whoever_names_a_revision_hears_that_the_proxy_has_written_since(api: Api) -> None:
+    revision = api.put(WEB, dataplane()).headers["etag"]
+    says_while_it_is_written(api)
+
+    assert api.put(WEB, {**dataplane(), "labels": {"a": "b"}}, if_match=revision).status_code == 412
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_dataplane_that_never_stays_the_same_is_given_up(api: Api, together: bool) -> None:
+    api.put(WEB, dataplane()).raise_for_status()
+    says_while_it_is_written(api, often=True)
+    changed = {**dataplane(), "labels": {"a": "b"}}
+
+    text = {"resources": [{"text": json.dumps(changed)}]}
+    answer = api.post("/_apply", json=text) if together else api.put(WEB, changed)
+
+    assert answer.status_code == 412
 
 
 @pytest.mark.parametrize("body", ["{}", '{"owner": "", "ready": true}', "x"])

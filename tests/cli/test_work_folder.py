@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -14,7 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cp.cli import guard, ports, work_folder
+from cp.cli import guard, ports, supervise, work_folder
+from cp.cli.lock_note import note
 from cp.cli.problem import Problem
 from tests.api.samples import dataplane
 from tests.cli.conftest import Koguma
@@ -41,7 +43,7 @@ def test_an_envoy_that_is_draining_there_is_waited_for(tmp_path: Path) -> None:
 
     def drain() -> None:
         with work_folder.locked(tmp_path, PATIENCE, said.append) as lock:
-            work_folder.note(lock, {"process": 1, "draining": 4711})
+            note(lock, {"process": 1, "draining": 4711})
             holding.set()
             told.wait(PATIENCE)
 
@@ -80,6 +82,72 @@ def test_only_a_process_with_the_folders_bootstrap_configuration_is_its_envoy(tm
     assert work_folder.orphan(tmp_path) is None, "it has ended"
 
 
+def test_a_guard_ends_an_envoy_that_it_cannot_drain_and_nobody_else(tmp_path: Path) -> None:
+    """What it is told to drain has no admin interface; of two processes one is the folder's."""
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    joining = {"mesh": "default", "name": "web", "work_dir": str(tmp_path)}
+    with sleeping(str(tmp_path / work_folder.BOOTSTRAP)) as left, sleeping("/elsewhere") as other:
+        for pid in (left, other):
+            with pytest.raises(KeyError, match="admin"):
+                guard._carry_out(
+                    {
+                        "envoy": pid,
+                        "bootstrap": "{}",
+                        "address": "http://127.0.0.1:9",
+                        "joining": joining,
+                        "seconds": 1,
+                    },
+                    lock,
+                )
+        assert psutil.Process(left).status() == psutil.STATUS_ZOMBIE
+        assert psutil.Process(other).status() != psutil.STATUS_ZOMBIE
+    os.close(lock)
+
+
+def test_a_guard_says_that_it_drains_before_it_imports_what_that_takes() -> None:
+    """Whoever starts just then is refused otherwise."""
+    loaded = "import sys, cp.cli.guard; sys.exit(any(name in sys.modules for name in ('httpx', 'typer', 'yaml')))"
+    assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
+
+
+def test_a_lock_is_waited_for_that_a_killed_process_left_to_its_guard(tmp_path: Path) -> None:
+    """The guard has not said yet that it drains."""
+    with sleeping() as killed:
+        pass
+    looked = threading.Event()
+
+    def hold() -> None:
+        with work_folder.locked(tmp_path, PATIENCE, print) as lock:
+            note(lock, {"process": killed})
+            holding.set()
+            looked.wait(1)
+
+    holding = threading.Event()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holding.wait(PATIENCE)
+    with work_folder.locked(tmp_path, PATIENCE, print):
+        thread.join(PATIENCE)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_process_gets_the_signal_also_where_what_comes_before_fails() -> None:
+    def ending(_at_once: threading.Event) -> None:
+        raise RuntimeError("the control plane answers nonsense")
+
+    before = signal.getsignal(signal.SIGTERM)
+
+    def ask() -> None:
+        eventually(lambda: signal.getsignal(signal.SIGTERM) is not before, PATIENCE)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with supervise.started([sys.executable, "-c", "import time; time.sleep(5)"], {}) as child:
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert supervise.run(child, ending) == 128 + signal.SIGTERM
+        asking.join(PATIENCE)
+
+
 def test_a_process_that_does_not_end_when_it_is_asked_is_made_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "_PATIENCE", 0.2)
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
@@ -111,6 +179,17 @@ def test_a_port_that_another_proxy_would_share_is_refused(kind: str) -> None:
         ports.must_not_be_shared(document)  # Envoy cannot share it, and says so itself
 
 
+def test_a_port_of_ip_6_is_shown_as_one_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_shared(_host: str, _port: int) -> bool:
+        return True
+
+    monkeypatch.setattr(ports, "_would_be_shared", is_shared)
+    with pytest.raises(Problem, match=r"listens on \[::1\]:80, 10\.0\.0\.1:80,"):
+        ports.must_not_be_shared(
+            {"networking": {"inbound": [{"address": "::1", "port": 80}, {"address": "10.0.0.1", "port": 80}]}}
+        )
+
+
 @pytest.mark.parametrize("address", ["10.255.255.1", "::1", "", "no address", 7])
 def test_what_cannot_be_listened_on_is_for_envoy_to_tell(address: object) -> None:
     ports.must_not_be_shared({"networking": {"address": address, "inbound": [{"port": 70000}, {"port": 1}, {}]}})
@@ -137,6 +216,21 @@ def test_an_envoy_that_was_left_without_anybody_is_ended_before_the_next_one_sta
         assert f"found Envoy, process {orphan.pid}, of a koguma dp run that was killed" in second.log.read_text()
         assert not orphan.is_running()
         assert dataplane()["name"] in second.log.read_text()
+
+
+def test_the_next_one_starts_at_once_after_the_first_was_killed(
+    koguma: Koguma,
+    envoy: FakeEnvoy,  # noqa: F811
+    web: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    command = [*dp_run(envoy, web), "--work-dir", tmp_path / "work"]
+    with Running(command, tmp_path / "first.log", koguma.environment) as first:
+        eventually(lambda: bool(envoy.told), PATIENCE)
+        left = envoy_of(first)
+        first.kill()
+        with work_folder.locked(tmp_path / "work", PATIENCE, print):
+            assert not left.is_running()
 
 
 def test_a_killed_koguma_takes_its_envoy_with_it(

@@ -1,0 +1,63 @@
+"""What a run of a proxy tells the control plane, and how long it tries."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from cp.cli.joining import Joining, Membership
+
+PATIENCE = 20.0
+
+
+@contextmanager
+def answering(*statuses: int) -> Iterator[tuple[str, list[str]]]:
+    """A control plane that answers so, one after another; and which paths it was asked."""
+    asked = list[str]()
+    rest = list(statuses)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.rfile.read(int(self.headers["content-length"]))
+            status = rest.pop(0)
+            body = json.dumps({"status": status, "title": "no", "detail": "it is not yours"}).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+            """Nobody reads it."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize("first", [503, 404])
+def test_a_control_plane_that_cannot_hear_now_that_a_proxy_is_ready_is_told_again(first: int) -> None:
+    said = list[str]()
+    with answering(first, first, 200) as (address, asked):
+        Membership(address, Joining("default", "web", ""), said.append).enter(threading.Event())
+
+    assert asked == ["/meshes/default/dataplanes/web/_readiness"] * 3
+    assert said == []
+
+
+def test_a_proxy_that_may_never_be_ready_says_so() -> None:
+    said = list[str]()
+    with answering(412) as (address, _):
+        Membership(address, Joining("default", "web", ""), said.append).enter(threading.Event())
+
+    assert said == ["callers are not told that the proxy is ready: it is not yours"]
