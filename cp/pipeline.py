@@ -311,9 +311,11 @@ class _Work:
         last = None if before is None else before.upstreams.get(destination)
         if last is None or not _failures(upstream.fragments):
             return upstream
-        if len(upstream.fragments) != len(last.fragments):  # of it nothing could be made, not even its tasks
+        if len(upstream.fragments) == 1 < len(last.fragments):  # not even its tasks, or it has no endpoints any more
             (failed,) = upstream.fragments
             return replace(last, fragments=tuple(old.in_place_of(failed) for old in last.fragments))
+        if len(upstream.fragments) != len(last.fragments):  # there is nothing to stand for its endpoints
+            return upstream
         kept = tuple(old.in_place_of(new) for new, old in zip(upstream.fragments, last.fragments, strict=True))
         return replace(upstream, fragments=kept)
 

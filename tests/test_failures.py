@@ -211,6 +211,23 @@ def test_a_fault_in_a_stage_costs_its_part_alone(stage: str, monkeypatch: pytest
         assert contents(proxy.snapshot, type_url).keys() == contents(whole, type_url).keys()
 
 
+def test_a_fault_in_a_generator_after_one_in_its_stage_costs_its_part_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise KeyError("cursed")
+
+    used = policies("cluster")
+    compiler, here = Compiler(used), world(used=used)
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler._stages, "_upstream", failing)
+        compiler.proxy(here, web(here))
+    after = here.next({timeout(CURSE).key: timeout(CURSE)}, 1)
+
+    proxy = compiler.proxy(after, web(after))
+
+    assert [(failure.part, failure.kind) for failure in proxy.failures] == [("the cluster of cursed", "MeshTimeout")]
+    assert "fine" in contents(proxy.snapshot, CLUSTER)
+
+
 def test_lint_tells_the_failure_with_the_policy() -> None:
     used = policies("cluster")
 
