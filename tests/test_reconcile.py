@@ -430,6 +430,37 @@ def test_a_proxy_for_which_nothing_can_be_made_of_a_write_is_told_apart() -> Non
     run(test, policies=faulty)
 
 
+def test_a_write_is_not_charged_with_a_failure_that_was_there_before_and_is_not_about_it() -> None:
+    faulty: list[Policy[Any]] = [_Faulty() if isinstance(p, MeshTimeout) else p for p in discover()]
+
+    async def test(rig: Rig) -> None:
+        async def failed(*documents: Document) -> frozenset[str]:
+            revision = await rig.store.write(*map(Put, documents))
+            assert await rig.reconciler.reached(revision, within=10)
+            return rig.reconciler.editions.reach([revision]).failed
+
+        await rig.write(MESH, dataplane("web", "cursed"))
+        async with rig.connected("web") as web:
+            await rig.clusters(web, bool)
+            assert await failed(dataplane("api")) == frozenset()
+            assert await failed(_timeout("cursed", "1s")) == {web}
+            assert await failed(_timeout("cursed", "2s")) == {web}
+            assert await failed(dataplane("web", "cursed", "other")) == frozenset()
+            assert set(rig.reconciler.failures) == {web}
+        async with rig.connected("web") as web:
+            assert await failed(dataplane("api", "other")) == frozenset()
+            await rig.clusters(web, bool)
+
+    run(test, policies=faulty)
+
+
+def _timeout(service: str, value: str) -> Document:
+    target = {"kind": "MeshService", "name": service}
+    return document(
+        "MeshTimeout", "slow", spec={"to": [{"targetRef": target, "default": {"connectionTimeout": value}}]}
+    )
+
+
 def test_a_write_does_not_concern_who_has_just_come_and_is_given_everything() -> None:
     async def test(rig: Rig) -> None:
         await rig.write(MESH, dataplane("web", "backend"), dataplane("api", "backend"))
