@@ -26,7 +26,7 @@ class Edition:
 
     changed: frozenset[Key] = frozenset()
     failed: frozenset[str] = frozenset()
-    """Those for whom nothing could be made, by a fault of ours."""
+    """Those for whom some part of it could not be made, by a fault of ours; not who met the same fault before it."""
 
     is_whole: bool = True
     """False if the changes are not known one by one: then it may concern anybody."""

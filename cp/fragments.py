@@ -68,7 +68,8 @@ class Fragment:
         """What was made last, for as long as its successor cannot be made."""
         if failed.failure is None or not self.resources:
             return failed
-        return Fragment(self.resources, self.problems, self.used, failed.failure.keeping())
+        why = failed.failure.keeping()
+        return self if why == self.failure else Fragment(self.resources, self.problems, self.used, why)
 
 
 _TYPE_URLS = {

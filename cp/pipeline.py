@@ -217,7 +217,7 @@ def _is_of_inbounds(policy: Resource) -> bool:
 
 def _bundle(work: _Work, listenings: tuple[Listening, ...], before: Bundle | None) -> Bundle:
     """The bundle of a class: what a change does not reach is taken from the one that the proxy had before."""
-    if before is not None and before.caller == work.caller and not before.failures:
+    if before is not None and before.caller == work.caller:
         touched = by_world(before.world, work.world, work.mesh)
         touched |= by_policies(before.reach.policies, work.reach.policies)
         if not touched.everything:
@@ -243,9 +243,14 @@ class _Work:
         return self._made(before, listenings, entries, upstreams, Part(_all_resources(entries, upstreams)))
 
     def some(self, before: Bundle, listenings: tuple[Listening, ...], touched: Touched) -> Bundle:
-        """Most entries are those of before; of these not even the hashes are worked out again."""
+        """Most entries are those of before; of these not even the hashes are worked out again.
+
+        What could not be made is tried again: on what a fault depends is not known.
+        """
         again = {
-            one: self._entry(one, before) for one, entry in before.entries.items() if touched.concerns(entry.names)
+            one: self._entry(one, before)
+            for one, entry in before.entries.items()
+            if touched.concerns(entry.names) or not _is_made(entry.fragment)
         }
         if listenings is not before.listenings:
             return self._elsewhere(before, listenings, {**before.entries, **again}, touched)
@@ -311,9 +316,11 @@ class _Work:
         last = None if before is None else before.upstreams.get(destination)
         if last is None or not _failures(upstream.fragments):
             return upstream
-        if len(upstream.fragments) != len(last.fragments):  # of it nothing could be made, not even its tasks
+        if len(upstream.fragments) == 1 < len(last.fragments):  # not even its tasks, or it has no endpoints any more
             (failed,) = upstream.fragments
             return replace(last, fragments=tuple(old.in_place_of(failed) for old in last.fragments))
+        if len(upstream.fragments) != len(last.fragments):  # there is nothing to stand for its endpoints
+            return upstream
         kept = tuple(old.in_place_of(new) for new, old in zip(upstream.fragments, last.fragments, strict=True))
         return replace(upstream, fragments=kept)
 
@@ -326,7 +333,11 @@ class _Work:
     def _stale(
         self, before: Bundle, upstreams: Mapping[Destination, Upstream], touched: Touched
     ) -> Mapping[Destination, Upstream]:
-        return {one: self._upstream(one, before) for one, found in upstreams.items() if touched.concerns(found.names)}
+        return {
+            one: self._upstream(one, before)
+            for one, found in upstreams.items()
+            if touched.concerns(found.names) or not all(map(_is_made, found.fragments))
+        }
 
 
 def _kept_of_proxy(

@@ -7,7 +7,7 @@ requests go on meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -247,13 +247,14 @@ class Reconciler:
         published = self._publish(computed.snapshots, pending)
         if is_of_all or left:
             self._compiler.keep_only(key_of(proxy) for proxy in self._connected)
+        changed = frozenset(_changed(pending.batches))
         edition = Edition(
             since=self.world.revision,
             revision=world.revision,
             at=at,
             proxies=frozenset(published) - new,  # who has just come is given everything, whatever was changed
-            changed=frozenset(_changed(pending.batches)),
-            failed=frozenset(proxy for proxy, failures in computed.failures.items() if failures),
+            changed=changed,
+            failed=frozenset(self._failed(computed.failures, pending.arrived, changed)),
             is_whole=pending.contents is None,
         )
         self._note(computed.failures, left)
@@ -288,6 +289,18 @@ class Reconciler:
         for proxy in left:
             self._connected.pop(proxy, None)
         return left
+
+    def _failed(
+        self, failures: Mapping[str, tuple[Failure, ...]], arrived: Container[str], changed: frozenset[Key]
+    ) -> Iterator[str]:
+        """The proxies with a failure that a change has brought, or that is about what was changed.
+
+        Of who has just come it is not known what failed before.
+        """
+        for proxy, found in failures.items():
+            known = found if proxy in arrived else self._failures.get(proxy, ())
+            if any(one not in known or not changed.isdisjoint(one.policies) for one in found):
+                yield proxy
 
     def _note(self, failures: Mapping[str, tuple[Failure, ...]], left: Iterable[str]) -> None:
         """A failure stands for as long as it is met, and is told to the log once."""

@@ -11,10 +11,11 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain, zip_longest
 from types import MappingProxyType
 from weakref import WeakKeyDictionary, ref
+
+from cp.model.remembered import remembered
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -68,15 +69,15 @@ class Batch:
         self._messages: dict[bool, tuple[bytes, bytes]] = {}
         self._bodies: dict[bool, bytes] = {}
 
-    @cached_property
+    @remembered
     def names(self) -> frozenset[str]:
         return frozenset(packed.name for packed in self.resources)
 
-    @cached_property
+    @remembered
     def digest(self) -> int:
         return sum(packed.digest for packed in self.resources)
 
-    @cached_property
+    @remembered
     def size(self) -> int:
         return sum(len(packed.frame) for packed in self.resources)
 

@@ -125,11 +125,11 @@ def test_what_cannot_be_made_stays_as_it_was_and_the_rest_is_news(hook: str) -> 
 
     proxy = compiler.proxy(after, web(after))
 
-    type_url = CLUSTER if hook == "cluster" else LISTENER
-    old, new = contents(good, type_url), contents(proxy.snapshot, type_url)
-    assert {name for name in old if "cursed" in name or "10000" in name} <= {
-        name for name in new if new[name] == old[name]
-    }
+    kept = {"cluster": (CLUSTER,), "listener": (LISTENER,), "route": (LISTENER, ROUTES)}[hook]
+    old, new = contents(good, *kept), contents(proxy.snapshot, *kept)
+    cursed = [name for name in old if "cursed" in name or "10000" in name]
+    assert len(cursed) == len(kept), list(old)
+    assert {name: new.get(name) for name in cursed} == {name: old[name] for name in cursed}
     assert contents(good, LISTENER, ROUTES) != contents(proxy.snapshot, LISTENER, ROUTES)
     assert [(failure.kind, failure.policies, failure.is_kept) for failure in proxy.failures] == [
         ("MeshTimeout", (timeout("2s").key,), True)
@@ -209,6 +209,23 @@ def test_a_fault_in_a_stage_costs_its_part_alone(stage: str, monkeypatch: pytest
     assert proxy.failures
     for type_url in (LISTENER, CLUSTER):
         assert contents(proxy.snapshot, type_url).keys() == contents(whole, type_url).keys()
+
+
+def test_a_fault_in_a_generator_after_one_in_its_stage_costs_its_part_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise KeyError("cursed")
+
+    used = policies("cluster")
+    compiler, here = Compiler(used), world(used=used)
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler._stages, "_upstream", failing)
+        compiler.proxy(here, web(here))
+    after = here.next({timeout(CURSE).key: timeout(CURSE)}, 1)
+
+    proxy = compiler.proxy(after, web(after))
+
+    assert [(failure.part, failure.kind) for failure in proxy.failures] == [("the cluster of cursed", "MeshTimeout")]
+    assert "fine" in contents(proxy.snapshot, CLUSTER)
 
 
 def test_lint_tells_the_failure_with_the_policy() -> None:

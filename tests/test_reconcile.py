@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from weakref import ref
 
+import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryResponse
 
@@ -165,6 +167,47 @@ def test_a_proxy_that_comes_back_is_told_once_and_what_was_changed_meanwhile() -
                 assert (await visitor.hear()).type_url == LISTENER, "clusters were sent again"
 
     run(test)
+
+
+@pytest.mark.parametrize("was_served", [True, False])
+def test_a_proxy_that_leaves_during_a_turn_is_told_only_of_what_is_in_force_when_it_returns(was_served: bool) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(MESH, dataplane("web", "first"))
+        await rig.reconciler.current()
+        turn = _Held(rig.reconciler)
+        if was_served:
+            turn.may_end.set()
+        async with rig.connected("web") as proxy:
+            if was_served:
+                await rig.clusters(proxy, bool)
+                turn.may_end.clear()
+                turn.has_begun.clear()
+            await rig.write(dataplane("web", "second"))
+            await _until(turn.has_begun.is_set, bool)
+        turn.may_end.set()
+        await rig.reconciler.current()
+        await rig.write(dataplane("web", "third"))
+        assert (await rig.reconciler.current()).revision == await rig.store.revision()
+
+        async with rig.connected("web") as proxy:
+            assert rig.hub.newest(proxy) is None
+            assert await rig.clusters(proxy, bool) == {"third", "localhost:80"}
+
+    run(test)
+
+
+class _Held:
+    """Turns in which a proxy is worked out end only when they may."""
+
+    def __init__(self, reconciler: Reconciler) -> None:
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+        self._proxy = reconciler.compiler.proxy
+        reconciler.compiler.proxy = self._held  # type: ignore[method-assign]  # the real one, later
+
+    def _held(self, world: World, dataplane: Resource) -> Proxy:
+        self.has_begun.set()
+        assert self.may_end.wait(10)
+        return self._proxy(world, dataplane)
 
 
 def test_a_proxy_that_comes_before_a_write_was_noticed_is_told_of_the_write() -> None:
@@ -385,6 +428,37 @@ def test_a_proxy_for_which_nothing_can_be_made_of_a_write_is_told_apart() -> Non
             assert rig.reconciler.editions.reach([revision]).failed == {web}
 
     run(test, policies=faulty)
+
+
+def test_a_write_is_not_charged_with_a_failure_that_was_there_before_and_is_not_about_it() -> None:
+    faulty: list[Policy[Any]] = [_Faulty() if isinstance(p, MeshTimeout) else p for p in discover()]
+
+    async def test(rig: Rig) -> None:
+        async def failed(*documents: Document) -> frozenset[str]:
+            revision = await rig.store.write(*map(Put, documents))
+            assert await rig.reconciler.reached(revision, within=10)
+            return rig.reconciler.editions.reach([revision]).failed
+
+        await rig.write(MESH, dataplane("web", "cursed"))
+        async with rig.connected("web") as web:
+            await rig.clusters(web, bool)
+            assert await failed(dataplane("api")) == frozenset()
+            assert await failed(_timeout("cursed", "1s")) == {web}
+            assert await failed(_timeout("cursed", "2s")) == {web}
+            assert await failed(dataplane("web", "cursed", "other")) == frozenset()
+            assert set(rig.reconciler.failures) == {web}
+        async with rig.connected("web") as web:
+            assert await failed(dataplane("api", "other")) == frozenset()
+            await rig.clusters(web, bool)
+
+    run(test, policies=faulty)
+
+
+def _timeout(service: str, value: str) -> Document:
+    target = {"kind": "MeshService", "name": service}
+    return document(
+        "MeshTimeout", "slow", spec={"to": [{"targetRef": target, "default": {"connectionTimeout": value}}]}
+    )
 
 
 def test_a_write_does_not_concern_who_has_just_come_and_is_given_everything() -> None:

@@ -50,7 +50,7 @@ class Hub:
         self.names = Names(wire.said)
         self.metrics = Metrics() if metrics is None else metrics
         self._snapshots: dict[str, Snapshot] = {}
-        self._unconfirmed: set[str] = set()  # proxies whose snapshot is from an earlier visit, and may be outdated
+        self._unconfirmed: set[str] = set()  # proxies that have left: their snapshot, if any, may be outdated
         self._behind: dict[str, float] = {}  # since when proxies have not confirmed what is published
         self._under_way: dict[str, float] = {}  # proxies that have not confirmed a change yet, and when it was made
         self._seats: dict[str, list[Seat]] = {}
@@ -76,7 +76,8 @@ class Hub:
         if known is not None and known == snapshot:
             self.confirm(proxy)
             return False
-        self._unconfirmed.discard(proxy)
+        if proxy in self._seats:  # who has left meanwhile is not told of what is changed from now on
+            self._unconfirmed.discard(proxy)
         is_next = proxy not in self._behind or self.is_in_sync(proxy)
         if is_next:
             self._behind[proxy] = self._clock()
@@ -89,9 +90,9 @@ class Hub:
 
     def confirm(self, proxy: str) -> None:
         """The snapshot of a proxy that came back is still its newest, or the last that could be made."""
-        if proxy in self._unconfirmed:
+        if proxy in self._unconfirmed and proxy in self._seats:
             self._unconfirmed.remove(proxy)
-            for seat in self._seats.get(proxy, ()):
+            for seat in self._seats[proxy]:
                 seat.wake()
 
     def knows(self, proxy: str) -> bool:
@@ -165,8 +166,7 @@ class Hub:
         if not self._seats[proxy]:
             del self._seats[proxy]
             self._departed.add(proxy)
-            if proxy in self._snapshots:
-                self._unconfirmed.add(proxy)
+            self._unconfirmed.add(proxy)  # also what is still being computed for it may be outdated when it returns
             self._under_way.pop(proxy, None)
             self._left.pop(proxy, None)
             self._left[proxy] = seat.visit(until=self._clock())

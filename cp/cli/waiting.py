@@ -117,8 +117,9 @@ def _raise_for(last: Data, timeout: Duration) -> None:
         hint = "Everything else is in force, and in place of this what they accepted before. It is all stored."
         raise Problem(f"{_few(refusing)} {'refuses' if len(refusing) == 1 else 'refuse'}{whose}", hint)
     if failed := last["failed"]:
-        hint = "It keeps what it has. Please report it with what stands in the control plane's log."
-        raise Problem(f"a fault of the control plane: nothing could be made of it for {_few(failed)}", hint)
+        hint = "All else is in force; koguma inspect dataplane NAME tells what is served instead. Please report it."
+        what = "by a fault of the control plane, some part of it could not be made"
+        raise Problem(f"{what} for {_few(failed)}", hint)
     if waiting := last["waiting"]:
         hint = "It is stored, and given to them as soon as they take it: koguma inspect dataplane NAME."
         raise Problem(

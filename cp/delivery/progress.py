@@ -50,7 +50,7 @@ class Progress:
     waiting: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
-    """Those for whom nothing could be made of it, by a fault of the control plane."""
+    """Those for whom some part of it could not be made, by a fault of the control plane."""
 
     complaints: tuple[Complaint, ...] = ()
     is_done: bool = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from cp.explain import values
 from cp.explain.asked import Asked, Unclear
@@ -17,6 +16,7 @@ from cp.explain.unset import unset, with_conditions
 from cp.explain.values import Place, acting, idle, taken_away
 from cp.matching import match
 from cp.model.names import Destination
+from cp.model.remembered import remembered
 from cp.parts import DestinationParts, destination_parts
 from cp.pipeline import Compiler
 from cp.policies import Policies
@@ -133,7 +133,7 @@ class _Explainer:
         outside = " with a service outside the mesh" if identity is not None and identity.type == EXTERNAL else ""
         return f"has no meaning where {entry.outbound.protocol} is spoken{outside}"
 
-    @cached_property
+    @remembered
     def _parts(self) -> Mapping[Destination, DestinationParts]:
         """What is served of each destination."""
         found = destination_parts(self._stages, self._proxy.bundle, self._proxy.dataplane.mesh)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
 
 from cp.inspect.standing import Place
 from cp.merging import Merged, Setting
 from cp.model.names import Destination
+from cp.model.remembered import remembered
 from cp.parts import DestinationParts, destination_parts
 from cp.pipeline import Bundle, Compiler
 from cp.policies import Policy
@@ -71,7 +71,7 @@ class IdleValues:
             if held is not None and not parts.entries:
                 yield Place(destination), held
 
-    @cached_property
+    @remembered
     def _missing(self) -> tuple[MissingPart, ...]:
         return not_enforced(self._policy)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 from cp.lint.spots import AnySpot, Unit, item_of, policy_of, with_effect
@@ -13,6 +12,7 @@ from cp.matching import ByKind, match, routes_at_top
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import Failure, failure
 from cp.model.names import Key
+from cp.model.remembered import remembered
 from cp.parts import destination_parts
 from cp.pipeline import Compiler, Proxy
 from cp.policies import Policies, Policy
@@ -48,29 +48,29 @@ class Scene:
     def _proxies_of(self, world: World) -> Iterator[Resource]:
         return checked(_of_type(world, _DATAPLANE), self.checkpoint)
 
-    @cached_property
+    @remembered
     def meshes(self) -> frozenset[str]:
         """The meshes that have proxies: only there anything can be said of what policies do."""
         return frozenset(proxy.dataplane.mesh for proxy in self.proxies)
 
-    @cached_property
+    @remembered
     def judged(self) -> tuple[Resource, ...]:
         """The policies of which it can be told whether they have an effect."""
         there = (one for one in self.world if one.kind.policy is not None and one.mesh in self.meshes)
         return tuple(one for one in there if one not in self._beyond)
 
-    @cached_property
+    @remembered
     def judged_set(self) -> frozenset[Resource]:
         return frozenset(self.judged)
 
-    @cached_property
+    @remembered
     def classes(self) -> tuple[tuple[ByKind, int], ...]:
         """What proxies matched, each once, with how many of them there are."""
         every = [match(self.world, proxy.dataplane) for proxy in self.proxies]
         counts = Counter(map(id, every))
         return tuple((matched, counts[name]) for name, matched in {id(one): one for one in every}.items())
 
-    @cached_property
+    @remembered
     def selected(self) -> Mapping[Resource, int]:
         """How many proxies each policy selects."""
         found: Counter[Resource] = Counter()
@@ -79,52 +79,52 @@ class Scene:
                 found.update({one.policy: count for one in some})
         return found
 
-    @cached_property
+    @remembered
     def of_envoys(self) -> frozenset[Resource]:
         """The policies that select a proxy, and not only gRPC clients without one."""
         every = (match(self.world, one.dataplane) for one in self.proxies if not is_grpc_client(one.dataplane))
         found = {id(one): one for one in every}
         return frozenset(one.policy for matched in found.values() for some in matched.values() for one in some)
 
-    @cached_property
+    @remembered
     def outbounds(self) -> tuple[Outbounds, ...]:
         """What each class of proxies calls."""
         found = {id(proxy.bundle): proxy for proxy in self.proxies}
         return tuple(self._outbounds(proxy) for proxy in found.values())
 
-    @cached_property
+    @remembered
     def spots(self) -> tuple[AnySpot, ...]:
         """Every spot, each once."""
         return tuple({spot.key: spot for spot in checked(self._spots(), self.checkpoint)}.values())
 
-    @cached_property
+    @remembered
     def blocked(self) -> tuple[Blocked, ...]:
         """Items of routes that decide nothing for some destination, each once."""
         found = (one for some in self.outbounds for one in some.blocked())
         return tuple({(one.item, one.destination): one for one in found}.values())
 
-    @cached_property
+    @remembered
     def effective(self) -> frozenset[Unit]:
         """The policies without which something would be different for some proxy."""
         return self._by_itself | self.needed
 
-    @cached_property
+    @remembered
     def needed(self) -> frozenset[Unit]:
         """The routes without which a policy would select nobody that names them at its top level."""
         outdated = (one for one in self.judged if is_outdated(one) and one.key in self._by_itself)
         named = (routes_at_top(self.world.table("MeshHTTPRoute", one.mesh), one) for one in outdated)
         return frozenset(route.key for routes in named for route in routes)
 
-    @cached_property
+    @remembered
     def _by_itself(self) -> frozenset[Unit]:
         return frozenset(with_effect(self.spots, policy_of, self.checkpoint))
 
-    @cached_property
+    @remembered
     def effective_items(self) -> frozenset[Unit]:
         """The same for items."""
         return frozenset(with_effect(self.spots, item_of, self.checkpoint))
 
-    @cached_property
+    @remembered
     def spots_of(self) -> Mapping[Item, list[AnySpot]]:
         """Where items speak of which it is asked why they have no effect."""
         found: dict[Item, list[AnySpot]] = {}
@@ -156,7 +156,7 @@ class Scene:
                 seen.add(whole)
                 yield from of_proxy(of_calls, is_redirected=proxy.captured is not None)
 
-    @cached_property
+    @remembered
     def _beyond(self) -> frozenset[Resource]:
         """Policies of whose proxies not everything is looked at: of builtin gateways and of zone proxies.
 
@@ -167,7 +167,7 @@ class Scene:
         found = {one.policy for matched in seen.values() for some in matched.values() for one in some}
         return frozenset(found).union(one.policy for rules in self.too_much for one in rules.matched)
 
-    @cached_property
+    @remembered
     def too_much(self) -> tuple[PolicyRules, ...]:
         """The rules that are not worked out, because they would be too many."""
         every = {id(rules): rules for rules in self._all_rules()}.values()

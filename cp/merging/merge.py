@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +16,7 @@ from cp.merging.origins import Conf, Entry, Field, Layer, Origin
 from cp.merging.tree import Keyed, Object
 from cp.model.names import Identity, Key
 from cp.model.paths import step
+from cp.model.remembered import remembered
 
 _LAST_STEP: Final = re.compile(r"(\.[^.\[\]]+|\[[0-9]+\])$")
 _canonical: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -51,22 +51,22 @@ class Merged:
         self._finish = finish
         self.value: Conf = finish(root.value)
 
-    @cached_property
+    @remembered
     def canonical(self) -> bytes:
         """The value as JSON, the same for equal values."""
         return _canonical(self.value)
 
-    @cached_property
+    @remembered
     def fields(self) -> Mapping[str, Field]:
         """Every leaf of the value, by its path."""
         return {found.path: found for found in self._leaves if found.value is not None}
 
-    @cached_property
+    @remembered
     def removed(self) -> Mapping[str, Field]:
         """What is not there because a null took it away. The null is the winner."""
         return {found.path: found for found in self._leaves if found.value is None and found.losers}
 
-    @cached_property
+    @remembered
     def nulls(self) -> Mapping[str, Field]:
         """Every field for which somebody wrote a null, whether it took something away or not."""
         return {found.path: found for found in self._leaves if found.removals}
@@ -86,7 +86,7 @@ class Merged:
             return ()
         return tuple(entry.of(step(name, at)) for at, entry in self._in_order(name, node))
 
-    @cached_property
+    @remembered
     def _leaves(self) -> tuple[Field, ...]:
         return tuple(self._walk())
 

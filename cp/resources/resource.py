@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from cp.model.document import Document, Source
 from cp.model.names import Identity, Key
+from cp.model.remembered import remembered
 from cp.model.source import NAME_LABEL, NAMESPACE_LABEL, ROLE_LABEL
 from cp.resources.kinds import Kind
 from cp.resources.labels import ORIGIN_LABEL, ZONE_LABEL, stamped
@@ -58,13 +58,13 @@ class Resource:
     def source(self) -> Source:
         return self.document.source
 
-    @cached_property
+    @remembered
     def labels(self) -> Mapping[str, str]:
         """Those that were written."""
         labels: Mapping[str, str] = self.document.data.get("labels") or {}
         return labels
 
-    @cached_property
+    @remembered
     def selectable_labels(self) -> Mapping[str, str]:
         """The labels by which others choose it: those that were written, over those that every resource has."""
         return {**stamped(self.kind, self.document), **self.labels}
@@ -89,7 +89,7 @@ class Resource:
     def role(self) -> str:
         return self.labels.get(ROLE_LABEL, "system")
 
-    @cached_property
+    @remembered
     def identity(self) -> Identity:
         return Identity(self.type, self.mesh, self.display_name, self.zone, self.namespace)
 

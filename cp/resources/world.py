@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from cp.model.document import Document
 from cp.model.names import Identity, Key
+from cp.model.remembered import remembered
 from cp.model.violation import Finding
 from cp.resources.kinds import Kinds
 from cp.resources.parse import Read, parse
@@ -37,7 +37,7 @@ class Table:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    @cached_property
+    @remembered
     def by_identity(self) -> Mapping[Identity, Resource]:
         return {resource.identity: resource for resource in self}
 
@@ -49,7 +49,7 @@ class Table:
         found = self._by_label.get(first, ())
         return tuple(r for r in found if all(r.selectable_labels.get(name) == value for name, value in rest))
 
-    @cached_property
+    @remembered
     def _by_label(self) -> Mapping[tuple[str, str], tuple[Resource, ...]]:
         found: dict[tuple[str, str], list[Resource]] = {}
         for resource in self:

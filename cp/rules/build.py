@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from cp.matching import Matched, matcher
 from cp.merging import Merged
 from cp.model.names import Identity
+from cp.model.remembered import remembered
 from cp.resources.kinds import Kind, PolicyShape
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
@@ -50,12 +50,12 @@ class PolicyRules:
     def shape(self) -> PolicyShape:
         return self.kind.policy or PolicyShape()
 
-    @cached_property
+    @remembered
     def to(self) -> ToRules:
         """For real destinations and routes."""
         return ToRules(self.scene.targets, self.scene.naming, self._policies(), self._known.shelf)
 
-    @cached_property
+    @remembered
     def to_subsets(self) -> SubsetRules:
         """For destinations that are known by `kuma.io/service`."""
         return self._known.to_subsets(self._policies(), self.scene.targets.table("MeshHTTPRoute"))
@@ -72,7 +72,7 @@ class PolicyRules:
             self._inbound[inbound] = InboundRules(self._policies(inbound), self._known.shelf)
         return self._inbound[inbound]
 
-    @cached_property
+    @remembered
     def proxy(self) -> Combined | None:
         """For the whole proxy, of a policy with one conf."""
         found = tuple(item for policy in self._policies() for item in items(policy).default)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from cp.matching import top_of
 from cp.matching.order import Strength, attributes, names, role
 from cp.merging import Origin
+from cp.model.remembered import remembered
 from cp.resources.resource import Resource
 from cp.rules.combined import Combined, Shelf
 from cp.rules.items import Item, items
@@ -35,7 +35,7 @@ class InboundRules:
         self._shelf = shelf
         self._items = _ordered(policies)
 
-    @cached_property
+    @remembered
     def rules(self) -> tuple[InboundRule, ...]:
         found = [
             InboundRule(item, match, self._shelf.combine((item,)))
@@ -44,7 +44,7 @@ class InboundRules:
         ]
         return tuple(sorted(found, key=lambda rule: specificity(rule.match)))
 
-    @cached_property
+    @remembered
     def for_all(self) -> Combined | None:
         """What holds for every connection: all rules without matches, merged."""
         found = tuple(item for item in self._items if not item.matches)

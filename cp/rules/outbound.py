@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from cp.matching import routes_at_top
 from cp.model.names import Identity
+from cp.model.remembered import remembered
 from cp.resources.resource import Resource
 from cp.rules.combined import Combined, Shelf
 from cp.rules.items import Item, items
@@ -55,7 +55,7 @@ class ToRules:
         """What holds for a route: only the items for that very route (decision 1)."""
         return self.rule(identity) if identity.type in ROUTES else None
 
-    @cached_property
+    @remembered
     def mesh(self) -> ResourceRule | None:
         """What holds for the whole mesh."""
         if not self._of_mesh:
@@ -79,7 +79,7 @@ class ToRules:
             if rule is not None and rule.identity == identity:
                 yield rule
 
-    @cached_property
+    @remembered
     def _of_mesh(self) -> tuple[Item, ...]:
         return tuple(item for item in self._naming.of_mesh if item.policy in self._policies)
 

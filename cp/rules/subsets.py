@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
+from cp.model.remembered import remembered
 from cp.rules.combined import Combined, Shelf
 from cp.rules.items import SERVICE_TAG, Item, Tags
 from cp.rules.partition import Matcher, Part, parts
@@ -35,7 +35,7 @@ class SubsetRule:
         self._items = items
         self._shelf = shelf
 
-    @cached_property
+    @remembered
     def combined(self) -> Combined:
         return self._shelf.combine(self._items)
 
@@ -71,7 +71,7 @@ class SubsetRules:
         found = min((place for place in first if place is not None), default=None)
         return None if found is None else self.rules[found]
 
-    @cached_property
+    @remembered
     def rules(self) -> tuple[SubsetRule, ...]:
         """All rules, those that ask for the most tags first."""
         found = [rule for part in self._parts or () if (rule := self._rule(part)) is not None]
@@ -82,11 +82,11 @@ class SubsetRules:
         """Whether the items tell apart more sorts of clients than can be told apart: then there are no rules at all."""
         return self._parts is None
 
-    @cached_property
+    @remembered
     def _parts(self) -> tuple[Part, ...] | None:
         return parts([one.tags for one in self.tagged], negations=self._negations)
 
-    @cached_property
+    @remembered
     def _only_services(self) -> bool:
         """Whether nothing but services is told apart: then the rule of one can be had without all others."""
         return not self._negations and all(key == SERVICE_TAG for one in self.tagged for key, _ in one.tags)
@@ -103,7 +103,7 @@ class SubsetRules:
         places = [place for tag in (None, *wanted) for place in self._places.get(tag, ())]
         return (self.tagged[place] for place in sorted(places))
 
-    @cached_property
+    @remembered
     def _places(self) -> Mapping[tuple[str, str] | None, list[int]]:
         """The places of items by one of their tags, the service if they have it: who lacks that is not meant."""
         found: dict[tuple[str, str] | None, list[int]] = {}
@@ -112,7 +112,7 @@ class SubsetRules:
             found.setdefault(service or min(one.tags, default=None), []).append(place)
         return found
 
-    @cached_property
+    @remembered
     def _by_service(self) -> Mapping[str, list[int]]:
         """The places of rules that ask for a service, by the service; of the others under the empty one."""
         found: dict[str, list[int]] = {}

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from cp.model.names import Destination
+from cp.model.remembered import remembered
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.client import is_grpc_client
 from cp.resources.parse import finding
@@ -109,7 +109,7 @@ class Redirected:
             found = tuple(one for one in every if (one.address, one.port) not in key[1])
         return _Virtual(of_mesh, mode, self._same.setdefault(found, found))
 
-    @cached_property
+    @remembered
     def _same(self) -> dict[tuple[Listening, ...], tuple[Listening, ...]]:
         """What there was in the World before, and is in this one: asked for only where something changed."""
         return {one.listenings: one.listenings for known in (self._before, self.known) for one in known.values()}

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
+
 from cp.ads.hub import REMEMBERED, Hub, Seat
 from cp.ads.messages import Held, Nack, Node, Status, Tally
 from cp.snapshot import CLUSTER, Snapshot
@@ -78,6 +80,22 @@ def test_what_was_published_before_is_no_answer_to_who_comes_back_until_it_is_co
 
         assert hub.newest("a") is first
     assert woken == ["a"]
+
+
+@pytest.mark.parametrize("was_served", [True, False])
+def test_what_is_published_to_who_has_left_is_no_answer_when_it_comes_back(was_served: bool) -> None:
+    hub = Hub()
+    with hub.seat(seat("a")):
+        if was_served:
+            hub.publish("a", snapshot(cluster("x")))
+
+    hub.publish("a", snapshot(cluster("y")))
+    hub.confirm("a")
+
+    with hub.seat(seat("a")):
+        assert hub.newest("a") is None
+        hub.confirm("a")
+        assert hub.newest("a") == snapshot(cluster("y"))
 
 
 def test_who_computes_hears_who_connected_since_it_last_asked() -> None:

@@ -62,7 +62,10 @@ def test_who_has_gone_is_named_and_is_no_failure() -> None:
     [
         ({"have": 1, "waiting": ["default.a", "default.b"]}, "not within 30s: default.a, default.b have not answered"),
         ({"have": 2, "refusing": ["default.a"]}, "default.a refuses it"),
-        ({"proxies": 0, "have": 0, "failed": ["default.a"]}, "a fault of the control plane"),
+        (
+            {"proxies": 0, "have": 0, "failed": ["default.a"]},
+            "by a fault of the control plane, some part of it could not be made for default.a",
+        ),
         ({"revision": 6}, "the control plane has not worked it out within 30s"),
         ({"done": False}, "the control plane ended before every proxy had answered"),
     ],

@@ -1,0 +1,106 @@
+"""While some part of a proxy cannot be made, an edit elsewhere works out only what it changes."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from cp import pipeline, touched
+from cp.model.document import Document
+from cp.model.failure import Failure
+from cp.pipeline import Compiler
+from cp.policies import Policy, discover, kinds
+from cp.policies.mesh_timeout import MeshTimeout
+from cp.resources.world import World
+from cp.stages import Stages
+from tests.random_mesh import MESH, document, seeds
+from tests.test_incremental import Served, dataplanes, printed, served, worlds
+
+SERVICES = 40
+
+
+class Faulty(MeshTimeout):
+    """A policy that can write no cluster whose name has a certain letter, and no listener for certain confs."""
+
+    def cluster(self, conf: Any, draft: Any) -> None:
+        if "b" in draft.cluster.name:
+            raise RecursionError("too deep")
+        super().cluster(conf, draft)
+
+    def listener(self, conf: Any, draft: Any) -> None:
+        if len(str(conf)) % 3 == 0:
+            raise RecursionError("too long")
+        super().listener(conf, draft)
+
+
+class OfOneCluster(MeshTimeout):
+    """A policy that can write all clusters but one."""
+
+    def cluster(self, conf: Any, draft: Any) -> None:
+        if draft.cluster.name == "s0":
+            raise RecursionError("too deep")
+        super().cluster(conf, draft)
+
+
+def policies(faulty: Policy[Any]) -> list[Policy[Any]]:
+    return [faulty if isinstance(policy, MeshTimeout) else policy for policy in discover()]
+
+
+Failures = dict[str, frozenset[Failure]]
+
+
+def everything(compiler: Compiler, world: World) -> tuple[Served, Failures]:
+    failures = {one.name: frozenset(compiler.proxy(world, one).failures) for one in dataplanes(world)}
+    return served(compiler, world), failures
+
+
+def test_with_failures_that_last_everybody_has_what_working_out_all_would_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = 0
+    for seed in seeds():
+        compiler, thorough = Compiler(policies(Faulty())), Compiler(policies(Faulty()))
+        for world in worlds(Random(seed), edits=8):
+            with monkeypatch.context() as patch:
+                patch.setattr(pipeline, "by_world", lambda *_: touched.EVERYTHING)
+                expected = everything(thorough, world)
+            assert everything(compiler, world) == expected, printed(seed, world)
+            failed += sum(map(len, expected[1].values()))
+    assert failed > 0
+
+
+def test_beside_a_destination_that_fails_an_edit_works_out_only_what_it_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = [{"port": 10000 + n, "tags": {"kuma.io/service": f"s{n}"}} for n in range(SERVICES)]
+    inbound = [{"port": 80, "tags": {"kuma.io/service": "web"}}]
+    web = document("Dataplane", "web", networking={"address": "10.0.0.1", "inbound": inbound, "outbound": calls})
+    compiler = Compiler(policies(OfOneCluster()))
+    world = World.of([MESH, web, timeout("1s")], kinds(list(compiler.policies.values())))
+    before = everything(compiler, world)
+    asked: list[str] = []
+    for stage in ("entry", "upstream"):
+        monkeypatch.setattr(Stages, stage, noted(getattr(Stages, stage), asked, stage))
+
+    after = everything(compiler, world.next({timeout("2s").key: timeout("2s")}, 1))
+
+    assert sorted(asked) == ["entry", "upstream", "upstream"], "the outbound of s1, its cluster, and that of s0 again"
+    assert [failure.part for failure in after[1]["web"]] == ["the cluster of s0"]
+    assert after[0] != before[0]
+
+
+def noted(stage: Any, asked: list[str], name: str) -> Any:
+    """The stage itself, with a note of each time that it is asked."""
+
+    def counted(*arguments: Any) -> Any:
+        asked.append(name)
+        return stage(*arguments)
+
+    return counted
+
+
+def timeout(value: str) -> Document:
+    target = {"kind": "MeshService", "name": "s1"}
+    return document(
+        "MeshTimeout", "slow", spec={"to": [{"targetRef": target, "default": {"connectionTimeout": value}}]}
+    )
