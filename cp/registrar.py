@@ -225,9 +225,13 @@ class Registrar:
 
     async def _is_settled(self, proxy: str, owner: str) -> bool:
         """Store again what a proxy brought, if that has to be. Whether there is nothing to try again."""
-        document = _document(await self._sightings.brought(proxy, owner), key_of(proxy), self._current.world)
+        key = key_of(proxy)
         try:
-            if document is None or not await self._was_missed(document.key, owner):
+            if not await self._was_missed(key, owner):
+                return True
+            text = await self._sightings.brought(proxy, owner)
+            document = await asyncio.to_thread(_document, text, key, self._current.world)
+            if document is None:
                 return True
             await self._store.write(Put(labelled(document, owner=owner), ABSENT))
         except ReadOnly:
