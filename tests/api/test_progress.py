@@ -79,7 +79,7 @@ MISSING = [f"type: Mesh\nname: m{n:04}-{'a' * 40}\n" for n in range(300)] + [
     f"type: MeshTimeout\nname: t{n}\nmesh: n{n:04}-{'a' * 40}\nspec: {{}}\n" for n in range(300)
 ]
 HAVING = "type: Dataplane\nmesh: default\nname: web-1\nnetworking:\n  address: 1.1.1.1\n  inbound:\n" + (
-    "  - {port: 80}\n" * 2000
+    "  - {port: 80}\n" * 1000
 )
 
 WORST: Final = (

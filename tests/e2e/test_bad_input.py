@@ -1,5 +1,6 @@
 """Nothing that an operator writes takes anything from proxies that are at work."""
 
+import json
 from collections.abc import Iterator
 
 import httpx
@@ -98,7 +99,7 @@ def test_an_invalid_policy_is_refused_and_the_last_good_one_stays(
         ("/meshes/default/meshtimeouts/timeout", b"", 400),
         ("/meshes/default/meshtimeouts/timeout", b"#" * 20_000_000, 413),
         ("/meshes/default/meshtimeout/timeout", b"{}", 404),
-        ("/meshes/elsewhere/meshtimeouts/timeout", b"{}", 404),
+        ("/meshes/elsewhere/meshtimeouts/timeout", json.dumps({**TIMEOUT, "mesh": "elsewhere"}).encode(), 404),
     ],
     ids=["not-yaml", "binary", "empty", "too-large", "unknown-kind", "unknown-mesh"],
 )
