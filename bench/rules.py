@@ -22,10 +22,10 @@ from rich.table import Table
 
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.pipeline import Compiler
 from cp.policies import discover, kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.translate.compiler import Compiler
 
 CLASSES = 20
 MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})

@@ -14,29 +14,30 @@ from typing import Final
 import structlog
 from prometheus_client import disable_created_metrics
 
-from cp import log, process
+from cp import log
 from cp.ads.loop import DrainLoop
 from cp.api.collaborators import About, Collaborators, ForProxies, State
 from cp.api.http import create_api, create_diagnostics
-from cp.defaults import initial_policies
-from cp.http_server import address, http_served
 from cp.metrics import together
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.observe import Observer
 from cp.policies import discover, kinds
-from cp.reconcile import Reconciler
-from cp.registrar import Registrar, Times, registrations_kept
 from cp.resources.capabilities import missing_parts, warning
-from cp.serve import proxies_served, reconciled
+from cp.resources.initial_policies import initial_policies
+from cp.serving import process
+from cp.serving.http_server import address, http_served
+from cp.serving.observe import Observer
+from cp.serving.reconcile import Reconciler
+from cp.serving.registrar import Registrar, Times, registrations_kept
+from cp.serving.serve import proxies_served, reconciled
+from cp.serving.workers.crew import Crew, Silent, reserved
+from cp.serving.workers.front import Front
+from cp.serving.workers.observers import Observers
 from cp.settings import Settings, shown
 from cp.store.files import FilesStore
 from cp.store.open import open_store
 from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
 from cp.version import VERSION
-from cp.workers.crew import Crew, Silent, reserved
-from cp.workers.front import Front
-from cp.workers.observers import Observers
 
 _LAST: Final = 5.0
 """Seconds for which the end of the process waits for threads, after everything is closed."""

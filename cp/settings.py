@@ -16,10 +16,10 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cp.defaults import Engine
 from cp.model.duration import Duration
+from cp.model.wording import plain
+from cp.resources.initial_policies import Engine
 from cp.store.port import KEPT_BYTES
-from cp.wording import plain
 
 _NUMBER: Final = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
 

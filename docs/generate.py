@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import typer
 
-from cp.api.report import linted
 from cp.cli.findings import finding_lines
 from cp.cli.main import build
-from cp.lint import CATALOGUE, lint
+from cp.insight.lint import CATALOGUE, lint
+from cp.insight.report import linted
 from cp.model.source import read_documents
 from cp.policies import discover, kinds
 from cp.resources.capabilities import MISSING

@@ -12,10 +12,10 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import read_documents
 from cp.model.yaml import parse_all
-from cp.pipeline import Compiler
 from cp.policies import Policy, discover, kinds
 from cp.resources.world import World
-from cp.snapshot import SHORT, TYPES, Packed, Snapshot
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import SHORT, TYPES, Packed, Snapshot
 from tests.golden import Case
 
 _KEYS: Final = {"proxy", "mesh", "types", "only"}

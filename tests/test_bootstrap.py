@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cp.bootstrap import ADMIN_CLUSTER, SYSTEM_CA, Address, Proxy, bootstrap
+from generators.bootstrap import ADMIN_CLUSTER, SYSTEM_CA, Address, Proxy, bootstrap
 from generators.envoy import names
 from tests.support.envoy import envoy_binary
 from tests.support.waiting import eventually
@@ -96,7 +96,7 @@ def test_what_nobody_knows_is_left_out() -> None:
 
 
 def test_importing_it_warns_of_nothing() -> None:
-    subprocess.run([sys.executable, "-W", "error", "-c", "import cp.bootstrap"], check=True)
+    subprocess.run([sys.executable, "-W", "error", "-c", "import generators.bootstrap"], check=True)
 
 
 def test_what_others_refer_to_is_there_under_the_name_that_they_know() -> None:

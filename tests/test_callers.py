@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from cp.model.document import Document
-from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.world import World
-from cp.snapshot import ENDPOINTS, Packed
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import ENDPOINTS, Packed
 from tests.random_mesh import MESH, document
 from tests.snapshots import policies
 

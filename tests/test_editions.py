@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cp.editions import KEPT, Edition, Editions
 from cp.model.names import Key
+from cp.serving.publications import KEPT, Edition, Editions
 
 A, B, C = (Key("MeshTimeout", "default", name) for name in "abc")
 

@@ -9,20 +9,20 @@ import pytest
 from envoy.config.route.v3.route_components_pb2 import VirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from cp.inspect import affected
-from cp.lint import lint
-from cp.lint.lint import RULES
-from cp.lint.scene import Scene
+from cp.insight.inspect import affected
+from cp.insight.lint import lint
+from cp.insight.lint.lint import RULES
+from cp.insight.lint.survey import Scene
+from cp.insight.simulate.virtual_hosts import chosen
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.pipeline import Compiler
 from cp.policies import Policy, discover, kinds
 from cp.policies.mesh_timeout import MeshTimeout
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.simulate.virtual_hosts import chosen
-from cp.snapshot import CLUSTER, LISTENER, ROUTES, Snapshot
-from cp.stages import Stages
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, Snapshot
+from cp.translate.stages import Stages
 from tests.random_mesh import MESH, document
 
 WEB = Key("Dataplane", "default", "web")
@@ -241,7 +241,7 @@ def test_a_rule_of_lint_with_a_fault_says_so_and_the_others_go_on(monkeypatch: p
     def faulty(_: Scene) -> Any:
         raise KeyError("default")
 
-    monkeypatch.setattr(sys.modules["cp.lint.lint"], "RULES", (faulty, *RULES))
+    monkeypatch.setattr(sys.modules["cp.insight.lint.lint"], "RULES", (faulty, *RULES))
     used = list(discover())
 
     codes = {finding.code for finding in lint(used, world(timeout("2s"), used=used))}

@@ -20,10 +20,10 @@ from google.protobuf.message import Message
 
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.world import World
-from cp.snapshot import CLUSTER, LISTENER, Snapshot
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import CLUSTER, LISTENER, Snapshot
 from generators.grpc import for_grpc
 from tests.random_mesh import MESH, document
 from tests.snapshots import policies

@@ -14,8 +14,8 @@ import pytest
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from cp import http_server
-from cp.http_server import Patience, address, http_served, listening
+from cp.serving import http_server
+from cp.serving.http_server import Patience, address, http_served, listening
 
 WITHIN = 20
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"

@@ -8,11 +8,11 @@ from typing import Any
 
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.snapshot import ENDPOINTS, TYPES
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import ENDPOINTS, TYPES
 from tests.random_mesh import MESH, Mesh, document, random_document, seeds
 from tests.snapshots import policies
 

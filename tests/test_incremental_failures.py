@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from cp import pipeline, touched
 from cp.model.document import Document
 from cp.model.failure import Failure
-from cp.pipeline import Compiler
 from cp.policies import Policy, discover, kinds
 from cp.policies.mesh_timeout import MeshTimeout
 from cp.resources.world import World
-from cp.stages import Stages
+from cp.translate import change_scope as touched
+from cp.translate import compiler as pipeline
+from cp.translate.compiler import Compiler
+from cp.translate.stages import Stages
 from tests.random_mesh import MESH, document, seeds
 from tests.test_incremental import Served, dataplanes, printed, served, worlds
 

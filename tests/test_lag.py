@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from cp.lag import Lag
 from cp.metrics import Metrics
+from cp.serving.lag import Lag
 
 
 def test_the_worst_of_the_last_minute_is_remembered_and_no_older_one() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 import cp.policies
 from cp.model.source import read_documents
-from cp.pipeline import Compiler
 from cp.policies import discover, kinds
 from cp.resources.world import World
-from cp.snapshot import ROUTES
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import ROUTES
 
 MODULE = dedent(
     '''

@@ -11,18 +11,18 @@ from typing import Any
 import structlog
 
 from cp.ads.hub import Hub, Seat
-from cp.ads.messages import Node, Request, Response
-from cp.ads.session import Session
-from cp.delivery import Progress, State
-from cp.editions import KEPT
+from cp.ads.session.messages import Node, Request, Response
+from cp.ads.session.sotw import Session
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.observe import Observer
 from cp.policies import discover
-from cp.reconcile import Pace, Reconciler
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
+from cp.serving.delivery import Progress, State
+from cp.serving.observe import Observer
+from cp.serving.publications import KEPT
+from cp.serving.reconcile import Pace, Reconciler
 from cp.store.memory import MemoryStore
 from cp.store.port import Put
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
 from tests.random_mesh import MESH, document
 
 WITHIN = 10

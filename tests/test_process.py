@@ -8,7 +8,7 @@ ROOT = Path(__file__).parent.parent
 
 COMPUTING = """
 import threading
-from cp import process
+from cp.serving import process
 
 def compute():
     while True:

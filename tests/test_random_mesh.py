@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cp.pipeline import Compiler
-from cp.snapshot import Part, Snapshot
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import Part, Snapshot
 from tests.ads import resources
 from tests.random_mesh import dataplanes, mesh_of
 from tests.snapshots import policies

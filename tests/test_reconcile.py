@@ -17,21 +17,21 @@ from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryResponse
 
 from cp.ads.hub import Hub, Seat
-from cp.ads.messages import Node
 from cp.ads.server import Options, serving
-from cp.delivery import State
+from cp.ads.session.messages import Node
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.observe import Observer
-from cp.pipeline import Proxy
 from cp.policies import Policies, Policy, discover
 from cp.policies.mesh_timeout import MeshTimeout
-from cp.reconcile import Pace, Reconciler
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.snapshot import CLUSTER, LISTENER
+from cp.serving.delivery import State
+from cp.serving.observe import Observer
+from cp.serving.reconcile import Pace, Reconciler
 from cp.store.memory import MemoryStore
 from cp.store.port import Batch, Delete, Outdated, Put, Unusable
+from cp.translate.compiler import Proxy
+from cp.translate.snapshot import CLUSTER, LISTENER
 from generators.drafts import ClusterDraft
 from tests.ads.proxy import Proxy as Visitor
 from tests.random_mesh import MESH, document

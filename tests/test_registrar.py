@@ -13,8 +13,8 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.registration import MISSED_BY, NOT_READY, OWNER, label, labelled, registered, written_by_hand
 from cp.policies import discover, kinds
-from cp.registrar import Registrar, Times
 from cp.resources.world import World
+from cp.serving.registrar import Registrar, Times
 from cp.store.memory import MemoryStore
 from cp.store.port import Delete, Put, Unusable
 from tests.random_mesh import MESH, document

@@ -10,9 +10,9 @@ from typing import Final, Self
 import trustme
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from cp.bootstrap import Address as Place
-from cp.bootstrap import Proxy, bootstrap
-from cp.snapshot import ROUTES, Packed, Snapshot
+from cp.translate.snapshot import ROUTES, Packed, Snapshot
+from generators.bootstrap import Address as Place
+from generators.bootstrap import Proxy, bootstrap
 from generators.envoy.names import REFUSED
 from tests.ads.serving import Serving
 from tests.support.envoy import Envoy

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from cp.ads import wire
-from cp.ads.messages import Nack, Node
-from cp.ads.names import Names
-from cp.ads.seat import Seat as Seat
-from cp.ads.seat import Session as Session
-from cp.ads.seat import Visit
+from cp.ads.connection import Seat as Seat
+from cp.ads.connection import Session as Session
+from cp.ads.connection import Visit
+from cp.ads.session import wire
+from cp.ads.session.messages import Nack, Node
+from cp.ads.session.name_sets import Names
 from cp.metrics import Metrics
-from cp.snapshot import Snapshot
+from cp.translate.snapshot import Snapshot
 
 REMEMBERED: Final = 10_000
 """Proxies that are gone of which it is remembered when they were here."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import grpc
 
 from cp.ads.hub import Hub
+from cp.ads.large_messages import Turns
 from cp.ads.rounds import Rounds
-from cp.ads.strangers import Strangers
 from cp.ads.stream import DELTA, STATE_OF_THE_WORLD, Kind, Stream
-from cp.ads.turns import Turns
+from cp.ads.unknown_nodes import Strangers
 from cp.listening import reason_not_bound
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"

@@ -17,15 +17,16 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from cp.ads import hub, wire
-from cp.ads.delta import DeltaSession
-from cp.ads.messages import Nack, Node, Refused, Response
-from cp.ads.names import Names
+from cp.ads import hub
+from cp.ads.large_messages import Turns
 from cp.ads.rounds import Rounds
-from cp.ads.session import Session
-from cp.ads.strangers import Strangers, TooMany
-from cp.ads.turns import Turns
-from cp.snapshot import SHORT, Snapshot
+from cp.ads.session import wire
+from cp.ads.session.delta import DeltaSession
+from cp.ads.session.messages import Nack, Node, Refused, Response
+from cp.ads.session.name_sets import Names
+from cp.ads.session.sotw import Session
+from cp.ads.unknown_nodes import Strangers, TooMany
+from cp.translate.snapshot import SHORT, Snapshot
 
 _BEHIND = 16  # with so many responses waiting to be written, requests wait too
 _UNANSWERED = 8  # with so many responses waiting for an answer, what is newer waits too

@@ -22,7 +22,7 @@ from cp.api.collaborators import Collaborators
 from cp.api.crud import ATTEMPTS, REVISION_HEADER, derived_from, is_same, must_be_writable
 from cp.api.errors import TOLD, Refused, bad_request, invalid
 from cp.api.near import instead
-from cp.api.report import Report, examine
+from cp.insight.report import Report, examine
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key

@@ -20,8 +20,6 @@ from cp.api.collaborators import Collaborators, ForProxies
 from cp.api.crud import must_be_writable
 from cp.api.errors import BAD_REQUEST, NOT_FOUND, TOLD, UNPROCESSABLE, Fault, Refused
 from cp.api.near import instead, not_found
-from cp.bootstrap import USUAL_SYSTEM_CA, Address, Proxy, bootstrap
-from cp.grpc_bootstrap import grpc_bootstrap
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.registration import OWNER, RESOURCE, label, labelled, registered, unlabelled
@@ -29,6 +27,8 @@ from cp.model.source import read_documents
 from cp.resources.client import CLIENT_LABEL, GRPC
 from cp.resources.parse import parse
 from cp.store.port import ABSENT, Put, ReadOnly, Stored
+from generators.bootstrap import USUAL_SYSTEM_CA, Address, Proxy, bootstrap
+from generators.grpc.bootstrap import grpc_bootstrap
 
 _DATAPLANE: Final = "Dataplane"
 _MESH: Final = "Mesh"

@@ -8,18 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cp.api.work import Works
-from cp.delivery import Complaint, Delivery, Presence, Progress
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.snapshot import Snapshot
+from cp.serving.delivery import Complaint, Delivery, Presence, Progress
 from cp.store.port import Contents, Store
-
-
-class Unanswered(Exception):
-    """Who would have to be asked does not answer."""
+from cp.translate.snapshot import Snapshot
 
 
 class State(Protocol):

@@ -30,12 +30,12 @@ from cp.api.numbers import natural, shortened
 from cp.api.paging import Page, page, place_of, wanted
 from cp.api.payload import etag, payload, universal
 from cp.api.work import is_small
-from cp.defaults import is_initial
 from cp.model import registration
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Violation
+from cp.resources.initial_policies import is_initial
 from cp.resources.kinds import Kind
 from cp.resources.parse import Read, parse
 from cp.store.port import ABSENT, Conflict, Contents, Delete, Put, ReadOnly, Store, Stored

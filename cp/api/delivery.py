@@ -16,9 +16,9 @@ from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import progress_data
 from cp.api.errors import bad_request
 from cp.api.numbers import natural, shortened
-from cp.delivery import Progress
 from cp.model.duration import Duration
 from cp.model.names import Key
+from cp.serving.delivery import Progress
 
 LONGEST: Final = 600.0
 """Seconds that a request may wait."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from cp.ads.seat import Visit
+from cp.ads.connection import Visit
 from cp.api.payload import timestamp
-from cp.api.report import finding_data
-from cp.delivery import Delivery, Place, Progress, Refusal, finding, grouped
-from cp.delivery.delivery import OfType, Stream
-from cp.snapshot import SHORT
+from cp.insight.report import finding_data
+from cp.serving.delivery import Delivery, Place, Progress, Refusal, finding, grouped
+from cp.serving.delivery.delivery import OfType, Stream
+from cp.translate.snapshot import SHORT
 
 
 def delivery_data(standing: Delivery) -> dict[str, Any]:

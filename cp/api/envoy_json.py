@@ -13,7 +13,7 @@ import envoy
 from google.protobuf import json_format, symbol_database
 
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT, TYPES, Packed, Snapshot
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT, TYPES, Packed, Snapshot
 
 _MODULES: Final = MappingProxyType(
     {

@@ -11,13 +11,13 @@ from starlette.responses import Response
 from cp.api.collaborators import Collaborators
 from cp.api.errors import UNPROCESSABLE, Refused, bad_request
 from cp.api.near import not_found
-from cp.explain import Asked, Unclear, asked, explain
+from cp.insight.explain import Asked, Unclear, asked, explain
+from cp.insight.simulate import Unsimulated
 from cp.model.names import Key
-from cp.pipeline import Compiler
 from cp.policies import Policies, discover
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.simulate import Unsimulated
+from cp.translate.compiler import Compiler
 
 _TITLE = "Could not explain a call"
 

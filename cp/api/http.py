@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cp.api.apply import Apply
 from cp.api.bootstrap import Bootstrap
-from cp.api.collaborators import Collaborators, Unanswered
+from cp.api.collaborators import Collaborators
 from cp.api.crud import Crud, conflict, read_only
 from cp.api.delivery import HowFar
 from cp.api.errors import BAD_REQUEST, BROKEN, METHOD_NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refused
@@ -30,6 +30,7 @@ from cp.api.overviews import Overviews
 from cp.api.registration import Registration
 from cp.api.validate import Validate
 from cp.api.work import began
+from cp.serving.workers.crew import Silent
 from cp.store.port import Closed, Conflict, ReadOnly, Unusable
 
 _ONE: Final = "/meshes/{mesh}/dataplanes/{name}"
@@ -159,7 +160,7 @@ _HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = {
     ReadOnly: _read_only,
     Unusable: _unavailable,
     Closed: _unavailable,
-    Unanswered: _unanswered,
+    Silent: _unanswered,
     HTTPException: _http,
     ClientDisconnect: _gone,
 }

@@ -14,7 +14,7 @@ from cp.api.delivery_data import delivery_data
 from cp.api.envoy_json import as_data
 from cp.api.near import not_found
 from cp.api.paging import page
-from cp.inspect import Selected, affected, inspect_policies, inspect_rules, selected
+from cp.insight.inspect import Selected, affected, inspect_policies, inspect_rules, selected
 from cp.model.checkpoint import Checkpoint
 from cp.resources.kinds import Kind
 from cp.resources.resource import Resource

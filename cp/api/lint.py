@@ -11,12 +11,12 @@ from starlette.routing import Route
 
 from cp.api.collaborators import Collaborators
 from cp.api.near import not_found
-from cp.api.report import linted
-from cp.delivery import finding, grouped
-from cp.lint import in_order, lint, of_mesh
+from cp.insight.lint import in_order, lint, of_mesh
+from cp.insight.report import linted
 from cp.model.checkpoint import Checkpoint
 from cp.policies import Policies, discover
 from cp.resources.world import World
+from cp.serving.delivery import finding, grouped
 
 
 class Lint:

@@ -9,17 +9,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cp.ads.messages import Node, Tally
-from cp.ads.seat import Visit
+from cp.ads.connection import Visit
+from cp.ads.session.messages import Node, Tally
 from cp.api.collaborators import Collaborators
 from cp.api.crud import Crud, page_of
 from cp.api.delivery_data import moment
 from cp.api.payload import timestamp
-from cp.delivery import Presence
 from cp.model.checkpoint import Checkpoint, checked
 from cp.resources.kinds import Kind
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from cp.serving.delivery import Presence
 from cp.store.port import Stored
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES
 
 _DATAPLANE: Final = "Dataplane"
 _HEAD: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri"})

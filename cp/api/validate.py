@@ -8,7 +8,7 @@ from starlette.responses import Response
 from cp.api.body import reading_of
 from cp.api.collaborators import Collaborators
 from cp.api.errors import TOLD
-from cp.api.report import examine
+from cp.insight.report import examine
 
 
 class Validate:

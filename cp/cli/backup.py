@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from cp.cli.problem import Problem
+from cp.client.problem import Problem
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the copy. A file that is there stays.")]
 Store = Annotated[

@@ -16,18 +16,18 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from cp.cli import envoys, guard, joining, ports, readiness, supervise, work_folder
-from cp.cli.admin import Admin
-from cp.cli.client import connect
-from cp.cli.drain import Drain
-from cp.cli.files import Piece, pieces, texts
-from cp.cli.log_lines import sent_on
-from cp.cli.log_sinks import Sinks
-from cp.cli.metrics_push import pushed
+from cp.agent import envoys, guard, joining, ports, readiness, supervise, work_folder
+from cp.agent.admin import Admin
+from cp.agent.drain import Drain
+from cp.agent.log_lines import sent_on
+from cp.agent.log_sinks import Sinks
+from cp.agent.metrics_push import pushed
 from cp.cli.options import ADDRESS, WorkDir
-from cp.cli.problem import Problem
 from cp.cli.types import known
 from cp.cli.validate import tell
+from cp.client.client import connect
+from cp.client.files import Piece, pieces, texts
+from cp.client.problem import Problem
 from cp.model import envelope
 from cp.model.duration import Duration
 from cp.model.source import DEFAULT_MESH

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cp.cli.client import connect
 from cp.cli.explained import lines
 from cp.cli.options import ADDRESS, Address, Format, Mesh, Offline, Output, Variables
 from cp.cli.output import print_data, terminal_width
-from cp.cli.problem import Problem
 from cp.cli.worlds import dataplane_named, world_of
+from cp.client.client import connect
+from cp.client.problem import Problem
 from cp.model.source import DEFAULT_MESH
 from cp.policies import discover
 from cp.resources.world import World
@@ -67,10 +67,10 @@ def _asked(dataplane: str, call: str, headers: Sequence[str], mesh: str, address
 
 
 def _offline(dataplane: str, call: str, headers: Sequence[str], mesh: str, world: World) -> Any:
-    from cp.explain import Unclear, asked  # noqa: PLC0415  # it knows all of Envoy, which only files need here
-    from cp.explain import explain as explained  # noqa: PLC0415  # the same
-    from cp.pipeline import Compiler  # noqa: PLC0415  # the same
-    from cp.simulate import Unsimulated  # noqa: PLC0415  # the same
+    from cp.insight.explain import Unclear, asked  # noqa: PLC0415  # it knows all of Envoy, which only files need here
+    from cp.insight.explain import explain as explained  # noqa: PLC0415  # the same
+    from cp.insight.simulate import Unsimulated  # noqa: PLC0415  # the same
+    from cp.translate.compiler import Compiler  # noqa: PLC0415  # the same
 
     policies = discover()
     try:

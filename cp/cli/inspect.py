@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from cp.cli import proxies, rule_tables
-from cp.cli.client import connect
 from cp.cli.options import ADDRESS, Address, Format, Mesh, Offline, Output, Variables
 from cp.cli.output import print_data
-from cp.cli.problem import Problem
 from cp.cli.types import folder_of, kind_of
 from cp.cli.worlds import dataplane_named, world_of
+from cp.client.client import connect
+from cp.client.problem import Problem
 from cp.model.names import Key
 from cp.model.source import DEFAULT_MESH
 from cp.resources.kinds import Kind
@@ -98,7 +98,7 @@ def _asked(what: str, kind: Kind | None, name: str, mesh: str, address: str) -> 
 def _offline(  # noqa: PLR0913, PLR0917  # what the command line says
     what: str, kind: Kind | None, name: str, mesh: str, files: Sequence[str], variables: Sequence[str]
 ) -> Any:
-    from cp.inspect import inspect_policies, inspect_rules  # noqa: PLC0415  # only files need it here
+    from cp.insight.inspect import inspect_policies, inspect_rules  # noqa: PLC0415  # only files need it here
 
     world = world_of(files, variables)
     if kind is not None:
@@ -108,7 +108,7 @@ def _offline(  # noqa: PLR0913, PLR0917  # what the command line says
 
 
 def _affected(world: World, kind: Kind, name: str, mesh: str) -> Any:
-    from cp.inspect import affected  # noqa: PLC0415  # only files need it here
+    from cp.insight.inspect import affected  # noqa: PLC0415  # only files need it here
 
     policy = world.get(Key(kind.name, mesh, name))
     if policy is None:

@@ -7,14 +7,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cp.api.report import linted
-from cp.cli.client import connect
-from cp.cli.files import pieces, texts
 from cp.cli.findings import finding_lines
 from cp.cli.options import ADDRESS, Address, Format, Offline, Output, Variables
 from cp.cli.output import print_data
 from cp.cli.types import known
 from cp.cli.worlds import assembled
+from cp.client.client import connect
+from cp.client.files import pieces, texts
+from cp.insight.report import linted
 from cp.policies import discover
 
 Data = Mapping[str, Any]
@@ -54,8 +54,8 @@ def _asked(mesh: str | None, address: str) -> Any:
 
 def _offline(files: Sequence[str], variables: Sequence[str], mesh: str | None) -> Data:
     """With what is wrong with the files themselves."""
-    from cp.lint import in_order, of_mesh  # noqa: PLC0415  # it knows all of Envoy, which only files need here
-    from cp.lint import lint as findings_of  # noqa: PLC0415  # the same
+    from cp.insight.lint import in_order, of_mesh  # noqa: PLC0415  # it knows all of Envoy, which only files need here
+    from cp.insight.lint import lint as findings_of  # noqa: PLC0415  # the same
 
     there, report = pieces(texts(files, variables), known())
     findings = in_order((*report.findings, *findings_of(discover(), assembled(there))))

@@ -16,8 +16,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cp.cli.environment import warnings
-from cp.cli.problem import told
-from cp.wording import plain
+from cp.client.problem import told
+from cp.model.wording import plain
 
 Words = tuple[str, ...]
 """A command as it is typed, such as `("dp", "run")`."""

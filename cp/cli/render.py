@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from cp.cli.client import connect
 from cp.cli.options import ADDRESS, Address, DataFormat, DataOutput, Mesh, Offline, Variables
 from cp.cli.output import print_data
 from cp.cli.types import folder_of, kind_of
 from cp.cli.validate import tell
 from cp.cli.worlds import dataplane_named, world_of
+from cp.client.client import connect
 from cp.model.source import DEFAULT_MESH
 from cp.policies import discover
-from cp.snapshot import SHORT
+from cp.translate.snapshot import SHORT
 
 
 class ResourceType(StrEnum):
@@ -57,7 +57,7 @@ def _asked(dataplane: str, mesh: str, address: str) -> dict[str, Any]:
 
 def _offline(dataplane: str, mesh: str, files: Sequence[str], variables: Sequence[str]) -> dict[str, Any]:
     from cp.api.envoy_json import as_data, short_names  # noqa: PLC0415  # it knows all of Envoy, for files alone
-    from cp.pipeline import Compiler  # noqa: PLC0415  # the same
+    from cp.translate.compiler import Compiler  # noqa: PLC0415  # the same
 
     world = world_of(files, variables)
     proxy = dataplane_named(world, mesh, dataplane)

@@ -8,16 +8,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
-from cp.cli.client import Client, connect
 from cp.cli.columns import listing
-from cp.cli.files import Piece, pieces, texts
 from cp.cli.options import ADDRESS, Address, Files, Format, Mesh, Output, Variables
 from cp.cli.output import as_yaml, print_data
-from cp.cli.problem import Problem
 from cp.cli.proxies import listed
 from cp.cli.types import folder_of, kind_of, known, path_of
 from cp.cli.validate import tell
 from cp.cli.waiting import TIMEOUT, Timeout, Wait, Written, duration, until_delivered
+from cp.client.client import Client, connect
+from cp.client.files import Piece, pieces, texts
+from cp.client.problem import Problem
 from cp.model.names import Key
 from cp.model.source import DEFAULT_MESH
 from cp.resources.kinds import Kind

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cp.cli.problem import Problem
+from cp.client.problem import Problem
 from cp.listening import CannotListen
 from cp.settings import BadSettings, LogFormat, LogLevel, Settings, described, load
 from cp.store.port import Unusable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from functools import cache
 
-from cp.cli.problem import Problem
+from cp.client.problem import Problem
 from cp.model.names import Key
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kind, Kinds

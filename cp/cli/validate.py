@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import typer
 
-from cp.api.report import Report
-from cp.cli.files import pieces, texts
 from cp.cli.options import Files, Format, Output, Variables
 from cp.cli.output import print_data
 from cp.cli.types import known
+from cp.client.files import pieces, texts
+from cp.insight.report import Report
 from cp.model.violation import Finding
 
 

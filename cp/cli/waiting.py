@@ -13,9 +13,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cp.cli.client import Client
 from cp.cli.findings import finding_lines
-from cp.cli.problem import Problem
+from cp.client.client import Client
+from cp.client.problem import Problem
 from cp.model.duration import Duration
 from cp.model.names import Key
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cp.cli.files import Piece, pieces, texts
-from cp.cli.problem import Problem
 from cp.cli.types import known
 from cp.cli.validate import tell
+from cp.client.files import Piece, pieces, texts
+from cp.client.problem import Problem
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import DEFAULT_MESH

@@ -1,8 +1,8 @@
 """What a policy is, and how policies are found.
 
 A policy is one module of this package with a `POLICY`. It says what may be written (`kind`), in what order it acts
-(`order`), and fills in hooks. The walk over resources is written once, in `cp.fragments`; a hook receives its effective
-conf, decoded, and the draft of one fragment, and writes fields. No hook sees a whole proxy.
+(`order`), and fills in hooks. The walk over resources is written once, in `cp.translate.fragments`; a hook receives
+its effective conf, decoded, and the draft of one fragment, and writes fields. No hook sees a whole proxy.
 """
 
 from __future__ import annotations

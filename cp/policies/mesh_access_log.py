@@ -48,7 +48,6 @@ from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
 from envoy.extensions.access_loggers.open_telemetry.v3.logs_service_pb2 import OpenTelemetryAccessLogConfig
 from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StdoutAccessLog
 
-from cp.matching import in_force
 from cp.model.envelope import sealed
 from cp.model.violation import Violation, at
 from cp.policies import Policy
@@ -61,8 +60,9 @@ from cp.resources.schema import Schema, the_one
 from cp.resources.spec import Item, PolicySpec, Rule
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, Targets
 from cp.resources.telemetry import OpenTelemetry, authority, collector, endpoints_deprecated, is_place
-from generators.access_logs import access_log, add_logs, except_routes, of_routes
-from generators.collectors import Otlp, write_grpc
+from cp.rules.matching import in_force
+from generators.build.access_logs import access_log, add_logs, except_routes, of_routes
+from generators.build.collectors import Otlp, write_grpc
 from generators.envoy.log_formats import (
     OF_CONNECTIONS,
     OF_REQUESTS,

@@ -25,7 +25,6 @@ import msgspec
 from envoy.extensions.filters.http.fault.v3.fault_pb2 import HTTPFault
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
 
-from cp.matching import in_force, target_of
 from cp.model.duration import Duration
 from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
@@ -37,6 +36,7 @@ from cp.resources.matches import client_match
 from cp.resources.schema import Number, Schema
 from cp.resources.spec import Item, PolicySpec, Rule
 from cp.resources.targets import GATEWAY, SUBSETS, Targets, includes_gateways, only_with_gateways, only_without_gateways
+from cp.rules.matching import in_force, target_of
 from generators.envoy.clients import TAGS_HEADER, by_tags, first_fitting
 from generators.envoy.edit import pack, set_duration, set_percentage
 

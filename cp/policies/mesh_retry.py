@@ -74,8 +74,8 @@ from cp.resources.kinds import Kind, Meta, PolicyShape
 from cp.resources.schema import Schema, Word, near
 from cp.resources.spec import Item, PolicySpec
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, SERVICES, TCP_ROUTE, Targets
+from generators.build.routes import write_header
 from generators.envoy.edit import pack, set_duration
-from generators.envoy.routes import write_header
 from generators.proxy import Protocol, ValueMatch
 
 if TYPE_CHECKING:

@@ -39,7 +39,6 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 from envoy.config.trace.v3.zipkin_pb2 import ZipkinConfig
 
-from cp.matching import in_force
 from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
@@ -50,8 +49,9 @@ from cp.resources.schema import Number, Schema
 from cp.resources.spec import PolicySpec
 from cp.resources.targets import GATEWAY, Targets
 from cp.resources.telemetry import OpenTelemetry, Url, collector, endpoints_deprecated, is_place
-from generators import tracing
-from generators.collectors import Collector, Otlp
+from cp.rules.matching import in_force
+from generators.build import tracing
+from generators.build.collectors import Collector, Otlp
 from generators.proxy import Inbound
 
 if TYPE_CHECKING:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from cp.matching import Matched, matcher
-from cp.merging import Merged
 from cp.model.names import Identity
 from cp.model.remembered import remembered
 from cp.resources.kinds import Kind, PolicyShape
@@ -18,8 +16,10 @@ from cp.rules.calls import Calls
 from cp.rules.changes import changed_targets, changes, services_named
 from cp.rules.combined import Combined, Shelf
 from cp.rules.inbound import InboundRules
+from cp.rules.item_index import Naming, is_outdated, naming
 from cp.rules.items import Item, items
-from cp.rules.naming import Naming, is_outdated, naming
+from cp.rules.matching import Matched, matcher
+from cp.rules.merging import Merged
 from cp.rules.outbound import ToRules
 from cp.rules.subsets import SubsetRules
 from cp.rules.tagged import by_tags, to_by_tags

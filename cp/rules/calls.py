@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from cp.merging import Merged
 from cp.model.names import Destination, Identity
 from cp.rules.changes import Changes
+from cp.rules.merging import Merged
 
 Call: TypeAlias = tuple[Destination, tuple[Identity, ...], str]
 """A destination, the routes to it that contribute, and the hash of their matches."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from cp.model.names import Destination, Identity
 from cp.resources.resource import Resource
 from cp.resources.world import Table
+from cp.rules.item_index import is_outdated, resolve
 from cp.rules.items import SERVICE_TAG, Item, items, reference, tags_of
-from cp.rules.naming import is_outdated, resolve
 from cp.rules.targets import Targets
 
 

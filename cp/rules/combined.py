@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from cp.merging import NOTHING, Merged, Origin, Recipe, merge_groups, overlay
 from cp.rules.items import Item, recipe, shape_of
+from cp.rules.merging import NOTHING, Merged, Origin, Recipe, merge_groups, overlay
 
 _Items: TypeAlias = tuple[Item, ...]
 

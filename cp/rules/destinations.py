@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from cp.merging import NOTHING, Merged
 from cp.model.names import Destination, Identity
 from cp.rules.build import PolicyRules
 from cp.rules.combined import Combined
 from cp.rules.items import SERVICE_TAG
+from cp.rules.merging import NOTHING, Merged
 from cp.rules.subsets import MATCHES_TAG
 
 Via: TypeAlias = tuple[Identity, ...]

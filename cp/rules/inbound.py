@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cp.matching import top_of
-from cp.matching.order import Strength, attributes, names, role
-from cp.merging import Origin
 from cp.model.remembered import remembered
 from cp.resources.resource import Resource
 from cp.rules.combined import Combined, Shelf
 from cp.rules.items import Item, items
+from cp.rules.matching import top_of
+from cp.rules.matching.order import Strength, attributes, names, role
+from cp.rules.merging import Origin
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cp.matching import target_of, top_of
-from cp.matching.order import Strength, attributes, gateway_tags, names, role
-from cp.merging import Conf, Layer, Origin, Recipe
 from cp.model.names import Identity
 from cp.model.paths import step
 from cp.model.target import RANK, REAL, TargetRef
 from cp.resources.kinds import PolicyShape
 from cp.resources.resource import Resource
+from cp.rules.matching import target_of, top_of
+from cp.rules.matching.order import Strength, attributes, gateway_tags, names, role
+from cp.rules.merging import Conf, Layer, Origin, Recipe
 
 SERVICE_TAG: Final = "kuma.io/service"
 _OLD_SERVICE_NAME: Final = re.compile(r"([^_]+)_([^_]+)_svc(?:_([0-9]+))?")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from cp.matching import routes_at_top
 from cp.model.names import Identity
 from cp.model.remembered import remembered
 from cp.resources.resource import Resource
 from cp.rules.combined import Combined, Shelf
+from cp.rules.item_index import Naming, is_outdated
 from cp.rules.items import Item, items
-from cp.rules.naming import Naming, is_outdated
+from cp.rules.matching import routes_at_top
 from cp.rules.targets import ROUTES, Targets
 
 

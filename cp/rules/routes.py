@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cp.merging import Merged, Origin
 from cp.model.names import Destination, Identity, kri
 from cp.rules.build import PolicyRules
 from cp.rules.destinations import of_service
 from cp.rules.matches import matches_hash
+from cp.rules.merging import Merged, Origin
 
 _BACKENDS = "default.backendRefs"
 

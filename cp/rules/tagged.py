@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cp.matching import routes_at_top, top_of
 from cp.resources.resource import Resource
 from cp.resources.world import Table
 from cp.rules.items import SERVICE_TAG, Item, Tags, items, tags_of
 from cp.rules.matches import matches_hash
+from cp.rules.matching import routes_at_top, top_of
 from cp.rules.subsets import MATCHES_TAG, Tagged
 from cp.rules.targets import ROUTES
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed, Part, Snapshot
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed, Part, Snapshot
 
 GOOD, BAD, POISON = "good", "bad", "poison"
 """A bad resource is refused by name, and what came with it is applied; a poisonous one spoils the whole response."""

@@ -10,8 +10,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from cp.ads.messages import DeltaRequest, Request, Response
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed
+from cp.ads.session.messages import DeltaRequest, Request, Response
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed
 from tests.ads.content import GOOD, POISON, unpack
 
 ORDER = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)

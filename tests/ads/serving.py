@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 from cp.ads.hub import Hub, Seat
 from cp.ads.loop import DrainLoop
 from cp.ads.server import Options, Server
-from cp.snapshot import Packed, Part, Snapshot
+from cp.translate.snapshot import Packed, Part, Snapshot
 from tests.support.loopback import Address
 from tests.support.waiting import eventually
 

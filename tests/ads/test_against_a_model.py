@@ -15,10 +15,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from cp.ads.delta import DeltaSession
-from cp.ads.rollout import ITS_USERS, Rollout
-from cp.ads.session import Session
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
+from cp.ads.session.base import ITS_USERS, Rollout
+from cp.ads.session.delta import DeltaSession
+from cp.ads.session.sotw import Session
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
 from tests.ads.content import BAD, GOOD, POISON, Content, Mesh
 from tests.ads.model import Client, DeltaClient, SotwClient
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cp.ads.delta import DeltaSession
-from cp.ads.messages import DeltaRequest, Response
-from cp.ads.rollout import ITS_USERS
-from cp.ads.wire import encoded_delta
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed, Part, Snapshot
+from cp.ads.session.base import ITS_USERS
+from cp.ads.session.delta import DeltaSession
+from cp.ads.session.messages import DeltaRequest, Response
+from cp.ads.session.wire import encoded_delta
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed, Part, Snapshot
 from tests.ads.content import cluster, endpoints, listener, routes, secret, snapshot
 
 WEB = (cluster("web"), endpoints("web"), listener("out", "table"), routes("table", "web"))

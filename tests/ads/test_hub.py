@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cp.ads.hub import REMEMBERED, Hub, Seat
-from cp.ads.messages import Held, Nack, Node, Status, Tally
-from cp.snapshot import CLUSTER, Snapshot
+from cp.ads.session.messages import Held, Nack, Node, Status, Tally
+from cp.translate.snapshot import CLUSTER, Snapshot
 from tests.ads.content import cluster, snapshot
 
 WITHIN = 10

@@ -12,9 +12,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.ads.names import LONG, REMEMBERED, Names
-from cp.ads.wire import decoded, decoded_delta, said
-from cp.snapshot import CLUSTER, ENDPOINTS, ROUTES
+from cp.ads.session.name_sets import LONG, REMEMBERED, Names
+from cp.ads.session.wire import decoded, decoded_delta, said
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, ROUTES
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 MANY = [f"service-{number}" for number in range(200)]
@@ -47,7 +47,7 @@ def test_equal_names_are_one_set_for_as_long_as_anybody_holds_it() -> None:
 def test_names_that_are_repeated_are_not_made_a_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Names(said)
     first = decoded(request(MANY), known)
-    monkeypatch.setattr("cp.ads.names.frozenset", pytest.fail, raising=False)
+    monkeypatch.setattr("cp.ads.session.name_sets.frozenset", pytest.fail, raising=False)
 
     again = decoded(request(MANY, version="7", nonce="n", error="no"), known)
 
@@ -60,7 +60,7 @@ def test_names_that_another_delta_stream_subscribed_to_are_not_made_a_set_again(
 ) -> None:
     known = Names(said)
     first = decoded_delta(delta_request(MANY, "web"), known)
-    monkeypatch.setattr("cp.ads.names.frozenset", pytest.fail, raising=False)
+    monkeypatch.setattr("cp.ads.session.name_sets.frozenset", pytest.fail, raising=False)
 
     assert decoded_delta(delta_request(MANY, "other"), known).subscribe is first.subscribe
 

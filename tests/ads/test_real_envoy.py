@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from cp.ads.messages import Nack
-from cp.snapshot import Packed
+from cp.ads.session.messages import Nack
+from cp.translate.snapshot import Packed
 from tests.ads.resources import cluster, endpoints, listener, routes, stuck_cluster, wrong_regex
 from tests.ads.serving import Sent, Serving
 from tests.support.bootstraps import socket_address

@@ -15,7 +15,7 @@ from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import Options, Server, serving
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, Packed
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, Packed
 from tests.ads.content import cluster, listener, snapshot
 from tests.ads.proxy import Proxy, until
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cp.ads.in_flight import UNANSWERED
-from cp.ads.messages import Request, Response
-from cp.ads.session import Session
-from cp.ads.wire import encoded
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, TYPES, Packed, Part, Snapshot
+from cp.ads.session.messages import Request, Response
+from cp.ads.session.pending import UNANSWERED
+from cp.ads.session.sotw import Session
+from cp.ads.session.wire import encoded
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, TYPES, Packed, Part, Snapshot
 from tests.ads.content import cluster, endpoints, listener, routes, secret, snapshot
 
 WEB = (cluster("web"), endpoints("web"), listener("out", "table"), routes("table", "web"))

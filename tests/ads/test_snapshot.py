@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.snapshot import CLUSTER, EMPTY, ENDPOINTS, ROUTES, Batch, Difference, Packed, Part, Snapshot
+from cp.translate.snapshot import CLUSTER, EMPTY, ENDPOINTS, ROUTES, Batch, Difference, Packed, Part, Snapshot
 from tests.ads.content import cluster, endpoints, routes
 
 packs = st.builds(cluster, st.sampled_from("abcd"), st.integers(0, 2))

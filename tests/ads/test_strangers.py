@@ -12,8 +12,8 @@ import pytest
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import Options, serving
-from cp.ads.strangers import Strangers, TooMany
-from cp.snapshot import CLUSTER
+from cp.ads.unknown_nodes import Strangers, TooMany
+from cp.translate.snapshot import CLUSTER
 from tests.ads.content import cluster, snapshot
 from tests.ads.proxy import Proxy, until
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cp.ads.holding import Subscription
-from cp.snapshot import ENDPOINTS, Part, Snapshot
+from cp.ads.session.client_resources import Subscription
+from cp.translate.snapshot import ENDPOINTS, Part, Snapshot
 from tests.ads.content import endpoints
 
 NAMES = [f"e{number:02}" for number in range(40)]

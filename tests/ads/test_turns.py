@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from cp.ads.turns import Turns
+from cp.ads.large_messages import Turns
 
 WITHIN = 10
 

@@ -11,11 +11,11 @@ from envoy.service.discovery.v3.discovery_pb2 import (
 )
 from google.protobuf.message import DecodeError
 
-from cp.ads.messages import DeltaRequest, Node, Refused, Request, Response
-from cp.ads.names import Names
-from cp.ads.wire import MOST_NAMES, decoded, decoded_delta, encoded, encoded_delta, node_of, node_of_delta, said
-from cp.delivery.refusals import reason
-from cp.snapshot import CLUSTER, SECRET, Batch
+from cp.ads.session.messages import DeltaRequest, Node, Refused, Request, Response
+from cp.ads.session.name_sets import Names
+from cp.ads.session.wire import MOST_NAMES, decoded, decoded_delta, encoded, encoded_delta, node_of, node_of_delta, said
+from cp.serving.delivery.nacks import reason
+from cp.translate.snapshot import CLUSTER, SECRET, Batch
 from tests.ads.content import cluster
 
 TWO = Batch([cluster("a"), cluster("b")])

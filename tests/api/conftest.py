@@ -13,15 +13,15 @@ from starlette.applications import Starlette
 
 from cp.api.collaborators import About, Collaborators, ForProxies
 from cp.api.http import create_api
-from cp.delivery import Complaint, Delivery, Presence, Progress, State
 from cp.model.names import Key
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.snapshot import Snapshot
+from cp.serving.delivery import Complaint, Delivery, Presence, Progress, State
 from cp.store.memory import MemoryStore
 from cp.store.port import Store
+from cp.translate.snapshot import Snapshot
 
 KINDS = kinds(discover())
 

@@ -9,7 +9,7 @@ import pytest
 import structlog
 import yaml
 
-from cp.defaults import initial_policies
+from cp.resources.initial_policies import initial_policies
 from tests.api.conftest import Api, Unit
 from tests.api.samples import timeout
 

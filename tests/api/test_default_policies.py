@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cp.defaults import Engine, initial_policies
-from cp.matching import precedence
+from cp.resources.initial_policies import Engine, initial_policies
+from cp.rules.matching import precedence
 from tests.api.conftest import Api, Unit
 
 ALL = {

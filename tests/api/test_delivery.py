@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cp.ads.messages import Held, Nack, Node, Status, Tally
-from cp.ads.seat import Visit
-from cp.delivery import Complaint, Delivery, Place, Presence, Progress, Refusal, State
-from cp.delivery.delivery import OfType, Stream
+from cp.ads.connection import Visit
+from cp.ads.session.messages import Held, Nack, Node, Status, Tally
 from cp.model.names import Key
-from cp.snapshot import CLUSTER, LISTENER
+from cp.serving.delivery import Complaint, Delivery, Place, Presence, Progress, Refusal, State
+from cp.serving.delivery.delivery import OfType, Stream
+from cp.translate.snapshot import CLUSTER, LISTENER
 from tests.api.conftest import Api, FixedState, NobodyThere, Unit
 from tests.api.samples import dataplane, timeout
 

@@ -13,10 +13,10 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 
 from cp.api.envoy_json import as_data, short_names
 from cp.api.work import Budget, Work, Works
-from cp.delivery import Complaint, Delivery, Progress
 from cp.model.names import Key
 from cp.resources.resource import Resource
-from cp.snapshot import CLUSTER, SECRET, Packed, Part, Snapshot
+from cp.serving.delivery import Complaint, Delivery, Progress
+from cp.translate.snapshot import CLUSTER, SECRET, Packed, Part, Snapshot
 from tests.api.conftest import Api, FixedState, NobodyThere, Unit
 from tests.api.samples import dataplane
 

@@ -15,9 +15,9 @@ import psutil
 import pytest
 import yaml
 
-from cp.cli import envoys, readiness
-from cp.cli.admin import Admin
-from cp.cli.problem import Problem
+from cp.agent import envoys, readiness
+from cp.agent.admin import Admin
+from cp.client.problem import Problem
 from tests.api.samples import dataplane
 from tests.cli.conftest import Koguma
 from tests.support.loopback import Address, new_address

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cp.cli.admin import Admin
-from cp.cli.drain import Drain
+from cp.agent.admin import Admin
+from cp.agent.drain import Drain
 
 FAIL, ASK = "/healthcheck/fail", "/drain_listeners?graceful&inboundonly&skip_exit"
 CLOSE = "/drain_listeners?inboundonly"

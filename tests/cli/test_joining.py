@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cp.cli.joining import Joining, Membership
+from cp.agent.joining import Joining, Membership
 
 PATIENCE = 20.0
 

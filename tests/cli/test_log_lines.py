@@ -9,7 +9,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.cli.log_lines import Sorting, sent_on
+from cp.agent.log_lines import Sorting, sent_on
 
 KEY = "0123456789abcdef"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cp.cli.log_sinks import Limits, Sinks
+from cp.agent.log_sinks import Limits, Sinks
 from tests.support.line_sink import LineSink
 from tests.support.waiting import eventually
 

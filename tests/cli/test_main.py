@@ -20,7 +20,7 @@ import typer
 
 from cp.cli import environment, output
 from cp.cli.main import COMMANDS, Command, build
-from cp.cli.problem import told
+from cp.client.problem import told
 from cp.listening import CannotListen
 from cp.version import VERSION
 from tests.cli.conftest import Koguma

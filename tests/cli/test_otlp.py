@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cp.cli.otlp import Span, families, request
+from cp.agent.otlp import Span, families, request
 from cp.model.pushing import Choice, Orders, read, written
 
 PAGE = b"""\

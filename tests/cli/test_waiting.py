@@ -13,8 +13,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cp.cli.problem import told
 from cp.cli.waiting import Written, conclude, duration, until_delivered
+from cp.client.problem import told
 from tests.api.samples import TIMEOUT_YAML, dataplane
 from tests.cli.conftest import Ended, Koguma
 from tests.cli.test_resources import written

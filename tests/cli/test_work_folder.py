@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cp.cli import guard, ports, supervise, work_folder
-from cp.cli.lock_note import note
-from cp.cli.problem import Problem
+from cp.agent import guard, ports, supervise, work_folder
+from cp.agent.lock_note import note
+from cp.client.problem import Problem
 from tests.api.samples import dataplane
 from tests.cli.conftest import Koguma
 from tests.cli.test_dp import FakeEnvoy, dp_run, envoy, envoy_of, web  # noqa: F401  # fixtures
@@ -106,7 +106,7 @@ def test_a_guard_ends_an_envoy_that_it_cannot_drain_and_nobody_else(tmp_path: Pa
 
 def test_a_guard_says_that_it_drains_before_it_imports_what_that_takes() -> None:
     """Whoever starts just then is refused otherwise."""
-    loaded = "import sys, cp.cli.guard; sys.exit(any(name in sys.modules for name in ('httpx', 'typer', 'yaml')))"
+    loaded = "import sys, cp.agent.guard; sys.exit(any(name in sys.modules for name in ('httpx', 'typer', 'yaml')))"
     assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
 
 
@@ -205,7 +205,7 @@ def test_an_envoy_that_was_left_without_anybody_is_ended_before_the_next_one_sta
     with Running(command, tmp_path / "first.log", koguma.environment) as first:
         eventually(lambda: bool(envoy.told), PATIENCE)
         orphan = envoy_of(first)
-        for process in [one for one in psutil.Process(first.pid).children() if "cp.cli.guard" in one.cmdline()]:
+        for process in [one for one in psutil.Process(first.pid).children() if "cp.agent.guard" in one.cmdline()]:
             process.kill()
         first.kill()
     assert orphan.is_running()

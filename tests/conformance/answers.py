@@ -8,8 +8,7 @@ from functools import cache
 from typing import Any
 
 from cp import policies
-from cp.inspect import inspect_policies, inspect_rules
-from cp.merging import Layer, Origin, Recipe, merge_groups
+from cp.insight.inspect import inspect_policies, inspect_rules
 from cp.model.names import Identity, Key
 from cp.model.source import read_documents
 from cp.model.yaml import parse_all
@@ -17,6 +16,7 @@ from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import Matcher, fits
+from cp.rules.merging import Layer, Origin, Recipe, merge_groups
 from tests.conformance.validate import validate
 
 Request = Mapping[str, Any]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cp.ads.messages import Nack
-from cp.delivery import CODE, Complaint, Place, finding, grouped
-from cp.delivery.refusals import reason
+from cp.ads.session.messages import Nack
 from cp.model.names import Key
-from cp.snapshot import LISTENER
+from cp.serving.delivery import CODE, Complaint, Place, finding, grouped
+from cp.serving.delivery.nacks import reason
+from cp.translate.snapshot import LISTENER
 
 PATCH = Place(Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[0]", "patch.yaml", 7)
 TIMEOUT = Place(Key("MeshTimeout", "default", "slow"), "spec.to[0]")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cp.delivery import Place, Sources
-from cp.delivery.sources import Behind
 from cp.model.names import Key
 from cp.model.source import read_documents
-from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.world import World
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET
+from cp.serving.delivery import Place, Sources
+from cp.serving.delivery.causes import Behind
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET
 from tests.snapshots import policies
 
 MESH = """\

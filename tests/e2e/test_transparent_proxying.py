@@ -18,7 +18,7 @@ import yaml
 from cp.model.source import read_documents
 from cp.policies import discover, kinds
 from cp.resources.world import World
-from cp.view.vips import vips
+from cp.translate.view.vips import vips
 from tests.support.client import Answer, call, greeting
 from tests.support.control_plane import ControlPlane
 from tests.support.envoy import FLAGS, Envoy

@@ -59,7 +59,7 @@ def workers(control_plane: ControlPlane) -> list[psutil.Process]:
 
 def _is_worker(process: psutil.Process) -> bool:
     try:
-        return "cp.workers.worker" in process.cmdline()
+        return "cp.serving.workers.worker" in process.cmdline()
     except psutil.NoSuchProcess:  # it has just ended
         return False
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cp.explain import Asked, Explanation, Unclear, asked, explain
+from cp.insight.explain import Asked, Explanation, Unclear, asked, explain
 from cp.model.names import Key
-from cp.pipeline import Compiler
+from cp.translate.compiler import Compiler
 from tests.random_mesh import MESH, Mesh
 from tests.snapshots import policies
 

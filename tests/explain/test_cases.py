@@ -8,14 +8,14 @@ import pytest
 
 from cp.cli.explained import lines
 from cp.cli.output import as_json
-from cp.explain import asked, explain
+from cp.insight.explain import asked, explain
 from cp.model.names import Key
 from cp.model.source import read_documents
 from cp.model.violation import Severity
 from cp.model.yaml import parse_all
-from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.world import World
+from cp.translate.compiler import Compiler
 from tests.golden import Case, Golden, cases
 from tests.snapshots import policies
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from cp.cli.explained import lines
-from cp.explain import Asked, Unclear, explain
-from cp.pipeline import Compiler
-from cp.view.proxies import outbounds
+from cp.insight.explain import Asked, Unclear, explain
+from cp.translate.compiler import Compiler
+from cp.translate.view.proxies import outbounds
 from tests.golden import Case, cases
 from tests.snapshots import Question, policies
 

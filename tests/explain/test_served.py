@@ -10,14 +10,14 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 
-from cp.explain import Asked, Explanation, explain
-from cp.explain.model import ENVOY, Value
+from cp.insight.explain import Asked, Explanation, explain
+from cp.insight.explain.model import ENVOY, Value
 from cp.model.duration import Duration
-from cp.pipeline import Compiler
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.view.proxies import Listening, outbounds
+from cp.translate.compiler import Compiler
+from cp.translate.view.proxies import Listening, outbounds
 from tests.explain.served import CONDITIONS, Fields, Sent, of_manager, of_proxy, of_row
 from tests.random_mesh import CALLS, PATHS, Mesh, dataplanes, for_meshes
 from tests.snapshots import policies

@@ -10,13 +10,12 @@ from typing import Any, Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from cp.ads.names import Names
-from cp.ads.wire import decoded, decoded_delta, node_of, node_of_delta, said
+from cp.ads.session.name_sets import Names
+from cp.ads.session.wire import decoded, decoded_delta, node_of, node_of_delta, said
 from cp.api.body import Place, _reading
 from cp.api.errors import Refused
-from cp.delivery.refusals import reason
-from cp.explain.asked import Unclear, asked
-from cp.lint import lint
+from cp.insight.explain.query import Unclear, asked
+from cp.insight.lint import lint
 from cp.model.document import Document
 from cp.model.duration import Duration
 from cp.model.paths import step, steps
@@ -28,6 +27,7 @@ from cp.resources.hostname_generator import Template, render
 from cp.resources.kinds import Kinds
 from cp.resources.parse import parse
 from cp.resources.world import World
+from cp.serving.delivery.nacks import reason
 from generators.envoy.log_formats import answered
 
 Target: TypeAlias = Callable[[bytes], object]

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from cp.fragments import Fragment, build
-from cp.pipeline import Compiler, Proxy
 from cp.resources.world import World
 from cp.rules import PolicyRules
-from cp.stages import Effective, Entry, Rules, rules_of
-from cp.view.proxies import inbounds
+from cp.translate.compiler import Compiler, Proxy
+from cp.translate.fragments import Fragment, build
+from cp.translate.stages import Effective, Entry, Rules, rules_of
+from cp.translate.view.proxies import inbounds
 from generators.proxy import Sidecar
 from tests.random_mesh.words import SERVICES, TEAMS
 from tests.snapshots import policies

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from cp.lint import CATALOGUE, in_order, lint
+from cp.insight.lint import CATALOGUE, in_order, lint
 from cp.model.source import read_documents
 from cp.model.violation import Finding
 from cp.policies import kinds

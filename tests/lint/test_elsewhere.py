@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import pytest
 
-from cp.inspect import affected
-from cp.lint import NO_EFFECT, lint
+from cp.insight.inspect import affected
+from cp.insight.lint import NO_EFFECT, lint
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import read_documents
-from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.world import World
+from cp.translate.compiler import Compiler
 from tests.golden import ROOT
 from tests.snapshots import policies
 

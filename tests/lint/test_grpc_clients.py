@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cp.lint import lint
+from cp.insight.lint import lint
 from cp.policies import kinds
 from cp.resources.world import World
 from tests.random_mesh import MESH, document

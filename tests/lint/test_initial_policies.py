@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cp.defaults import initial_policies, is_initial
-from cp.lint import lint
+from cp.insight.lint import lint
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import kinds
+from cp.resources.initial_policies import initial_policies, is_initial
 from cp.resources.world import World
 from tests.snapshots import policies
 

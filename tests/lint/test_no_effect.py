@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cp.lint import NO_EFFECT, NO_EFFECT_OF_ITEM, lint
+from cp.insight.lint import NO_EFFECT, NO_EFFECT_OF_ITEM, lint
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding

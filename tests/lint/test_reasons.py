@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cp.lint import lint
+from cp.insight.lint import lint
 from cp.model.violation import Finding
 from tests.rules.worlds import world_of
 from tests.snapshots import policies

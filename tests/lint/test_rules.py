@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from cp.lint import lint
-from cp.lint.protocols import MEANS
-from cp.lint.routes import covers, paths_over
-from cp.lint.scene import Scene
+from cp.insight.lint import lint
+from cp.insight.lint.protocols import MEANS
+from cp.insight.lint.routes import covers, paths_over
+from cp.insight.lint.survey import Scene
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.world import World
+from cp.translate.compiler import Compiler
 from generators.proxy import Protocol
 from tests.random_mesh import MESH, document
 from tests.snapshots import policies

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cp.lint import NO_EFFECT, lint
+from cp.insight.lint import NO_EFFECT, lint
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding
-from cp.pipeline import Compiler
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.translate.compiler import Compiler
 from tests import oracle
 from tests.oracle.destinations import Destination
 from tests.random_mesh import CALLS, Mesh, dataplanes, for_meshes

@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Final
 
-from cp.pipeline import Compiler
-from cp.snapshot import Snapshot
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import Snapshot
 from tests.oracle import envoy
 from tests.oracle.destinations import UNCLEAR
 from tests.oracle.reading import Resource, read

@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import pytest
 
-from cp.inspect import affected, inspect_policies, inspect_rules
-from cp.lint import lint
+from cp.insight.inspect import affected, inspect_policies, inspect_rules
+from cp.insight.lint import lint
 from cp.model.document import Document
 from cp.model.names import Destination, Key
-from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.capabilities import MISSING, WORDS, MissingCapability, missing_parts
 from cp.resources.capabilities import NAMES as ADDRESSES
 from cp.resources.world import World
-from cp.snapshot import Snapshot
-from cp.view.services import endpoints_of
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import Snapshot
+from cp.translate.view.services import endpoints_of
 from tests.snapshots import policies
 
 Data = dict[str, Any]

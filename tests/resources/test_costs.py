@@ -11,7 +11,7 @@ import pytest
 
 from cp.api.body import Place, _reading
 from cp.api.errors import Refused
-from cp.explain.asked import Unclear, asked
+from cp.insight.explain.query import Unclear, asked
 from cp.model.document import Document
 from cp.model.duration import Duration
 from cp.model.source import key_of, read_documents

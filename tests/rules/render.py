@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cp.inspect import standing
-from cp.matching import match
-from cp.matching.profile import profile, sections
-from cp.merging import Field, Merged, Origin, Setting
+from cp.insight.inspect import standing
 from cp.model.names import Destination, Identity
 from cp.model.source import read_documents
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import Combined, Item, Matcher, PolicyRules, build, by_specificity, routes
-from cp.view.proxies import outbounds
+from cp.rules.matching import match
+from cp.rules.matching.profile import profile, sections
+from cp.rules.merging import Field, Merged, Origin, Setting
+from cp.translate.view.proxies import outbounds
 from tests.rules.worlds import kinds
 
 Data = dict[str, Any]

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from cp.merging import NOTHING, Merged
 from cp.model.names import Destination
 from cp.rules import at_gateway, effective, gateway_routes, matches_hash
+from cp.rules.merging import NOTHING, Merged
 from tests.rules.texts import (
     MESH,
     WHOLE_MESH,

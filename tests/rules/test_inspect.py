@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from cp.cli import rule_tables
-from cp.inspect import Affected, affected, inspect_policies, inspect_rules
+from cp.insight.inspect import Affected, affected, inspect_policies, inspect_rules
 from cp.model.names import Key
-from cp.pipeline import Compiler, Proxy
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.translate.compiler import Compiler, Proxy
 from tests.rules.texts import (
     MESH,
     WHOLE_MESH,

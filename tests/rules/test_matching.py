@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cp.matching import Matched, match, precedence
+from cp.rules.matching import Matched, match, precedence
 from tests.rules.texts import (
     MESH,
     WHOLE_MESH,

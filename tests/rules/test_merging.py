@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.merging import Layer, Merged, Origin, Recipe, Setting, merge, merge_groups, overlay
 from cp.model.names import Identity, Key
 from cp.model.paths import step
 from cp.model.source import read_documents
+from cp.rules.merging import Layer, Merged, Origin, Recipe, Setting, merge, merge_groups, overlay
 
 Conf = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cp.merging import Origin
 from cp.rules import ResourceRule
+from cp.rules.merging import Origin
 from tests.rules.texts import MESH, WHOLE_MESH, Data, hr, ms, policy, proxy, route, service, subset, text, timeout
 from tests.rules.worlds import rules_of, world_of
 from tests.rules.worlds import service as identity

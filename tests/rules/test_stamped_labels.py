@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cp.matching.order import precedence
 from cp.model.names import Key
 from cp.resources.world import World
-from cp.view.dataplanes import ports
+from cp.rules.matching.order import precedence
+from cp.translate.view.dataplanes import ports
 from tests.rules.texts import MESH, WHOLE_MESH, proxy, service, text, timeout
 from tests.rules.worlds import rules_of, world_of
 

@@ -9,15 +9,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cp.matching import match
-from cp.matching.matcher import matcher
-from cp.merging import Field
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import read_documents
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyRules, RouteRule, build, effective, routes
+from cp.rules.matching import match
+from cp.rules.matching.matcher import matcher
+from cp.rules.merging import Field
 from tests.rules.test_merging import leaves
 from tests.rules.texts import MESH, WHOLE_MESH, Data, hr, inbound, ms, policy, proxy, route, service, subset, timeout
 from tests.rules.worlds import kinds, to_service, to_tag

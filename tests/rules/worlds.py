@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 from cp import policies
-from cp.matching import match
 from cp.model.document import Document
 from cp.model.names import Destination, Identity, Key
 from cp.model.source import read_documents
@@ -16,6 +15,7 @@ from cp.resources.kinds import Kind, Kinds, Meta, PolicyShape
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyRules, build
+from cp.rules.matching import match
 
 
 def _anything_goes(_spec: Any, _meta: Meta) -> Iterator[Violation]:

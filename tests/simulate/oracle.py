@@ -21,10 +21,10 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 from google.protobuf import json_format
 
-from cp.simulate import Call
-from cp.snapshot import CLUSTER, LISTENER, ROUTES, Packed, Part, Snapshot
-from generators.clusters import backend_cluster
-from generators.listeners import outbound_listener
+from cp.insight.simulate import Call
+from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, Packed, Part, Snapshot
+from generators.build.clusters import backend_cluster
+from generators.build.listeners import outbound_listener
 from generators.proxy import Backend, Outbound, Protocol
 from tests.simulate.tables import UPSTREAM
 from tests.support.bootstraps import socket_address

@@ -11,8 +11,8 @@ from envoy.config.route.v3.route_components_pb2 import HeaderMatcher, QueryParam
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.type.matcher.v3.string_pb2 import StringMatcher
 
-from cp.simulate import Call
-from generators.envoy.routes import row
+from cp.insight.simulate import Call
+from generators.build.routes import row
 from generators.proxy import (
     Filter,
     Match,

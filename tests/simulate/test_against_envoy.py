@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from cp.simulate import Call, Outcome, Unsimulated, simulate
-from cp.simulate.paths import Unacceptable, normalized
+from cp.insight.simulate import Call, Outcome, Unsimulated, simulate
+from cp.insight.simulate.paths import Unacceptable, normalized
 from tests.simulate.oracle import Oracle, Seen, is_modern
 from tests.simulate.tables import Chance
 

@@ -8,13 +8,13 @@ import pytest
 from envoy.config.route.v3.route_components_pb2 import Route as RouteMessage
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
+from cp.insight.simulate import Call, NotListening, Outcome, Retry, Share, Unsimulated, simulate
 from cp.model.duration import Duration
-from cp.simulate import Call, NotListening, Outcome, Retry, Share, Unsimulated, simulate
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed, Part, Snapshot
-from generators.clusters import backend_cluster
-from generators.endpoints import assignment
-from generators.envoy.routes import row
-from generators.listeners import outbound_listener
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed, Part, Snapshot
+from generators.build.clusters import backend_cluster
+from generators.build.endpoints import assignment
+from generators.build.listeners import outbound_listener
+from generators.build.routes import row
 from generators.proxy import (
     Backend,
     Endpoint,

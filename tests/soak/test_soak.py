@@ -16,11 +16,11 @@ from random import Random
 import psutil
 import pytest
 
-from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.world import World
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
 from cp.store.open import open_store
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
 from tests.snapshots import policies
 from tests.soak.chaos import Chaos, of_fake, of_real
 from tests.soak.crowd import Crowd

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cp.ads.messages import Request, Response
-from cp.ads.session import Session
-from cp.ads.wire import encoded
+from cp.ads.session.messages import Request, Response
+from cp.ads.session.sotw import Session
+from cp.ads.session.wire import encoded
 from cp.api.envoy_json import decoded
-from cp.matching import match
-from cp.merging import Field, Merged
 from cp.model.document import Document
 from cp.model.lines import Lines
 from cp.model.names import Key
 from cp.model.source import read_documents
-from cp.pipeline import Compiler
 from cp.policies import Policies, discover, kinds
 from cp.resources.world import World
 from cp.rules import build
-from cp.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SHORT, Packed, Snapshot
-from cp.stages import Entry
+from cp.rules.matching import match
+from cp.rules.merging import Field, Merged
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SHORT, Packed, Snapshot
+from cp.translate.stages import Entry
 from tests.golden import dump
 
 ROOT: Final = Path(__file__).resolve().parents[2]

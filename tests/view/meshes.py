@@ -10,7 +10,7 @@ from cp.model.names import Key
 from cp.policies import kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.view.proxies import outbounds
+from cp.translate.view.proxies import outbounds
 from tests.random_mesh import MESH, document
 from tests.snapshots import policies
 

@@ -8,13 +8,13 @@ import pytest
 
 from cp.model.document import Document
 from cp.model.names import Destination, Key
-from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.snapshot import LISTENER
-from cp.view.proxies import inbounds, outbounds
-from cp.view.services import endpoints_of
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import LISTENER
+from cp.translate.view.proxies import inbounds, outbounds
+from cp.translate.view.services import endpoints_of
 from tests.snapshots import policies
 
 MESH: Final = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})

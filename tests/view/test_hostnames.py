@@ -5,9 +5,9 @@ from __future__ import annotations
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.world import World
-from cp.view.hostnames import hosts
-from cp.view.proxies import outbounds
-from cp.view.vips import vips
+from cp.translate.view.hostnames import hosts
+from cp.translate.view.proxies import outbounds
+from cp.translate.view.vips import vips
 from tests.view.meshes import dataplane, external, redirected, service, world
 
 

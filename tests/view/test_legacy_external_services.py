@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import pytest
 
-from cp.lint import lint
+from cp.insight.lint import lint
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.snapshot import CLUSTER
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import CLUSTER
 from tests.snapshots import policies
 
 PAYMENTS: Final = "payments"

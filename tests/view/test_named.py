@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cp.model.document import Document
-from cp.view.proxies import inbounds, outbounds, unresolved
-from cp.view.redirected import capture_of
+from cp.translate.view.proxies import inbounds, outbounds, unresolved
+from cp.translate.view.redirected import capture_of
 from tests.random_mesh import document
 from tests.view.meshes import dataplane, external, redirected, service, world
 

@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives.serialization import (
 from cp.api.envoy_json import as_data
 from cp.model.names import Key
 from cp.model.source import read_documents
-from cp.pipeline import Compiler
 from cp.policies import kinds
 from cp.resources.world import World
-from cp.snapshot import CLUSTER, LISTENER, ROUTES, SECRET
-from cp.view.outside import Outside, outside
+from cp.translate.compiler import Compiler
+from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, SECRET
+from cp.translate.view.outside import Outside, outside
 from tests.snapshots import policies
 
 CLIENT: Final = trustme.CA().issue_cert("client.example.com")

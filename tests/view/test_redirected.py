@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cp.view.proxies import inbounds, outbounds, unresolved
-from cp.view.vips import vips
+from cp.translate.view.proxies import inbounds, outbounds, unresolved
+from cp.translate.view.vips import vips
 from tests.random_mesh import document
 from tests.view.meshes import called, dataplane, external, redirected, service, world
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cp.model.names import Key
 from cp.resources.world import World
-from cp.view.vips import Vips, vips
+from cp.translate.view.vips import Vips, vips
 from tests.random_mesh import document
 from tests.view.meshes import external, redirected, service, world
 

@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 import structlog
 
-from cp.delivery import Progress
+from cp.serving.delivery import Progress
+from cp.serving.workers import crew as crew_module
+from cp.serving.workers.crew import Crew, Silent, Worker
+from cp.serving.workers.link import ALIVE, Line
+from cp.serving.workers.observers import Observers
 from cp.settings import Settings
-from cp.workers import crew as crew_module
-from cp.workers.crew import Crew, Silent, Worker
-from cp.workers.line import ALIVE, Line
-from cp.workers.observers import Observers
 
 WITHIN = 20
 

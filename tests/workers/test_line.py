@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cp.workers.line import HungUp, Line, Unanswering
+from cp.serving.workers.link import HungUp, Line, Unanswering
 
 WITHIN = 10
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
-from cp.workers.crew import Crew
-from cp.workers.observers import Observers
+from cp.serving.workers.crew import Crew
+from cp.serving.workers.observers import Observers
 
 
 class Workers:

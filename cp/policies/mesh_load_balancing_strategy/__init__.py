@@ -83,7 +83,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cp.matching import in_force
 from cp.policies import Policy
 from cp.policies.mesh_load_balancing_strategy.balancer import write_balancer
 from cp.policies.mesh_load_balancing_strategy.hashing import hash_policies, write_of_connections, write_of_requests
@@ -91,6 +90,7 @@ from cp.policies.mesh_load_balancing_strategy.locality import arranged, is_weigh
 from cp.policies.mesh_load_balancing_strategy.schema import Conf, LocalityAwareness, Spec
 from cp.policies.mesh_load_balancing_strategy.validation import DEFAULT_RING, TARGETS, deprecations, validate
 from cp.resources.kinds import Kind, PolicyShape
+from cp.rules.matching import in_force
 
 if TYPE_CHECKING:
     from cp.resources.caller import Caller

@@ -10,7 +10,7 @@ from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from cp.model.pushing import CLUSTER, FIELD, METADATA, Application, Choice, Collector, Orders, written
 from cp.policies.mesh_metric.filtering import PROFILES
 from cp.policies.mesh_metric.schema import Conf, Profiles, Selector
-from generators.collectors import Otlp
+from generators.build.collectors import Otlp
 from generators.drafts import SidecarDraft
 from generators.envoy import names
 

@@ -1,0 +1,99 @@
+"""A process that outlives a `koguma dp run` which was killed, and ends its Envoy as that would have: drained.
+
+It sleeps on a pipe of which only `koguma dp run` has the other end. Until that breaks it has imported next to nothing.
+An Envoy that the kernel ends together with its parent would lose what is under way, and that only on Linux.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from cp.agent.lock_note import note
+
+_OVER: Final = b"."
+_INTO_NOTHING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_PATIENCE: Final = 5.0
+_EVERY: Final = 0.05
+
+
+@contextmanager
+def guarded(orders: Mapping[str, Any], lock: int) -> Iterator[None]:
+    """While this lasts: whatever kills this process, `orders` are carried out, and the lock held until then."""
+    command = [sys.executable, "-m", "cp.agent.guard", str(lock)]
+    guard = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[lock], start_new_session=True)
+    assert guard.stdin is not None, "a pipe was asked for"  # noqa: S101
+    try:
+        with suppress(OSError):
+            guard.stdin.write(json.dumps(orders).encode() + b"\n")
+            guard.stdin.flush()
+        yield
+    finally:
+        with suppress(OSError):
+            guard.stdin.write(_OVER)
+            guard.stdin.close()
+        guard.wait()
+
+
+def end(pid: int) -> None:
+    """End a process: it is asked, and after a while made to."""
+    with suppress(ProcessLookupError):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + _PATIENCE
+            os.kill(pid, number)
+            while time.monotonic() < deadline:
+                os.kill(pid, 0)
+                time.sleep(_EVERY)
+
+
+def main() -> None:
+    for number in _INTO_NOTHING:
+        signal.signal(number, signal.SIG_IGN)
+    lock = int(sys.argv[1])
+    orders = sys.stdin.buffer.readline()
+    if sys.stdin.buffer.read(1) != _OVER and orders:
+        _carry_out(json.loads(orders), lock)
+
+
+def _carry_out(orders: Mapping[str, Any], lock: int) -> None:
+    note(lock, {"process": os.getpid(), "draining": orders["envoy"]})  # first: whoever starts next waits for it
+    try:
+        _drain(orders)
+    finally:
+        _end_envoy(orders)
+
+
+def _drain(orders: Mapping[str, Any]) -> None:
+    from cp.agent.admin import Admin  # noqa: PLC0415  # nearly always nothing of this is needed
+    from cp.agent.drain import Drain  # noqa: PLC0415
+    from cp.agent.joining import Joining, Membership  # noqa: PLC0415
+
+    membership = Membership(orders["address"], Joining(**orders["joining"]), _say)
+    Drain(Admin(orders["bootstrap"]), membership, orders["seconds"], _say).run(threading.Event())
+
+
+def _end_envoy(orders: Mapping[str, Any]) -> None:
+    """It may have ended by itself meanwhile, and its number be another process's."""
+    from cp.agent.work_folder import is_envoy  # noqa: PLC0415  # as above
+
+    if is_envoy(Path(orders["joining"]["work_dir"]), orders["envoy"]):
+        end(orders["envoy"])
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):
+        sys.stderr.write(f"koguma dp: {text}\n")
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()

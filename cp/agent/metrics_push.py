@@ -1,0 +1,117 @@
+"""Metrics of an Envoy and of the applications beside it, pushed to collectors as its own configuration says."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import httpx
+
+from cp.agent.admin import Admin
+from cp.model.pushing import CLUSTER, FIELD, METADATA, Application, Collector, Orders, read
+
+Say = Callable[[str], None]
+
+_TICK: Final = 1.0
+_LOOK_EVERY: Final = 5.0
+_PATIENCE: Final = 5.0
+_ORDERS: Final = f"/config_dump?resource=dynamic_active_clusters&name_regex=%5E{CLUSTER}%24"
+_OF_ENVOY: Final = "envoy"
+
+
+@contextmanager
+def pushed(admin: Admin, bootstrap: str, say: Say) -> Iterator[None]:
+    """While this lasts: look for orders in Envoy's configuration, and carry them out."""
+    ended = threading.Event()
+    pusher = Pusher(admin, _resource(bootstrap), say)
+    threading.Thread(target=_push, args=(pusher, ended, say), name="metrics", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _push(pusher: Pusher, ended: threading.Event, say: Say) -> None:
+    while not ended.wait(_TICK):
+        try:
+            pusher.turn(time.monotonic())
+        except Exception as error:  # noqa: BLE001  # a fault of ours costs metrics, and not the proxy
+            say(f"metrics were not sent: {type(error).__name__}: {error}")
+
+
+def _resource(bootstrap: str) -> Mapping[str, str]:
+    """Who it is that tells, in OpenTelemetry's words."""
+    node = json.loads(bootstrap)["node"]
+    mesh, _, name = node["id"].partition(".")
+    return {
+        "service.name": node.get("cluster", ""),
+        "service.instance.id": node["id"],
+        "kuma.mesh": mesh,
+        "kuma.dataplane": name,
+    }
+
+
+class Pusher:
+    """Knows when it sent what, and to whom it could not."""
+
+    def __init__(self, admin: Admin, resource: Mapping[str, str], say: Say) -> None:
+        self._admin, self._resource, self._say = admin, resource, say
+        self._begun = time.time_ns()
+        self._looked, self._orders = -_LOOK_EVERY, Orders()
+        self._sent: dict[Collector, float] = {}
+        self._away: set[Collector] = set()
+
+    def turn(self, now: float) -> None:
+        """Send what is due."""
+        if now - self._looked >= _LOOK_EVERY:
+            self._looked, self._orders = now, self._found()
+        orders = self._orders
+        due = [to for to in orders.collectors if now - self._sent.get(to, -to.seconds) >= to.seconds]
+        if due:
+            self._send(orders, due)
+        self._sent = {to: now if to in due else self._sent[to] for to in orders.collectors}
+
+    def _found(self) -> Orders:
+        """What stands in the configuration; what stood there, while Envoy does not answer."""
+        answer = self._admin.get(_ORDERS)
+        if answer is None:
+            return self._orders
+        metadata = (one["cluster"].get("metadata", {}) for one in json.loads(answer).get("configs") or ())
+        texts = (one.get("filter_metadata", {}).get(METADATA, {}).get(FIELD, "") for one in metadata)
+        return next((orders for text in texts if (orders := read(text)) is not None), Orders())
+
+    def _send(self, orders: Orders, due: list[Collector]) -> None:
+        from cp.agent import otlp  # noqa: PLC0415  # it imports much that only those need who push
+
+        of_envoy = [family for family in otlp.families(self._page(orders)) if orders.are_about(family.name)]
+        of_others = [(one.name or one.authority, otlp.families(_asked(one))) for one in orders.applications]
+        scopes = [(_OF_ENVOY, of_envoy), *of_others]
+        made = otlp.request(self._resource, scopes, otlp.Span(self._begun, time.time_ns()))
+        for to in due:
+            self._tell(to, otlp.send(to, made))
+
+    def _page(self, orders: Orders) -> bytes:
+        """An Envoy that does not answer has nothing to tell, and is asked again next time."""
+        return self._admin.get(f"/stats/prometheus{'' if orders.unused else '?usedonly'}", _PATIENCE) or b""
+
+    def _tell(self, to: Collector, fault: str) -> None:
+        """Once when a collector cannot be reached, and once when it can again."""
+        if fault and to not in self._away:
+            self._away.add(to)
+            self._say(f"metrics for {to.authority}: {fault}")
+        elif not fault and to in self._away:
+            self._away.discard(to)
+            self._say(f"metrics for {to.authority}: sent again")
+
+
+def _asked(one: Application) -> bytes:
+    """An application that does not answer has nothing to tell."""
+    try:
+        answer = httpx.get(f"http://{one.authority}{one.path}", timeout=_PATIENCE)
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return b""
+    return answer.content if answer.status_code == httpx.codes.OK else b""

@@ -1,0 +1,43 @@
+"""Whether an Envoy has its first configuration, so that whoever starts a proxy hears of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from cp.agent.admin import Admin
+
+_EVERY: Final = 0.05
+_HINT_AFTER: Final = 10.0
+_HINT: Final = "Envoy runs, but has no configuration yet. Does it reach the control plane's port for proxies?"
+
+Say = Callable[[str], None]
+Enter = Callable[[threading.Event], None]
+
+
+@contextmanager
+def announced(admin: Admin, say: Say, enter: Enter) -> Iterator[None]:
+    """While this lasts: say when an Envoy is ready, also to the control plane, or why it may not be."""
+    ended = threading.Event()
+    watching = threading.Thread(target=_watch, args=(admin, say, enter, ended), name="readiness")
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join()
+
+
+def _watch(admin: Admin, say: Say, enter: Enter, ended: threading.Event) -> None:
+    begun, hinted = time.monotonic(), False
+    while admin.get("/ready") is None:
+        if ended.wait(_EVERY):
+            return
+        if not hinted and time.monotonic() - begun > _HINT_AFTER:
+            say(_HINT)
+            hinted = True
+    enter(ended)
+    say(f"ready after {time.monotonic() - begun:.1f} s")

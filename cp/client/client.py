@@ -1,0 +1,184 @@
+"""The control plane's HTTP API as a command line uses it: every failure is a sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+
+from cp.client.problem import Problem
+
+NOT_FOUND: Final = 404
+CREATED: Final = 201
+_ERROR: Final = 400
+_REVISION: Final = "koguma-revision"
+_OWNER: Final = "koguma-owner"
+_GRACE: Final = 10.0
+_PAGE: Final = "1000"
+
+
+class Unreachable(Problem):
+    """Nothing answers at the control plane's address."""
+
+
+class Rejected(Problem):
+    """The control plane refuses a request, and says why."""
+
+    def __init__(self, status_code: int, message: str, hint: str = "", *, may_pass: bool = False) -> None:
+        self.status_code = status_code
+        self.may_pass = may_pass
+        """Whether the control plane says that it may answer otherwise soon."""
+
+        super().__init__(message, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """What a write came to."""
+
+    is_new: bool
+    warnings: tuple[str, ...]
+    revision: int | None
+    """The revision that the write made; None where it changed nothing."""
+
+
+class Client:
+    """A control plane's HTTP API."""
+
+    def __init__(self, address: str, timeout: float = 60.0, transport: httpx.BaseTransport | None = None) -> None:
+        self.address = address.rstrip("/")
+        if not self.address.startswith(("http://", "https://")):
+            raise Problem(f"`{address}` is no address of a control plane", "Write it as http://HOST:5681.")
+        self._timeout = timeout
+        self._http = httpx.Client(base_url=self.address, timeout=timeout, transport=transport)
+
+    def get(self, path: str, **parameters: str | list[str]) -> Any:
+        return self._send("GET", path, params=parameters).json()
+
+    def every(self, path: str) -> dict[str, Any]:
+        """A whole list, page after page."""
+        page = self.get(path, size=_PAGE)
+        items = list(page["items"])
+        while page["next"]:
+            page = self.get(path, size=_PAGE, offset=parse_qs(urlsplit(page["next"]).query)["offset"][0])
+            items += page["items"]
+        return {"total": len(items), "items": items, "next": None}
+
+    def put(self, path: str, text: str, place: str = "", owner: str = "") -> Put:
+        """Write a resource as YAML. With the place where it stands, the control plane can name it later.
+
+        With an owner, the run of a proxy, it goes when that has ended.
+        """
+        headers = {"content-type": "application/yaml"} | ({"koguma-source": _ascii(place)} if place else {})
+        headers |= {_OWNER: owner} if owner else {}
+        answer = self._send("PUT", path, content=text.encode(), headers=headers)
+        return Put(answer.status_code == CREATED, tuple(answer.json().get("warnings", ())), _revision(answer))
+
+    def apply(
+        self, resources: Sequence[tuple[str, str]], *, dry_run: bool = False
+    ) -> tuple[Sequence[Mapping[str, Any]], int | None]:
+        """Write resources together, each as YAML with its place. Answers with what became of each, and the revision.
+
+        A dry run writes nothing, and answers with what would become of them.
+        """
+        pieces = [{"text": text, "place": place} for text, place in resources]
+        parameters = {"dryRun": "true"} if dry_run else {}
+        answer = self._send("POST", "/_apply", json={"resources": pieces}, params=parameters)
+        return answer.json()["resources"], _revision(answer)
+
+    def delete(self, path: str, **parameters: str) -> int | None:
+        """Answers with the revision that this made."""
+        return _revision(self._send("DELETE", path, params=parameters))
+
+    def take_away(self, path: str, owner: str) -> None:
+        """Delete what a run of a proxy registered, unless it is somebody else's now."""
+        self._send("DELETE", path, headers={_OWNER: owner})
+
+    def readiness(self, path: str, owner: str, *, ready: bool) -> int | None:
+        """Have a proxy be an endpoint, or not. Answers with the revision that this made."""
+        return _revision(self._send("POST", f"{path}/_readiness", json={"owner": owner, "ready": ready}))
+
+    def lines(self, path: str, data: Any, seconds: float) -> Iterator[Any]:
+        """What is answered line by line, for as long as the seconds last."""
+        timeout = httpx.Timeout(self._timeout, read=seconds + _GRACE)
+        with self._reaching(), self._http.stream("POST", path, json=data, timeout=timeout) as answer:
+            if answer.status_code >= _ERROR:
+                answer.read()
+                raise _rejected(answer, self.address)
+            yield from map(json.loads, filter(None, answer.iter_lines()))
+
+    def post(self, path: str, data: Any, **headers: str) -> str:
+        return self._send("POST", path, json=data, headers=headers).text
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        with self._reaching():
+            answer = self._http.request(method, path, **options)
+        if answer.status_code >= _ERROR:
+            raise _rejected(answer, self.address)
+        return answer
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            hint = "Start one with `koguma run`, or say where it is with --address or KOGUMA_ADDRESS."
+            raise Unreachable(f"no control plane answers at {self.address} ({_reason(error)})", hint) from None
+        except httpx.TimeoutException:
+            raise Unreachable(f"the control plane at {self.address} takes too long to answer") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            hint = "Is it the port of the HTTP API (5681)? Proxies have another one (5678)."
+            raise Unreachable(f"{self.address} does not speak HTTP with us: {error}", hint) from None
+
+
+@contextmanager
+def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
+    """The control plane of a command."""
+    client = Client(address, timeout)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _revision(answer: httpx.Response) -> int | None:
+    text = answer.headers.get(_REVISION)
+    return None if text is None else int(text)
+
+
+def _rejected(answer: httpx.Response, address: str) -> Rejected:
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, Mapping) or "status" not in body:
+        message = f"{address} answers {answer.status_code}, and not as a control plane does"
+        return Rejected(answer.status_code, message, "Check the address: the HTTP API is on port 5681.")
+    detail = str(body.get("detail") or body.get("title"))
+    faults = [_fault(fault) for fault in body.get("invalid_parameters", ()) if fault.get("reason", "") not in detail]
+    text = "\n".join([detail, *(f"  {fault}" for fault in faults)])
+    return Rejected(answer.status_code, text, may_pass="retry-after" in answer.headers)
+
+
+def _fault(fault: Mapping[str, Any]) -> str:
+    place = f"{fault['file']}:{fault['line']}: " if fault.get("file") and fault.get("line") else ""
+    field = f"{fault['field']}: " if fault.get("field") else ""
+    hint = f"; {fault['hint']}" if fault.get("hint") else ""
+    return f"{place}{field}{fault.get('reason', '')}{hint}"
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    return text.partition("] ")[2].lower() if text.startswith("[Errno") else text or type(error).__name__
+
+
+def _ascii(place: str) -> str:
+    return place.encode("ascii", "backslashreplace").decode()

@@ -1,0 +1,7 @@
+"""Why a call of a proxy goes where it goes: the route, every value that holds for it, and who set each."""
+
+from cp.insight.explain.explanation import explain as explain
+from cp.insight.explain.model import Explanation as Explanation
+from cp.insight.explain.query import Asked as Asked
+from cp.insight.explain.query import Unclear as Unclear
+from cp.insight.explain.query import asked as asked

@@ -1,0 +1,96 @@
+"""What a field does, asked of the generator itself: what is built with it is compared with what is built without it.
+
+So no list has to say which field ends in a route, a listener or a cluster, and for which protocol it has a meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from cp.policies import Policy
+from cp.resources.caller import Caller
+from cp.resources.schema import decode
+from cp.rules.merging import Conf, alone, without
+from cp.translate.fragments import Task
+from cp.translate.fragments import build as fragment
+from cp.translate.snapshot import ROUTES, Packed
+from cp.translate.stages import Entry, Reached, Upstream
+from generators.proxy import Endpoints, Outbound, Route
+
+Build: TypeAlias = Callable[[Conf], object]
+"""What is built when a policy has some conf."""
+
+_ROUTE: Final = "explained"
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Effect(Enum):
+    """What a field does at some place."""
+
+    ACTS = "acts"
+    SAME = "same"
+    """It has a meaning there, and the outcome is the same without it."""
+
+    NONE = "none"
+
+
+def effect(make: Build, conf: Conf, path: str) -> Effect:
+    if make(without(conf, path)) != make(conf):
+        return Effect.ACTS
+    return Effect.SAME if make(alone(conf, path)) != make({}) else Effect.NONE
+
+
+def of_own_row(policy: Policy[Any], entry: Entry, row: Route, of_whole: Conf) -> Build:
+    """What a policy makes of one row of a route table for which something of its own holds."""
+    site = _with_one_row(entry.outbound, row)
+    whole = _confs(policy, of_whole)
+    return lambda conf: _built(Task(site, whole, ((_ROUTE, _confs(policy, conf)),)), policy)
+
+
+def of_row(policy: Policy[Any], entry: Entry, row: Route) -> Build:
+    """What a policy makes of a row for which holds what holds for the whole listener."""
+    site = _with_one_row(entry.outbound, row)
+    return lambda conf: _built(Task(site, _confs(policy, conf)), policy, lambda packed: packed.type_url == ROUTES)
+
+
+def of_listener(policy: Policy[Any], entry: Entry, row: Route, of_row: Conf | None) -> Build:
+    """What a policy makes of a listener beside its rows. A TCP listener is all there is."""
+    site = _with_one_row(entry.outbound, row)
+    own = () if of_row is None else ((_ROUTE, _confs(policy, of_row)),)
+    return lambda conf: _built(Task(site, _confs(policy, conf), own), policy, lambda packed: packed.type_url != ROUTES)
+
+
+def of_cluster(policy: Policy[Any], upstream: Upstream, endpoints: Endpoints, caller: Caller) -> Build:
+    """What a policy makes of a cluster and of its endpoints, given as they are before anybody arranges them."""
+    cluster, *served = upstream.tasks
+
+    def make(conf: Conf) -> object:
+        tasks = [replace(cluster, confs=_confs(policy, conf))]
+        if served:
+            arranged = policy.arrange(decode(policy.conf, conf), endpoints, caller)
+            tasks.append(Task(arranged, _confs(policy, conf)))
+        return [_built(task, policy) for task in tasks]
+
+    return make
+
+
+def of_inbound(policy: Policy[Any], reached: Reached) -> Build:
+    return lambda conf: _built(Task(reached.inbound, _confs(policy, conf)), policy)
+
+
+def _built(task: Task, policy: Policy[Any], wanted: Callable[[Packed], bool] = lambda _: True) -> list[bytes]:
+    return [packed.body for packed in fragment(task, (policy,)) if wanted(packed)]
+
+
+def _with_one_row(outbound: Outbound, row: Route) -> Outbound:
+    """Under a name of its own, so that the conf of the route is nobody else's."""
+    return replace(outbound, routes=(replace(row, owner=_ROUTE),))
+
+
+def _confs(policy: Policy[Any], conf: Conf) -> tuple[tuple[str, bytes], ...]:
+    return ((policy.kind.name, _encode(conf)),)

@@ -1,0 +1,25 @@
+"""What somebody wrote for a call, or for all of the mesh, and what holds for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from cp.resources.capabilities import missing_parts, warning
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.rules.matching import match
+
+
+def not_enforced(world: World, client: Resource, servers: Iterable[Resource]) -> Iterator[str]:
+    """Of the mesh, of both ends of a call and of the policies that select them."""
+    mesh = world.mesh(client.mesh)
+    for resource in dict.fromkeys([*([] if mesh is None else [mesh]), *_concerned(world, (client, *servers))]):
+        for part in missing_parts(resource.type, resource.document.data):
+            yield f"{resource.key}: {warning(part, resource.kind.root)}"
+
+
+def _concerned(world: World, dataplanes: Iterable[Resource]) -> Iterator[Resource]:
+    for dataplane in dataplanes:
+        yield dataplane
+        for _, matched in sorted(match(world, dataplane).items()):
+            yield from (one.policy for one in matched)

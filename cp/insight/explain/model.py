@@ -1,0 +1,190 @@
+"""What an explanation says: plain values, every fact of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Final
+
+from cp.insight.explain.query import Asked
+from cp.insight.simulate import Condition, Outcome
+from cp.model.duration import Duration
+from cp.model.names import Key
+
+BUILT_IN: Final = "built-in"
+"""The level of our own defaults."""
+
+ENVOY: Final = "envoy"
+"""The level of what Envoy does where nothing is configured."""
+
+ROUTE: Final = "route"
+LISTENER: Final = "listener"
+CLUSTER: Final = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A value, and who said it."""
+
+    value: Any
+    level: str
+    """How far it reaches: route, section, service, mesh, inbound or proxy; else one of the two above."""
+
+    policy: Key | None = None
+    item: str = ""
+    """The item of the policy: `to[0]`."""
+
+    path: str = ""
+    """Where it stands in the document."""
+
+    file: str = ""
+    line: int = 0
+    removed_by: Said | None = None
+    """The null that took it away, if one did."""
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}" if self.file and self.line else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One field of a policy: what holds, who said so, and who said something else."""
+
+    policy: str
+    path: str
+    said: Said
+    over: tuple[Said, ...] = ()
+    """Those who were overridden, the strongest first."""
+
+    at: str = ""
+    """Which part of Envoy's configuration it is in: the route, the listener or the cluster; empty: in none."""
+
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the route table."""
+
+    index: int
+    owner: Key | None
+    """The route resource; None for the row that every service has for all the rest."""
+
+    place: Said | None
+    """Where its match is written."""
+
+    beside: tuple[Key, ...]
+    """Weaker route resources with the same match of which something is left: their policies hold as well."""
+
+    asks: tuple[Condition, ...]
+    matches: bool | None
+    taken: bool
+    why: str
+    """Why it took the request, or did not."""
+
+    patched: bool = False
+    """Whether it is not of ours, but a patch's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One cluster that the request can end up at."""
+
+    cluster: str
+    service: str
+    weight: int
+    share: float
+    """Percent of the requests."""
+
+    endpoints: tuple[str, ...] = ()
+    values: tuple[Value, ...] = ()
+    missing: str = ""
+    """Why there is no such cluster, where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One of several limits of the same thing, on the client's side or the server's."""
+
+    of: str
+    """What is limited: how long a request may take, how long nothing may come, …"""
+
+    side: str
+    policy: str
+    field: str
+    said: Said
+    seconds: float
+    """Zero: no limit."""
+
+    binding: bool = False
+    """Whether it is the one that is reached first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """The limits on the way through the client's proxy to some servers with equal limits."""
+
+    cluster: str
+    servers: tuple[str, ...]
+    limits: tuple[Limit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outbound:
+    """The local address by which the call leaves."""
+
+    address: str
+    port: int
+    destination: str
+    protocol: str
+    kind: str
+    """MeshService and its like, or `kuma.io/service` for one that is known by tags."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything about one call of one proxy."""
+
+    proxy: Key
+    call: Asked
+    outbound: Outbound
+    outcome: Outcome
+    """What Envoy does, read from the bytes that it is served."""
+
+    rows: tuple[Row, ...]
+    values: tuple[Value, ...]
+    """What holds for the request, by the route and by the listener."""
+
+    backends: tuple[Backend, ...]
+    hops: tuple[Hop, ...]
+    changes: tuple[str, ...] = ()
+    """What the route does to the request and its response on the way."""
+
+    not_enforced: tuple[str, ...] = ()
+    """What of the mesh, and of the policies of both ends, holds for nobody."""
+
+    @property
+    def row(self) -> Row | None:
+        return next((row for row in self.rows if row.taken), None)
+
+    def as_json(self) -> dict[str, Any]:
+        """Every fact as plain data."""
+        found: dict[str, Any] = _plain(self)
+        return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Duration):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {_camel(one.name): _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))

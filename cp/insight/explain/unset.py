@@ -1,0 +1,69 @@
+"""What holds for the fields that nobody sets, not even a default of ours: read from what Envoy is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from cp.insight.explain.model import BUILT_IN, ENVOY, LISTENER, ROUTE, Said, Value
+from cp.insight.simulate import Forward, Retry
+from generators.proxy import Protocol
+
+_NO_LIMIT: Final = ("http.requestHeadersTimeout", "http.maxStreamDuration", "http.maxConnectionDuration")
+
+_METHOD: Final = "HttpMethod"
+_BY_FIELDS: Final = frozenset({"retriable-headers", "retriable-status-codes"})
+"""Conditions of Envoy's that only point to other fields."""
+
+
+def unset(known: Iterable[Value], forward: Forward | None, protocol: Protocol) -> Iterator[Value]:
+    """For timeouts and retries, the fields of which everybody asks."""
+    there = {(one.policy, one.path) for one in known}
+    if forward is None:
+        return
+    found = _http(forward, protocol) if protocol.is_http else _tcp(forward)
+    yield from (one for one in found if (one.policy, one.path) not in there)
+
+
+def with_conditions(value: Value, forward: Forward | None) -> Value:
+    """Where only methods are named, those are retried on the conditions that hold by default."""
+    if not value.path.endswith(".retryOn") or forward is None or forward.retry is None:
+        return value
+    if not all(str(one).startswith(_METHOD) for one in value.said.value):
+        return value
+    return replace(value, note=f"for these methods, on the default {', '.join(_conditions(forward.retry))}")
+
+
+def _conditions(retry: Retry) -> list[str]:
+    return [one for one in retry.on if one not in _BY_FIELDS]
+
+
+def _http(forward: Forward, protocol: Protocol) -> Iterator[Value]:
+    for path in _NO_LIMIT:
+        yield Value("MeshTimeout", path, Said(None, ENVOY), note="no limit")
+    section = "grpc" if protocol is Protocol.GRPC else "http"
+    if forward.retry is None:
+        yield Value("MeshRetry", f"{section}.numRetries", Said(0, ENVOY), at=ROUTE, note="nothing is tried again")
+    else:
+        yield from _retry(section, forward.retry)
+
+
+def _retry(section: str, retry: Retry) -> Iterator[Value]:
+    def value(path: str, said: Any, level: str = ENVOY, note: str = "") -> Value:
+        return Value("MeshRetry", f"{section}.{path}", Said(said, level), at=ROUTE, note=note)
+
+    yield value("numRetries", retry.retries)
+    yield value("perTryTimeout", None, note="a try may take as long as the request")
+    conditions = _conditions(retry)
+    if conditions:
+        yield value("retryOn", conditions, BUILT_IN)
+    else:
+        yield value("retryOn", None, note="for the headers of a response alone")
+    yield value("backOff.baseInterval", str(retry.base_interval))
+    yield value("backOff.maxInterval", str(retry.max_interval))
+
+
+def _tcp(forward: Forward) -> Iterator[Value]:
+    attempts = Said(forward.connect_attempts, ENVOY)
+    yield Value("MeshRetry", "tcp.maxConnectAttempt", attempts, at=LISTENER, note="nothing is tried again")

@@ -1,0 +1,186 @@
+"""One policy seen from its proxies: whom it selects, and what of it survives on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cp.insight.inspect.idle import IdleValues
+from cp.insight.inspect.places import Place, standing
+from cp.model.checkpoint import Checkpoint, checked, never_stopped
+from cp.model.names import Key
+from cp.policies import discover
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.rules.matching import ByKind, Matched, match
+from cp.rules.matching.profile import sections
+from cp.rules.merging import Field, Setting
+from cp.translate.compiler import Compiler
+from cp.translate.view.proxies import outbounds
+
+_DATAPLANE: Final = "Dataplane"
+_REMOVES_NOTHING: Final = "has no effect: there is no weaker item for the same target that sets it"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One value that a policy sets at one place of a proxy, and who overrides it or takes it away, if somebody does."""
+
+    place: Place
+    path: str
+    setting: Setting
+    overridden_by: Setting | None = None
+    removes: tuple[Setting, ...] | None = None
+    """What a null takes away; None where it is no null."""
+
+    then: Setting | None = None
+    """What holds in the place of what a null takes away."""
+
+    idle: str = ""
+    """Why it does nothing although nobody overrides it."""
+
+    @property
+    def removes_nothing(self) -> bool:
+        """Whether it is a null with nothing to take away."""
+        return self.removes == ()
+
+    @property
+    def is_lost(self) -> bool:
+        return self.overridden_by is not None and not self.removes_nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """One proxy that a policy selects."""
+
+    dataplane: Key
+    matched: Matched
+    effects: tuple[Effect, ...]
+
+    @property
+    def survives(self) -> tuple[Effect, ...]:
+        """What is in force."""
+        return tuple(one for one in self.effects if not one.is_lost and not one.idle)
+
+    @property
+    def lost(self) -> tuple[Effect, ...]:
+        """What somebody else overrides, or took away."""
+        return tuple(one for one in self.effects if one.is_lost)
+
+    @property
+    def idle(self) -> tuple[Effect, ...]:
+        """What does nothing although nobody overrides it, such as a null with nothing to take away."""
+        return tuple(one for one in self.effects if one.idle)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {
+            "type": self.dataplane.type,
+            "mesh": self.dataplane.mesh,
+            "name": self.dataplane.name,
+            "survives": [_data(one) for one in self.survives],
+            "overridden": [_data(one) for one in self.lost],
+            "withoutEffect": [_data(one) for one in self.idle],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A proxy that a policy selects, before it is asked what of the policy survives there."""
+
+    dataplane: Resource
+    by_kind: ByKind
+    matched: Matched
+
+
+def selected(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[Selected]:
+    """Every proxy that a policy selects. Proxies that policies cannot tell apart are looked at once."""
+    known: dict[int, tuple[ByKind, Matched | None]] = {}
+    for dataplane in checked(world.table(_DATAPLANE, policy.mesh), checkpoint):
+        by_kind = match(world, dataplane)
+        if id(by_kind) not in known:  # kept in the value, so that no other object gets its number
+            known[id(by_kind)] = (by_kind, _matched(by_kind, policy))
+        matched = known[id(by_kind)][1]
+        if matched is not None:
+            yield Selected(dataplane, by_kind, matched)
+
+
+def affected(
+    world: World,
+    policy: Resource,
+    proxies: Iterable[Selected] | None = None,
+    checkpoint: Checkpoint = never_stopped,
+) -> Iterator[Affected]:
+    """The proxies that a policy selects, or some of them, with what of it survives there.
+
+    Proxies that matched the same, call the same and are called at the same ports share one answer, and what is served
+    is worked out for one of them.
+    """
+    effects: dict[tuple[object, ...], tuple[Effect, ...]] = {}
+    idle = IdleValues(Compiler(discover()), world, policy)
+    every = selected(world, policy, checkpoint) if proxies is None else proxies
+    for proxy in checked(every, checkpoint):
+        alike = (*_alike(world, proxy), *idle.alike(proxy.dataplane))
+        if alike not in effects:
+            effects[alike] = tuple(checked(_effects(world, proxy.dataplane, policy, idle), checkpoint))
+        yield Affected(proxy.dataplane.key, proxy.matched, effects[alike])
+
+
+def _alike(world: World, proxy: Selected) -> tuple[object, ...]:
+    """All of a proxy on which it depends what policies come to there."""
+    ports = tuple(section.get("port") for section in sections(proxy.dataplane))
+    found = outbounds(world, proxy.dataplane)
+    calls = tuple(dict.fromkeys((outbound.destination, bool(outbound.names)) for outbound in found))
+    return id(proxy.by_kind), ports, calls
+
+
+def _matched(by_kind: ByKind, policy: Resource) -> Matched | None:
+    return next((one for one in by_kind.get(policy.type, ()) if one.policy is policy), None)
+
+
+def _effects(world: World, dataplane: Resource, policy: Resource, idle: IdleValues) -> Iterator[Effect]:
+    for place, merged in (*standing(world, dataplane, policy.kind), *idle.by_routes(dataplane)):
+        for field in {**merged.nulls, **merged.removed, **merged.fields}.values():
+            for effect in _of_field(place, field, policy.key):
+                yield effect if effect.is_lost else replace(effect, idle=_why_idle(idle, dataplane, effect))
+
+
+def _why_idle(idle: IdleValues, dataplane: Resource, effect: Effect) -> str:
+    """Why what nobody overrides does nothing. What is not enforced is so whatever else could be said of it."""
+    removed = effect.removes[0] if effect.removes and effect.then is None else None
+    why = idle.why(dataplane, effect.place, effect.path, effect.setting, removed)
+    return why or (_REMOVES_NOTHING if effect.removes_nothing else "")
+
+
+def _of_field(place: Place, field: Field, policy: Key) -> Iterator[Effect]:
+    """What a policy says of a field: of its values the strongest alone, for its others lose to that; and its nulls."""
+    winner = field.winner if field.value is not None else None
+    values = (*(() if winner is None else (winner,)), *field.losers)
+    mine = next((value for value in values if value.origin.policy == policy), None)
+    if mine is not None:
+        yield Effect(place, field.path, mine, None if mine is winner else mine.removed_by or winner)
+    for one in field.removals:
+        if one.null.origin.policy == policy:
+            yield Effect(place, field.path, one.null, one.overridden_by, one.removed, winner)
+
+
+def _data(effect: Effect) -> dict[str, Any]:
+    by = effect.overridden_by
+    return {
+        "where": str(effect.place),
+        "field": effect.path,
+        "value": effect.setting.value,
+        "file": effect.setting.origin.file,
+        "line": effect.setting.line,
+        **({} if by is None else {"by": _setting(by)}),
+        **({} if not effect.removes else {"removes": [_setting(one) for one in effect.removes]}),
+        **({} if not effect.removes or effect.then is None else {"then": _setting(effect.then)}),
+        **({"reason": effect.idle} if effect.idle else {}),
+    }
+
+
+def _setting(by: Setting) -> dict[str, Any]:
+    key = by.origin.policy
+    place = {"level": by.origin.level, "file": by.origin.file, "line": by.line}
+    return {"type": key.type, "mesh": key.mesh, "name": key.name, "value": by.value, **place}

@@ -1,0 +1,55 @@
+"""Values about a part of a service that is not served: its cluster, or its listener and routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from cp.insight.lint.codes import Reason, found
+from cp.insight.lint.sites import item_of
+from cp.insight.lint.survey import Scene
+from cp.insight.parts import DestinationParts
+from cp.model.checkpoint import checked
+from cp.model.names import Key
+from cp.model.violation import Finding
+from cp.rules.merging import Setting
+from cp.translate.stages import BUILT_IN, Effective
+
+_Value: TypeAlias = tuple[Key, str]
+_Held: TypeAlias = tuple[str, str, Setting]
+"""A kind of policy, a field of its conf, and who set it."""
+
+
+def elsewhere(scene: Scene) -> Iterator[Finding]:
+    """Fields that are about a missing part wherever they hold, of items whose other fields have an effect."""
+    every = [parts for outbounds in scene.outbounds for parts in outbounds.parts]
+    acting = {_value(setting) for parts in every if parts.is_whole for _, _, setting in _held(parts)}
+    missing: dict[_Value, tuple[Setting, DestinationParts]] = {}
+    for parts in checked(every, scene.checkpoint):
+        for kind, path, setting in () if parts.is_whole else _held(parts):
+            if setting.origin.part == BUILT_IN or _value(setting) in acting:
+                continue
+            if parts.matters_to_missing_part_only(kind, path):
+                missing.setdefault(_value(setting), (setting, parts))
+            else:
+                acting.add(_value(setting))
+    for (key, path), (setting, parts) in missing.items():
+        policy = scene.world.get(key)
+        has_effect = key in scene.effective and item_of(setting.origin) in scene.effective_items
+        if policy is not None and has_effect and (key, path) not in acting:
+            yield found(policy, Reason("routed-elsewhere", f"this value has no effect: {parts.why}", path, parts.hint))
+
+
+def _held(parts: DestinationParts) -> Iterator[_Held]:
+    of_cluster: Effective = {} if parts.upstream is None else parts.upstream.effective
+    for effective in (of_cluster, *(entry.effective for entry in parts.entries)):
+        for kind, merged in effective.items():
+            yield from ((kind, path, one.winner) for path, one in merged.fields.items())
+    for entry in parts.entries if parts.is_whole else ():
+        for of_route in entry.of_routes.values():
+            for kind, merged in of_route.items():
+                yield from ((kind, path, one.winner) for path, one in merged.fields.items())
+
+
+def _value(setting: Setting) -> _Value:
+    return setting.origin.policy, setting.path

@@ -1,0 +1,31 @@
+"""What could not be made for proxies, by faults of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from cp.insight.lint.codes import CATALOGUE
+from cp.insight.lint.survey import Scene
+from cp.model.failure import CODE, HINT, Failure
+from cp.model.names import Key
+from cp.model.violation import Finding
+from cp.resources.world import World
+
+
+def failed(scene: Scene) -> Iterator[Finding]:
+    for dataplane, failures in scene.failures.items():
+        yield from failed_findings(scene.world, dataplane, failures)
+
+
+def failed_findings(world: World, dataplane: Key, failures: Iterable[Failure]) -> Iterator[Finding]:
+    """About the policies that were at work or, where none is known, about the Dataplane."""
+    for failure in failures:
+        for resource in failure.policies or (dataplane,):
+            yield _finding(world, resource, f"{dataplane.name}: {failure}")
+
+
+def _finding(world: World, key: Key, message: str) -> Finding:
+    resource = world.get(key)
+    source = None if resource is None else resource.source
+    file, line = ("", 0) if source is None else (source.file, source.line(""))
+    return Finding(CODE, CATALOGUE[CODE].severity, key, message, hint=HINT, file=file, line=line)

@@ -1,0 +1,123 @@
+"""All rules together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from cp.insight.lint import (
+    addresses,
+    clients,
+    elsewhere,
+    external,
+    failed,
+    hidden,
+    idle,
+    passthrough,
+    patches,
+    protocols,
+    proxies,
+    references,
+    routes,
+    targets,
+)
+from cp.insight.lint.codes import CATALOGUE, NO_EFFECT, NO_EFFECT_OF_ITEM
+from cp.insight.lint.survey import Scene
+from cp.model.checkpoint import Checkpoint, checked, never_stopped
+from cp.model.failure import CODE, HINT, reason
+from cp.model.violation import Finding, Severity
+from cp.policies import Policies
+from cp.resources.initial_policies import is_initial
+from cp.resources.world import World
+
+Rule: TypeAlias = Callable[[Scene], Iterator[Finding]]
+
+RULES: Final[tuple[Rule, ...]] = (
+    idle.idle,
+    failed.failed,
+    clients.too_many,
+    targets.targets,
+    targets.backends,
+    references.references,
+    routes.unreachable,
+    routes.repeated,
+    routes.blocked,
+    protocols.protocols,
+    hidden.hidden,
+    elsewhere.elsewhere,
+    patches.patches,
+    passthrough.passthrough,
+    addresses.addresses,
+    proxies.outbounds,
+    proxies.services,
+    external.services,
+    proxies.no_dataplanes,
+)
+
+_IDLE: Final = (NO_EFFECT, NO_EFFECT_OF_ITEM)
+_OF_VALUES: Final = frozenset({"hidden-by-route", "no-meaning", "routed-elsewhere", "unreachable-route"})
+"""Findings about single values of an item."""
+
+_ITEM: Final = re.compile(r"spec\.(to|from|rules)\[\d+\]")
+_ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+
+
+def lint(policies: Policies, world: World, checkpoint: Checkpoint = never_stopped) -> tuple[Finding, ...]:
+    """Everything that is to be said of a World, the worst first, then by file and line."""
+    scene = Scene(policies, world, checkpoint)
+    of_rules = (finding for rule in checked(RULES, checkpoint) for finding in checked(_judged(rule, scene), checkpoint))
+    findings = (*world.findings, *of_rules)
+    return in_order(finding for finding in _once(findings) if not _is_of_initial(world, finding))
+
+
+def _once(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Of what has no effect it is told why, and not also of each of its values that they say nothing."""
+    idle = {(one.resource, _part(one)) for one in findings if one.message.startswith(_IDLE)}
+    for finding in findings:
+        parts = {(finding.resource, ""), (finding.resource, _item(finding))}
+        if finding.code not in _OF_VALUES or finding.message.startswith(_IDLE) or idle.isdisjoint(parts):
+            yield finding
+
+
+def _part(finding: Finding) -> str:
+    """What a finding says to have no effect: an item, or all of a policy."""
+    return "" if finding.message.startswith(NO_EFFECT) else _item(finding)
+
+
+def _item(finding: Finding) -> str:
+    found = _ITEM.match(finding.path)
+    return "" if found is None else found[0]
+
+
+def _is_of_initial(world: World, finding: Finding) -> bool:
+    """Whether it is about a policy that a Mesh started with, and that nobody changed: nobody could write it better."""
+    resource = None if finding.resource is None else world.get(finding.resource)
+    return resource is not None and is_initial(resource.document)
+
+
+def _judged(rule: Rule, scene: Scene) -> tuple[Finding, ...]:
+    """What a rule finds. One that has a fault of its own says so, and the others go on."""
+    try:
+        return tuple(rule(scene))
+    except Exception as error:  # noqa: BLE001
+        message = f"a fault of koguma in judging {rule.__name__}, of which nothing is told: {reason(error)}"
+        return (Finding(CODE, CATALOGUE[CODE].severity, None, message, hint=HINT),)
+
+
+def of_mesh(findings: Iterable[Finding], mesh: str) -> Iterator[Finding]:
+    """Those about a mesh and what is in it; and about what is in no mesh, such as a file that cannot be read."""
+    for finding in findings:
+        key = finding.resource
+        if key is None or (key.name if key.type == "Mesh" else key.mesh) in {"", mesh}:
+            yield finding
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(dict.fromkeys(findings), key=_rank))
+
+
+def _rank(finding: Finding) -> tuple[object, ...]:
+    key = finding.resource
+    named = ("", "", "") if key is None else (key.type, key.mesh, key.name)
+    return (_ORDER.index(finding.severity), finding.file, finding.line, named, finding.path, finding.code)

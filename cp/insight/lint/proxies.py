@@ -1,0 +1,94 @@
+"""Dataplanes and services that cannot work as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+import msgspec
+
+from cp.insight.lint.codes import Reason, found
+from cp.insight.lint.survey import Scene
+from cp.model.names import Destination
+from cp.model.paths import step
+from cp.model.violation import Finding
+from cp.resources.client import is_grpc_client
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.translate.view.dataplanes import SERVICE_TAG
+from cp.translate.view.proxies import unresolved
+from cp.translate.view.redirected import redirection
+from cp.translate.view.services import destination_of, endpoints_of, exists, unserved
+
+_Written: TypeAlias = tuple[bytes, str, str, str]
+
+_LOST: Final = "correct the reference, or remove the outbound"
+
+
+def outbounds(scene: Scene) -> Iterator[Finding]:
+    """Outbounds that lead nowhere, and workloads without any."""
+    fine: set[_Written] = set()
+    for proxy in scene.proxies:
+        dataplane = proxy.dataplane
+        written = dataplane.derived(_written)
+        if written not in fine:  # most proxies have written the same as others
+            lost = [*unresolved(scene.world, dataplane), *_to_nobody(scene.world, dataplane)]
+            yield from (one if one.hint else replace(one, hint=_LOST) for one in lost)
+            fine |= set() if lost else {written}
+        yield from _calls_nobody(dataplane)
+
+
+def services(scene: Scene) -> Iterator[Finding]:
+    """Ports of MeshServices behind which there is nobody."""
+    for service in scene.world:
+        if service.type != "MeshService" or service.mesh not in scene.meshes:
+            continue
+        for index, port in enumerate(service.spec.ports or ()):
+            if not endpoints_of(scene.world, service.mesh, destination_of(service, port)).endpoints:
+                path = step("spec.ports", index)
+                text = f"no inbound serves port {port.port}: calls to it are answered with 503"
+                hint = "compare `selector` with tags and labels, and `targetPort` with ports and names of inbounds"
+                yield found(service, Reason("no-endpoints", text, path, hint))
+
+
+def no_dataplanes(scene: Scene) -> Iterator[Finding]:
+    """Meshes that have policies and no Dataplane."""
+    with_policies = {one.mesh for one in scene.world if one.kind.policy is not None}
+    for mesh in scene.world.table("Mesh"):
+        if mesh.name in with_policies - scene.meshes:
+            text = "there is no Dataplane in this mesh, so what its policies do is not judged"
+            yield found(mesh, Reason("no-dataplanes", text, "", "give `koguma lint` the Dataplanes too"))
+
+
+def _written(dataplane: Resource) -> _Written:
+    """All on which it depends what a dataplane's outbounds lead to, beside the World."""
+    networking = dataplane.data.get("networking") or {}
+    listed = networking.get("outbound") or (), networking.get("transparentProxying")
+    return msgspec.json.encode(listed), dataplane.mesh, dataplane.zone, dataplane.namespace
+
+
+def _calls_nobody(dataplane: Resource) -> Iterator[Finding]:
+    net = dataplane.spec.net
+    if is_grpc_client(dataplane):
+        return
+    if net.outbound is None and net.transparent_proxying is None and net.gateway is None and not net.listeners:
+        text = "has neither outbounds nor transparent proxying: its workload calls nobody through its proxy"
+        hint = "give it `networking.outbound`; `[]` says that it only serves"
+        yield found(dataplane, Reason("no-outbounds", text, "networking", hint))
+
+
+def _to_nobody(world: World, dataplane: Resource) -> Iterator[Finding]:
+    """Outbounds by tags that no inbound has."""
+    if redirection(dataplane) is not None:
+        return
+    for index, outbound in enumerate(dataplane.spec.net.outbound or ()):
+        tags = dict(outbound.tags or {})
+        service = tags.pop(SERVICE_TAG, "")
+        destination = Destination(service, tags=tuple(sorted(tags.items())))
+        if unserved(world, dataplane.mesh, destination) is not None:
+            continue  # the ExternalService says so
+        if service and not exists(world, dataplane.mesh, destination):
+            path = f"{step('networking.outbound', index)}.tags"
+            text = f"no inbound has the tags of {service}: calls to it are answered with 503"
+            yield found(dataplane, Reason("no-endpoints", text, path, "correct the tags, or register who serves them"))

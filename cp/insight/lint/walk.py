@@ -1,0 +1,181 @@
+"""Every spot of a class of proxies, and every route that is not what it could be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from cp.insight.lint.sites import AnySpot, ClientSpot, PartSpot, Spot, TableSpot
+from cp.insight.parts import DestinationParts
+from cp.model.names import Destination
+from cp.resources.world import World
+from cp.rules import Combined, InboundRules, Item, PolicyRules, levels, of_service, routes
+from cp.rules.merging import NOTHING, Merged, Origin
+from cp.translate.compiler import Bundle
+from cp.translate.stages import Effective, Entry, Reached, Rules
+from cp.translate.view.services import protocol_of
+from generators.proxy import Protocol
+
+HTTP_ROUTE: Final = "MeshHTTPRoute"
+TCP_ROUTE: Final = "MeshTCPRoute"
+ROUTES: Final = (HTTP_ROUTE, TCP_ROUTE)
+PASSTHROUGH: Final = "MeshPassthrough"
+
+Defaults = Mapping[str, Merged]
+
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """An item of a route that decides nothing for a destination."""
+
+    item: Item
+    destination: Destination
+    by: tuple[Origin, ...] = ()
+    """The routes that take its place; none where the destination does not speak HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outbounds:
+    """What a class of proxies calls, with the rules of one of them."""
+
+    world: World
+    mesh: str
+    rules: Rules
+    bundle: Bundle
+    defaults: Defaults
+    parts: tuple[DestinationParts, ...]
+
+    @property
+    def entries(self) -> Iterator[Entry]:
+        """What can be called: a gRPC client knows only services that understand gRPC."""
+        every = self.bundle.entries.values()
+        return (entry for entry in every if entry.outbound.names or not self.bundle.caller.is_grpc)
+
+    def spots(self) -> Iterator[AnySpot]:
+        for entry in self.entries:
+            yield from self._tables(entry)
+        for parts in self.parts:
+            yield from self._of_whole(parts) if parts.is_whole else self._of_part(parts)
+
+    def blocked(self) -> Iterator[Blocked]:
+        for entry in self.entries:
+            destination, is_http = entry.listening.destination, self.in_force(entry) == HTTP_ROUTE
+            by = self._in_place_of_others(entry) if is_http else ()
+            kind = TCP_ROUTE if is_http else HTTP_ROUTE
+            for combined in self._candidates(kind, destination)[:1]:
+                yield from (Blocked(item, destination, by) for item in combined.items)
+
+    def _in_place_of_others(self, entry: Entry) -> tuple[Origin, ...]:
+        """The routes of HTTP for a destination; one without rules has no row, and is there all the same."""
+        owners = tuple(rule.origin for rule in entry.owners.values())
+        candidates = self._candidates(HTTP_ROUTE, entry.listening.destination)
+        return owners or tuple(origin for combined in candidates for origin in combined.origins)
+
+    def in_force(self, entry: Entry) -> str | None:
+        """The kind of routes of which the table of a destination is made; None where it has none."""
+        destination = entry.listening.destination
+        speaks_http = protocol_of(self.world, self.mesh, destination).is_http
+        for kind in ROUTES if speaks_http else (TCP_ROUTE,):
+            if kind in self.rules and routes(self.rules[kind], destination) is not None:
+                return kind
+        return None
+
+    def _of_whole(self, parts: DestinationParts) -> Iterator[Spot]:
+        for of_kind in self._policies():
+            for entry in parts.entries:
+                yield from self._of_service(of_kind, parts.destination, entry.effective)
+                yield from self._of_routes(of_kind, entry).values()
+            if not parts.entries and parts.upstream is not None:
+                yield from self._of_service(of_kind, parts.destination, parts.upstream.effective)
+
+    def _of_part(self, parts: DestinationParts) -> Iterator[PartSpot]:
+        held = parts.entries[0].effective if parts.upstream is None else parts.upstream.effective
+        for of_kind in self._policies():
+            of_routes = {
+                name: spot for entry in parts.entries for name, spot in self._of_routes(of_kind, entry).items()
+            }
+            for spot in self._of_service(of_kind, parts.destination, held, also_silent=bool(of_routes)):
+                yield PartSpot(parts, spot, of_routes)
+
+    def _of_service(
+        self, of_kind: PolicyRules, destination: Destination, held: Effective, *, also_silent: bool = False
+    ) -> Iterator[Spot]:
+        protocol = protocol_of(self.world, self.mesh, destination)
+        found = levels(of_kind, destination)
+        if found or also_silent:
+            yield self._spot(of_kind, found, held, protocol, destination)
+
+    def _of_routes(self, of_kind: PolicyRules, entry: Entry) -> Mapping[str, Spot]:
+        """What is said of each of an outbound's routes, by `RouteRule.name`."""
+        destination, protocol = entry.listening.destination, entry.outbound.protocol
+        by_name = {
+            name: levels(of_kind, destination, rule.contributors, rule.hash) for name, rule in entry.owners.items()
+        }
+        return {
+            name: self._spot(of_kind, found, entry.of_routes[name], protocol, destination)
+            for name, found in by_name.items()
+            if found
+        }
+
+    def _policies(self) -> Iterator[PolicyRules]:
+        return (of_kind for kind, of_kind in self.rules.items() if of_kind.shape.to and kind not in ROUTES)
+
+    def _spot(
+        self,
+        of_kind: PolicyRules,
+        found: tuple[Combined, ...],
+        held: Effective,
+        protocol: Protocol,
+        destination: Destination,
+    ) -> Spot:
+        kind = of_kind.kind
+        default = self.defaults.get(kind.name)
+        return Spot(kind, found, held.get(kind.name, NOTHING), default, protocol, destination)
+
+    def _tables(self, entry: Entry) -> Iterator[TableSpot]:
+        kind, destination = self.in_force(entry), entry.listening.destination
+        if kind is not None:
+            candidates = self._candidates(kind, destination)
+            rules = routes(self.rules[kind], destination) or ()
+            hides = kind == HTTP_ROUTE and bool(self._candidates(TCP_ROUTE, destination))
+            yield TableSpot(self.rules[kind].kind, candidates, rules, destination, hides_others=hides)
+
+    def _candidates(self, kind: str, destination: Destination) -> tuple[Combined, ...]:
+        """What routes of a kind come to for a destination; empty if there is none."""
+        found = of_service(self.rules[kind], destination) if kind in self.rules else None
+        return () if found is None else (found,)
+
+
+def of_inbound(rules: Rules, index: int, reached: Reached, defaults: Defaults) -> Iterator[AnySpot]:
+    """What holds for those who call an inbound: for all of them, and for some."""
+    protocol = reached.inbound.protocol
+    for kind, of_kind in rules.items():
+        if of_kind.shape.single:
+            continue
+        found = of_kind.inbound(index).for_all
+        if found is not None:
+            yield Spot(of_kind.kind, (found,), reached.effective[kind], defaults.get(kind), protocol)
+        if of_kind.shape.from_ and not of_kind.shape.from_as_rules:
+            for rule in of_kind.from_(index).rules:
+                yield Spot(of_kind.kind, (rule.combined,), rule.combined.conf, None, protocol)
+        yield from (ClientSpot(of_kind.kind, rules_, protocol) for rules_ in _by_match(of_kind.inbound(index)))
+
+
+def _by_match(rules: InboundRules) -> Iterable[tuple[Combined, ...]]:
+    """What is said of the clients of each match. Several rules for the same one are not merged: the first counts."""
+    found: dict[bytes, list[Combined]] = {}
+    for rule in rules.for_some:
+        found.setdefault(_encode(rule.match), []).append(rule.combined)
+    return map(tuple, found.values())
+
+
+def of_proxy(rules: Rules, *, is_redirected: bool) -> Iterator[Spot]:
+    """What holds for a proxy as a whole. Where nothing is redirected to it, nothing passes through it either."""
+    for kind, of_kind in rules.items():
+        if of_kind.shape.single and (found := of_kind.proxy) is not None and (is_redirected or kind != PASSTHROUGH):
+            yield Spot(of_kind.kind, (found,), found.conf)

@@ -1,0 +1,133 @@
+"""A call as route tables see it: after Envoy's connection manager has put it in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cp.insight.simulate.paths import Unacceptable, normalized, split
+
+METHODS: Final = frozenset(
+    {
+        *("ACL", "BIND", "CHECKOUT", "CONNECT", "COPY", "DELETE", "GET", "HEAD", "LINK", "LOCK", "MERGE"),
+        *("MKACTIVITY", "MKCALENDAR", "MKCOL", "MOVE", "MSEARCH", "NOTIFY", "OPTIONS", "PATCH", "POST"),
+        *("PROPFIND", "PROPPATCH", "PURGE", "PUT", "REBIND", "REPORT", "SEARCH", "SOURCE", "SUBSCRIBE"),
+        *("TRACE", "UNBIND", "UNLINK", "UNLOCK", "UNSUBSCRIBE"),
+    }
+)
+"""What Envoy takes for a method of HTTP/1.1. Any other one is answered with 400."""
+
+_OF_A_CONNECTION: Final = frozenset({"connection", "keep-alive", "proxy-connection", "upgrade"})
+_OF_ENVOY: Final = frozenset(
+    {
+        *("x-envoy-expected-rq-timeout-ms", "x-envoy-force-trace", "x-envoy-hedge-on-per-try-timeout"),
+        *("x-envoy-internal", "x-envoy-ip-tags", "x-envoy-max-retries", "x-envoy-retriable-header-names"),
+        *("x-envoy-retriable-status-codes", "x-envoy-retry-grpc-on", "x-envoy-retry-on"),
+        *("x-envoy-upstream-alt-stat-name", "x-envoy-upstream-rq-per-try-timeout-ms"),
+        *("x-envoy-upstream-rq-timeout-ms", "x-envoy-upstream-stream-duration-ms", "x-forwarded-client-cert"),
+    }
+)
+"""Headers by which Envoys talk to each other. Nobody else's are believed: they are gone before routes are looked at."""
+
+_ONE_VALUE: Final = frozenset(
+    {
+        *(":authority", "accept", "accept-encoding", "access-control-request-headers"),
+        *("access-control-request-method", "access-control-request-private-network", "authorization"),
+        *("cache-control", "content-encoding", "content-type", "expect", "grpc-accept-encoding"),
+        *("grpc-timeout", "if-match", "if-modified-since", "if-none-match", "origin", "pragma", "proxy-status"),
+        *("referer", "te", "user-agent", "via", "x-client-trace-id", "x-envoy-attempt-count"),
+        *("x-envoy-decorator-operation", "x-envoy-downstream-service-cluster"),
+        *("x-envoy-downstream-service-node", "x-envoy-external-address", "x-envoy-is-timeout-retry"),
+        *("x-envoy-original-host", "x-envoy-original-path", "x-forwarded-for", "x-forwarded-host"),
+        *("x-forwarded-port", "x-forwarded-proto", "x-request-id"),
+    }
+)
+"""Headers of which Envoy keeps one: what is sent twice is joined."""
+
+REQUEST_ID: Final = "00000000-0000-4000-8000-000000000000"
+"""Stands for the one that Envoy makes up where none is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, or one connection, as a workload sends it to a local address of its proxy."""
+
+    address: str
+    port: int
+    method: str = "GET"
+    path: str = "/"
+    """With the query."""
+
+    host: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a route table is asked about."""
+
+    headers: Mapping[str, tuple[str, ...]]
+    """By their names in lower case, and with those of HTTP/2 that begin with a colon."""
+
+    def values(self, name: str) -> tuple[str, ...]:
+        name = name.lower()
+        return self.headers.get(":authority" if name == "host" else name, ())
+
+    @property
+    def target(self) -> str:
+        """The path with its query; empty for CONNECT, which has none."""
+        return "".join(self.values(":path"))
+
+    @property
+    def path(self) -> str:
+        return split(self.target)[0]
+
+    @property
+    def query(self) -> str:
+        """With its question mark, if there is one."""
+        return split(self.target)[1]
+
+    @property
+    def authority(self) -> str:
+        return "".join(self.values(":authority"))
+
+    @property
+    def scheme(self) -> str:
+        return "".join(self.values(":scheme"))
+
+
+def request_of(call: Call) -> Request:
+    """What becomes of a call. Raises `Unacceptable` where Envoy answers with 400 at once."""
+    if call.method not in METHODS:
+        raise Unacceptable(f"`{call.method}` is no method of HTTP")
+    path = () if call.method == "CONNECT" else ((":path", normalized(call.path)),)
+    found: dict[str, tuple[str, ...]] = {}
+    for name, value in ((":method", call.method), *path, (":authority", call.host), *_kept(call.headers)):
+        values = (*found.get(name, ()), value)
+        found[name] = (",".join(filter(None, values)),) if name in _ONE_VALUE else values
+    _tidy_te(found)
+    found.setdefault("x-forwarded-proto", ("http",))
+    found.setdefault("x-request-id", (REQUEST_ID,))
+    scheme = found["x-forwarded-proto"][0].lower()
+    return Request({**found, ":scheme": (scheme if scheme in {"http", "https"} else "http",)})
+
+
+def _kept(headers: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
+    """The headers that are about the request, and not about the connection that it comes on."""
+    nominated = {
+        token.strip().lower() for name, value in headers if name.lower() == "connection" for token in value.split(",")
+    }
+    for written, value in headers:
+        name = ":authority" if written.lower() == "host" else written.lower()
+        if name not in _OF_A_CONNECTION | _OF_ENVOY | nominated - {"te"}:
+            yield name, value.strip(" \t")
+
+
+def _tidy_te(headers: dict[str, tuple[str, ...]]) -> None:
+    """Of what a client says that it takes between proxies, only trailers are passed on."""
+    said = "".join(headers.get("te", ()))
+    if "trailers" in [one.strip() for one in said.split(",")]:
+        headers["te"] = ("trailers",)
+    elif said:
+        del headers["te"]

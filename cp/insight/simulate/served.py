@@ -1,0 +1,84 @@
+"""A snapshot's resources by name, decoded when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+from google.protobuf.message import Message
+
+from cp.insight.simulate.conditions import Unsimulated
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed, Snapshot
+
+M = TypeVar("M", bound=Message)
+
+
+class NotListening(Exception):
+    """Nothing of the proxy's listens at an address."""
+
+
+class Served:
+    """What a proxy is served."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def listener(self, address: str, port: int) -> Listener:
+        for packed in self._snapshot.of(LISTENER):
+            listener = _decoded(packed, Listener())
+            at = listener.address.socket_address
+            if (at.address, at.port_value) == (address, port):
+                return listener
+        raise NotListening(f"no listener of the proxy is at {address}:{port}")
+
+    def table(self, manager: HttpConnectionManager) -> RouteConfiguration:
+        if manager.HasField("route_config"):
+            return manager.route_config
+        name = manager.rds.route_config_name
+        packed = self._snapshot.get(ROUTES, name)
+        return RouteConfiguration(name=name) if packed is None else _decoded(packed, RouteConfiguration())
+
+    def cluster(self, name: str) -> Cluster | None:
+        packed = self._snapshot.get(CLUSTER, name)
+        return None if packed is None else _decoded(packed, Cluster())
+
+    def endpoints(self, cluster: Cluster) -> tuple[str, ...]:
+        """The addresses of a cluster, in the order in which they are served."""
+        assignment = cluster.load_assignment
+        if cluster.type == Cluster.EDS:
+            packed = self._snapshot.get(ENDPOINTS, cluster.eds_cluster_config.service_name or cluster.name)
+            assignment = ClusterLoadAssignment() if packed is None else _decoded(packed, ClusterLoadAssignment())
+        return tuple(_addresses(assignment))
+
+
+def terminal(listener: Listener) -> HttpConnectionManager | TcpProxy:
+    """What a listener does with a connection in the end."""
+    if len(listener.filter_chains) != 1 or listener.filter_chains[0].HasField("filter_chain_match"):
+        raise Unsimulated(f"the listener {listener.name}, which chooses among filter chains")
+    last = listener.filter_chains[0].filters[-1].typed_config
+    for message in (HttpConnectionManager(), TcpProxy()):
+        if last.Is(message.DESCRIPTOR):
+            last.Unpack(message)
+            return message
+    raise Unsimulated(f"the listener {listener.name}, which ends in {last.type_url}")
+
+
+def _addresses(assignment: ClusterLoadAssignment) -> Iterator[str]:
+    for locality in assignment.endpoints:
+        for one in locality.lb_endpoints:
+            address: Any = one.endpoint.address
+            at = address.socket_address
+            yield address.pipe.path if address.HasField("pipe") else f"{at.address}:{at.port_value}"
+
+
+def _decoded(packed: Packed, message: M) -> M:
+    message.ParseFromString(packed.body)
+    return message

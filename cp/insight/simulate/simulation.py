@@ -1,0 +1,174 @@
+"""From a call to its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from envoy.config.route.v3.route_components_pb2 import RedirectAction, RouteAction
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+
+from cp.insight.simulate.conditions import Unsimulated, conditions
+from cp.insight.simulate.outcome import Forward, Outcome, Reply, Retry, Share, Tried
+from cp.insight.simulate.paths import Unacceptable
+from cp.insight.simulate.request import Call, Request, request_of
+from cp.insight.simulate.rewrites import host_of, location_of, path_of
+from cp.insight.simulate.served import Served, terminal
+from cp.insight.simulate.virtual_hosts import chosen
+from cp.model.duration import Duration
+
+if TYPE_CHECKING:
+    from envoy.config.route.v3.route_components_pb2 import RetryPolicy, Route
+    from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+
+    from cp.translate.snapshot import Snapshot
+
+_BAD_REQUEST: Final = 400
+_NOT_FOUND: Final = 404
+_REDIRECTS: Final = {
+    RedirectAction.MOVED_PERMANENTLY: 301,
+    RedirectAction.FOUND: 302,
+    RedirectAction.SEE_OTHER: 303,
+    RedirectAction.TEMPORARY_REDIRECT: 307,
+    RedirectAction.PERMANENT_REDIRECT: 308,
+}
+_WITHOUT_CLUSTER: Final = {
+    RouteAction.SERVICE_UNAVAILABLE: 503,
+    RouteAction.NOT_FOUND: 404,
+    RouteAction.INTERNAL_SERVER_ERROR: 500,
+}
+_NANOSECONDS: Final = 1_000_000_000
+
+# What Envoy does where nothing is configured.
+_ROUTE_TIMEOUT: Final = Duration.parse("15s")
+_STREAM_IDLE_TIMEOUT: Final = Duration.parse("5m")
+_TCP_IDLE_TIMEOUT: Final = Duration.parse("1h")
+_BASE_INTERVAL: Final = Duration.parse("25ms")
+_MAX_INTERVAL_OF_BASE: Final = 10
+
+
+def simulate(snapshot: Snapshot, call: Call) -> Outcome:
+    """What becomes of a call. Raises `NotListening`, or `Unsimulated` rather than say something that is not so."""
+    served = Served(snapshot)
+    listener = served.listener(call.address, call.port)
+    end = terminal(listener)
+    if isinstance(end, HttpConnectionManager):
+        return _http(served, listener.name, end, call)
+    return Outcome(listener.name, forward=_connection(served, end))
+
+
+def _http(served: Served, listener: str, manager: HttpConnectionManager, call: Call) -> Outcome:
+    if any(name.lower() == "upgrade" for name, _ in call.headers):
+        raise Unsimulated("a call that wants to upgrade its connection")
+    if not manager.normalize_path.value or manager.merge_slashes or manager.path_with_escaped_slashes_action > 1:
+        raise Unsimulated(f"the paths of the listener {listener}")
+    table = served.table(manager)
+    try:
+        request = request_of(call)
+    except Unacceptable as fault:
+        return Outcome(listener, table=table.name, reply=Reply(_BAD_REQUEST, str(fault)))
+    if request.values("x-forwarded-proto") == ("",):
+        return Outcome(
+            listener,
+            request.target,
+            request.authority,
+            table.name,
+            reply=Reply(_NOT_FOUND, "`x-forwarded-proto` is empty"),
+        )
+    host = chosen(table, request.authority)
+    if host is None:
+        nobody = Reply(_NOT_FOUND, f"no virtual host is for `{request.authority}`")
+        return Outcome(listener, request.target, request.authority, table.name, reply=nobody)
+    rows = tuple(Tried(at, row.name, conditions(row.match, request)) for at, row in enumerate(host.routes))
+    first = next((row for row in rows if row.matches is not False), None)
+    if first is not None and first.matches is None:
+        raise Unsimulated(next(one.wanted for one in first.conditions if one.holds is None))
+    forward, reply = _done(served, manager, host.routes[first.index] if first is not None else None, request)
+    return Outcome(listener, request.target, request.authority, table.name, host.name, rows, forward, reply)
+
+
+def _done(
+    served: Served, manager: HttpConnectionManager, row: Route | None, request: Request
+) -> tuple[Forward | None, Reply | None]:
+    if row is None:
+        return None, Reply(_NOT_FOUND, "no row of the route table takes this request")
+    action = row.WhichOneof("action")
+    if action == "route":
+        return _forward(served, manager, row, request), None
+    if action == "redirect":
+        location = location_of(row.redirect, row.match, request)
+        return None, Reply(_REDIRECTS[row.redirect.response_code], "a redirect", location=location)
+    if action == "direct_response":
+        answer = row.direct_response
+        return None, Reply(answer.status, "the route answers by itself", answer.body.inline_string)
+    raise Unsimulated(f"a route with `{action}`")
+
+
+def _forward(served: Served, manager: HttpConnectionManager, row: Route, request: Request) -> Forward:
+    action = row.route
+    return Forward(
+        shares=tuple(_shares(served, action)),
+        path=path_of(action, row.match, request),
+        host=host_of(action, request),
+        timeout=_duration(action, "timeout", _ROUTE_TIMEOUT),
+        idle_timeout=_duration(action, "idle_timeout", _duration(manager, "stream_idle_timeout", _STREAM_IDLE_TIMEOUT)),
+        retry=_retry(action.retry_policy) if action.HasField("retry_policy") else None,
+        mirrors=tuple(_mirrors(action)),
+    )
+
+
+def _shares(served: Served, action: RouteAction) -> Iterator[Share]:
+    missing = _WITHOUT_CLUSTER[action.cluster_not_found_response_code]
+    specifier = action.WhichOneof("cluster_specifier")
+    if specifier == "cluster":
+        yield _share(served, action.cluster, 1, missing)
+    elif specifier == "weighted_clusters":
+        for one in action.weighted_clusters.clusters:
+            yield _share(served, one.name, one.weight.value, missing)
+    else:
+        raise Unsimulated(f"a RouteAction with `{specifier}`")
+
+
+def _share(served: Served, name: str, weight: int, missing: int) -> Share:
+    cluster = served.cluster(name)
+    if cluster is None:
+        return Share(name, weight, missing=True, status=missing)
+    return Share(name, weight, served.endpoints(cluster))
+
+
+def _mirrors(action: RouteAction) -> Iterator[tuple[str, float]]:
+    for mirror in action.request_mirror_policies:
+        fraction = mirror.runtime_fraction.default_value
+        whole = (100, 10_000, 1_000_000)[fraction.denominator]
+        yield mirror.cluster, 100 * fraction.numerator / whole if mirror.HasField("runtime_fraction") else 100.0
+
+
+def _retry(policy: RetryPolicy) -> Retry:
+    back_off = policy.retry_back_off
+    base = _duration(back_off, "base_interval", _BASE_INTERVAL)
+    return Retry(
+        on=tuple(one for one in policy.retry_on.split(",") if one),
+        retries=policy.num_retries.value if policy.HasField("num_retries") else 1,
+        per_try_timeout=_duration(policy, "per_try_timeout", Duration()),
+        base_interval=base,
+        max_interval=_duration(back_off, "max_interval", Duration(base.nanoseconds * _MAX_INTERVAL_OF_BASE)),
+        statuses=tuple(policy.retriable_status_codes),
+        host_attempts=policy.host_selection_retry_max_attempts or 1,
+    )
+
+
+def _connection(served: Served, proxy: TcpProxy) -> Forward:
+    weighted = [(one.name, one.weight) for one in proxy.weighted_clusters.clusters] or [(proxy.cluster, 1)]
+    shares = tuple(_share(served, name, weight, 0) for name, weight in weighted)
+    attempts = proxy.max_connect_attempts.value if proxy.HasField("max_connect_attempts") else 1
+    idle_timeout = _duration(proxy, "idle_timeout", _TCP_IDLE_TIMEOUT)
+    return Forward(shares, idle_timeout=idle_timeout, connect_attempts=attempts)
+
+
+def _duration(message: Any, field: str, otherwise: Duration) -> Duration:
+    if not message.HasField(field):
+        return otherwise
+    found = getattr(message, field)
+    return Duration(found.seconds * _NANOSECONDS + found.nanos)

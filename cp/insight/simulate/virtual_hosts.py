@@ -1,0 +1,48 @@
+"""Which virtual host of a route table a request is for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cp.insight.simulate.conditions import Unsimulated
+
+if TYPE_CHECKING:
+    from envoy.config.route.v3.route_components_pb2 import VirtualHost
+    from envoy.config.route.v3.route_pb2 import RouteConfiguration
+
+_NOT_AT_ALL = (0, 0)
+
+
+def chosen(table: RouteConfiguration, authority: str) -> VirtualHost | None:
+    """The one with the domain that says the most: the very name, the longest `*.a.b`, the longest `a.*`, `*`."""
+    if table.vhost_header or table.HasField("vhds"):
+        raise Unsimulated(f"the virtual hosts of {table.name}")
+    name = authority.lower()
+    if table.ignore_port_in_host_matching:
+        name = _without_port(name)
+    best = max(
+        ((_fit(domain.lower(), name), -at) for at, host in enumerate(table.virtual_hosts) for domain in host.domains),
+        default=(_NOT_AT_ALL, 0),
+    )
+    if not best[0][0]:
+        return None
+    host = table.virtual_hosts[-best[1]]
+    if host.HasField("matcher") or host.require_tls:
+        raise Unsimulated(f"the virtual host {host.name}")
+    return host
+
+
+def _fit(domain: str, name: str) -> tuple[int, int]:
+    """How well a domain is meant by a name: not at all, or in one of four ways, and with how many letters."""
+    if domain == "*":
+        return 1, 0
+    if domain.startswith("*"):
+        return (3, len(domain)) if name.endswith(domain[1:]) and len(name) >= len(domain) else _NOT_AT_ALL
+    if domain.endswith("*"):
+        return (2, len(domain)) if name.startswith(domain[:-1]) and len(name) >= len(domain) else _NOT_AT_ALL
+    return (4, len(domain)) if domain == name else _NOT_AT_ALL
+
+
+def _without_port(name: str) -> str:
+    host, colon, port = name.rpartition(":")
+    return host if colon and port.isdigit() else name

@@ -1,0 +1,23 @@
+"""Confs into one, by RFC 7386, remembering who set what and who lost.
+
+A later layer wins, an explicit null takes away what came before on its own level and on narrower ones (record 0038),
+and lists are replaced, except those whose name starts with `append` and those that are merged by key.
+"""
+
+from cp.rules.merging.cut import alone as alone
+from cp.rules.merging.cut import put as put
+from cp.rules.merging.cut import without as without
+from cp.rules.merging.merge import NOTHING as NOTHING
+from cp.rules.merging.merge import PLAIN as PLAIN
+from cp.rules.merging.merge import Merged as Merged
+from cp.rules.merging.merge import Recipe as Recipe
+from cp.rules.merging.merge import merge as merge
+from cp.rules.merging.merge import merge_groups as merge_groups
+from cp.rules.merging.merge import overlay as overlay
+from cp.rules.merging.origins import Conf as Conf
+from cp.rules.merging.origins import Entry as Entry
+from cp.rules.merging.origins import Field as Field
+from cp.rules.merging.origins import Layer as Layer
+from cp.rules.merging.origins import Origin as Origin
+from cp.rules.merging.origins import Removal as Removal
+from cp.rules.merging.origins import Setting as Setting

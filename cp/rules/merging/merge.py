@@ -1,0 +1,156 @@
+"""The merge itself.
+
+Nothing is kept of a merge of only some layers: once nulls are in play, how layers are grouped changes the outcome.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+
+from cp.model.names import Identity, Key
+from cp.model.paths import step
+from cp.model.remembered import remembered
+from cp.rules.merging.origins import Conf, Entry, Field, Layer, Origin
+from cp.rules.merging.tree import Keyed, Object
+
+_LAST_STEP: Final = re.compile(r"(\.[^.\[\]]+|\[[0-9]+\])$")
+_canonical: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+def _unchanged(value: dict[str, Any]) -> dict[str, Any]:
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How confs of one kind merge, beyond RFC 7386."""
+
+    by_key: Mapping[str, str] = field(default_factory=dict)
+    """Fields that are lists of entries with a key and a `default`: field to name of the key."""
+
+    group_by: str | None = None
+    """A field that is a list of texts, for each of which confs are merged separately."""
+
+    finish: Callable[[dict[str, Any]], dict[str, Any]] = _unchanged
+    """What remains to be done to a merged value."""
+
+
+PLAIN: Final = Recipe()
+
+
+class Merged:
+    """A merged conf: plain data that nobody may change, and where each field of it comes from."""
+
+    def __init__(self, root: Object, finish: Callable[[dict[str, Any]], dict[str, Any]] = _unchanged) -> None:
+        self._root = root
+        self._finish = finish
+        self.value: Conf = finish(root.value)
+
+    @remembered
+    def canonical(self) -> bytes:
+        """The value as JSON, the same for equal values."""
+        return _canonical(self.value)
+
+    @remembered
+    def fields(self) -> Mapping[str, Field]:
+        """Every leaf of the value, by its path."""
+        return {found.path: found for found in self._leaves if found.value is not None}
+
+    @remembered
+    def removed(self) -> Mapping[str, Field]:
+        """What is not there because a null took it away. The null is the winner."""
+        return {found.path: found for found in self._leaves if found.value is None and found.losers}
+
+    @remembered
+    def nulls(self) -> Mapping[str, Field]:
+        """Every field for which somebody wrote a null, whether it took something away or not."""
+        return {found.path: found for found in self._leaves if found.removals}
+
+    def written(self, path: str) -> tuple[Field, str]:
+        """Who wrote what stands at a path, be it inside of a value or around several, and where in the document."""
+        fields, known = self.fields, path
+        while known not in fields and (wider := _LAST_STEP.sub("", known)) != known:
+            known = wider
+        field = fields[known] if known in fields else next(one for name, one in fields.items() if name.startswith(path))
+        return field, f"{field.winner.path}{path.removeprefix(known)}"
+
+    def entries(self, name: str) -> tuple[Entry, ...]:
+        """The entries of a list that is merged by key, in the order of the value."""
+        node = self._root.children.get(name)
+        if not isinstance(node, Keyed):
+            return ()
+        return tuple(entry.of(step(name, at)) for at, entry in self._in_order(name, node))
+
+    @remembered
+    def _leaves(self) -> tuple[Field, ...]:
+        return tuple(self._walk())
+
+    def _walk(self) -> Iterator[Field]:
+        for name, node in self._root.children.items():
+            if isinstance(node, Keyed) and node.entries:
+                for at, entry in self._in_order(name, node):
+                    yield from entry.leaves(step(name, at))
+            else:
+                yield from node.leaves(name, name)
+
+    def _in_order(self, name: str, node: Keyed) -> Iterable[tuple[int, Any]]:
+        """The entries with their places in the value: finishing may have put them in another order."""
+        places = {id(value): at for at, value in enumerate(self.value[name])}
+        found = ((places.get(id(entry.value), at), entry) for at, entry in enumerate(node.entries.values()))
+        return sorted(found, key=lambda one: one[0])
+
+    def over(self, below: Merged) -> Merged:
+        """This conf over a more general one, field by field."""
+        both = self._root.over(below._root)
+        assert isinstance(both, Object)  # noqa: S101  # two objects make one
+        return Merged(both, self._finish)
+
+    def __repr__(self) -> str:
+        return f"Merged({self.value})"
+
+
+def merge(layers: Sequence[Layer], recipe: Recipe = PLAIN) -> Merged:
+    """Layers from the weakest to the strongest, merged into one."""
+    if not layers:
+        return NOTHING
+    root = Object(layers[0])
+    for layer in layers:
+        root.patch(layer.conf, layer, recipe.by_key)
+    return Merged(root, recipe.finish)
+
+
+def merge_groups(layers: Sequence[Layer], recipe: Recipe = PLAIN) -> tuple[Merged, ...]:
+    """As `merge`, separately for each group that the recipe makes, in the order in which groups first appear."""
+    if recipe.group_by is None:
+        return (merge(layers, recipe),)
+    groups: dict[str, list[Layer]] = {}
+    for layer in layers:
+        for text in layer.conf.get(recipe.group_by) or ("",):
+            groups.setdefault(text, []).append(_for_group(layer, recipe.group_by, text))
+    return tuple(merge(group, recipe) for group in groups.values())
+
+
+def _for_group(layer: Layer, group_by: str, text: str) -> Layer:
+    rest = {name: value for name, value in layer.conf.items() if name != group_by}
+    return replace(layer, conf={**rest, group_by: [text]} if text else rest)
+
+
+def overlay(levels: Sequence[Merged]) -> Merged:
+    """Merged confs from the most general to the most specific, field by field (decision 2).
+
+    What a null took away on one level is what that level leaves out: the level below has its say.
+    """
+    result = levels[0] if levels else NOTHING
+    for level in levels[1:]:
+        result = level.over(result)
+    return result
+
+
+_NOBODY: Final = Origin(Key("", "", ""), Identity("", "", ""), "")
+NOTHING: Final = Merged(Object(Layer({}, _NOBODY)))
+"""What no layers come to."""

@@ -1,0 +1,282 @@
+"""`Registrar`: what a proxy registered goes some time after the proxy has, unless it came back.
+
+No control plane knows by itself that a proxy is gone: it may have gone to another one. So whoever misses a proxy
+says so first, in a label of its Dataplane, and removes it only if nobody has written the Dataplane for a while after
+that. Whoever serves the proxy sees the label and takes it off, which is a write. See record 0050.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final, Protocol, TypeAlias
+
+import structlog
+
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.model.registration import MISSED_BY, OWNER, label, labelled
+from cp.model.source import read_documents
+from cp.resources.parse import parse
+from cp.resources.world import Table, World
+from cp.serving.reconcile import key_of, proxy_of
+from cp.store.port import ABSENT, Closed, Conflict, Delete, Put, ReadOnly, Store, Unusable
+
+_DATAPLANE: Final = "Dataplane"
+_SWEEPS: Final = 8
+"""How often everything is looked at while a delay passes."""
+
+_PATIENT: Final = 4
+_MOST_PATIENT: Final = 4
+"""After the n-th objection in a row, delays pass before a proxy counts as missing: so many to the power of n, and this
+is the largest n. Another control plane serves it; but that may end together with the proxy, and not tell us."""
+
+_LONGEST_PAUSE: Final = 1.0
+_STALE: Final = 3.0
+"""Delays after which the mark of a control plane that did not act on it is taken over: it has ended."""
+
+
+Clock: TypeAlias = Callable[[], float]
+"""One that never goes back."""
+
+
+class Sightings(Protocol):
+    """Which proxies are connected, to this control plane in any of its processes."""
+
+    async def owners(self) -> Mapping[str, frozenset[str]]:
+        """The runs of each connected proxy; empty for one that has no word for it."""
+        ...
+
+    async def brought(self, proxy: str, owner: str) -> str:
+        """The Dataplane that a run of a proxy brings along, as text; empty if it brings none."""
+        ...
+
+
+class Current(Protocol):
+    """What is in force."""
+
+    @property
+    def world(self) -> World: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long to wait, in seconds."""
+
+    delay: float
+    """From the end of a proxy's connection until what it registered is removed."""
+
+    grace: float
+    """From the start, and from the moment at which the first proxy comes or the last one goes: that many vanish at
+    once is more likely to be our fault, or the network's, than theirs. For so long nobody counts as missing."""
+
+    clock: Clock = monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """The label that somebody misses a proxy, as it stands in the store."""
+
+    revision: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A Dataplane that a proxy registered."""
+
+    key: Key
+    owner: str
+    missed_by: str
+
+    @property
+    def proxy(self) -> str:
+        return proxy_of(self.key)
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What earlier sweeps saw."""
+
+    unsettled: float
+    anybody: bool = False
+    missing: dict[tuple[Key, str], float] = field(default_factory=dict)
+    marks: dict[tuple[Key, str], _Mark] = field(default_factory=dict)
+    objections: dict[tuple[Key, str], int] = field(default_factory=dict)
+    """How often in a row somebody has objected to the removal."""
+
+    looked_up: set[tuple[str, str]] = field(default_factory=set)
+    """Runs of proxies that are connected without a Dataplane, and were looked up."""
+
+
+class Registrar:
+    """`name` tells control planes on one store apart."""
+
+    def __init__(self, store: Store, current: Current, sightings: Sightings, times: Times, *, name: str) -> None:
+        self._store, self._current, self._sightings = store, current, sightings
+        self._times, self._name, self._clock = times, name, times.clock
+        self._memory = _Memory(unsettled=times.clock())
+        self._log = structlog.get_logger()
+
+    async def run(self) -> None:
+        """Until cancelled, which has to be before proxies are sent away: none of them has ended then."""
+        while True:
+            await asyncio.sleep(min(self._times.delay / _SWEEPS, _LONGEST_PAUSE))
+            try:
+                await self.sweep()
+            except Closed:
+                return
+            except Exception:  # noqa: BLE001  # what could not be done is tried again in the next sweep
+                self._log.exception("registrations.unswept")
+
+    async def sweep(self) -> None:
+        """Look at everything once, and do what is due."""
+        now, connected = self._clock(), await self._sightings.owners()
+        if bool(connected) != self._memory.anybody:
+            self._memory.anybody, self._memory.unsettled = bool(connected), now
+        world = self._current.world
+        owned = list(_owned(world))
+        self._forget_others(owned)
+        for dataplane in owned:
+            if dataplane.owner in connected.get(dataplane.proxy, ()):
+                await self._seen(dataplane)
+            else:
+                await self._missed(dataplane, now)
+        await self._restore(world, connected)
+
+    def _forget_others(self, owned: list[Owned]) -> None:
+        runs = {(dataplane.key, dataplane.owner) for dataplane in owned}
+        memory = self._memory
+        memory.missing = {run: since for run, since in memory.missing.items() if run in runs}
+        memory.marks = {run: mark for run, mark in memory.marks.items() if run in runs}
+        memory.objections = {run: count for run, count in memory.objections.items() if run in runs}
+
+    async def _seen(self, dataplane: Owned) -> None:
+        """Whoever misses the proxy is told that it is here."""
+        run = dataplane.key, dataplane.owner
+        self._memory.missing.pop(run, None)
+        self._memory.marks.pop(run, None)
+        self._memory.objections.pop(run, None)
+        if dataplane.missed_by:
+            await self._labelled(dataplane, missed_by="")
+
+    async def _missed(self, dataplane: Owned, now: float) -> None:
+        run = dataplane.key, dataplane.owner
+        since = self._memory.missing.setdefault(run, now)
+        half = self._times.delay / 2
+        if now < max(since + half, self._memory.unsettled + self._times.grace):
+            return
+        mark = self._memory.marks.get(run)
+        if mark is None:
+            if not dataplane.missed_by or now >= since + self._times.delay * _STALE:
+                await self._mark(dataplane)
+        elif now >= mark.since + half:
+            del self._memory.marks[run]
+            await self._remove(dataplane, mark)
+
+    async def _mark(self, dataplane: Owned) -> None:
+        revision = await self._labelled(dataplane, missed_by=self._name)
+        if revision != ABSENT:
+            self._memory.marks[dataplane.key, dataplane.owner] = _Mark(revision, self._clock())
+
+    async def _labelled(self, dataplane: Owned, *, missed_by: str) -> int:
+        """The revision at which the label stands so; that of no document if somebody else wrote it meanwhile."""
+        stored = await self._store.get(dataplane.key)
+        if stored is None or label(stored.document, OWNER) != dataplane.owner:
+            return ABSENT
+        document = labelled(stored.document, missed_by=missed_by)
+        if document is stored.document:
+            return stored.revision
+        try:
+            return await self._store.write(Put(document, stored.revision))
+        except (Conflict, ReadOnly, Unusable):
+            return ABSENT
+
+    async def _remove(self, dataplane: Owned, mark: _Mark) -> None:
+        """Remove it if nobody has written it since it was marked."""
+        try:
+            await self._store.write(Delete(dataplane.key, mark.revision))
+        except Conflict:
+            self._objected(dataplane)
+            return
+        except (ReadOnly, Unusable):
+            return
+        self._log.info("proxy.removed", resource=str(dataplane.key), owner=dataplane.owner)
+
+    def _objected(self, dataplane: Owned) -> None:
+        """The proxy is another control plane's: to mark it again soon would be answered in the same way, for ever."""
+        run, memory = (dataplane.key, dataplane.owner), self._memory
+        memory.objections[run] = min(memory.objections.get(run, 0) + 1, _MOST_PATIENT)
+        memory.missing[run] = self._clock() + self._times.delay * _PATIENT ** memory.objections[run]
+
+    # --- who comes back after all ---
+
+    async def _restore(self, world: World, connected: Mapping[str, frozenset[str]]) -> None:
+        """Store again what was removed while the proxy could not reach us. Its Dataplane came with it."""
+        runs = {(proxy, owner) for proxy, owners in connected.items() for owner in owners if owner}
+        absent = {(proxy, owner) for proxy, owner in runs if world.get(key_of(proxy)) is None}
+        self._memory.looked_up &= absent
+        for proxy, owner in sorted(absent - self._memory.looked_up):
+            if await self._is_settled(proxy, owner):
+                self._memory.looked_up.add((proxy, owner))
+
+    async def _is_settled(self, proxy: str, owner: str) -> bool:
+        """Store again what a proxy brought, if that has to be. Whether there is nothing to try again."""
+        key = key_of(proxy)
+        try:
+            if not await self._was_missed(key, owner):
+                return True
+            text = await self._sightings.brought(proxy, owner)
+            document = await asyncio.to_thread(_document, text, key, self._current.world)
+            if document is None:
+                return True
+            await self._store.write(Put(labelled(document, owner=owner), ABSENT))
+        except ReadOnly:
+            return True
+        except (Conflict, Unusable):
+            return False
+        self._log.info("proxy.registered", resource=str(document.key), new=True)
+        return True
+
+    async def _was_missed(self, key: Key, owner: str) -> bool:
+        """Whether it went because its proxy was missed, and not because somebody wanted it to go."""
+        last = await self._store.history(key, 1)
+        before = last[0].before if last else None
+        if before is None or last[0].after is not None:
+            return False  # what nobody remembers may never have been there: anybody can connect, and say anything
+        return label(before, OWNER) == owner and label(before, MISSED_BY) != ""
+
+
+@asynccontextmanager
+async def registrations_kept(registrar: Registrar) -> AsyncIterator[None]:
+    """While the block lasts."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(registrar.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+def _owned(world: World) -> Iterator[Owned]:
+    for mesh in world.table("Mesh"):
+        yield from world.table(_DATAPLANE, mesh.name).derived(_owned_in)
+
+
+def _owned_in(table: Table) -> tuple[Owned, ...]:
+    return tuple(
+        Owned(one.key, one.labels[OWNER], one.labels.get(MISSED_BY, "")) for one in table if one.labels.get(OWNER)
+    )
+
+
+def _document(text: str, key: Key, world: World) -> Document | None:
+    """The valid Dataplane of that name in a text, if it is nothing else."""
+    if not text:
+        return None
+    documents = read_documents(text).documents
+    if [document.key for document in documents] != [key] or world.mesh(key.mesh) is None:
+        return None
+    return documents[0] if parse(documents[0], world.kinds).resource is not None else None

@@ -1,0 +1,99 @@
+"""Serving proxies: the hub, the loop that fills it from the store, and the ADS server, started and ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from cp.ads.hub import Hub
+from cp.ads.server import Options, serving
+from cp.metrics import Metrics
+from cp.policies import discover
+from cp.serving.lag import Lag
+from cp.serving.observe import Observer
+from cp.serving.reconcile import Pace, Reconciler
+from cp.settings import Settings
+from cp.store.port import Store
+
+_COLLECTS_AFTER = (10_000, 5, 2000)
+"""A push to a thousand proxies makes some hundred thousand objects that live until it is answered. With Python's own
+thresholds every few pushes look like growth, and looking through all there is holds up the event loop. The first two
+bound what is looked through otherwise, with every thread waiting: 10,000 objects, and now and then 50,000."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What serves proxies, for those who ask about it."""
+
+    reconciler: Reconciler
+    observer: Observer
+    metrics: Metrics
+    port: int
+
+
+@asynccontextmanager
+async def reconciled(settings: Settings, store: Store) -> AsyncIterator[tuple[Hub, Reconciler]]:
+    """A hub that is kept up to date for as long as the block lasts."""
+    gc.set_threshold(*_COLLECTS_AFTER)
+    metrics = Metrics()
+    hub = Hub(metrics=metrics)
+    pace = Pace(settings.quiet, settings.at_most)
+    reconciler = Reconciler(store, hub, discover(), pace, checks_itself=settings.checks_itself)
+    _ask(metrics, hub, reconciler)
+    async with in_background(reconciler.run()), in_background(Lag(metrics).watch()):
+        yield hub, reconciler
+
+
+@asynccontextmanager
+async def proxies_served(
+    settings: Settings, store: Store, port: int, *, shares_port: bool = False
+) -> AsyncIterator[Serving]:
+    """An ADS server for as long as the block lasts, and while it drains."""
+    options = Options(
+        host=settings.bind,
+        port=port,
+        shares_port=shares_port,
+        max_age=settings.stream_age or None,
+        drain=settings.drain,
+        most_streams=settings.most_streams or None,
+        most_unknown=settings.most_unknown,
+        request_limit=settings.request_limit,
+    )
+    async with AsyncExitStack() as stack:
+        hub, reconciler = await stack.enter_async_context(reconciled(settings, store))
+        observer = Observer(hub, reconciler)
+        await stack.enter_async_context(in_background(observer.run()))
+        ads = await stack.enter_async_context(serving(hub, options, random.random, reconciler.knows))
+        yield Serving(reconciler, observer, hub.metrics, ads.port)
+        reconciler.is_stopping = True
+
+
+@asynccontextmanager
+async def in_background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something beside the block; if it fails the block is cancelled, and it ends with the block."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(coroutine)
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+def _ask(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
+    """What is not counted while it happens, but asked for when metrics are collected."""
+    proxies = "Connected proxies: those in sync, those behind and those that refuse something"
+    metrics.asked("ads_streams", "Streams that are open", hub.streams, "stream")
+    metrics.asked("proxies", proxies, hub.standings, "state")
+    metrics.asked("classes", "Classes of proxies that share their outbounds", lambda: reconciler.compiler.classes)
+    metrics.asked("fragments", "Fragments that some proxy has", lambda: len(reconciler.compiler.fragments))
+    metrics.asked("fragments_built", "Fragments built", lambda: reconciler.compiler.fragments.built, grows=True)
+    metrics.asked(
+        "fragments_reused", "Fragments that were there", lambda: reconciler.compiler.fragments.reused, grows=True
+    )
+    metrics.asked("world_revision", "The revision of the store that is served", lambda: reconciler.world.revision)
+    metrics.asked("world_resources", "Resources in force", lambda: reconciler.world.counts, "kind")

@@ -1,0 +1,29 @@
+"""`Front`: what is in force, as far as the process knows that serves no proxies, and asks those that do."""
+
+from __future__ import annotations
+
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.serving.reconcile import Reconciler
+from cp.serving.workers.crew import Crew
+from cp.translate.snapshot import Snapshot
+
+
+class Front:
+    def __init__(self, reconciler: Reconciler, crew: Crew) -> None:
+        self._reconciler = reconciler
+        self._crew = crew
+
+    async def current(self) -> World:
+        return await self._reconciler.current()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._reconciler.is_ready and self._crew.is_ready
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._reconciler.is_stopping
+
+    async def snapshot(self, dataplane: Resource) -> Snapshot:
+        return await self._reconciler.snapshot(dataplane)

@@ -1,0 +1,256 @@
+"""Fragments: what one destination, backend or inbound comes to for Envoy, built once for all who need the same.
+
+A fragment is a pure function of frozen values, and remembered by them and nothing else: what it is for, and the
+effective conf of each policy. So a key can't be forgotten, and whoever has equal arguments shares the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from cp.model.failure import Failure, failure
+from cp.policies import ClientRule, Policies, Policy
+from cp.resources.schema import decode
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed
+from generators.build.clusters import backend_cluster, local_cluster
+from generators.build.dns import dns_listener
+from generators.build.endpoints import assignment
+from generators.build.listeners import inbound_listener, outbound_listener
+from generators.build.transparent import catch_all
+from generators.drafts import Built, ClusterDraft, EndpointsDraft, Finished, ListenerDraft, SidecarDraft
+from generators.grpc import for_grpc
+from generators.proxy import Backend, Capture, Endpoints, Hosts, Inbound, Outbound, Sidecar
+
+Confs: TypeAlias = tuple[tuple[str, bytes], ...]
+"""The effective conf of each policy that has one: its kind, and the conf as canonical JSON."""
+
+RouteConfs: TypeAlias = tuple[tuple[str, Confs], ...]
+"""The effective confs of each route resource that has some of its own."""
+
+ClientConfs: TypeAlias = tuple[tuple[str, tuple[tuple[bytes, bytes], ...]], ...]
+"""The confs of each policy that tells the clients of an inbound apart: its kind, and who gets which conf, in order."""
+
+Site: TypeAlias = Backend | Endpoints | Outbound | Inbound | Sidecar | Capture | Hosts
+
+Problem: TypeAlias = tuple[str, str, str]
+"""What a policy could not do: its kind, the path in its conf, and why."""
+
+
+class Fragment:
+    """The finished resources of one task. Equal only to itself: who has the same task has the same fragment."""
+
+    __slots__ = ("__weakref__", "failure", "problems", "resources", "used")
+
+    def __init__(
+        self,
+        resources: Iterable[Packed],
+        problems: Iterable[Problem] = (),
+        used: Iterable[tuple[str, str]] = (),
+        failure: Failure | None = None,
+    ) -> None:
+        self.failure = failure
+        """Why these are not the resources of the task, but others in their place, or none."""
+
+        self.resources = tuple(resources)
+        self.problems = tuple(problems)
+        self.used = frozenset(used)
+        """Where a policy says which of its parts are about something here: its kind, and the path in its conf."""
+
+    def __iter__(self) -> Iterator[Packed]:
+        return iter(self.resources)
+
+    def in_place_of(self, failed: Fragment) -> Fragment:
+        """What was made last, for as long as its successor cannot be made."""
+        if failed.failure is None or not self.resources:
+            return failed
+        why = failed.failure.keeping()
+        return self if why == self.failure else Fragment(self.resources, self.problems, self.used, why)
+
+
+_TYPE_URLS = {
+    "Cluster": CLUSTER,
+    "ClusterLoadAssignment": ENDPOINTS,
+    "Listener": LISTENER,
+    "RouteConfiguration": ROUTES,
+    "Secret": SECRET,
+}
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
+def confs(effective: Mapping[str, Mapping[str, Any]]) -> Confs:
+    """Effective confs as a key: the order of fields, and of policies, does not matter."""
+    return tuple((kind, _canonical(conf)) for kind, conf in sorted(effective.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The arguments of a fragment, and so its key."""
+
+    site: Site
+    confs: Confs = ()
+    routes: RouteConfs = ()
+    clients: ClientConfs = ()
+    is_grpc: bool = False
+    """Whether it is for a gRPC client without a proxy, and not for an Envoy."""
+
+
+class Fragments:
+    """Every fragment that somebody has, by its arguments; when nobody has it any more it is forgotten."""
+
+    def __init__(self, policies: Policies) -> None:
+        self._policies = policies
+        self._kept: WeakValueDictionary[Task, Fragment] = WeakValueDictionary()
+        self.built = 0
+        self.reused = 0
+
+    def get(self, task: Task) -> Fragment:
+        """The fragment for these arguments, built now if nobody needed it before. One that cannot be built says so."""
+        found = self._kept.get(task)
+        if found is None:
+            found = self._kept[task] = _attempt(task, self._policies)
+            self.built += 1
+        else:
+            self.reused += 1
+        return found
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+class _Turns:
+    """The policies one after the other, and whose turn it is, so that a fault can be told of the one at work."""
+
+    def __init__(self, policies: Policies) -> None:
+        self._policies = policies
+        self.kind = ""
+
+    def __iter__(self) -> Iterator[Policy[Any]]:
+        for policy in self._policies:
+            self.kind = policy.kind.name
+            yield policy
+        self.kind = ""
+
+
+def _attempt(task: Task, policies: Policies) -> Fragment:
+    """A fault in one fragment is a fault of that fragment alone."""
+    turns = _Turns(policies)
+    try:
+        return build(task, turns)
+    except Exception as error:  # noqa: BLE001  # whatever it is, all other fragments are served
+        return Fragment((), failure=failure(error, kind=turns.kind))
+
+
+def build(task: Task, policies: Iterable[Policy[Any]]) -> Fragment:
+    """Draft, let each policy write, serialise."""
+    problems: list[Problem] = []
+    built = Built(task.site, [message for draft in _drafts(task, policies, problems) for _, message in draft])
+    used: list[tuple[str, str]] = []
+    of_policy = _decoder(task.confs)
+    for policy in policies:
+        if type(policy).finish is not Policy.finish and (conf := of_policy(policy)) is not None:
+            policy.finish(conf, built)
+            problems += ((policy.kind.name, path, reason) for path, reason in built.problems)
+            used += ((policy.kind.name, path) for path in built.used)
+            built.problems, built.used = [], []
+    finished = built.finish()
+    if task.is_grpc:
+        finished = for_grpc(task.site.names if isinstance(task.site, Outbound) else (), finished)
+    return Fragment((_packed(name, message) for name, message in finished), problems, used)
+
+
+def _packed(name: str, message: Any) -> Packed:
+    type_url = _TYPE_URLS[message.DESCRIPTOR.name]
+    return Packed.of(type_url, name, message.SerializeToString(deterministic=True))
+
+
+def _drafts(task: Task, policies: Iterable[Policy[Any]], problems: list[Problem]) -> Iterator[Iterator[Finished]]:
+    of_policy = _decoder(task.confs)
+    site = task.site
+    if isinstance(site, Backend):
+        yield _cluster(backend_cluster(site), policies, of_policy)
+    elif isinstance(site, Endpoints):
+        yield _endpoints(assignment(site), policies, of_policy)
+    elif isinstance(site, Outbound):
+        yield _listener(outbound_listener(site), policies, task)
+    elif isinstance(site, Sidecar):
+        yield _sidecar(SidecarDraft(site), policies, of_policy, problems)
+    elif isinstance(site, Capture):
+        yield catch_all(site)
+    elif isinstance(site, Hosts):
+        yield dns_listener(site)
+    else:
+        yield _cluster(local_cluster(site), policies, of_policy)
+        yield _listener(inbound_listener(site), policies, task)
+
+
+Decoder: TypeAlias = Callable[[Policy[Any]], Any]
+
+
+def _decoder(of_kinds: Confs) -> Decoder:
+    """Finds the conf of a policy, decoded; None where it has none."""
+    by_kind = dict(of_kinds)
+
+    def find(policy: Policy[Any]) -> Any:
+        text = by_kind.get(policy.kind.name)
+        return None if text is None else decode(policy.conf, msgspec.json.decode(text))
+
+    return find
+
+
+def _cluster(draft: ClusterDraft, policies: Iterable[Policy[Any]], of_policy: Decoder) -> Iterator[Finished]:
+    for policy in policies:
+        if (conf := of_policy(policy)) is not None:
+            policy.cluster(conf, draft)
+    return draft.finish()
+
+
+def _endpoints(draft: EndpointsDraft, policies: Iterable[Policy[Any]], of_policy: Decoder) -> Iterator[Finished]:
+    for policy in policies:
+        if (conf := of_policy(policy)) is not None:
+            policy.endpoints(conf, draft)
+    return draft.finish()
+
+
+def _sidecar(
+    draft: SidecarDraft, policies: Iterable[Policy[Any]], of_policy: Decoder, problems: list[Problem]
+) -> Iterator[Finished]:
+    for policy in policies:
+        if (conf := of_policy(policy)) is not None:
+            policy.sidecar(conf, draft)
+            problems += ((policy.kind.name, path, reason) for path, reason in draft.problems)
+            draft.problems.clear()
+    return draft.finish()
+
+
+def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task) -> Iterator[Finished]:
+    """A route whose resource has an effective conf of its own gets that, every other one the service's."""
+    of_policy = _decoder(task.confs)
+    of_owner = {owner: _decoder(of_kinds) for owner, of_kinds in task.routes}
+    clients = dict(task.clients)
+    for policy in policies:
+        conf = of_policy(policy)
+        if conf is not None:
+            policy.listener(conf, draft)
+        apart = []
+        for route in draft.routes:
+            own = of_owner.get(route.site.owner)
+            of_route = None if own is None else own(policy)
+            effective = conf if of_route is None else of_route
+            if effective is not None:
+                policy.route(effective, route)
+            if of_route is not None:
+                apart.append((route, of_route))
+        if apart:
+            policy.apart(apart, draft)
+        if (rules := clients.get(policy.kind.name)) is not None:
+            policy.clients([_client_rule(policy, *rule) for rule in rules], draft)
+    return draft.finish()
+
+
+def _client_rule(policy: Policy[Any], match: bytes, conf: bytes) -> ClientRule[Any]:
+    return ClientRule(msgspec.json.decode(match), decode(policy.conf, msgspec.json.decode(conf)))

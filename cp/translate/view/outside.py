@@ -1,0 +1,185 @@
+"""Services outside the mesh: what a MeshExternalService comes to, or why it cannot be served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cp.model.names import Key
+from cp.model.violation import Violation, join
+from cp.resources import services
+from cp.resources.checks import is_ip
+from cp.resources.resource import Resource
+from cp.resources.sources import DataSource, decoded
+from cp.resources.world import World
+from cp.translate.view.certificates import NO_CERTIFICATE, certificates, fault_of_key, text_of
+from generators.proxy import CertificateName, Endpoint, Locality, Material, Tls
+
+EXTERNAL: Final = "MeshExternalService"
+SECRET: Final = "Secret"  # noqa: S105  # a kind of resource
+
+_VERIFICATION: Final = "spec.tls.verification"
+_ENVOY_VERSIONS: Final = {"TLS10": "TLSv1_0", "TLS11": "TLSv1_1", "TLS12": "TLSv1_2", "TLS13": "TLSv1_3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A service outside the mesh, as Envoy has to know it."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+    tls: Tls | None = None
+    faults: tuple[Violation, ...] = ()
+    """Why it cannot be served. Then nobody is told of the rest."""
+
+    secrets: tuple[str, ...] = ()
+    """Those on which it depends, be they there or not."""
+
+    @property
+    def names(self) -> frozenset[tuple[str, str]]:
+        """The same as changes call them."""
+        return frozenset((SECRET, name) for name in self.secrets)
+
+    @property
+    def reason(self) -> str:
+        return "; ".join(f"{fault.path}: {fault.message}" for fault in self.faults)
+
+    @property
+    def host(self) -> str:
+        """A name by which its servers know themselves; empty if they have none."""
+        return next((one.host for one in self.endpoints if one.host), "")
+
+
+def outside(world: World, service: Resource) -> Outside:
+    """What a MeshExternalService comes to, worked out once until it or one of its secrets changes."""
+    return world.derived(_known).of(service)
+
+
+class _Known:
+    """What is known already, with the secrets that it was made of."""
+
+    def __init__(self, world: World, previous: _Known | None) -> None:
+        self._world = world
+        self.found: dict[Resource, tuple[Outside, tuple[Resource | None, ...]]] = {}
+        for service, (found, secrets) in previous.found.items() if previous is not None else ():
+            if world.get(service.key) is service and self._secrets(service, found) == secrets:
+                self.found[service] = (found, secrets)
+
+    def of(self, service: Resource) -> Outside:
+        if service not in self.found:
+            found = _Reading(self._world, service).outside()
+            self.found[service] = (found, self._secrets(service, found))
+        return self.found[service][0]
+
+    def _secrets(self, service: Resource, found: Outside) -> tuple[Resource | None, ...]:
+        return tuple(self._world.get(Key(SECRET, service.mesh, name)) for name in found.secrets)
+
+
+def _known(world: World, previous: _Known | None) -> _Known:
+    return _Known(world, previous)
+
+
+class _Reading:
+    """One service that is being read, with every fault that turns up."""
+
+    def __init__(self, world: World, service: Resource) -> None:
+        self._world, self._mesh = world, service.mesh
+        self._spec: services.MeshExternalService = service.spec
+        self._faults: list[Violation] = []
+        self._secrets: dict[str, None] = {}
+
+    def outside(self) -> Outside:
+        if self._spec.extension is not None:
+            text = f"no extension `{self._spec.extension.type}` is known here"
+            return Outside(faults=(Violation("spec.extension", text, "give it `endpoints` in place of it"),))
+        if not self._spec.endpoints:
+            fault = Violation("spec.endpoints", "no endpoints are given", "say under which addresses it is there")
+            return Outside(faults=(fault,))
+        spoken = self._spec.tls
+        tls = self._tls(spoken) if spoken is not None and spoken.enabled is True else None
+        endpoints = tuple(self._endpoint(one) for one in self._spec.endpoints)
+        return Outside(endpoints, tls, tuple(self._faults), tuple(self._secrets))
+
+    def _endpoint(self, endpoint: services.Endpoint) -> Endpoint:
+        locality = Locality(priority=endpoint.priority or 0)
+        return Endpoint(endpoint.address, endpoint.port or 0, locality=locality, host=self._host(endpoint))
+
+    def _host(self, endpoint: services.Endpoint) -> str:
+        tls = self._spec.tls
+        server = tls.verification.server_name if tls and tls.enabled is True and tls.verification else None
+        if server:
+            return str(server)
+        return "" if endpoint.is_socket or is_ip(endpoint.address) else str(endpoint.address.rstrip("."))
+
+    def _tls(self, tls: services.Tls) -> Tls:
+        verification = tls.verification
+        mode = (verification.mode if verification else None) or "Secured"
+        hosts = [host for host in dict.fromkeys(map(self._host, self._spec.endpoints or ())) if host]
+        verified = mode in {"Secured", "SkipSAN"}
+        ca = self._authorities(verification) if verified and verification else None
+        certificate, key = self._identity(verification) if verification else (None, None)
+        return Tls(
+            sni=hosts[0] if len(hosts) == 1 else "",
+            sni_of_endpoint=len(hosts) > 1,
+            verified=verified,
+            ca=ca,
+            names=tuple(self._names(verification)) if mode == "Secured" else (),
+            certificate=certificate,
+            key=key,
+            oldest=_ENVOY_VERSIONS.get(tls.version.min or "", "") if tls.version else "",
+            newest=_ENVOY_VERSIONS.get(tls.version.max or "", "") if tls.version else "",
+            renegotiation=tls.allow_renegotiation is True,
+        )
+
+    def _names(self, verification: services.Verification | None) -> Iterator[CertificateName]:
+        """What a certificate has to be for: what is said, or what the server is called, or else where it is."""
+        if verification is not None and verification.subject_alt_names:
+            yield from (CertificateName(one.value, one.type == "Prefix") for one in verification.subject_alt_names)
+            return
+        called = (self._host(one) or ("" if one.is_socket else one.address) for one in self._spec.endpoints or ())
+        named = dict.fromkeys(called)
+        yield from (CertificateName(name) for name in named if name)
+        if "" in named:
+            hint = "give it `serverName` or `subjectAltNames`, or the mode SkipSAN"
+            self._fault("", Violation("", "a socket has no name that its certificate could be for", hint))
+
+    def _authorities(self, verification: services.Verification) -> Material | None:
+        return None if verification.ca_cert is None else self._certificates("caCert", verification.ca_cert)
+
+    def _identity(self, verification: services.Verification) -> tuple[Material | None, Material | None]:
+        if verification.client_cert is None or verification.client_key is None:
+            return None, None
+        certificate = self._certificates("clientCert", verification.client_cert)
+        key = self._material("clientKey", verification.client_key)
+        if key is not None and not key.file and (fault := fault_of_key(key.text, certificate.text)) is not None:
+            self._fault("clientKey", fault)
+        return certificate, key
+
+    def _certificates(self, path: str, source: DataSource) -> Material:
+        """Certificates alone: what else is in there is nobody's business."""
+        material = self._material(path, source)
+        if material is None or material.file:
+            return material or Material()
+        found = certificates(material.text)
+        if not found:
+            self._fault(path, NO_CERTIFICATE)
+        return Material(found)
+
+    def _material(self, path: str, source: DataSource) -> Material | None:
+        """A certificate or a key from wherever it comes; None, and a fault, if it is not there."""
+        if source.file is not None:
+            return Material(file=source.file)
+        if source.secret is not None:
+            self._secrets[source.secret] = None
+            secret = self._world.get(Key(SECRET, self._mesh, source.secret))
+            if secret is None:
+                text = f"there is no Secret {source.secret} in mesh {self._mesh}"
+                self._fault(path, Violation("secret", text, "create it, or correct the name"))
+                return None
+            return Material(text_of(secret.spec.value()))
+        if source.inline is not None:
+            return Material(text_of(decoded(source.inline) or b""))
+        return Material(source.inline_string.reveal() if source.inline_string is not None else "")
+
+    def _fault(self, path: str, fault: Violation) -> None:
+        self._faults.append(fault.at(join(_VERIFICATION, path)))

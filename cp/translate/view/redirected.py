@@ -1,0 +1,187 @@
+"""Dataplanes whose machine redirects traffic to the proxy: what they can call, and what is redirected.
+
+Such a workload calls every service of the mesh at its virtual address, except where its document says which ones it
+reaches. A gRPC client without a proxy calls the same services, by their names.
+Dataplanes that say the same get the same tuple, in this World and the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from cp.model.names import Destination
+from cp.model.remembered import remembered
+from cp.model.violation import Finding, Severity, Violation
+from cp.resources.client import is_grpc_client
+from cp.resources.parse import finding
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.translate.view.named import named
+from cp.translate.view.outbound_address import Listening
+from cp.translate.view.references import referred
+from cp.translate.view.services import destination_of
+from cp.translate.view.vips import NETWORK, TAG_PORT, Vips, vips
+from generators.proxy import Capture, Passthrough
+
+OUTBOUND_PORT: Final = 15001
+"""Where redirected calls arrive, unless the document says otherwise."""
+
+Place: TypeAlias = tuple[str, int]
+_Settings: TypeAlias = tuple[bytes, str, str, str, bool]
+_Of: TypeAlias = tuple[_Settings, frozenset[Place]]
+"""The settings of some dataplanes, and those virtual addresses that are inbounds of theirs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Virtual:
+    """Virtual outbounds with what they were made from."""
+
+    vips: Vips
+    mode: str
+    listenings: tuple[Listening, ...]
+
+
+def redirection(dataplane: Resource) -> Any | None:
+    """The part of the document that says that there is redirection; None where it does not."""
+    spec = dataplane.spec
+    return None if spec.is_builtin_gateway else spec.net.transparent_proxying
+
+
+def is_redirected(dataplane: Resource) -> bool:
+    """Whether what others send to its inbounds is redirected too."""
+    said = redirection(dataplane)
+    return said is not None and bool(said.redirect_port_inbound)
+
+
+def capture_of(world: World, dataplane: Resource) -> Capture | None:
+    """What arrives at a proxy without having been sent to it."""
+    said = redirection(dataplane)
+    if said is None or is_grpc_client(dataplane):
+        return None
+    inbound = said.redirect_port_inbound or 0
+    return Capture(
+        outbound_port=said.redirect_port_outbound or OUTBOUND_PORT,
+        inbound_port=inbound,
+        inbound_port_v6=said.redirect_port_inbound_v6 or inbound,
+        has_ipv6=said.ip_family_mode in {"DualStack", "IPv6"},
+        virtual_network=NETWORK,
+        passthrough=_passthrough(world, dataplane.mesh),
+    )
+
+
+def _passthrough(world: World, mesh: str) -> Passthrough:
+    """What the Mesh says about calls to places that are no services of it."""
+    found = world.mesh(mesh)
+    outbound = found and found.spec.networking and found.spec.networking.outbound
+    return Passthrough.NONE if outbound and outbound.passthrough is False else Passthrough.ALL
+
+
+class Redirected:
+    """The virtual outbounds of dataplanes, worked out once for all that have the same settings."""
+
+    def __init__(self, world: World, previous: Redirected | None) -> None:
+        self._world = world
+        self._before = {} if previous is None else previous.known
+        self.known: dict[_Of, _Virtual] = {}
+
+    def of(self, dataplane: Resource) -> tuple[Listening, ...]:
+        addresses = vips(self._world, dataplane.mesh).addresses
+        own = frozenset(place for place in dataplane.derived(_own_places) if place[0] in addresses)
+        key = (dataplane.derived(_settings), own)
+        if key not in self.known:
+            self.known[key] = self._found(dataplane, key)
+        return self.known[key].listenings
+
+    def _found(self, dataplane: Resource, key: _Of) -> _Virtual:
+        of_mesh, mode = vips(self._world, dataplane.mesh), _mode(self._world, dataplane.mesh)
+        before = self._before.get(key)
+        if before is not None and before.vips is of_mesh and before.mode == mode:
+            return before
+        every = _listenings(self._world, dataplane, of_mesh, mode)
+        if is_grpc_client(dataplane):
+            found = named(every, dataplane.zone)
+        else:
+            found = tuple(one for one in every if (one.address, one.port) not in key[1])
+        return _Virtual(of_mesh, mode, self._same.setdefault(found, found))
+
+    @remembered
+    def _same(self) -> dict[tuple[Listening, ...], tuple[Listening, ...]]:
+        """What there was in the World before, and is in this one: asked for only where something changed."""
+        return {one.listenings: one.listenings for known in (self._before, self.known) for one in known.values()}
+
+
+def _settings(dataplane: Resource) -> _Settings:
+    """All on which it depends which services it reaches, beside the World."""
+    said = redirection(dataplane)
+    reached = (said.reachable_services, said.reachable_backends) if said is not None else ()
+    written = msgspec.json.encode(reached)
+    return written, dataplane.mesh, dataplane.zone, dataplane.namespace, is_grpc_client(dataplane)
+
+
+def _own_places(dataplane: Resource) -> tuple[Place, ...]:
+    net = dataplane.spec.net
+    return tuple((one.address or net.address, one.port) for one in net.inbound or ())
+
+
+def _mode(world: World, mesh: str) -> str:
+    found = world.mesh(mesh)
+    services = found.spec.mesh_services if found is not None else None
+    return (services and services.mode) or "Disabled"
+
+
+def _listenings(world: World, dataplane: Resource, of_mesh: Vips, mode: str) -> Iterator[Listening]:
+    listed = _listed(dataplane)
+    for name, address in of_mesh.tagged if mode != "Exclusive" else ():
+        if not listed or name in listed:
+            yield Listening(address, TAG_PORT, Destination(name), is_bound=False)
+    reached = _reached(world, dataplane, mode)
+    for service, address in of_mesh.services:
+        for port in service.spec.ports or ():
+            if reached is None or {None, port.port} & reached.get(service, _NO_PORTS):
+                yield Listening(address, port.port, destination_of(service, port), is_bound=False)
+
+
+def _listed(dataplane: Resource) -> frozenset[str]:
+    """The tags that it says it reaches; without any, all."""
+    said = redirection(dataplane)
+    return frozenset((said and said.reachable_services) or ())
+
+
+_NO_PORTS: Final[frozenset[int | None]] = frozenset()
+
+
+def _reached(world: World, dataplane: Resource, mode: str) -> Mapping[Resource, AbstractSet[int | None]] | None:
+    """The real services that it reaches, each with its ports, or with None for all of them. None if it is everyone."""
+    said = redirection(dataplane)
+    backends = said and said.reachable_backends
+    if backends is None:
+        return {} if mode == "ReachableBackends" or _listed(dataplane) else None
+    found: dict[Resource, set[int | None]] = {}
+    for reference in backends.refs or ():
+        for service in referred(world, dataplane, reference):
+            found.setdefault(service, set()).add(reference.port or None)
+    return found
+
+
+def unreached(world: World, dataplane: Resource) -> Iterator[Finding]:
+    """What a dataplane says that it reaches, and does not, because it is not there."""
+    said = redirection(dataplane)
+    if said is None:
+        return
+    backends = said.reachable_backends
+    for index, reference in enumerate((backends and backends.refs) or ()):
+        services = referred(world, dataplane, reference)
+        what = f"{reference.kind} {reference.name or f'with the labels {reference.labels}'}"
+        path = f"networking.transparentProxying.reachableBackends.refs[{index}]"
+        if not services:
+            violation = Violation(path, f"there is no {what} in mesh {dataplane.mesh}")
+            yield finding(dataplane.document, "refers-to-nothing", Severity.ERROR, violation)
+        elif reference.port and all(reference.port != port.port for one in services for port in one.spec.ports or ()):
+            has = ", ".join(sorted({str(port.port) for one in services for port in one.spec.ports or ()})) or "none"
+            violation = Violation(f"{path}.port", f"{what} has no port {reference.port}; it has {has}")
+            yield finding(dataplane.document, "refers-to-nothing", Severity.ERROR, violation)

@@ -1,0 +1,189 @@
+"""What a destination is: its protocol, its cluster, its endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cp.model.names import Destination, kri
+from cp.resources.checks import is_ip
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.translate.view.dataplanes import SERVICE_TAG, Port, ports
+from cp.translate.view.outside import EXTERNAL, Outside, outside
+from generators.envoy.names import subset_cluster
+from generators.proxy import Backend, Endpoint, Endpoints, Locality, Protocol
+
+LEGACY_EXTERNAL = "ExternalService"
+
+_CARRIED = {  # what else a service that speaks the first can be said to speak
+    "grpc": ("grpc", "http2", "tcp"),
+    "http2": ("http2", "tcp"),
+    "http": ("http", "tcp"),
+}
+
+
+def port_name(port: Any) -> str:
+    """A port is called by its name, or by its number if it has none: the one form in which sections are compared."""
+    return port.name or str(port.port)
+
+
+def find_port(service: Resource, section: str) -> Any | None:
+    """The port of a service, by name or by number."""
+    return service.derived(_ports_by_section).get(section)
+
+
+def _ports_by_section(service: Resource) -> Mapping[str, Any]:
+    """The first port that goes by a name or a number."""
+    found: dict[str, Any] = {}
+    for port in service.spec.ports or ():
+        for section in (port.name, str(port.port)):
+            if section:
+                found.setdefault(section, port)
+    return found
+
+
+def destination_of(service: Resource, port: Any) -> Destination:
+    return Destination(service.display_name, service.identity.of_section(port_name(port)))
+
+
+def service_of(world: World, destination: Destination) -> tuple[Resource, Any] | None:
+    """The real service behind a destination and its port; None for a tagged one, or where either is gone."""
+    identity = destination.identity
+    if identity is None or (service := world.find(identity)) is None:
+        return None
+    port = find_port(service, identity.section)
+    return None if port is None else (service, port)
+
+
+def exists(world: World, mesh: str, destination: Destination) -> bool:
+    if destination.is_real:
+        return service_of(world, destination) is not None
+    return bool(_tagged(world, mesh, destination))
+
+
+def unserved(world: World, mesh: str, destination: Destination) -> Resource | None:
+    """The ExternalService that a destination means; None where some inbound has its tags, or none has its name."""
+    if destination.is_real or exists(world, mesh, destination):
+        return None
+    legacy = world.table(LEGACY_EXTERNAL, mesh)
+    return next((one for one in legacy if (one.spec.tags or {}).get(SERVICE_TAG) == destination.service), None)
+
+
+def protocol_of(world: World, mesh: str, destination: Destination) -> Protocol:
+    """What is spoken with a destination; TCP carries everything else."""
+    if destination.is_real:
+        found = service_of(world, destination)
+        return _protocol(found[1].app_protocol if found else None)
+    return _protocol(_common({port.protocol for port in _tagged(world, mesh, destination)}))
+
+
+def cluster_name(destination: Destination) -> str:
+    """The cluster of a destination. A real one's says which resource and port it is."""
+    if destination.identity is not None:
+        return kri(destination.identity)
+    return subset_cluster(destination.service, destination.tags)
+
+
+def backend_of(world: World, mesh: str, destination: Destination) -> Backend:
+    outside = outside_of(world, destination)
+    return Backend(
+        cluster=cluster_name(destination),
+        service=destination.service,
+        protocol=protocol_of(world, mesh, destination),
+        subset=destination.tags,
+        external=() if outside is None else outside.endpoints,
+        tls=None if outside is None else outside.tls,
+    )
+
+
+def outside_of(world: World, destination: Destination) -> Outside | None:
+    """What a destination outside the mesh comes to; None for one inside, or that is gone."""
+    identity = destination.identity
+    if identity is None or identity.type != EXTERNAL or (service := world.find(identity)) is None:
+        return None
+    return outside(world, service)
+
+
+def endpoints_of(world: World, mesh: str, destination: Destination) -> Endpoints:
+    """Every healthy address behind a destination."""
+    found = service_of(world, destination)
+    if found is not None:
+        candidates = _behind(world, *found)
+    else:
+        candidates = [] if destination.is_real else _tagged(world, mesh, destination)
+    # Envoy takes no endpoint whose address is a name, and would refuse the others with it.
+    healthy = dict.fromkeys(_endpoint(port) for port in candidates if port.is_healthy and is_ip(port.address))
+    return Endpoints(cluster_name(destination), tuple(healthy))
+
+
+def _behind(world: World, service: Resource, port: Any) -> list[Port]:
+    """The inbounds that a real service's port leads to."""
+    if service.type == EXTERNAL:
+        return []  # Envoy finds them by itself
+    if service.type == "MeshMultiZoneService":
+        members = ((one, find_port(one, str(port.port))) for one in _members(world, service))
+        return [inbound for one, its in members if its is not None for inbound in _behind(world, one, its)]
+    target = port.target_port if port.target_port is not None else port.port
+    return [
+        inbound
+        for inbound in selected(world, service)
+        if target in ({inbound.inbound.port} if isinstance(target, int) else {inbound.inbound.name})
+    ]
+
+
+def _members(world: World, service: Resource) -> Iterable[Resource]:
+    """The services, each in a zone of its own, that together are one of several zones."""
+    selector = service.spec.selector and service.spec.selector.mesh_service
+    return world.table("MeshService", service.mesh).labelled(selector.match_labels or {}) if selector else ()
+
+
+def selected(world: World, service: Resource) -> Iterable[Port]:
+    """Every inbound of the dataplanes that a MeshService selects."""
+    table = world.table("Dataplane", service.mesh)
+    index = table.derived(ports)
+    selector = getattr(service.spec, "selector", None)
+    if selector is None:
+        return ()
+    reference = getattr(selector, "dataplane_ref", None)
+    if reference is not None and reference.name:
+        names: Iterable[str] = (reference.name,)
+    elif labels := getattr(selector, "dataplane_labels", None):
+        names = [dataplane.name for dataplane in table.labelled(_match_labels(labels))]
+    elif selector.dataplane_tags:
+        names = dict.fromkeys(port.dataplane.name for port in index.tagged(selector.dataplane_tags))
+    else:
+        return ()
+    return (port for name in names for port in index.by_dataplane.get(name, ()))
+
+
+def _match_labels(labels: Any) -> Mapping[str, str]:
+    found: Mapping[str, str] = getattr(labels, "match_labels", None) or labels
+    return found
+
+
+def _tagged(world: World, mesh: str, destination: Destination) -> list[Port]:
+    wanted = {SERVICE_TAG: destination.service} | dict(destination.tags)
+    return world.table("Dataplane", mesh).derived(ports).tagged(wanted)
+
+
+def _endpoint(port: Port) -> Endpoint:
+    return Endpoint(
+        address=port.address,
+        port=port.inbound.port,
+        locality=Locality(port.zone),
+        tags=tuple(sorted(port.tags.items())),
+    )
+
+
+def _common(spoken: set[str]) -> str:
+    """What all of them speak: gRPC and HTTP/2 together are HTTP/2, HTTP and HTTP/2 nothing better than TCP."""
+    carried = [_CARRIED.get(one, ("tcp",)) for one in sorted(spoken)]
+    return next((one for one in carried[0] if all(one in others for others in carried)), "tcp") if carried else "tcp"
+
+
+def _protocol(name: str | None) -> Protocol:
+    try:
+        return Protocol((name or "tcp").lower())
+    except ValueError:
+        return Protocol.TCP

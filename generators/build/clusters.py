@@ -1,0 +1,48 @@
+"""Clusters of the mesh: a backend, or the workload beside the proxy. `generators.build.external` has all others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
+
+from generators.build.external import external_cluster
+from generators.drafts import ClusterDraft
+from generators.envoy import names
+from generators.envoy.edit import over_ads, set_address
+from generators.proxy import Inbound, Protocol
+
+if TYPE_CHECKING:
+    from generators.proxy import Backend
+
+
+def backend_cluster(backend: Backend) -> ClusterDraft:
+    """A cluster whose endpoints are served beside it, or, outside the mesh, resolved by Envoy."""
+    if backend.external:
+        return external_cluster(backend)
+    cluster = Cluster(name=backend.cluster, type=Cluster.EDS)
+    over_ads(cluster.eds_cluster_config.eds_config)
+    return ClusterDraft(backend, cluster, http_options(backend.protocol))
+
+
+def local_cluster(inbound: Inbound) -> ClusterDraft:
+    """The workload itself."""
+    name = names.local_cluster(inbound.service_address, inbound.service_port)
+    cluster = Cluster(name=name, type=Cluster.STATIC, alt_stat_name=name.replace(":", "_").replace(".", "_"))
+    cluster.load_assignment.cluster_name = cluster.name
+    endpoint = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
+    set_address(endpoint.address, inbound.service_address, inbound.service_port)
+    return ClusterDraft(inbound, cluster, http_options(inbound.protocol))
+
+
+def http_options(protocol: Protocol) -> HttpProtocolOptions | None:
+    """Which version of HTTP is spoken upstream: what is certain is said, otherwise what the caller spoke."""
+    if not protocol.is_http:
+        return None
+    options = HttpProtocolOptions()
+    if protocol is Protocol.HTTP:
+        options.use_downstream_protocol_config.http2_protocol_options.SetInParent()
+    else:
+        options.explicit_http_config.http2_protocol_options.SetInParent()
+    return options

@@ -1,0 +1,80 @@
+"""Listeners: where a workload's calls leave it, and where calls reach it."""
+
+from __future__ import annotations
+
+from envoy.config.core.v3.base_pb2 import TrafficDirection
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+
+from generators.build.routes import row
+from generators.drafts import ListenerDraft, RouteDraft
+from generators.envoy import names
+from generators.envoy.clients import TAGS_HEADER, told
+from generators.envoy.edit import add_header, literal, over_ads, set_address
+from generators.proxy import Inbound, Outbound, Route, Split
+
+
+def outbound_listener(outbound: Outbound) -> ListenerDraft:
+    """The local address of a destination."""
+    name = names.outbound_listener(outbound.address, outbound.port)
+    draft = ListenerDraft(outbound, Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND))
+    set_address(draft.listener.address, outbound.address, outbound.port)
+    if not outbound.is_bound:
+        draft.listener.bind_to_port.value = False
+    if outbound.protocol.is_http:
+        table = _http(draft, outbound.name, outbound.service, outbound.routes)
+        if outbound.sidecar.tags:
+            add_header(table.request_headers_to_add, TAGS_HEADER, literal(told(outbound.sidecar.tags)))
+    else:
+        _tcp(draft, outbound.service, outbound.routes[0].splits if outbound.routes else ())
+    return draft
+
+
+def inbound_listener(inbound: Inbound) -> ListenerDraft:
+    """The address at which a workload is reached from the mesh."""
+    name = names.inbound_listener(inbound.address, inbound.port)
+    draft = ListenerDraft(inbound, Listener(name=name, traffic_direction=TrafficDirection.INBOUND))
+    set_address(draft.listener.address, inbound.address, inbound.port)
+    if not inbound.is_bound:
+        draft.listener.bind_to_port.value = False
+    to_workload = (Split(names.local_cluster(inbound.service_address, inbound.service_port)),)
+    if inbound.protocol.is_http:
+        table = names.inbound_routes(inbound.address, inbound.port)
+        _http(draft, table, inbound.service, (Route(name=table, splits=to_workload),))
+    else:
+        _tcp(draft, inbound.service, to_workload)
+    return draft
+
+
+def _http(draft: ListenerDraft, table: str, service: str, routes: tuple[Route, ...]) -> RouteConfiguration:
+    manager = draft.manager = HttpConnectionManager(stat_prefix=_stat(service))
+    manager.rds.route_config_name = table
+    over_ads(manager.rds.config_source)
+    manager.normalize_path.value = True
+    manager.upgrade_configs.add(upgrade_type="websocket")
+    draft.table = RouteConfiguration(name=table)
+    draft.table.virtual_hosts.add(name=service, domains=["*"])
+    draft.routes = [RouteDraft(route, row(route), draft.protocol, draft.is_inbound) for route in routes]
+    return draft.table
+
+
+def _tcp(draft: ListenerDraft, service: str, splits: tuple[Split, ...]) -> None:
+    """A connection can be answered by no status: the share of a missing backend is closed."""
+    tcp = draft.tcp = TcpProxy(stat_prefix=_stat(service))
+    live = [(names.REFUSED if split.missing else split.cluster, split.weight) for split in splits]
+    if len(live) == 1:
+        tcp.cluster = live[0][0]
+    elif live:
+        for cluster, weight in live:
+            tcp.weighted_clusters.clusters.add(name=cluster, weight=weight)
+    else:
+        tcp.cluster = names.REFUSED
+
+
+def _stat(service: str) -> str:
+    """Envoy takes dots and colons in statistics for separators."""
+    return service.replace(".", "_").replace(":", "_")

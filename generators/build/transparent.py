@@ -1,0 +1,92 @@
+"""What is redirected to a proxy: the listeners that take all of it, and what becomes of what is for nobody.
+
+Each passes a connection on to the listener whose address it was sent to, be that one bound or not. What is left goes
+where it was sent to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from envoy.config.core.v3.base_pb2 import TrafficDirection
+from envoy.config.listener.v3.listener_components_pb2 import FilterChain
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.extensions.filters.listener.original_dst.v3.original_dst_pb2 import OriginalDst
+
+from generators.build.exits import LOOP, NOBODYS, let_out, original_cluster, tcp_filter
+from generators.envoy import names
+from generators.envoy.edit import pack, set_address
+from generators.proxy import Passthrough
+
+if TYPE_CHECKING:
+    from envoy.config.cluster.v3.cluster_pb2 import Cluster
+    from envoy.config.route.v3.route_pb2 import RouteConfiguration
+    from google.protobuf.message import Message
+
+    from generators.proxy import Capture
+
+_Resource: TypeAlias = "Listener | Cluster | RouteConfiguration"
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """A version of the internet protocol."""
+
+    name: str
+    anywhere: str
+    source: str
+    """The address from which a proxy calls its own workload, so that such a call is not redirected once more."""
+
+
+_IPV4: Final = _Family("ipv4", "0.0.0.0", "127.0.0.6")  # noqa: S104  # what is redirected can have been sent anywhere
+_IPV6: Final = _Family("ipv6", "::", "::6")
+
+
+def catch_all(capture: Capture) -> Iterator[tuple[str, Message]]:
+    """The listeners that take what is redirected, and the clusters that pass on what no other listener takes."""
+    for family in (_IPV4, _IPV6) if capture.has_ipv6 else (_IPV4,):
+        for message in (*_outbound(capture, family), *_inbound(capture, family)):
+            yield message.name, message
+
+
+def _outbound(capture: Capture, family: _Family) -> Iterable[_Resource]:
+    name = names.passthrough("outbound", family.name)
+    listener = _listener(name, TrafficDirection.OUTBOUND, family, capture.outbound_port)
+    if family is _IPV4 and capture.virtual_network:
+        nobodys = listener.filter_chains.add(name=NOBODYS, filters=[tcp_filter(names.REFUSED, name)])
+        address, _, bits = capture.virtual_network.partition("/")
+        nobodys.filter_chain_match.prefix_ranges.add(address_prefix=address).prefix_len.value = int(bits)
+    if capture.passthrough is Passthrough.MATCHED:
+        return (listener, *let_out(listener, capture.exits))
+    is_open = capture.passthrough is Passthrough.ALL
+    listener.filter_chains.add().filters.append(tcp_filter(name if is_open else names.REFUSED, name))
+    return (listener, original_cluster(name)) if is_open else (listener,)
+
+
+def _inbound(capture: Capture, family: _Family) -> Iterator[_Resource]:
+    port = capture.inbound_port if family is _IPV4 else capture.inbound_port_v6
+    if port == 0:
+        return
+    name = names.passthrough("inbound", family.name)
+    listener = _listener(name, TrafficDirection.INBOUND, family, port)
+    listener.filter_chains.add().filters.append(tcp_filter(name, name))
+    yield listener
+    cluster = original_cluster(name)
+    source = cluster.upstream_bind_config.source_address
+    source.address, source.port_value = family.source, 0
+    yield cluster
+
+
+def _listener(name: str, direction: TrafficDirection.ValueType, family: _Family, port: int) -> Listener:
+    """What was sent to its own port was not redirected: it would be sent to itself, again and again."""
+    listener = Listener(name=name, traffic_direction=direction)
+    set_address(listener.address, family.anywhere, port)
+    listener.use_original_dst.value = True
+    # Envoy would put this filter behind those that look into a connection, and they ask where it was sent to.
+    listener.listener_filters.add(name=names.ORIGINAL_DST, typed_config=pack(OriginalDst()))
+    loop = FilterChain(name=LOOP, filters=[tcp_filter(names.REFUSED, name)])
+    loop.filter_chain_match.destination_port.value = port
+    listener.filter_chains.append(loop)
+    return listener
