@@ -16,7 +16,7 @@ from prometheus_client import disable_created_metrics
 
 from cp import log
 from cp.ads.loop import DrainLoop
-from cp.api.collaborators import About, Collaborators, ForProxies, State
+from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity, ServedState
 from cp.api.http import create_api, create_diagnostics
 from cp.metrics import together
 from cp.model.document import Document
@@ -28,11 +28,11 @@ from cp.serving import process
 from cp.serving.http_server import address, http_served
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Reconciler
-from cp.serving.registrar import Registrar, Times, registrations_kept
+from cp.serving.registrar import Registrar, RegistrarTimes, registrations_kept
 from cp.serving.serve import proxies_served, reconciled
-from cp.serving.workers.crew import Crew, Silent, reserved
-from cp.serving.workers.front import Front
-from cp.serving.workers.observers import Observers
+from cp.serving.workers.crew import Crew, SilentWorkers, reserved
+from cp.serving.workers.front import WorkersFront
+from cp.serving.workers.observers import CombinedObserver
 from cp.settings import Settings, shown
 from cp.store.files import FilesStore
 from cp.store.open import open_store
@@ -47,7 +47,7 @@ _DEFAULT_MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "d
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningControlPlane:
     """A control plane that serves: where it is to be found."""
 
     ads_port: int
@@ -57,7 +57,7 @@ class Running:
     """Looks into the folder of the store at once; None for a store that is no folder."""
 
 
-def run(settings: Settings, ready: Callable[[Running], None] = lambda _: None) -> None:
+def run(settings: Settings, ready: Callable[[RunningControlPlane], None] = lambda _: None) -> None:
     """Run a control plane until it is told to end."""
     log.configure(settings.log_level, settings.log_format)
     disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double what is served
@@ -66,7 +66,7 @@ def run(settings: Settings, ready: Callable[[Running], None] = lambda _: None) -
         runner.run(_until_told(settings, ready))
 
 
-async def _until_told(settings: Settings, ready: Callable[[Running], None]) -> None:
+async def _until_told(settings: Settings, ready: Callable[[RunningControlPlane], None]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,7 +91,7 @@ def _hang_up(reread: Callable[[], None] | None) -> None:
 
 
 @asynccontextmanager
-async def control_plane(settings: Settings) -> AsyncIterator[Running]:
+async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane]:
     """A control plane that is there for as long as the block lasts."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
@@ -111,7 +111,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[Running]:
             http_served(diagnostics, settings.bind, settings.diagnostics_port)
         )
         reread = store.reread if isinstance(store, FilesStore) else None
-        running = Running(serving.port, http_port, diagnostics_port, reread)
+        running = RunningControlPlane(serving.port, http_port, diagnostics_port, reread)
         structlog.get_logger().info(
             "control_plane.ready",
             store=settings.store,
@@ -138,9 +138,9 @@ class _Serving:
     """What serves proxies, here or in workers."""
 
     port: int
-    state: State
+    state: ServedState
     reconciler: Reconciler
-    observed: Observer | Observers
+    observed: Observer | CombinedObserver
     metrics: Callable[[], Awaitable[bytes]]
 
 
@@ -168,18 +168,18 @@ async def _in_workers(settings: Settings, store: Store) -> AsyncIterator[_Servin
             async def metrics() -> bytes:
                 try:
                     answers = await crew.ask("metrics")
-                except Silent as silent:  # what the others count is worth having all the same
+                except SilentWorkers as silent:  # what the others count is worth having all the same
                     answers = silent.answers
                 of_all = {"api": hub.metrics.text()} | {str(number): text for number, text in answers.items()}
                 return together(of_all)
 
-            yield _Serving(port, Front(reconciler, crew), reconciler, Observers(crew), metrics)
+            yield _Serving(port, WorkersFront(reconciler, crew), reconciler, CombinedObserver(crew), metrics)
             reconciler.is_stopping = True
 
 
 def _registrations(settings: Settings, given: Collaborators, serving: _Serving) -> AbstractAsyncContextManager[None]:
     """Ends before proxies are sent away, as they have not ended then."""
-    times = Times(settings.deregistration_delay, settings.return_grace)
+    times = RegistrarTimes(settings.deregistration_delay, settings.return_grace)
     registrar = Registrar(given.store, serving.reconciler, serving.observed, times, name=given.about.instance)
     return registrations_kept(registrar)
 
@@ -204,8 +204,8 @@ def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Colla
         kinds=kinds(discover()),
         state=serving.state,
         observed=serving.observed,
-        about=About(socket.gethostname(), VERSION, str(uuid.uuid4())),
-        for_proxies=ForProxies(
+        about=ControlPlaneIdentity(socket.gethostname(), VERSION, str(uuid.uuid4())),
+        for_proxies=BootstrapDefaults(
             port=settings.xds_port or serving.port,
             host=settings.xds_host,
             admin_address=settings.admin_address,

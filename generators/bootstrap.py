@@ -49,7 +49,7 @@ _LONGEST_SOCKET: Final = 107
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """Where something listens: a host and a port, or a socket in the file system."""
 
     host: str = ""
@@ -62,13 +62,13 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Proxy:
+class EnvoyIdentity:
     """One Envoy: who it is, and what it tells the control plane about itself."""
 
     mesh: str
     name: str
     service: str
-    admin: Address
+    admin: ListenAddress
     zone: str = ""
     token: str = ""
     delta: bool = False
@@ -82,7 +82,7 @@ class Proxy:
         return f"{self.mesh}.{self.name}"
 
 
-def bootstrap(proxy: Proxy, control_plane: Address) -> dict[str, Any]:
+def bootstrap(proxy: EnvoyIdentity, control_plane: ListenAddress) -> dict[str, Any]:
     """What Envoy is started with, as JSON data."""
     return envoy.Bootstrap(
         node=_node(proxy),
@@ -97,7 +97,7 @@ def bootstrap(proxy: Proxy, control_plane: Address) -> dict[str, Any]:
     ).to_dict()
 
 
-def _node(proxy: Proxy) -> core.Node:
+def _node(proxy: EnvoyIdentity) -> core.Node:
     return core.Node(
         id=proxy.id,
         cluster=proxy.service,
@@ -106,19 +106,19 @@ def _node(proxy: Proxy) -> core.Node:
     )
 
 
-def _admin(address: Address) -> envoy.Admin:
+def _admin(address: ListenAddress) -> envoy.Admin:
     nowhere = access_loggers.FileAccessLog(path="/dev/null")
     log = accesslog.AccessLog(name="envoy.access_loggers.file", typed_config=protobuf.Any.pack(nowhere))
     return envoy.Admin(address=_address(address), access_log=[log])
 
 
-def _address(address: Address) -> core.Address:
+def _address(address: ListenAddress) -> core.Address:
     if address.socket:
         return core.Address(pipe=core.Pipe(path=address.socket))
     return core.Address(socket_address=core.SocketAddress(address=address.host, port_value=address.port))
 
 
-def _dynamic_resources(proxy: Proxy) -> envoy.BootstrapDynamicResources:
+def _dynamic_resources(proxy: EnvoyIdentity) -> envoy.BootstrapDynamicResources:
     service = core.GrpcService(
         envoy_grpc=core.GrpcServiceEnvoyGrpc(cluster_name=ADS_CLUSTER, retry_policy=_retry_policy()),
         initial_metadata=[core.HeaderValue(key="authorization", value=proxy.token)] if proxy.token else [],
@@ -146,7 +146,7 @@ def _over_ads() -> core.ConfigSource:
     )
 
 
-def _ads_cluster(control_plane: Address) -> clusters.Cluster:
+def _ads_cluster(control_plane: ListenAddress) -> clusters.Cluster:
     host = endpoints.Endpoint(address=_address(control_plane))
     locality = endpoints.LocalityLbEndpoints(lb_endpoints=[endpoints.LbEndpoint(endpoint=host)])
     return clusters.Cluster(
@@ -159,7 +159,7 @@ def _ads_cluster(control_plane: Address) -> clusters.Cluster:
     )
 
 
-def _admin_cluster(admin: Address) -> clusters.Cluster:
+def _admin_cluster(admin: ListenAddress) -> clusters.Cluster:
     """Lets listeners lead to the admin interface, such as one for those who collect metrics."""
     host = endpoints.Endpoint(address=_address(admin))
     locality = endpoints.LocalityLbEndpoints(lb_endpoints=[endpoints.LbEndpoint(endpoint=host)])
@@ -177,7 +177,7 @@ def _system_ca(file: str) -> tls.Secret:
     return tls.Secret(name=SYSTEM_CA, validation_context=trusted)
 
 
-def _discovery(control_plane: Address) -> clusters.ClusterDiscoveryType:
+def _discovery(control_plane: ListenAddress) -> clusters.ClusterDiscoveryType:
     if control_plane.socket or _is_ip(control_plane.host):
         return clusters.ClusterDiscoveryType.STATIC
     return clusters.ClusterDiscoveryType.STRICT_DNS

@@ -15,7 +15,7 @@ from cp.model.yaml import parse_all
 from cp.policies import Policy, discover, kinds
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import SHORT, TYPES, Packed, Snapshot
+from cp.translate.snapshot import SHORT, TYPES, PackedResource, Snapshot
 from tests.golden import Case
 
 _KEYS: Final = {"proxy", "mesh", "types", "only"}
@@ -86,6 +86,6 @@ def _named(snapshot: Snapshot, type_url: str) -> Mapping[str, Any]:
     return {packed.name: _decoded(packed) for packed in sorted(snapshot.of(type_url), key=lambda one: one.name)}
 
 
-def _decoded(packed: Packed) -> Any:
+def _decoded(packed: PackedResource) -> Any:
     """Without the name, under which it is shown."""
     return {name: value for name, value in decoded(packed).items() if name not in {"name", "clusterName"}}

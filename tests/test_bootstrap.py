@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from generators.bootstrap import ADMIN_CLUSTER, SYSTEM_CA, Address, Proxy, bootstrap
+from generators.bootstrap import ADMIN_CLUSTER, SYSTEM_CA, EnvoyIdentity, ListenAddress, bootstrap
 from generators.envoy import names
 from tests.support.envoy import envoy_binary
 from tests.support.waiting import eventually
 
-CONTROL_PLANE = Address("127.0.0.1", 5678)
+CONTROL_PLANE = ListenAddress("127.0.0.1", 5678)
 
 
-def proxy(name: str = "web-1", **changes: Any) -> Proxy:
-    given: dict[str, Any] = {"mesh": "default", "service": "web", "admin": Address("127.0.0.1", 9901)}
-    return Proxy(name=name, **(given | changes))
+def proxy(name: str = "web-1", **changes: Any) -> EnvoyIdentity:
+    given: dict[str, Any] = {"mesh": "default", "service": "web", "admin": ListenAddress("127.0.0.1", 9901)}
+    return EnvoyIdentity(name=name, **(given | changes))
 
 
 @pytest.mark.envoy
@@ -44,7 +44,7 @@ def test_envoy_accepts_it_whatever_the_proxy_is_called(tmp_path: Path, name: str
 
 @pytest.mark.envoy
 def test_envoy_starts_without_a_warning(tmp_path: Path) -> None:
-    given = proxy(admin=Address(socket=str(tmp_path / "admin.sock")))
+    given = proxy(admin=ListenAddress(socket=str(tmp_path / "admin.sock")))
     (config := tmp_path / "bootstrap.json").write_text(json.dumps(bootstrap(given, CONTROL_PLANE)))
     command = [str(envoy_binary()), "-l", "warning", "-c", str(config), "--use-dynamic-base-id"]
 
@@ -80,7 +80,7 @@ def test_a_control_plane_that_hangs_is_noticed() -> None:
 
 
 def test_a_control_plane_may_listen_on_a_socket() -> None:
-    cluster, _ = bootstrap(proxy(), Address(socket="/run/ads.sock"))["staticResources"]["clusters"]
+    cluster, _ = bootstrap(proxy(), ListenAddress(socket="/run/ads.sock"))["staticResources"]["clusters"]
     endpoint = cluster["loadAssignment"]["endpoints"][0]["lbEndpoints"][0]["endpoint"]
 
     assert (cluster["type"], endpoint["address"]) == ("STATIC", {"pipe": {"path": "/run/ads.sock"}})
@@ -88,7 +88,7 @@ def test_a_control_plane_may_listen_on_a_socket() -> None:
 
 def test_a_socket_whose_path_the_kernel_would_refuse_is_refused() -> None:
     with pytest.raises(ValueError, match="at most 107 characters"):
-        Address(socket="/" + "x" * 107)
+        ListenAddress(socket="/" + "x" * 107)
 
 
 def test_what_nobody_knows_is_left_out() -> None:

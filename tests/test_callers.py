@@ -6,7 +6,7 @@ from cp.model.document import Document
 from cp.policies import kinds
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import ENDPOINTS, Packed
+from cp.translate.snapshot import ENDPOINTS, PackedResource
 from tests.random_mesh import MESH, document
 from tests.snapshots import policies
 
@@ -50,7 +50,7 @@ def world(*documents: Document) -> World:
     return World.of([MESH, BACKEND, *documents], kinds(policies()))
 
 
-def endpoints(compiler: Compiler, seen: World, caller: Document) -> Packed:
+def endpoints(compiler: Compiler, seen: World, caller: Document) -> PackedResource:
     dataplane = seen.get(caller.key)
     assert dataplane is not None
     (found,) = compiler.snapshot(seen, dataplane).of(ENDPOINTS)

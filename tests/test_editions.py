@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from cp.model.names import Key
-from cp.serving.publications import KEPT, Edition, Editions
+from cp.serving.publications import KEPT, Publication, PublicationLog
 
 A, B, C = (Key("MeshTimeout", "default", name) for name in "abc")
 
 
-def edition(since: int, revision: int, *proxies: str, changed: tuple[Key, ...] = (), at: float = 0.0) -> Edition:
-    return Edition(since, revision, at, frozenset(proxies), frozenset(changed))
+def edition(since: int, revision: int, *proxies: str, changed: tuple[Key, ...] = (), at: float = 0.0) -> Publication:
+    return Publication(since, revision, at, frozenset(proxies), frozenset(changed))
 
 
-def editions(*some: Edition) -> Editions:
-    found = Editions()
+def editions(*some: Publication) -> PublicationLog:
+    found = PublicationLog()
     for one in some:
         found.add(one)
     return found
@@ -38,7 +38,7 @@ def test_what_is_too_long_ago_is_not_known() -> None:
 
 
 def test_where_the_store_forgot_the_changes_anybody_may_be_concerned() -> None:
-    whole = Edition(0, 9, 0.0, frozenset({"x"}), is_whole=False)
+    whole = Publication(0, 9, 0.0, frozenset({"x"}), is_whole=False)
 
     assert not editions(whole).reach([5]).is_known
 

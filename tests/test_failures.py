@@ -12,7 +12,7 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from cp.insight.inspect import affected
 from cp.insight.lint import lint
 from cp.insight.lint.lint import RULES
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.survey import MeshSurvey
 from cp.insight.simulate.virtual_hosts import chosen
 from cp.model.document import Document
 from cp.model.names import Key
@@ -22,7 +22,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, Snapshot
-from cp.translate.stages import Stages
+from cp.translate.stages import Translator
 from tests.random_mesh import MESH, document
 
 WEB = Key("Dataplane", "default", "web")
@@ -238,7 +238,7 @@ def test_lint_tells_the_failure_with_the_policy() -> None:
 
 
 def test_a_rule_of_lint_with_a_fault_says_so_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(_: Scene) -> Any:
+    def faulty(_: MeshSurvey) -> Any:
         raise KeyError("default")
 
     monkeypatch.setattr(sys.modules["cp.insight.lint.lint"], "RULES", (faulty, *RULES))
@@ -318,7 +318,7 @@ def test_inspection_answers_where_a_part_cannot_be_made(stage: str, monkeypatch:
     def failing(*_: object, **__: object) -> None:
         raise KeyError("cursed")
 
-    monkeypatch.setattr(Stages, stage, failing)
+    monkeypatch.setattr(Translator, stage, failing)
     here = world(timeout("2s"), shadowed(), used=list(discover()))
     (policy,) = here.table("MeshTimeout", "default")
     (of_web,) = (one for one in affected(here, policy) if one.dataplane == WEB)

@@ -16,7 +16,7 @@ from envoy_data_plane.envoy.config.route.v3 import RouteConfiguration
 from envoy_data_plane.envoy.extensions.transport_sockets.tls.v3 import Secret
 from google.protobuf import symbol_database
 
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
 from tests.golden import Case, Golden, cases, strays
 from tests.snapshots import Question, changed, policies, shown
 from tests.witness import Witness
@@ -67,7 +67,7 @@ def test_a_second_reader_understands_every_byte(case: Case) -> None:
     assert [p.name for part in snapshot.parts for p in part if _read_and_written(p) != p.body] == []
 
 
-def _read_and_written(packed: Packed) -> bytes:
+def _read_and_written(packed: PackedResource) -> bytes:
     """Fields come back in another order: so both are compared in the order of the first writer."""
     again = bytes(_SECOND_READER[packed.type_url].parse(packed.body))
     message = symbol_database.Default().GetSymbol(packed.type_url.partition("/")[2])

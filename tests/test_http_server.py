@@ -15,7 +15,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from cp.serving import http_server
-from cp.serving.http_server import Patience, address, http_served, listening
+from cp.serving.http_server import ClientTimeouts, address, http_served, listening
 
 WITHIN = 20
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -104,7 +104,10 @@ async def test_each_connection_has_no_delay() -> None:
 
 @on_a_loop
 async def test_a_kept_connection_answers_one_request_after_the_other() -> None:
-    async with http_served(App(), "127.0.0.1", 0, Patience(request=0.5)) as port, connected(port) as (reader, writer):
+    async with (
+        http_served(App(), "127.0.0.1", 0, ClientTimeouts(request=0.5)) as port,
+        connected(port) as (reader, writer),
+    ):
         for _ in range(3):
             writer.write(GET)
             assert await answer(reader) == b"0"
@@ -114,7 +117,7 @@ async def test_a_kept_connection_answers_one_request_after_the_other() -> None:
 def test_who_takes_too_long_to_ask_is_cut_off(begins: bytes) -> None:
     @on_a_loop
     async def scene() -> None:
-        patience = Patience(request=0.1)
+        patience = ClientTimeouts(request=0.1)
         async with http_served(App(), "127.0.0.1", 0, patience) as port, connected(port) as (reader, writer):
             writer.write(begins)
             assert await ended(reader)
@@ -128,7 +131,7 @@ def test_who_takes_too_long_for_a_request_that_came_with_the_one_before_is_cut_o
 
     @on_a_loop
     async def scene() -> None:
-        patience = Patience(request=0.2)
+        patience = ClientTimeouts(request=0.2)
         async with http_served(App(), "127.0.0.1", 0, patience) as port, connected(port) as (reader, writer):
             writer.write(GET + begins)
             assert await answer(reader) == b"0"
@@ -141,14 +144,20 @@ def test_who_takes_too_long_for_a_request_that_came_with_the_one_before_is_cut_o
 
 @on_a_loop
 async def test_requests_that_come_at_once_are_answered_in_turn() -> None:
-    async with http_served(App(), "127.0.0.1", 0, Patience(request=0.2)) as port, connected(port) as (reader, writer):
+    async with (
+        http_served(App(), "127.0.0.1", 0, ClientTimeouts(request=0.2)) as port,
+        connected(port) as (reader, writer),
+    ):
         writer.write(GET * 3)
         assert [await answer(reader) for _ in range(3)] == [b"0"] * 3
 
 
 @on_a_loop
 async def test_who_goes_on_dripping_is_cut_off_all_the_same() -> None:
-    async with http_served(App(), "127.0.0.1", 0, Patience(request=0.2)) as port, connected(port) as (reader, writer):
+    async with (
+        http_served(App(), "127.0.0.1", 0, ClientTimeouts(request=0.2)) as port,
+        connected(port) as (reader, writer),
+    ):
         writer.write(b"GET / HTTP/1.1\r\n")
 
         async def drip() -> None:
@@ -164,7 +173,7 @@ async def test_who_goes_on_dripping_is_cut_off_all_the_same() -> None:
 @on_a_loop
 async def test_who_takes_nothing_of_an_answer_is_cut_off() -> None:
     app = App(answer=50_000_000)
-    async with http_served(app, "127.0.0.1", 0, Patience(answer=0.1)) as port:
+    async with http_served(app, "127.0.0.1", 0, ClientTimeouts(answer=0.1)) as port:
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.setblocking(False)
             await asyncio.get_running_loop().sock_sendall(client, GET)

@@ -15,7 +15,7 @@ from cp.resources.world import World
 from cp.translate import change_scope as touched
 from cp.translate import compiler as pipeline
 from cp.translate.compiler import Compiler
-from cp.translate.stages import Stages
+from cp.translate.stages import Translator
 from tests.random_mesh import MESH, document, seeds
 from tests.test_incremental import Served, dataplanes, printed, served, worlds
 
@@ -81,7 +81,7 @@ def test_beside_a_destination_that_fails_an_edit_works_out_only_what_it_changes(
     before = everything(compiler, world)
     asked: list[str] = []
     for stage in ("entry", "upstream"):
-        monkeypatch.setattr(Stages, stage, noted(getattr(Stages, stage), asked, stage))
+        monkeypatch.setattr(Translator, stage, noted(getattr(Translator, stage), asked, stage))
 
     after = everything(compiler, world.next({timeout("2s").key: timeout("2s")}, 1))
 

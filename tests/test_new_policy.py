@@ -27,8 +27,8 @@ MODULE = dedent(
     from cp.policies import Policy
     from cp.resources.kinds import Kind, PolicyShape
     from cp.resources.schema import Schema
-    from cp.resources.spec import Item, PolicySpec
-    from cp.resources.targets import HTTP_ROUTE, SERVICES, Targets
+    from cp.resources.spec import PolicySpec, SpecItem
+    from cp.resources.targets import HTTP_ROUTE, SERVICES, AllowedTargets
     from generators.envoy.edit import add_header
 
 
@@ -37,10 +37,10 @@ MODULE = dedent(
 
 
     class Spec(PolicySpec, frozen=True):
-        to: list[Item[Conf]] | None = None
+        to: list[SpecItem[Conf]] | None = None
 
 
-    TARGETS = Targets(to=("Mesh", *SERVICES, HTTP_ROUTE), http_route=("text",))
+    TARGETS = AllowedTargets(to=("Mesh", *SERVICES, HTTP_ROUTE), http_route=("text",))
 
 
     def validate(spec, meta):

@@ -10,13 +10,13 @@ from typing import Any
 
 import structlog
 
-from cp.ads.hub import Hub, Seat
-from cp.ads.session.messages import Node, Request, Response
-from cp.ads.session.sotw import Session
+from cp.ads.hub import Connection, Hub
+from cp.ads.session.messages import Node, Response, SotwRequest
+from cp.ads.session.sotw import SotwSession
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover
-from cp.serving.delivery import Progress, State
+from cp.serving.delivery import ChangeProgress, ProxyState
 from cp.serving.observe import Observer
 from cp.serving.publications import KEPT
 from cp.serving.reconcile import Pace, Reconciler
@@ -37,16 +37,16 @@ class Client:
     proxy: str
     mark: bytes = b"bad"
     answers: bool = True
-    session: Session = field(default_factory=Session)
+    session: SotwSession = field(default_factory=SotwSession)
     waiting: list[Response] = field(default_factory=list)
 
     @contextmanager
     def connected(self) -> Iterator[Client]:
-        self.session = Session()
-        self.seat = Seat(Node(self.proxy, version="1.36.0"), "sotw", self.session, self._wake)
+        self.session = SotwSession()
+        self.seat = Connection(Node(self.proxy, version="1.36.0"), "sotw", self.session, self._wake)
         with self.hub.seat(self.seat):
             for type_url in (CLUSTER, LISTENER):
-                self._take(self.session.receive(Request(type_url)))
+                self._take(self.session.receive(SotwRequest(type_url)))
             self._wake()
             yield self
 
@@ -72,13 +72,13 @@ class Client:
         bad = [packed.name for packed in response.resources if self.mark in packed.body]
         error = ", ".join(f"{name}: {self.mark.decode()}" for name in bad) or None
         version = "" if error else response.version
-        request = Request(response.type_url, self._wanted(response.type_url), response.nonce, version, error)
+        request = SotwRequest(response.type_url, self._wanted(response.type_url), response.nonce, version, error)
         sent = self.session.receive(request)
         heard = self.session.heard
         self.hub.answered(self.seat, response.type_url, heard if not isinstance(heard, str) else None)
         for type_url in (ENDPOINTS, ROUTES):
             if (wanted := self._wanted(type_url)) and response.type_url in {CLUSTER, LISTENER} and not error:
-                sent += self.session.receive(Request(type_url, wanted))
+                sent += self.session.receive(SotwRequest(type_url, wanted))
         self._take(sent)
 
     def _wanted(self, type_url: str) -> frozenset[str]:
@@ -98,7 +98,7 @@ class Rig:
 
     async def outcome(
         self, revisions: Collection[int] = (), resources: Collection[Key] = (), within: float = WITHIN
-    ) -> Progress:
+    ) -> ChangeProgress:
         return await self.observer.so_far(revisions, resources, within)
 
     async def settled(self, *proxies: str) -> None:
@@ -323,7 +323,7 @@ def test_one_proxy_is_told_with_what_it_refuses_and_what_it_has_instead() -> Non
 
         found = await rig.observer.delivery(Key("Dataplane", "default", "b"))
 
-        assert found.presence.state is State.REFUSED
+        assert found.presence.state is ProxyState.REFUSED
         (stream,) = found.streams
         (clusters,) = [one for one in stream.types if one.status.type_url == CLUSTER]
         (refusal,) = clusters.refusals
@@ -373,7 +373,7 @@ def test_who_was_never_there_and_who_has_left_are_told_apart() -> None:
             here = await rig.observer.presences(keys)
         gone = await rig.observer.presences(keys)
 
-        assert [here[key].state for key in keys] == [State.ONLINE, State.OFFLINE]
+        assert [here[key].state for key in keys] == [ProxyState.ONLINE, ProxyState.OFFLINE]
         (visit,) = gone[keys[0]].connections
         assert visit.until is not None
         assert sum(tally.accepted for tally in visit.tallies) > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import Part, Snapshot
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from tests.ads import resources
 from tests.random_mesh import dataplanes, mesh_of
 from tests.snapshots import policies
@@ -30,7 +30,7 @@ def test_a_real_envoy_takes_what_any_mesh_comes_to(witness: Witness) -> None:
 
 @pytest.mark.envoy
 def test_the_witness_says_what_envoy_has_against_a_snapshot(witness: Witness) -> None:
-    faulty = Snapshot(Part([resources.cluster("faulty", broken=True)]))
+    faulty = Snapshot(SnapshotPart([resources.cluster("faulty", broken=True)]))
 
     assert "faulty" in witness.refusal(faulty)
-    assert witness.refusal(Snapshot(Part([resources.cluster("sound"), resources.endpoints("sound")]))) == ""
+    assert witness.refusal(Snapshot(SnapshotPart([resources.cluster("sound"), resources.endpoints("sound")]))) == ""

@@ -16,8 +16,8 @@ import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryResponse
 
-from cp.ads.hub import Hub, Seat
-from cp.ads.server import Options, serving
+from cp.ads.hub import Connection, Hub
+from cp.ads.server import ServerOptions, serving
 from cp.ads.session.messages import Node
 from cp.model.document import Document
 from cp.model.names import Key
@@ -25,12 +25,12 @@ from cp.policies import Policies, Policy, discover
 from cp.policies.mesh_timeout import MeshTimeout
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.serving.delivery import State
+from cp.serving.delivery import ProxyState
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Pace, Reconciler
 from cp.store.memory import MemoryStore
-from cp.store.port import Batch, Delete, Outdated, Put, Unusable
-from cp.translate.compiler import Proxy
+from cp.store.port import ChangeBatch, Delete, Outdated, Put, Unusable
+from cp.translate.compiler import CompiledProxy
 from cp.translate.snapshot import CLUSTER, LISTENER
 from generators.drafts import ClusterDraft
 from tests.ads.proxy import Proxy as Visitor
@@ -64,7 +64,7 @@ class Rig:
         def wake() -> None:
             self.woken[proxy] += 1
 
-        with self.hub.seat(Seat(Node(proxy), "sotw", _SESSION, wake)):
+        with self.hub.seat(Connection(Node(proxy), "sotw", _SESSION, wake)):
             yield proxy
 
 
@@ -150,7 +150,7 @@ def test_changes_that_come_together_are_one_push() -> None:
 def test_a_proxy_that_comes_back_is_told_once_and_what_was_changed_meanwhile() -> None:
     async def test(rig: Rig) -> None:
         await rig.write(MESH, dataplane("web", "backend"))
-        async with serving(rig.hub, Options(), lambda: 0.5) as server:
+        async with serving(rig.hub, ServerOptions(), lambda: 0.5) as server:
             async with Visitor(server.port) as visitor:
                 await visitor.ask(CLUSTER)
                 assert _named(await visitor.hear()) == {"backend", "localhost:80"}
@@ -204,7 +204,7 @@ class _Held:
         self._proxy = reconciler.compiler.proxy
         reconciler.compiler.proxy = self._held  # type: ignore[method-assign]  # the real one, later
 
-    def _held(self, world: World, dataplane: Resource) -> Proxy:
+    def _held(self, world: World, dataplane: Resource) -> CompiledProxy:
         self.has_begun.set()
         assert self.may_end.wait(10)
         return self._proxy(world, dataplane)
@@ -258,7 +258,7 @@ class _Slow(MemoryStore):
         self.asked += not self.may_tell.is_set()
         return await super().revision()
 
-    async def follow(self, since: int) -> AsyncIterator[Batch]:
+    async def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         async for batch in super().follow(since):
             await self.may_tell.wait()
             yield batch
@@ -271,12 +271,12 @@ class _Forgetful(MemoryStore):
         super().__init__()
         self.asked = 0
 
-    def follow(self, since: int) -> AsyncIterator[Batch]:
+    def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         self.asked += 1
         return _outdated(since) if self.asked == 1 else super().follow(since)
 
 
-async def _outdated(since: int) -> AsyncIterator[Batch]:
+async def _outdated(since: int) -> AsyncIterator[ChangeBatch]:
     raise Outdated(since, since + 1, since + 1)
     yield
 
@@ -315,7 +315,7 @@ class _Faulty(MeshTimeout):
         super().cluster(conf, draft)
 
 
-async def _seen(rig: Rig, name: str) -> tuple[State, list[str]]:
+async def _seen(rig: Rig, name: str) -> tuple[ProxyState, list[str]]:
     """What operators are told of a proxy."""
     delivery = await Observer(rig.hub, rig.reconciler).delivery(Key("Dataplane", "default", name))
     return delivery.presence.state, [finding.code for finding in delivery.findings]
@@ -332,12 +332,12 @@ def test_a_fault_of_ours_costs_the_part_that_meets_it_and_nothing_else() -> None
             await rig.clusters(api, lambda names: "more" in names)
             assert await rig.clusters(web, lambda names: "other" in names) == {"other", "localhost:80"}
             assert set(rig.reconciler.failures) == {web}
-            assert await _seen(rig, "web") == (State.FAILED, ["failed"])
-            assert await _seen(rig, "api") == (State.ONLINE, [])
+            assert await _seen(rig, "web") == (ProxyState.FAILED, ["failed"])
+            assert await _seen(rig, "api") == (ProxyState.ONLINE, [])
             await rig.write(dataplane("web", "more"))
             assert await rig.clusters(web, lambda names: "more" in names) == {"more", "localhost:80"}
             assert set(rig.reconciler.failures) == set()
-            assert await _seen(rig, "web") == (State.ONLINE, [])
+            assert await _seen(rig, "web") == (ProxyState.ONLINE, [])
 
     run(test, policies=faulty)
 
@@ -493,7 +493,7 @@ def _asked(reconciler: Reconciler) -> list[str]:
     asked: list[str] = []
     proxy = reconciler.compiler.proxy
 
-    def noted(world: World, dataplane: Resource) -> Proxy:
+    def noted(world: World, dataplane: Resource) -> CompiledProxy:
         asked.append(dataplane.name)
         return proxy(world, dataplane)
 

@@ -14,7 +14,7 @@ from cp.model.names import Key
 from cp.model.registration import MISSED_BY, NOT_READY, OWNER, label, labelled, registered, written_by_hand
 from cp.policies import discover, kinds
 from cp.resources.world import World
-from cp.serving.registrar import Registrar, Times
+from cp.serving.registrar import Registrar, RegistrarTimes
 from cp.store.memory import MemoryStore
 from cp.store.port import Delete, Put, Unusable
 from tests.random_mesh import MESH, document
@@ -44,7 +44,9 @@ class ControlPlane:
     world: World = field(default_factory=lambda: World.of((), KINDS))
 
     def __post_init__(self) -> None:
-        self._registrar = Registrar(self.store, self, self, Times(DELAY, GRACE, lambda: self.now), name=self.name)
+        self._registrar = Registrar(
+            self.store, self, self, RegistrarTimes(DELAY, GRACE, lambda: self.now), name=self.name
+        )
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
         return {proxy: frozenset({owner}) for proxy, owner in self.connected.items()}

@@ -10,9 +10,9 @@ from typing import Final, Self
 import trustme
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from cp.translate.snapshot import ROUTES, Packed, Snapshot
-from generators.bootstrap import Address as Place
-from generators.bootstrap import Proxy, bootstrap
+from cp.translate.snapshot import ROUTES, PackedResource, Snapshot
+from generators.bootstrap import EnvoyIdentity, bootstrap
+from generators.bootstrap import ListenAddress as Place
 from generators.envoy.names import REFUSED
 from tests.ads.serving import Serving
 from tests.support.envoy import Envoy
@@ -36,7 +36,7 @@ class Witness:
         ads, admin = new_address(), new_address()
         trusted = folder / "trusted.pem"
         trustme.CA().cert_pem.write_to_path(str(trusted))
-        proxy = Proxy("golden", "witness", "witness", Place(admin.host, admin.port), system_ca=str(trusted))
+        proxy = EnvoyIdentity("golden", "witness", "witness", Place(admin.host, admin.port), system_ca=str(trusted))
         config = bootstrap(proxy, Place(ads.host, ads.port))
         with Serving(ads) as serving, Envoy(config, folder) as envoy:
             yield cls(serving, envoy)
@@ -56,10 +56,10 @@ class Witness:
         return "\n".join(nack.text for status in statuses for nack in status.refused)
 
 
-def _strict(packed: Packed) -> Packed:
+def _strict(packed: PackedResource) -> PackedResource:
     """A copy with which Envoy refuses routes to clusters that are not there, unless one is meant not to be there."""
     if packed.type_url != ROUTES or REFUSED.encode() in packed.body:
         return packed
     message = RouteConfiguration.FromString(packed.body)
     message.validate_clusters.value = True
-    return Packed.of(ROUTES, packed.name, message.SerializeToString(deterministic=True))
+    return PackedResource.of(ROUTES, packed.name, message.SerializeToString(deterministic=True))

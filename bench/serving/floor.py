@@ -21,7 +21,7 @@ import grpc
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
 
 from cp.ads.loop import DrainLoop
-from cp.ads.server import SERVICE, Options, channel_arguments
+from cp.ads.server import SERVICE, ServerOptions, channel_arguments
 from cp.translate.snapshot import TYPES
 
 _AT_ONCE = 32
@@ -120,7 +120,7 @@ class Asked:
 
 
 def _server(floor: Floor) -> tuple[grpc.aio.Server, int]:
-    server = grpc.aio.server(options=channel_arguments(Options()))
+    server = grpc.aio.server(options=channel_arguments(ServerOptions()))
     kinds: dict[str, Any] = {
         "StreamAggregatedResources": DiscoveryRequest,
         "DeltaAggregatedResources": DeltaDiscoveryRequest,

@@ -1,4 +1,4 @@
-"""`Seat`: a connected stream as seen from outside, and `Visit`: what can be said of it when it has ended."""
+"""A connected stream as others see it (`Connection`), and what is known of it after its end (`ConnectionRecord`)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cp.ads.session.messages import Nack, Node, Status, Tally
+from cp.ads.session.messages import Nack, Node, ResponseCounts, TypeStatus
 from cp.translate.snapshot import Snapshot
 
 
-class Session(Protocol):
+class StreamSession(Protocol):
     """What others ask of a stream's session."""
 
     @property
-    def statuses(self) -> tuple[Status, ...]: ...
+    def statuses(self) -> tuple[TypeStatus, ...]: ...
 
     @property
-    def tallies(self) -> tuple[Tally, ...]: ...
+    def tallies(self) -> tuple[ResponseCounts, ...]: ...
 
     @property
     def is_settled(self) -> bool: ...
@@ -28,12 +28,12 @@ class Session(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class Connection:
     """A connected stream. Times are those of the hub's clock."""
 
     node: Node
     kind: str
-    session: Session
+    session: StreamSession
     wake: Callable[[], None]
     since: float = 0.0
     heard_at: float = 0.0  # when it answered a response last
@@ -63,13 +63,13 @@ class Seat:
         held = {(status.type_url, one.name) for status in statuses for one in status.held}
         self.troubled = {one: when for one, when in self.troubled.items() if one in held or one[0] not in over}
 
-    def visit(self, until: float | None = None) -> Visit:
+    def visit(self, until: float | None = None) -> ConnectionRecord:
         """What can be said of it elsewhere, or afterwards."""
-        return Visit(self.node, self.kind, self.since, until, self.heard_at, self.session.tallies)
+        return ConnectionRecord(self.node, self.kind, self.since, until, self.heard_at, self.session.tallies)
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class ConnectionRecord:
     """When a stream was there, until now or until it ended, and how much it was sent."""
 
     node: Node
@@ -77,4 +77,4 @@ class Visit:
     since: float
     until: float | None
     heard_at: float
-    tallies: tuple[Tally, ...]
+    tallies: tuple[ResponseCounts, ...]

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from cp.ads.connection import Seat as Seat
-from cp.ads.connection import Session as Session
-from cp.ads.connection import Visit
+from cp.ads.connection import Connection as Connection
+from cp.ads.connection import ConnectionRecord
+from cp.ads.connection import StreamSession as StreamSession
 from cp.ads.session import wire
 from cp.ads.session.messages import Nack, Node
-from cp.ads.session.name_sets import Names
+from cp.ads.session.name_sets import NameSets
 from cp.metrics import Metrics
 from cp.translate.snapshot import Snapshot
 
@@ -26,7 +26,7 @@ REMEMBERED: Final = 10_000
 """Proxies that are gone of which it is remembered when they were here."""
 
 
-class Watch:
+class ProxyWatch:
     """For one who waits: the proxies that came, went or answered since he looked last."""
 
     def __init__(self) -> None:
@@ -47,21 +47,21 @@ class Watch:
 class Hub:
     def __init__(self, clock: Callable[[], float] = time.time, metrics: Metrics | None = None) -> None:
         self._clock = clock
-        self.names = Names(wire.said)
+        self.names = NameSets(wire.said)
         self.metrics = Metrics() if metrics is None else metrics
         self._snapshots: dict[str, Snapshot] = {}
         self._unconfirmed: set[str] = set()  # proxies that have left: their snapshot, if any, may be outdated
         self._behind: dict[str, float] = {}  # since when proxies have not confirmed what is published
         self._under_way: dict[str, float] = {}  # proxies that have not confirmed a change yet, and when it was made
-        self._seats: dict[str, list[Seat]] = {}
+        self._seats: dict[str, list[Connection]] = {}
         self._doubtful: set[str] = set()  # proxies whose last stream broke off while something was under way
         self._arrived: dict[str, Node] = {}
         self._departed: set[str] = set()
         self._arrival = asyncio.Event()
         self._answer = asyncio.Event()
         self._waiting = 0
-        self._watches: list[Watch] = []
-        self._left: dict[str, Visit] = {}
+        self._watches: list[ProxyWatch] = []
+        self._left: dict[str, ConnectionRecord] = {}
         self._refusing: set[str] = set()
         self._refusal = asyncio.Event()
 
@@ -147,7 +147,7 @@ class Hub:
         return proxy not in self._doubtful and all(seat.session.is_settled for seat in self.of(proxy))
 
     @contextmanager
-    def seat(self, seat: Seat) -> Iterator[Seat]:
+    def seat(self, seat: Connection) -> Iterator[Connection]:
         """Take part for as long as the stream lasts."""
         proxy = seat.node.id
         seat.since = seat.heard_at = self._clock()
@@ -160,7 +160,7 @@ class Hub:
         finally:
             self._leave(proxy, seat)
 
-    def _leave(self, proxy: str, seat: Seat) -> None:
+    def _leave(self, proxy: str, seat: Connection) -> None:
         self._seats[proxy].remove(seat)
         (self._doubtful.discard if seat.session.is_settled else self._doubtful.add)(proxy)
         if not self._seats[proxy]:
@@ -174,7 +174,7 @@ class Hub:
                 del self._left[next(iter(self._left))]
         self._news(proxy)
 
-    def answered(self, seat: Seat, type_url: str, nack: Nack | None = None) -> None:
+    def answered(self, seat: Connection, type_url: str, nack: Nack | None = None) -> None:
         """A client said something to a response."""
         seat.hear(type_url, nack, self._clock())
         if nack is not None:
@@ -182,7 +182,7 @@ class Hub:
             self._refusal.set()
         self.caught_up(seat)
 
-    def caught_up(self, seat: Seat) -> None:
+    def caught_up(self, seat: Connection) -> None:
         """A client may have all that it should have: it answered, or there was nothing to say."""
         proxy = seat.node.id
         if proxy in self._behind and self.is_in_sync(proxy):
@@ -202,11 +202,11 @@ class Hub:
     # --- for those who want to know ---
 
     @property
-    def seats(self) -> Mapping[str, tuple[Seat, ...]]:
+    def seats(self) -> Mapping[str, tuple[Connection, ...]]:
         """The streams of each connected proxy."""
         return {proxy: tuple(seats) for proxy, seats in self._seats.items()}
 
-    def of(self, proxy: str) -> tuple[Seat, ...]:
+    def of(self, proxy: str) -> tuple[Connection, ...]:
         return tuple(self._seats.get(proxy, ()))
 
     def streams(self) -> Mapping[str, int]:
@@ -236,7 +236,7 @@ class Hub:
             return max(seat.heard_at for seat in seats)
         return max(self._behind.get(proxy, 0.0), min(seat.since for seat in seats))
 
-    def left(self, proxy: str) -> Visit | None:
+    def left(self, proxy: str) -> ConnectionRecord | None:
         """When a proxy that is not connected was so last."""
         return self._left.get(proxy)
 
@@ -245,9 +245,9 @@ class Hub:
         return self._clock()
 
     @contextmanager
-    def watch(self) -> Iterator[Watch]:
+    def watch(self) -> Iterator[ProxyWatch]:
         """Hear of every proxy that comes, goes or answers, for as long as the block lasts."""
-        watch = Watch()
+        watch = ProxyWatch()
         self._watches.append(watch)
         try:
             yield watch

@@ -1,4 +1,4 @@
-"""`Turns`: so many large messages are under way at once, and no more; a push to all would hold all in memory."""
+"""`LargeMessageSlots`: how many large messages are under way at once, as a push to all would hold all in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
+class LargeMessageSlots:
     """A client that does not read gives its turn back after a while, so that it delays nobody else for longer."""
 
     def __init__(self, at_once: int, patience: float) -> None:

@@ -1,4 +1,4 @@
-"""`Rounds`: streams have some of each round of the event loop, and then somebody else has it.
+"""`LoopRounds`: streams have some of each round of the event loop, and then somebody else has it.
 
 When a thousand proxies answer or come back at once, all of their streams are ready in one round, and timers, requests
 and pings would wait for the last of them. Smaller rounds cost more in sum, so they are as large as time allows.
@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 
 
-class Rounds:
+class LoopRounds:
     """Whoever comes when a round is full waits in line for one of the next."""
 
     def __init__(self, seconds: float, most: int) -> None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import grpc
 
 from cp.ads.hub import Hub
-from cp.ads.large_messages import Turns
-from cp.ads.rounds import Rounds
-from cp.ads.stream import DELTA, STATE_OF_THE_WORLD, Kind, Stream
-from cp.ads.unknown_nodes import Strangers
+from cp.ads.large_messages import LargeMessageSlots
+from cp.ads.rounds import LoopRounds
+from cp.ads.stream import DELTA, STATE_OF_THE_WORLD, Stream, StreamKind
+from cp.ads.unknown_nodes import UnknownNodes
 from cp.listening import reason_not_bound
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
@@ -21,7 +21,7 @@ _MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ServerOptions:
     """How to serve. Times are in seconds."""
 
     host: str = "127.0.0.1"
@@ -45,7 +45,7 @@ class Options:
         return None if self.max_age is None else self.max_age * (0.5 + 0.5 * chance)
 
 
-def channel_arguments(options: Options) -> tuple[tuple[str, int], ...]:
+def channel_arguments(options: ServerOptions) -> tuple[tuple[str, int], ...]:
     return (
         # When a thousand proxies reconnect at once gRPC otherwise cancels some at random (grpc/grpc#34782).
         ("grpc.server.max_pending_requests", 100_000),
@@ -63,23 +63,23 @@ def channel_arguments(options: Options) -> tuple[tuple[str, int], ...]:
     )
 
 
-class Server:
+class AdsServer:
     """Serves a hub's snapshots. `chance` yields numbers in [0, 1): streams of one age end at different times."""
 
     def __init__(
         self,
         hub: Hub,
-        options: Options,
+        options: ServerOptions,
         chance: Callable[[], float],
         is_known: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """`is_known` tells whether a proxy has a Dataplane."""
         self._hub = hub
-        self._strangers = Strangers(options.most_unknown, is_known)
+        self._strangers = UnknownNodes(options.most_unknown, is_known)
         self._options = options
         self._chance = chance
-        self._turns = Turns(options.large_at_once, options.large_patience)
-        self._rounds = Rounds(options.round_seconds, options.round_streams)
+        self._turns = LargeMessageSlots(options.large_at_once, options.large_patience)
+        self._rounds = LoopRounds(options.round_seconds, options.round_streams)
         self._streams: set[Stream] = set()
         self._none_left = asyncio.Event()
         self._stopping = False
@@ -125,13 +125,13 @@ class Server:
             SERVICE, {name: self._handler(kind) for name, kind in methods.items()}
         )
 
-    def _handler(self, kind: Kind) -> grpc.RpcMethodHandler[bytes, bytes]:
+    def _handler(self, kind: StreamKind) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def serve(_: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
             await self._serve(kind, context)
 
         return grpc.stream_stream_rpc_method_handler(serve)
 
-    async def _serve(self, kind: Kind, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def _serve(self, kind: StreamKind, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         await self._admit(context)
         stream = Stream(kind, self._hub, self._turns, self._rounds, self._strangers, patience=self._options.patience)
         self._streams.add(stream)
@@ -162,10 +162,10 @@ class Server:
 
 @asynccontextmanager
 async def serving(
-    hub: Hub, options: Options, chance: Callable[[], float], is_known: Callable[[str], bool] = lambda _: True
-) -> AsyncIterator[Server]:
+    hub: Hub, options: ServerOptions, chance: Callable[[], float], is_known: Callable[[str], bool] = lambda _: True
+) -> AsyncIterator[AdsServer]:
     """A server that is there for as long as the block lasts."""
-    server = Server(hub, options, chance, is_known)
+    server = AdsServer(hub, options, chance, is_known)
     await server.start()
     try:
         yield server

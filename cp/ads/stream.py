@@ -18,14 +18,14 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from cp.ads import hub
-from cp.ads.large_messages import Turns
-from cp.ads.rounds import Rounds
+from cp.ads.large_messages import LargeMessageSlots
+from cp.ads.rounds import LoopRounds
 from cp.ads.session import wire
 from cp.ads.session.delta import DeltaSession
-from cp.ads.session.messages import Nack, Node, Refused, Response
-from cp.ads.session.name_sets import Names
-from cp.ads.session.sotw import Session
-from cp.ads.unknown_nodes import Strangers, TooMany
+from cp.ads.session.messages import Nack, Node, ProtocolViolation, Response
+from cp.ads.session.name_sets import NameSets
+from cp.ads.session.sotw import SotwSession
+from cp.ads.unknown_nodes import TooManyUnknownNodes, UnknownNodes
 from cp.translate.snapshot import SHORT, Snapshot
 
 _BEHIND = 16  # with so many responses waiting to be written, requests wait too
@@ -36,7 +36,7 @@ _LARGE = 64 * 1024  # a message of so many bytes waits for its turn
 Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
 
-class _Session(hub.Session, Protocol):
+class _Session(hub.StreamSession, Protocol):
     heard: Nack | str | None
 
     def receive(self, request: Any) -> list[Response]: ...
@@ -51,27 +51,34 @@ class _Session(hub.Session, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class StreamKind:
     """What tells the two kinds of streams apart."""
 
     name: str
     session: Callable[..., _Session]
-    decoded: Callable[[bytes, Names], Any]
+    decoded: Callable[[bytes, NameSets], Any]
     node_of: Callable[[bytes], Node | None]
     encoded: Callable[[Response], bytes]
 
 
-STATE_OF_THE_WORLD = Kind("sotw", Session, wire.decoded, wire.node_of, wire.encoded)
-DELTA = Kind("delta", DeltaSession, wire.decoded_delta, wire.node_of_delta, wire.encoded_delta)
+STATE_OF_THE_WORLD = StreamKind("sotw", SotwSession, wire.decoded, wire.node_of, wire.encoded)
+DELTA = StreamKind("delta", DeltaSession, wire.decoded_delta, wire.node_of_delta, wire.encoded_delta)
 
 
 class Stream:
     _session: _Session  # from the first request on, as that says whose it is
-    _seat: hub.Seat
+    _seat: hub.Connection
     _opening: bytes | None
 
     def __init__(  # noqa: PLR0913  # what all streams of a server share
-        self, kind: Kind, served: hub.Hub, turns: Turns, rounds: Rounds, strangers: Strangers, *, patience: float
+        self,
+        kind: StreamKind,
+        served: hub.Hub,
+        turns: LargeMessageSlots,
+        rounds: LoopRounds,
+        strangers: UnknownNodes,
+        *,
+        patience: float,
     ) -> None:
         self._kind = kind
         self._hub = served
@@ -99,10 +106,10 @@ class Stream:
             node = self._node(self._opening)
             with self._strangers.admitted(node.id):
                 await self._seated(node, context)
-        except* TooMany as strangers:
+        except* TooManyUnknownNodes as strangers:
             fault, status = str(strangers.exceptions[0]), grpc.StatusCode.RESOURCE_EXHAUSTED
             self._hub.metrics.refused.labels("unknown").inc()
-        except* (Refused, DecodeError) as refused:
+        except* (ProtocolViolation, DecodeError) as refused:
             fault, status = str(refused.exceptions[0]), grpc.StatusCode.INVALID_ARGUMENT
             self._hub.metrics.refused.labels("protocol").inc()
         else:
@@ -118,13 +125,13 @@ class Stream:
     def _node(self, first: bytes) -> Node:
         node = self._kind.node_of(first)
         if node is None or node.id == "":
-            raise Refused("the first request on a stream has to say in node.id which proxy it comes from")
+            raise ProtocolViolation("the first request on a stream has to say in node.id which proxy it comes from")
         return node
 
     async def _seated(self, node: Node, context: Context) -> None:
         self._session = self._kind.session(self._hub.names.shared, trusting=self._hub.trusts(node.id))
         self._log = self._log.bind(proxy=node.id)
-        self._seat = hub.Seat(node, self._kind.name, self._session, self._wake.set)
+        self._seat = hub.Connection(node, self._kind.name, self._session, self._wake.set)
         with self._hub.seat(self._seat):
             self._hub.metrics.opened.labels(self._kind.name).inc()
             self._log.info("proxy.connected", peer=context.peer(), envoy=node.version)

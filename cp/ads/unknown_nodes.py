@@ -1,4 +1,4 @@
-"""`Strangers`: streams of proxies that have no Dataplane. They cost memory and get nothing, so few are let in."""
+"""`UnknownNodes`: streams of proxies that have no Dataplane. They cost memory and get nothing, so few are let in."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class TooMany(Exception):
+class TooManyUnknownNodes(Exception):
     """There are as many already as there may be."""
 
 
-class Strangers:
+class UnknownNodes:
     def __init__(self, most: int, is_known: Callable[[str], bool]) -> None:
         self._most = most
         self._is_known = is_known
@@ -19,7 +19,7 @@ class Strangers:
 
     @contextmanager
     def admitted(self, proxy: str) -> Iterator[None]:
-        """Count a stream for as long as it lasts, if nobody knows its proxy. Raises `TooMany`."""
+        """Count a stream for as long as it lasts, if nobody knows its proxy. Raises `TooManyUnknownNodes`."""
         if self._is_known(proxy):
             yield
             return
@@ -39,7 +39,7 @@ class Strangers:
         for proxy in [proxy for proxy in self._streams if self._is_known(proxy)]:
             del self._streams[proxy]
         if self._streams.total() >= self._most:
-            raise TooMany(
+            raise TooManyUnknownNodes(
                 f"{self._most} proxies without a Dataplane are connected, and there may be no more "
                 "(KOGUMA_MOST_UNKNOWN); write this one's Dataplane first"
             )

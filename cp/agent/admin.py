@@ -11,7 +11,7 @@ from typing import Any, Final
 _PATIENCE: Final = 1.0
 
 
-class Admin:
+class EnvoyAdmin:
     """Asks one Envoy."""
 
     def __init__(self, bootstrap: str) -> None:

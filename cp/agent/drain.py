@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from cp.agent.admin import Admin
+from cp.agent.admin import EnvoyAdmin
 
 Say = Callable[[str], None]
 
@@ -44,10 +44,10 @@ class Departure(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class ProxyDrain:
     """How one proxy ends."""
 
-    admin: Admin
+    admin: EnvoyAdmin
     departure: Departure
     seconds: float
     say: Say

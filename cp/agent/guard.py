@@ -73,12 +73,12 @@ def _carry_out(orders: Mapping[str, Any], lock: int) -> None:
 
 
 def _drain(orders: Mapping[str, Any]) -> None:
-    from cp.agent.admin import Admin  # noqa: PLC0415  # nearly always nothing of this is needed
-    from cp.agent.drain import Drain  # noqa: PLC0415
-    from cp.agent.joining import Joining, Membership  # noqa: PLC0415
+    from cp.agent.admin import EnvoyAdmin  # noqa: PLC0415  # nearly always nothing of this is needed
+    from cp.agent.drain import ProxyDrain  # noqa: PLC0415
+    from cp.agent.joining import Membership, MeshJoin  # noqa: PLC0415
 
-    membership = Membership(orders["address"], Joining(**orders["joining"]), _say)
-    Drain(Admin(orders["bootstrap"]), membership, orders["seconds"], _say).run(threading.Event())
+    membership = Membership(orders["address"], MeshJoin(**orders["joining"]), _say)
+    ProxyDrain(EnvoyAdmin(orders["bootstrap"]), membership, orders["seconds"], _say).run(threading.Event())
 
 
 def _end_envoy(orders: Mapping[str, Any]) -> None:

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from cp.client.client import NOT_FOUND, Client, Rejected, Unreachable, connect
-from cp.client.files import Piece
+from cp.client.client import NOT_FOUND, Client, RequestRejected, Unreachable, connect
+from cp.client.files import FileDocument
 from cp.client.problem import Problem
 from cp.version import VERSION
 
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryTime:
     """How long to try again, and who is told that we do."""
 
     seconds: float
@@ -34,7 +34,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class MeshJoin:
     """One proxy on its way into the mesh."""
 
     mesh: str
@@ -54,7 +54,7 @@ class Joining:
         return f"/meshes/{self.mesh}/dataplanes/{self.name}"
 
 
-def register(client: Client, joining: Joining, piece: Piece, patience: Patience) -> None:
+def register(client: Client, joining: MeshJoin, piece: FileDocument, patience: RetryTime) -> None:
     """Store the Dataplane as the file has it. What is stored already is stored no second time."""
     put = persistently(lambda: client.put(joining.path, piece.text, piece.place, joining.owner), patience)
     patience.say(f"{'registered' if put.is_new else 'stored'} Dataplane {joining.mesh}/{joining.name}")
@@ -62,7 +62,7 @@ def register(client: Client, joining: Joining, piece: Piece, patience: Patience)
         patience.say(f"Warning: {warning}")
 
 
-def bootstrap(client: Client, joining: Joining, patience: Patience) -> str:
+def bootstrap(client: Client, joining: MeshJoin, patience: RetryTime) -> str:
     """The bootstrap configuration of a stored Dataplane."""
     request: dict[str, Any] = {
         "mesh": joining.mesh,
@@ -82,7 +82,7 @@ class Membership:
     """What a run of a proxy tells the control plane of itself, once it has joined."""
 
     address: str
-    joining: Joining
+    joining: MeshJoin
     say: Say
 
     def enter(self, ended: threading.Event) -> None:
@@ -124,13 +124,13 @@ class Membership:
             client.take_away(self.joining.path, self.joining.owner)
 
 
-def grpc_bootstrap(client: Client, mesh: str, name: str, patience: Patience) -> str:
+def grpc_bootstrap(client: Client, mesh: str, name: str, patience: RetryTime) -> str:
     """The bootstrap configuration of a stored Dataplane that is a gRPC client without a proxy."""
     request = {"mesh": mesh, "name": name, "proxyType": "grpc"}
     return persistently(lambda: client.post("/bootstrap", request, accept="application/json"), patience)
 
 
-def persistently(attempt: Callable[[], T], patience: Patience) -> T:
+def persistently(attempt: Callable[[], T], patience: RetryTime) -> T:
     """Try until it works or patience ends. What can never work is not tried again."""
     begun = told = time.monotonic()
     pause, said = _FIRST_PAUSE, ""
@@ -150,6 +150,6 @@ def persistently(attempt: Callable[[], T], patience: Patience) -> T:
 
 def _may_pass(problem: Problem) -> bool:
     """A control plane that starts is not there at first, then has no mesh, then everything."""
-    if isinstance(problem, Rejected):
+    if isinstance(problem, RequestRejected):
         return problem.may_pass or problem.status_code in {NOT_FOUND, _UNAVAILABLE}
     return isinstance(problem, Unreachable)

@@ -15,7 +15,7 @@ _LONGEST: Final = 1024 * 1024
 _SEND_WITHIN: Final = 2.0
 
 
-class Addresses(Protocol):
+class LogAddresses(Protocol):
     """Who takes lines."""
 
     def put(self, address: str, line: bytes) -> None: ...
@@ -24,7 +24,7 @@ class Addresses(Protocol):
 
 
 @contextmanager
-def sent_on(output: BinaryIO, key: str, addresses: Addresses, rest: BinaryIO) -> Iterator[None]:
+def sent_on(output: BinaryIO, key: str, addresses: LogAddresses, rest: BinaryIO) -> Iterator[None]:
     """Until the output ends, which is when Envoy does. It is read at all times, so that Envoy never waits for us."""
     reading = threading.Thread(target=_read, args=(output, key, addresses, rest), name="access logs", daemon=True)
     reading.start()
@@ -35,8 +35,8 @@ def sent_on(output: BinaryIO, key: str, addresses: Addresses, rest: BinaryIO) ->
         addresses.close(_SEND_WITHIN)
 
 
-def _read(output: BinaryIO, key: str, addresses: Addresses, rest: BinaryIO) -> None:
-    sorting = Sorting(key, addresses)
+def _read(output: BinaryIO, key: str, addresses: LogAddresses, rest: BinaryIO) -> None:
+    sorting = LogLineSorter(key, addresses)
     while data := os.read(output.fileno(), _CHUNK):
         _write(rest, sorting.take(data))
     _write(rest, sorting.end())
@@ -51,10 +51,10 @@ def _write(rest: BinaryIO, data: bytes) -> None:
         return
 
 
-class Sorting:
+class LogLineSorter:
     """Tells lines that are in envelopes from all others, wherever a read happens to end."""
 
-    def __init__(self, key: str, addresses: Addresses) -> None:
+    def __init__(self, key: str, addresses: LogAddresses) -> None:
         self._key, self._addresses = key, addresses
         self._begun = b""
 

@@ -15,7 +15,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SinkLimits:
     """How much is kept for an address that does not take it, and how long is waited for what."""
 
     kept: int = 4 * 1024 * 1024
@@ -29,16 +29,16 @@ class Limits:
     reminded_every: float = 60.0
 
 
-class Sinks:
+class LogSinks:
     """All addresses that lines were sent to so far."""
 
-    def __init__(self, say: Say, limits: Limits | None = None) -> None:
-        self._say, self._limits = say, limits or Limits()
-        self._sinks: dict[str, Sink] = {}
+    def __init__(self, say: Say, limits: SinkLimits | None = None) -> None:
+        self._say, self._limits = say, limits or SinkLimits()
+        self._sinks: dict[str, LogSink] = {}
 
     def put(self, address: str, line: bytes) -> None:
         if address not in self._sinks:
-            self._sinks[address] = Sink(address, self._say, self._limits)
+            self._sinks[address] = LogSink(address, self._say, self._limits)
         self._sinks[address].put(line)
 
     def close(self, within: float) -> None:
@@ -50,10 +50,10 @@ class Sinks:
             sink.join()
 
 
-class Sink:
+class LogSink:
     """One address. Takes lines at any time without waiting, and sends them in their order."""
 
-    def __init__(self, address: str, say: Say, limits: Limits) -> None:
+    def __init__(self, address: str, say: Say, limits: SinkLimits) -> None:
         self._address, self._say, self._limits = address, say, limits
         self._lines: deque[bytes] = deque()
         self._size = self._dropped = self._told = 0

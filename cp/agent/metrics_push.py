@@ -11,8 +11,8 @@ from typing import Final
 
 import httpx
 
-from cp.agent.admin import Admin
-from cp.model.pushing import CLUSTER, FIELD, METADATA, Application, Collector, Orders, read
+from cp.agent.admin import EnvoyAdmin
+from cp.model.pushing import CLUSTER, FIELD, METADATA, MetricCollector, PushedApplication, PushOrders, read
 
 Say = Callable[[str], None]
 
@@ -24,10 +24,10 @@ _OF_ENVOY: Final = "envoy"
 
 
 @contextmanager
-def pushed(admin: Admin, bootstrap: str, say: Say) -> Iterator[None]:
+def pushed(admin: EnvoyAdmin, bootstrap: str, say: Say) -> Iterator[None]:
     """While this lasts: look for orders in Envoy's configuration, and carry them out."""
     ended = threading.Event()
-    pusher = Pusher(admin, _resource(bootstrap), say)
+    pusher = MetricsPusher(admin, _resource(bootstrap), say)
     threading.Thread(target=_push, args=(pusher, ended, say), name="metrics", daemon=True).start()
     try:
         yield
@@ -35,7 +35,7 @@ def pushed(admin: Admin, bootstrap: str, say: Say) -> Iterator[None]:
         ended.set()
 
 
-def _push(pusher: Pusher, ended: threading.Event, say: Say) -> None:
+def _push(pusher: MetricsPusher, ended: threading.Event, say: Say) -> None:
     while not ended.wait(_TICK):
         try:
             pusher.turn(time.monotonic())
@@ -55,15 +55,15 @@ def _resource(bootstrap: str) -> Mapping[str, str]:
     }
 
 
-class Pusher:
+class MetricsPusher:
     """Knows when it sent what, and to whom it could not."""
 
-    def __init__(self, admin: Admin, resource: Mapping[str, str], say: Say) -> None:
+    def __init__(self, admin: EnvoyAdmin, resource: Mapping[str, str], say: Say) -> None:
         self._admin, self._resource, self._say = admin, resource, say
         self._begun = time.time_ns()
-        self._looked, self._orders = -_LOOK_EVERY, Orders()
-        self._sent: dict[Collector, float] = {}
-        self._away: set[Collector] = set()
+        self._looked, self._orders = -_LOOK_EVERY, PushOrders()
+        self._sent: dict[MetricCollector, float] = {}
+        self._away: set[MetricCollector] = set()
 
     def turn(self, now: float) -> None:
         """Send what is due."""
@@ -75,30 +75,30 @@ class Pusher:
             self._send(orders, due)
         self._sent = {to: now if to in due else self._sent[to] for to in orders.collectors}
 
-    def _found(self) -> Orders:
+    def _found(self) -> PushOrders:
         """What stands in the configuration; what stood there, while Envoy does not answer."""
         answer = self._admin.get(_ORDERS)
         if answer is None:
             return self._orders
         metadata = (one["cluster"].get("metadata", {}) for one in json.loads(answer).get("configs") or ())
         texts = (one.get("filter_metadata", {}).get(METADATA, {}).get(FIELD, "") for one in metadata)
-        return next((orders for text in texts if (orders := read(text)) is not None), Orders())
+        return next((orders for text in texts if (orders := read(text)) is not None), PushOrders())
 
-    def _send(self, orders: Orders, due: list[Collector]) -> None:
+    def _send(self, orders: PushOrders, due: list[MetricCollector]) -> None:
         from cp.agent import otlp  # noqa: PLC0415  # it imports much that only those need who push
 
         of_envoy = [family for family in otlp.families(self._page(orders)) if orders.are_about(family.name)]
         of_others = [(one.name or one.authority, otlp.families(_asked(one))) for one in orders.applications]
         scopes = [(_OF_ENVOY, of_envoy), *of_others]
-        made = otlp.request(self._resource, scopes, otlp.Span(self._begun, time.time_ns()))
+        made = otlp.request(self._resource, scopes, otlp.CounterSpan(self._begun, time.time_ns()))
         for to in due:
             self._tell(to, otlp.send(to, made))
 
-    def _page(self, orders: Orders) -> bytes:
+    def _page(self, orders: PushOrders) -> bytes:
         """An Envoy that does not answer has nothing to tell, and is asked again next time."""
         return self._admin.get(f"/stats/prometheus{'' if orders.unused else '?usedonly'}", _PATIENCE) or b""
 
-    def _tell(self, to: Collector, fault: str) -> None:
+    def _tell(self, to: MetricCollector, fault: str) -> None:
         """Once when a collector cannot be reached, and once when it can again."""
         if fault and to not in self._away:
             self._away.add(to)
@@ -108,7 +108,7 @@ class Pusher:
             self._say(f"metrics for {to.authority}: sent again")
 
 
-def _asked(one: Application) -> bytes:
+def _asked(one: PushedApplication) -> bytes:
     """An application that does not answer has nothing to tell."""
     try:
         answer = httpx.get(f"http://{one.authority}{one.path}", timeout=_PATIENCE)

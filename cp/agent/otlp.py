@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from cp.model.pushing import Collector
+from cp.model.pushing import MetricCollector
 
 _EXPORT: Final = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _PATIENCE: Final = 10.0
@@ -26,7 +26,7 @@ _CUMULATIVE: Final = otel.AGGREGATION_TEMPORALITY_CUMULATIVE
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class CounterSpan:
     """From when counters count, and to when, in nanoseconds."""
 
     begun: int
@@ -45,7 +45,7 @@ def families(page: bytes) -> list[Metric]:
 
 
 def request(
-    resource: Mapping[str, str], scopes: Iterable[tuple[str, Iterable[Metric]]], span: Span
+    resource: Mapping[str, str], scopes: Iterable[tuple[str, Iterable[Metric]]], span: CounterSpan
 ) -> ExportMetricsServiceRequest:
     """Everything that is to be said of a proxy: its own metrics and those of its applications, by who told them."""
     made = ExportMetricsServiceRequest()
@@ -58,7 +58,7 @@ def request(
     return made
 
 
-def send(to: Collector, made: ExportMetricsServiceRequest) -> str:
+def send(to: MetricCollector, made: ExportMetricsServiceRequest) -> str:
     """Send once. Answers with what went wrong, if anything did."""
     try:
         if to.is_http:
@@ -72,19 +72,19 @@ def send(to: Collector, made: ExportMetricsServiceRequest) -> str:
     return ""
 
 
-def _post(to: Collector, made: ExportMetricsServiceRequest) -> None:
+def _post(to: MetricCollector, made: ExportMetricsServiceRequest) -> None:
     content, headers = made.SerializeToString(), {"content-type": "application/x-protobuf"}
     url = f"http://{to.authority}{to.path}/v1/metrics"
     httpx.post(url, content=content, headers=headers, timeout=_PATIENCE).raise_for_status()
 
 
-def _call(to: Collector, made: ExportMetricsServiceRequest) -> None:
+def _call(to: MetricCollector, made: ExportMetricsServiceRequest) -> None:
     with grpc.insecure_channel(to.authority) as channel:
         export = channel.unary_unary(_EXPORT, ExportMetricsServiceRequest.SerializeToString, bytes)
         export(made, timeout=_PATIENCE)
 
 
-def _metric(family: Metric, span: Span) -> otel.Metric:
+def _metric(family: Metric, span: CounterSpan) -> otel.Metric:
     made = otel.Metric(name=family.name, description=family.documentation)
     if family.type == "counter":
         made.sum.is_monotonic, made.sum.aggregation_temporality = True, _CUMULATIVE
@@ -100,13 +100,13 @@ def _metric(family: Metric, span: Span) -> otel.Metric:
     return made
 
 
-def _number(sample: Sample, span: Span) -> otel.NumberDataPoint:
+def _number(sample: Sample, span: CounterSpan) -> otel.NumberDataPoint:
     point = otel.NumberDataPoint(as_double=sample.value, attributes=_attributes(sample.labels))
     point.start_time_unix_nano, point.time_unix_nano = span.begun, span.now
     return point
 
 
-def _histograms(samples: Iterable[Sample], span: Span) -> Iterator[otel.HistogramDataPoint]:
+def _histograms(samples: Iterable[Sample], span: CounterSpan) -> Iterator[otel.HistogramDataPoint]:
     for labels, parts in _by_labels(samples, "le"):
         buckets = sorted((float(one.labels["le"]), int(one.value)) for one in parts if "le" in one.labels)
         counts = [count for _, count in buckets]
@@ -121,7 +121,7 @@ def _histograms(samples: Iterable[Sample], span: Span) -> Iterator[otel.Histogra
         )
 
 
-def _summaries(samples: Iterable[Sample], span: Span) -> Iterator[otel.SummaryDataPoint]:
+def _summaries(samples: Iterable[Sample], span: CounterSpan) -> Iterator[otel.SummaryDataPoint]:
     for labels, parts in _by_labels(samples, "quantile"):
         point = otel.SummaryDataPoint(attributes=_attributes(labels))
         point.start_time_unix_nano, point.time_unix_nano = span.begun, span.now

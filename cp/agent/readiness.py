@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from cp.agent.admin import Admin
+from cp.agent.admin import EnvoyAdmin
 
 _EVERY: Final = 0.05
 _HINT_AFTER: Final = 10.0
@@ -19,7 +19,7 @@ Enter = Callable[[threading.Event], None]
 
 
 @contextmanager
-def announced(admin: Admin, say: Say, enter: Enter) -> Iterator[None]:
+def announced(admin: EnvoyAdmin, say: Say, enter: Enter) -> Iterator[None]:
     """While this lasts: say when an Envoy is ready, also to the control plane, or why it may not be."""
     ended = threading.Event()
     watching = threading.Thread(target=_watch, args=(admin, say, enter, ended), name="readiness")
@@ -31,7 +31,7 @@ def announced(admin: Admin, say: Say, enter: Enter) -> Iterator[None]:
         watching.join()
 
 
-def _watch(admin: Admin, say: Say, enter: Enter, ended: threading.Event) -> None:
+def _watch(admin: EnvoyAdmin, say: Say, enter: Enter, ended: threading.Event) -> None:
     begun, hinted = time.monotonic(), False
     while admin.get("/ready") is None:
         if ended.wait(_EVERY):

@@ -20,14 +20,14 @@ from cp.api.body import decoded, must_be_few, place_of, text_of
 from cp.api.caller import caller_of, few
 from cp.api.collaborators import Collaborators
 from cp.api.crud import ATTEMPTS, REVISION_HEADER, derived_from, is_same, must_be_writable
-from cp.api.errors import TOLD, Refused, bad_request, invalid
+from cp.api.errors import TOLD, ApiError, bad_request, invalid
 from cp.api.near import instead
-from cp.insight.report import Report, examine
+from cp.insight.report import ValidationReport, examine
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.registration import written_by_hand
-from cp.model.source import Reading, read_documents
+from cp.model.source import FileReading, read_documents
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.parse import finding
 from cp.store.port import Conflict, Put, Stored
@@ -39,24 +39,24 @@ _MOST_QUOTES: Final = 400_000
 log = structlog.get_logger()
 
 
-class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ApplySource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Some documents as they are written, and the place where they stand: `file:line`."""
 
     text: str
     place: str = ""
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> FileReading:
         must_be_few(self.text)
         place = place_of(self.place)
         return read_documents(self.text, place.file, first_line=place.line)
 
 
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    resources: list[Piece]
+class ApplyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    resources: list[ApplySource]
 
 
-class Apply:
+class ApplyHandler:
     """The handler of what is written together."""
 
     def __init__(self, collaborators: Collaborators) -> None:
@@ -76,7 +76,7 @@ class Apply:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def _applied(self, request: Request, examined: Report, *, is_dry_run: bool) -> Response:
+    async def _applied(self, request: Request, examined: ValidationReport, *, is_dry_run: bool) -> Response:
         work = self._api.works.documents
         there = {stored.document.key: stored for stored in (await self._api.contents()).stored}
         report = await work.do(request, lambda _: self._checked(examined, there))
@@ -93,11 +93,11 @@ class Apply:
         changed = any(not is_same(there.get(document.key), document) for document in documents)
         return {REVISION_HEADER: str(revision)} if changed else {}
 
-    def _examined(self, text: str, checkpoint: Checkpoint) -> Report:
+    def _examined(self, text: str, checkpoint: Checkpoint) -> ValidationReport:
         pieces = checked(_wanted(text).resources, checkpoint)
         return examine((piece.reading for piece in pieces), self._api.kinds)
 
-    def _checked(self, report: Report, there: Mapping[Key, Stored]) -> Report:
+    def _checked(self, report: ValidationReport, there: Mapping[Key, Stored]) -> ValidationReport:
         faults = (*report.errors, *self._astray(report.documents, there))
         if faults:
             raise invalid(_TITLE, faults)
@@ -130,12 +130,12 @@ def _by_hand(document: Document, there: Mapping[Key, Stored]) -> Document:
     return written_by_hand(document, None if before is None else before.document)
 
 
-def _wanted(text: str) -> Wanted:
+def _wanted(text: str) -> ApplyBody:
     texts = text.count('"') - text.count('\\"')  # where a text begins or ends; some more, if it ends with a backslash
     if texts > _MOST_QUOTES:
         raise _not_one("there are too many resources in it; send them in several requests")
     try:
-        wanted = decoded(text, Wanted)
+        wanted = decoded(text, ApplyBody)
     except ValueError as error:
         raise _not_one(str(error)) from None
     if not wanted.resources:
@@ -143,11 +143,11 @@ def _wanted(text: str) -> Wanted:
     return wanted
 
 
-def _not_one(reason: str) -> Refused:
+def _not_one(reason: str) -> ApiError:
     return bad_request("", f'the body is not {{"resources": [{{"text": …, "place": …}}]}}: {reason}', title=_TITLE)
 
 
-def _outcomes(report: Report, there: Mapping[Key, Stored]) -> Iterator[dict[str, Any]]:
+def _outcomes(report: ValidationReport, there: Mapping[Key, Stored]) -> Iterator[dict[str, Any]]:
     warnings: dict[Key | None, list[str]] = {}
     for warning in report.warnings:
         warnings.setdefault(warning.resource, []).append(str(warning))

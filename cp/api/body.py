@@ -12,13 +12,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from cp.api.errors import TOO_LARGE, Refused, bad_request, invalid
+from cp.api.errors import TOO_LARGE, ApiError, bad_request, invalid
 from cp.api.guard import JSON, content_type
 from cp.api.numbers import natural
-from cp.api.work import OF_VALUES, Work, encoded, is_small_text
+from cp.api.work import OF_VALUES, WorkQueue, encoded, is_small_text
 from cp.model.document import Document, Source
 from cp.model.lines import Lines
-from cp.model.source import Reading, key_of, misplaced, read_documents, universal
+from cp.model.source import FileReading, key_of, misplaced, read_documents, universal
 from cp.model.yaml import MAX_DEPTH, MAX_DIGITS, MAX_KEY, TOO_DEEP, height, key_too_long
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ _PATIENCE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BodyOrigin:
     """The file that a body came from, and its first line there."""
 
     file: str = ""
@@ -80,14 +80,14 @@ def decoded(text: str, schema: type[T]) -> T:
         raise ValueError("it is nested too deeply") from None
 
 
-async def reading_of(request: Request, work: Work, limit: int) -> Reading:
+async def reading_of(request: Request, work: WorkQueue, limit: int) -> FileReading:
     """The documents in a body."""
     text = await text_of(request, limit, LARGEST)
     kind, place = content_type(request.headers), place_of(request.headers.get(SOURCE_HEADER, ""))
     return await work.do(request, lambda _: _reading(text, kind, place), is_small=is_small_text(text))
 
 
-async def document_of(request: Request, work: Work, limit: int) -> Document:
+async def document_of(request: Request, work: WorkQueue, limit: int) -> Document:
     """The one document in a body."""
     reading = await reading_of(request, work, limit)
     if reading.findings:
@@ -105,14 +105,14 @@ def must_be_few(text: str) -> None:
         raise bad_request("", f"the body has about {count} values: {MOST_VALUES} are the most", title=_TITLE)
 
 
-def _reading(text: str, kind: str, place: Place) -> Reading:
+def _reading(text: str, kind: str, place: BodyOrigin) -> FileReading:
     must_be_few(text)
     if kind in JSON:
         return _from_json(text, place)
     return read_documents(text, place.file, first_line=place.line)
 
 
-def _from_json(text: str, place: Place) -> Reading:
+def _from_json(text: str, place: BodyOrigin) -> FileReading:
     """Strict JSON is not always YAML (a tab, an escaped surrogate), so it has its own reader."""
     data = _decoded(text)
     if not isinstance(data, dict):
@@ -123,7 +123,7 @@ def _from_json(text: str, place: Place) -> Reading:
     _must_be_text(said, "name", "metadata.name" if kubernetes else "name")
     if kubernetes and (fault := misplaced(data)):
         raise bad_request("spec", fault, title=_TITLE)
-    return Reading((Document(key_of(said), said, Source(place.file, Lines(place.line if place.file else 0))),))
+    return FileReading((Document(key_of(said), said, Source(place.file, Lines(place.line if place.file else 0))),))
 
 
 def _must_be_text(data: Mapping[str, Any], field: str, shown: str = "") -> None:
@@ -153,7 +153,7 @@ def _must_be_flat(data: Any) -> None:
         raise _too_deep()
 
 
-def _too_deep() -> Refused:
+def _too_deep() -> ApiError:
     return bad_request("", f"the body is {TOO_DEEP}", title=_TITLE)
 
 
@@ -185,15 +185,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def place_of(given: str) -> Place:
+def place_of(given: str) -> BodyOrigin:
     """`file:line`, or a file without a line."""
     file, _, line = given.rpartition(":")
     if not given:
-        return Place()
-    return Place(file, number) if file and (number := natural(line)) else Place(given)
+        return BodyOrigin()
+    return BodyOrigin(file, number) if file and (number := natural(line)) else BodyOrigin(given)
 
 
-def _too_large(limit: int, hint: str) -> Refused:
+def _too_large(limit: int, hint: str) -> ApiError:
     size = f"{limit // (1024 * 1024)} MiB" if limit >= 1024 * 1024 else f"{limit} bytes"
     detail = f"the body is larger than {size}; {hint}"
-    return Refused(TOO_LARGE, "Request too large", detail, headers={"connection": "close"})
+    return ApiError(TOO_LARGE, "Request too large", detail, headers={"connection": "close"})

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cp.api.body import decoded, text_of
-from cp.api.collaborators import Collaborators, ForProxies
+from cp.api.collaborators import BootstrapDefaults, Collaborators
 from cp.api.crud import must_be_writable
-from cp.api.errors import BAD_REQUEST, NOT_FOUND, TOLD, UNPROCESSABLE, Fault, Refused
+from cp.api.errors import BAD_REQUEST, NOT_FOUND, TOLD, UNPROCESSABLE, ApiError, RequestFault
 from cp.api.near import instead, not_found
 from cp.model.document import Document
 from cp.model.names import Key
@@ -27,7 +27,7 @@ from cp.model.source import read_documents
 from cp.resources.client import CLIENT_LABEL, GRPC
 from cp.resources.parse import parse
 from cp.store.port import ABSENT, Put, ReadOnly, Stored
-from generators.bootstrap import USUAL_SYSTEM_CA, Address, Proxy, bootstrap
+from generators.bootstrap import USUAL_SYSTEM_CA, EnvoyIdentity, ListenAddress, bootstrap
 from generators.grpc.bootstrap import grpc_bootstrap
 
 _DATAPLANE: Final = "Dataplane"
@@ -53,7 +53,7 @@ _LARGEST_PORT: Final = 65535
 log = structlog.get_logger()
 
 
-class Wanted(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class BootstrapRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The part of Kuma's bootstrap request that makes a difference here. Other fields are let pass."""
 
     mesh: str
@@ -71,7 +71,7 @@ class Wanted(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     dynamic_metadata: dict[str, str] = {}
 
 
-class Bootstrap:
+class BootstrapHandler:
     """The handler of bootstrap requests."""
 
     def __init__(self, collaborators: Collaborators) -> None:
@@ -84,7 +84,7 @@ class Bootstrap:
         brought = await work.do(request, lambda _: self._brought(wanted))
         try:
             document = await self._dataplane(wanted, brought)
-        except Refused as missing:
+        except ApiError as missing:
             if missing.status == NOT_FOUND and _is_kuma_dp(request, wanted):
                 return _try_again(wanted, missing)
             raise
@@ -93,7 +93,7 @@ class Bootstrap:
         log.info("bootstrap.served", proxy=f"{wanted.mesh}.{wanted.name}", control_plane=host)
         return answer
 
-    def _answer(self, wanted: Wanted, document: Document, host: str, headers: Mapping[str, str]) -> Response:
+    def _answer(self, wanted: BootstrapRequest, document: Document, host: str, headers: Mapping[str, str]) -> Response:
         config = _config(wanted, document, self._api.for_proxies, host)
         if wanted.proxy_type == _GRPC:
             return JSONResponse(config)
@@ -110,10 +110,10 @@ class Bootstrap:
             contents = await self._api.contents()
             known = [held.document.key.name for held in contents.stored if held.document.key.type == _MESH]
             hint = instead(mesh, known) or f"create it with PUT /meshes/{mesh}"
-            faults = (Fault("mesh", f"there is no Mesh `{mesh}`", hint),)
+            faults = (RequestFault("mesh", f"there is no Mesh `{mesh}`", hint),)
             raise _unprocessable(f"there is no Mesh `{mesh}`; {hint}", faults, {"retry-after": _SOON})
 
-    async def _dataplane(self, wanted: Wanted, brought: Document | None) -> Document:
+    async def _dataplane(self, wanted: BootstrapRequest, brought: Document | None) -> Document:
         """The Dataplane that the proxy brings along, or the stored one."""
         key = Key(_DATAPLANE, wanted.mesh, wanted.name)
         stored = await self._api.store.get(key)
@@ -146,7 +146,7 @@ class Bootstrap:
             with suppress(ReadOnly):
                 await self._api.store.write(Put(document, stored.revision))
 
-    def _brought(self, wanted: Wanted) -> Document | None:
+    def _brought(self, wanted: BootstrapRequest) -> Document | None:
         """The Dataplane that the proxy brings along."""
         if not wanted.dataplane_resource:
             return None
@@ -156,17 +156,17 @@ class Bootstrap:
         for document in reading.documents:
             findings += parse(document, self._api.kinds).findings()
         if findings:
-            raise _unprocessable("the Dataplane is invalid", tuple(map(Fault.of, findings[:TOLD])))
+            raise _unprocessable("the Dataplane is invalid", tuple(map(RequestFault.of, findings[:TOLD])))
         if [document.key for document in reading.documents] != [key]:
             raise _unprocessable(f"dataplaneResource must be one document: {key}")
         return reading.documents[0]
 
 
-def _wanted(text: str) -> Wanted:
+def _wanted(text: str) -> BootstrapRequest:
     try:
-        wanted = decoded(text, Wanted)
+        wanted = decoded(text, BootstrapRequest)
     except ValueError as error:
-        raise Refused(BAD_REQUEST, "Bad Request", f"not a bootstrap request: {error}") from None
+        raise ApiError(BAD_REQUEST, "Bad Request", f"not a bootstrap request: {error}") from None
     if len(msgspec.json.encode([wanted.version, wanted.dynamic_metadata, wanted.features])) > _LARGEST_METADATA:
         limit = f"{_LARGEST_METADATA} bytes are the most"
         raise _unprocessable(f"version, dynamicMetadata and features are too large to be repeated to proxies: {limit}")
@@ -175,7 +175,7 @@ def _wanted(text: str) -> Wanted:
     return wanted
 
 
-def _config(wanted: Wanted, document: Document, ours: ForProxies, host: str) -> dict[str, Any]:
+def _config(wanted: BootstrapRequest, document: Document, ours: BootstrapDefaults, host: str) -> dict[str, Any]:
     """For an Envoy or for a gRPC client, whichever of them the Dataplane is."""
     is_grpc = _labels(document.data).get(CLIENT_LABEL) == GRPC
     if wanted.proxy_type == _GRPC and not is_grpc:
@@ -189,12 +189,12 @@ def _config(wanted: Wanted, document: Document, ours: ForProxies, host: str) -> 
     return grpc_bootstrap(f"{wanted.mesh}.{wanted.name}", service, zone, (host, ours.port))
 
 
-def _bootstrap(wanted: Wanted, document: Document, ours: ForProxies, host: str) -> dict[str, Any]:
+def _bootstrap(wanted: BootstrapRequest, document: Document, ours: BootstrapDefaults, host: str) -> dict[str, Any]:
     try:
         admin = _admin(wanted, document.data, ours)
     except ValueError as error:
         raise _unprocessable(f"{error}; give the proxy a shorter work folder") from None
-    proxy = Proxy(
+    proxy = EnvoyIdentity(
         mesh=wanted.mesh,
         name=wanted.name,
         service=_service(document.data) or wanted.name,
@@ -205,10 +205,10 @@ def _bootstrap(wanted: Wanted, document: Document, ours: ForProxies, host: str) 
         system_ca=wanted.system_ca_path or USUAL_SYSTEM_CA,
         metadata=_metadata(wanted, admin),
     )
-    return bootstrap(proxy, Address(host, ours.port))
+    return bootstrap(proxy, ListenAddress(host, ours.port))
 
 
-def _metadata(wanted: Wanted, admin: Address) -> dict[str, Any]:
+def _metadata(wanted: BootstrapRequest, admin: ListenAddress) -> dict[str, Any]:
     """What Envoy tells the control plane about itself, under Kuma's names."""
     said: dict[str, Any] = {
         "dataplane.proxyType": wanted.proxy_type,
@@ -226,14 +226,14 @@ def _metadata(wanted: Wanted, admin: Address) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value}
 
 
-def _admin(wanted: Wanted, data: Mapping[str, Any], ours: ForProxies) -> Address:
+def _admin(wanted: BootstrapRequest, data: Mapping[str, Any], ours: BootstrapDefaults) -> ListenAddress:
     """A port where the Dataplane asks for one; else a socket, which no other proxy of the machine wants too."""
     port = _mapping(_networking(data).get("admin")).get("port")
     if isinstance(port, int) and 0 < port <= _LARGEST_PORT:
-        return Address(ours.admin_address, port)
+        return ListenAddress(ours.admin_address, port)
     if ours.admin_unix_socket and wanted.workdir:
-        return Address(socket=f"{wanted.workdir.rstrip('/')}/{_SOCKET}")
-    return Address(ours.admin_address, ours.admin_port)
+        return ListenAddress(socket=f"{wanted.workdir.rstrip('/')}/{_SOCKET}")
+    return ListenAddress(ours.admin_address, ours.admin_port)
 
 
 def _service(data: Mapping[str, Any]) -> str:
@@ -253,28 +253,28 @@ def _host(request: Request) -> str:
     return _LOOPBACK if host == "localhost" else host
 
 
-def _of_a_run(wanted: Wanted) -> Wanted:
+def _of_a_run(wanted: BootstrapRequest) -> BootstrapRequest:
     """A proxy that brings its Dataplane along, and has no word for its run, is given one."""
     if wanted.dataplane_resource and not wanted.owner:
         return msgspec.structs.replace(wanted, owner=uuid.uuid4().hex)
     return wanted
 
 
-def _is_kuma_dp(request: Request, wanted: Wanted) -> bool:
+def _is_kuma_dp(request: Request, wanted: BootstrapRequest) -> bool:
     """Whether it is Kuma's own agent that asks: the only one that wants the bootstrap of an Envoy as JSON."""
     return wanted.proxy_type == _ENVOY and _JSON in request.headers.get("accept", "")
 
 
-def _try_again(wanted: Wanted, missing: Refused) -> Response:
+def _try_again(wanted: BootstrapRequest, missing: ApiError) -> Response:
     """kuma-dp tries again after a 404 without a body, and ends after one that says why. So the log says why."""
     log.warning("bootstrap.not_found", proxy=f"{wanted.mesh}.{wanted.name}", reason=missing.detail)
     return Response(status_code=NOT_FOUND)
 
 
 def _unprocessable(
-    detail: str, faults: tuple[Fault, ...] = (), headers: Mapping[str, str] = MappingProxyType({})
-) -> Refused:
-    return Refused(UNPROCESSABLE, "Could not make a bootstrap configuration", detail, faults, headers)
+    detail: str, faults: tuple[RequestFault, ...] = (), headers: Mapping[str, str] = MappingProxyType({})
+) -> ApiError:
+    return ApiError(UNPROCESSABLE, "Could not make a bootstrap configuration", detail, faults, headers)
 
 
 def _networking(data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,18 +7,18 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cp.api.work import Works
+from cp.api.work import WorkQueues
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.serving.delivery import Complaint, Delivery, Presence, Progress
+from cp.serving.delivery import ChangeProgress, Delivery, NackReport, Presence
 from cp.store.port import Contents, Store
 from cp.translate.snapshot import Snapshot
 
 
-class State(Protocol):
+class ServedState(Protocol):
     """What is in force right now."""
 
     async def current(self) -> World:
@@ -40,7 +40,7 @@ class State(Protocol):
         ...
 
 
-class Observed(Protocol):
+class ProxyObservations(Protocol):
     """What proxies make of what they are served."""
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
@@ -51,19 +51,19 @@ class Observed(Protocol):
         """Where a proxy stands, type by type."""
         ...
 
-    async def complaints(self) -> Iterable[Complaint]:
+    async def complaints(self) -> Iterable[NackReport]:
         """What proxies refuse."""
         ...
 
     def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
-    ) -> AsyncIterator[Progress]:
+    ) -> AsyncIterator[ChangeProgress]:
         """How far changes have come, until every proxy that they concern has answered."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ControlPlaneIdentity:
     """Which control plane this is."""
 
     hostname: str
@@ -73,7 +73,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class ForProxies:
+class BootstrapDefaults:
     """What bootstrap configurations say of this control plane. An empty host is the one it was asked at."""
 
     port: int
@@ -93,17 +93,17 @@ class Collaborators:
 
     store: Store
     kinds: Kinds
-    state: State
-    observed: Observed
-    about: About
-    for_proxies: ForProxies
+    state: ServedState
+    observed: ProxyObservations
+    about: ControlPlaneIdentity
+    for_proxies: BootstrapDefaults
     body_limit: int
     read_only: bool = False
     hosts: Collection[str] = ()
     """The names by which it may be called, beside addresses and `localhost`."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
-    works: Works = field(default_factory=Works)
+    works: WorkQueues = field(default_factory=WorkQueues)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     companions: Callable[[Document], Iterable[Document]] = _nothing

@@ -19,8 +19,8 @@ from cp.api.errors import (
     METHOD_NOT_ALLOWED,
     PRECONDITION_FAILED,
     TOLD,
-    Fault,
-    Refused,
+    ApiError,
+    RequestFault,
     bad_request,
     invalid,
 )
@@ -37,7 +37,7 @@ from cp.model.names import Key
 from cp.model.violation import Violation
 from cp.resources.initial_policies import is_initial
 from cp.resources.kinds import Kind
-from cp.resources.parse import Read, parse
+from cp.resources.parse import ParsedDocument, parse
 from cp.store.port import ABSENT, Conflict, Contents, Delete, Put, ReadOnly, Store, Stored
 
 REVISION_HEADER: Final = "koguma-revision"
@@ -60,7 +60,7 @@ _CREATED: Final = 201
 log = structlog.get_logger()
 
 
-class Crud:
+class ResourceHandler:
     """The handlers of everything that is stored."""
 
     def __init__(self, collaborators: Collaborators) -> None:
@@ -166,11 +166,11 @@ class Crud:
             return before.revision  # it says the same already: a proxy brings what stands in the folder too
         return before.revision if before is not None and is_same(before, document) else revision
 
-    def _understood(self, document: Document, key: Key) -> Read:
+    def _understood(self, document: Document, key: Key) -> ParsedDocument:
         read = parse(document, self._api.kinds)
         violations = (*_misplaced(document, key), *read.violations)
         if violations:
-            faulty = Read(document, None, tuple(dict.fromkeys(violations)))
+            faulty = ParsedDocument(document, None, tuple(dict.fromkeys(violations)))
             raise invalid(_TITLE, faulty.findings())
         return read
 
@@ -209,7 +209,7 @@ class Crud:
         if await self._store.get(Key(_MESH, "", mesh)) is None:
             raise await self._no_mesh(mesh)
 
-    async def _no_mesh(self, mesh: str) -> Refused:
+    async def _no_mesh(self, mesh: str) -> ApiError:
         return not_found("Mesh", mesh, await self._names(_MESH, ""), f"create it with PUT /meshes/{mesh}")
 
     async def _names(self, type_: str, mesh: str) -> list[str]:
@@ -277,12 +277,12 @@ def must_be_writable(api: Collaborators) -> None:
         raise read_only("this control plane is set to be read only (KUMA_API_SERVER_READ_ONLY)")
 
 
-def read_only(reason: str) -> Refused:
-    return Refused(METHOD_NOT_ALLOWED, "Method not allowed", reason, headers={"allow": "GET, HEAD"})
+def read_only(reason: str) -> ApiError:
+    return ApiError(METHOD_NOT_ALLOWED, "Method not allowed", reason, headers={"allow": "GET, HEAD"})
 
 
-def conflict(reason: str) -> Refused:
-    return Refused(PRECONDITION_FAILED, "Conflict", reason)
+def conflict(reason: str) -> ApiError:
+    return ApiError(PRECONDITION_FAILED, "Conflict", reason)
 
 
 def _based_on(request: Request, before: Stored | None) -> int | None:
@@ -318,14 +318,14 @@ def _misplaced(document: Document, key: Key) -> Iterator[Violation]:
             yield Violation(field, f"{field} from the URL has to be the same as in body", f"write `{said}`")
 
 
-def _still_used(mesh: Key, members: list[Key]) -> Refused:
-    shown = [Fault("mesh", f"still has {member}") for member in members[:_LISTED]]
+def _still_used(mesh: Key, members: list[Key]) -> ApiError:
+    shown = [RequestFault("mesh", f"still has {member}") for member in members[:_LISTED]]
     more = len(members) - len(shown)
     if more:
-        shown.append(Fault("mesh", f"and {more} more"))
+        shown.append(RequestFault("mesh", f"and {more} more"))
     detail = f"unable to delete mesh, there are still {len(members)} resources in {mesh.name}"
     hint = (
         f"delete them first, or all at once with `koguma delete mesh {mesh.name} --cascade` "
         f"(DELETE /meshes/{mesh.name}?cascade=true)"
     )
-    return Refused(BAD_REQUEST, "Could not delete a resource", f"{detail}; {hint}", tuple(shown))
+    return ApiError(BAD_REQUEST, "Could not delete a resource", f"{detail}; {hint}", tuple(shown))

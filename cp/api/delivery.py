@@ -18,7 +18,7 @@ from cp.api.errors import bad_request
 from cp.api.numbers import natural, shortened
 from cp.model.duration import Duration
 from cp.model.names import Key
-from cp.serving.delivery import Progress
+from cp.serving.delivery import ChangeProgress
 
 LONGEST: Final = 600.0
 """Seconds that a request may wait."""
@@ -31,7 +31,7 @@ _LARGEST: Final = 1024 * 1024
 _MOST: Final = 10_000
 
 
-class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProgressQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which changes, and for how long to wait for them."""
 
     revisions: list[int] = []
@@ -39,7 +39,7 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wait: str | None = None
 
 
-class HowFar:
+class ProgressHandler:
     """The handler."""
 
     def __init__(self, collaborators: Collaborators) -> None:
@@ -54,17 +54,17 @@ class HowFar:
         """`?revision=7` and `&resource=MeshTimeout/default/slow` as often as needed, `&wait=30s` to wait."""
         query = request.query_params
         revisions = [_revision(text) for text in query.getlist("revision")]
-        return await self._answer(request, Asked(revisions, query.getlist("resource"), query.get("wait")))
+        return await self._answer(request, ProgressQuery(revisions, query.getlist("resource"), query.get("wait")))
 
     async def post(self, request: Request) -> Response:
         """The same, for more than fits in a URL."""
         try:
-            asked = decoded(await text_of(request, self._api.body_limit, _LARGEST), Asked)
+            asked = decoded(await text_of(request, self._api.body_limit, _LARGEST), ProgressQuery)
         except ValueError as error:
             raise bad_request("", f"not a question about changes: {error}") from None
         return await self._answer(request, asked)
 
-    async def _answer(self, request: Request, asked: Asked) -> Response:
+    async def _answer(self, request: Request, asked: ProgressQuery) -> Response:
         if len(asked.resources) + len(asked.revisions) > _MOST:
             raise bad_request("", f"more than {_MOST} changes are too many to ask about at once")
         resources = [_resource(text) for text in asked.resources]
@@ -74,7 +74,7 @@ class HowFar:
         lines = self._lines(asked.revisions, resources, _seconds(asked.wait))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
-    async def _so_far(self, revisions: Collection[int], resources: Collection[Key]) -> Progress:
+    async def _so_far(self, revisions: Collection[int], resources: Collection[Key]) -> ChangeProgress:
         return [one async for one in self._api.observed.progress(revisions, resources, 0)][-1]
 
     async def _lines(self, revisions: Collection[int], resources: Collection[Key], wait: float) -> AsyncIterator[str]:

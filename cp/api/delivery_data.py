@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from cp.ads.connection import Visit
+from cp.ads.connection import ConnectionRecord
 from cp.api.payload import timestamp
 from cp.insight.report import finding_data
-from cp.serving.delivery import Delivery, Place, Progress, Refusal, finding, grouped
-from cp.serving.delivery.delivery import OfType, Stream
+from cp.serving.delivery import ChangeProgress, Delivery, PolicyPart, StandingNack, finding, grouped
+from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
 from cp.translate.snapshot import SHORT
 
 
@@ -30,7 +30,7 @@ def delivery_data(standing: Delivery) -> dict[str, Any]:
     }
 
 
-def progress_data(progress: Progress) -> dict[str, Any]:
+def progress_data(progress: ChangeProgress) -> dict[str, Any]:
     """A line of the answer of `/_delivery`."""
     return {
         "revision": progress.revision,
@@ -49,7 +49,7 @@ def moment(at: float | None) -> str | None:
     return None if at is None else timestamp(datetime.fromtimestamp(at, UTC))
 
 
-def _stream(stream: Stream) -> dict[str, Any]:
+def _stream(stream: StreamDelivery) -> dict[str, Any]:
     return {
         "protocol": stream.kind,
         "envoy": stream.envoy,
@@ -59,7 +59,7 @@ def _stream(stream: Stream) -> dict[str, Any]:
     }
 
 
-def _of_type(one: OfType) -> dict[str, Any]:
+def _of_type(one: TypeDelivery) -> dict[str, Any]:
     status = one.status
     return {
         "type": SHORT.get(status.type_url, status.type_url),
@@ -78,7 +78,7 @@ def _of_type(one: OfType) -> dict[str, Any]:
     }
 
 
-def _refusal(refusal: Refusal) -> dict[str, Any]:
+def _refusal(refusal: StandingNack) -> dict[str, Any]:
     complaint = refusal.complaint
     suspects = frozenset(() if complaint is None else complaint.suspects)
     policies = () if complaint is None else complaint.policies
@@ -92,13 +92,13 @@ def _refusal(refusal: Refusal) -> dict[str, Any]:
     }
 
 
-def _place(place: Place) -> dict[str, Any]:
+def _place(place: PolicyPart) -> dict[str, Any]:
     policy = place.policy
     where = {"path": place.path, "file": place.file, "line": place.line}
     return {"type": policy.type, "mesh": policy.mesh, "name": policy.name, **where}
 
 
-def _visit(visit: Visit) -> dict[str, Any]:
+def _visit(visit: ConnectionRecord) -> dict[str, Any]:
     return {
         "protocol": visit.kind,
         "envoy": visit.node.version,

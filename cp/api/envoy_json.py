@@ -13,7 +13,7 @@ import envoy
 from google.protobuf import json_format, symbol_database
 
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT, TYPES, Packed, Snapshot
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT, TYPES, PackedResource, Snapshot
 
 _MODULES: Final = MappingProxyType(
     {
@@ -43,7 +43,7 @@ def short_names(data: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]
     return {SHORT[type_url]: resources for type_url, resources in data.items() if resources}
 
 
-def decoded(packed: Packed) -> dict[str, Any]:
+def decoded(packed: PackedResource) -> dict[str, Any]:
     importlib.import_module(_MODULES[packed.type_url])
     message = symbol_database.Default().GetSymbol(packed.type_url.rpartition("/")[2])()
     message.ParseFromString(packed.body)

@@ -28,7 +28,7 @@ TOLD: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class RequestFault:
     """One thing that is wrong with a request, at a field of its body or at a parameter."""
 
     field: str
@@ -38,7 +38,7 @@ class Fault:
     line: int = 0
 
     @classmethod
-    def of(cls, finding: Finding) -> Fault:
+    def of(cls, finding: Finding) -> RequestFault:
         return cls(finding.path, finding.message, finding.hint, finding.file, finding.line)
 
     def as_data(self) -> dict[str, Any]:
@@ -47,13 +47,13 @@ class Fault:
 
 
 @dataclass(eq=False)
-class Refused(Exception):
+class ApiError(Exception):
     """A request that is answered with an error."""
 
     status: int
     title: str
     detail: str
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[RequestFault, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Refused(Exception):
         return body
 
 
-def invalid(title: str, findings: Iterable[Finding]) -> Refused:
+def invalid(title: str, findings: Iterable[Finding]) -> ApiError:
     """A document with something wrong in it."""
     every = tuple(findings)
     more = len(every) - TOLD
@@ -86,10 +86,12 @@ def invalid(title: str, findings: Iterable[Finding]) -> Refused:
         if more > 0
         else "Resource is not valid"
     )
-    return Refused(BAD_REQUEST, title, detail, tuple(map(Fault.of, every[:TOLD])))
+    return ApiError(BAD_REQUEST, title, detail, tuple(map(RequestFault.of, every[:TOLD])))
 
 
-def bad_request(field_name: str, reason: str, hint: str = "", title: str = "Bad Request") -> Refused:
+def bad_request(field_name: str, reason: str, hint: str = "", title: str = "Bad Request") -> ApiError:
     """A request with one thing wrong."""
     detail = f"{field_name}: {reason}" if field_name else reason
-    return Refused(BAD_REQUEST, title, f"{detail}; {hint}" if hint else detail, (Fault(field_name, reason, hint),))
+    return ApiError(
+        BAD_REQUEST, title, f"{detail}; {hint}" if hint else detail, (RequestFault(field_name, reason, hint),)
+    )

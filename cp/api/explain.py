@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cp.api.collaborators import Collaborators
-from cp.api.errors import UNPROCESSABLE, Refused, bad_request
+from cp.api.errors import UNPROCESSABLE, ApiError, bad_request
 from cp.api.near import not_found
-from cp.insight.explain import Asked, Unclear, asked, explain
+from cp.insight.explain import AmbiguousCall, CallQuery, asked, explain
 from cp.insight.simulate import Unsimulated
 from cp.model.names import Key
 from cp.policies import Policies, discover
@@ -22,7 +22,7 @@ from cp.translate.compiler import Compiler
 _TITLE = "Could not explain a call"
 
 
-class Explain:
+class ExplainHandler:
     """The handler. Explaining takes a while, and is done beside the event loop, with what the last one worked out."""
 
     def __init__(self, collaborators: Collaborators) -> None:
@@ -39,20 +39,20 @@ class Explain:
         async with self._explaining:
             return await self._api.works.questions.json(request, lambda _: self._explained(world, dataplane, call))
 
-    def _explained(self, world: World, dataplane: Resource, call: Asked) -> dict[str, Any]:
+    def _explained(self, world: World, dataplane: Resource, call: CallQuery) -> dict[str, Any]:
         try:
             return explain(self._compiler, self._policies, world, dataplane, call).as_json()
-        except Unclear as unclear:
+        except AmbiguousCall as unclear:
             raise bad_request("call", unclear.message, unclear.hint, _TITLE) from None
         except Unsimulated as why:
-            raise Refused(UNPROCESSABLE, _TITLE, f"what Envoy does with it cannot be told: {why}") from None
+            raise ApiError(UNPROCESSABLE, _TITLE, f"what Envoy does with it cannot be told: {why}") from None
 
 
-def _call(request: Request) -> Asked:
+def _call(request: Request) -> CallQuery:
     given = request.query_params
     try:
         return asked(given.get("call", ""), tuple(given.getlist("header")))
-    except Unclear as unclear:
+    except AmbiguousCall as unclear:
         raise bad_request("call", unclear.message, unclear.hint, _TITLE) from None
 
 

@@ -1,4 +1,4 @@
-"""`Guard`: no website that somebody opens speaks to the control plane through that person's browser.
+"""`BrowserGuard`: no website that somebody opens speaks to the control plane through that person's browser.
 
 A page of anybody's can send requests to every address that its reader's machine reaches. A browser says where they
 come from (`Origin`, `Sec-Fetch-Site`), asks first before it sends what no form can send (CORS, which nobody is granted
@@ -14,7 +14,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cp.api.errors import FORBIDDEN, MISDIRECTED, UNSUPPORTED, Refused
+from cp.api.errors import FORBIDDEN, MISDIRECTED, UNSUPPORTED, ApiError
 
 JSON: Final = frozenset({"application/json", "text/json"})
 YAML: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
@@ -26,7 +26,7 @@ _ELSEWHERE: Final = frozenset({"cross-site", "same-site"})
 _SHOWN: Final = 100
 
 
-class Guard:
+class BrowserGuard:
     """Stands before an application. `hosts` are the names by which it may be called, beside addresses."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
@@ -40,18 +40,18 @@ class Guard:
         else:
             await refused.response()(scope, receive, send)
 
-    def _refused(self, method: str, headers: Headers) -> Refused | None:
+    def _refused(self, method: str, headers: Headers) -> ApiError | None:
         host = headers.get("host", "")
         if not self._is_ours(host):
             hint = "call it by an address, or add the name to KOGUMA_API_HOSTS"
-            return Refused(MISDIRECTED, "Misdirected request", f"`{host[:_SHOWN]}` is no name of this server; {hint}")
+            return ApiError(MISDIRECTED, "Misdirected request", f"`{host[:_SHOWN]}` is no name of this server; {hint}")
         if not _is_from_here(headers, host):
             detail = "a page of another website may not call this server"
-            return Refused(FORBIDDEN, "Forbidden", detail)
+            return ApiError(FORBIDDEN, "Forbidden", detail)
         if method in _WITH_BODY and content_type(headers) not in JSON | YAML:
             kind = content_type(headers) or "nothing"
             detail = f"the body is said to be {kind[:_SHOWN]}; send application/json or application/yaml"
-            return Refused(UNSUPPORTED, "Unsupported media type", detail)
+            return ApiError(UNSUPPORTED, "Unsupported media type", detail)
         return None
 
     def _is_ours(self, host: str) -> bool:

@@ -15,22 +15,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cp.api.apply import Apply
-from cp.api.bootstrap import Bootstrap
+from cp.api.apply import ApplyHandler
+from cp.api.bootstrap import BootstrapHandler
 from cp.api.collaborators import Collaborators
-from cp.api.crud import Crud, conflict, read_only
-from cp.api.delivery import HowFar
-from cp.api.errors import BAD_REQUEST, BROKEN, METHOD_NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refused
-from cp.api.explain import Explain
-from cp.api.guard import Guard
-from cp.api.info import Info
-from cp.api.inspect import Inspect
-from cp.api.lint import Lint
-from cp.api.overviews import Overviews
-from cp.api.registration import Registration
-from cp.api.validate import Validate
+from cp.api.crud import ResourceHandler, conflict, read_only
+from cp.api.delivery import ProgressHandler
+from cp.api.errors import BAD_REQUEST, BROKEN, METHOD_NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, ApiError
+from cp.api.explain import ExplainHandler
+from cp.api.guard import BrowserGuard
+from cp.api.info import InfoHandler
+from cp.api.inspect import InspectHandler
+from cp.api.lint import LintHandler
+from cp.api.overviews import OverviewHandler
+from cp.api.registration import RegistrationHandler
+from cp.api.validate import ValidateHandler
 from cp.api.work import began
-from cp.serving.workers.crew import Silent
+from cp.serving.workers.crew import SilentWorkers
 from cp.store.port import Closed, Conflict, ReadOnly, Unusable
 
 _ONE: Final = "/meshes/{mesh}/dataplanes/{name}"
@@ -40,8 +40,8 @@ log = structlog.get_logger()
 
 def create_api(collaborators: Collaborators) -> Starlette:
     """The HTTP API of a control plane."""
-    crud = Crud(collaborators)
-    routes = [*_own(collaborators), *Overviews(collaborators, crud).routes, *_stored(crud)]
+    crud = ResourceHandler(collaborators)
+    routes = [*_own(collaborators), *OverviewHandler(collaborators, crud).routes, *_stored(crud)]
     return _app(routes, collaborators.hosts)
 
 
@@ -51,44 +51,46 @@ def create_diagnostics(collaborators: Collaborators, metrics: Callable[[], Await
     async def scrape(_request: Request) -> Response:
         return Response(await metrics(), media_type=CONTENT_TYPE_LATEST)
 
-    return _app([*_health(Info(collaborators)), Route("/metrics", scrape)], collaborators.hosts)
+    return _app([*_health(InfoHandler(collaborators)), Route("/metrics", scrape)], collaborators.hosts)
 
 
 def _app(routes: Sequence[Route], hosts: Collection[str]) -> Starlette:
     return Starlette(
-        routes=routes, exception_handlers=_HANDLERS, middleware=[Middleware(_Faults), Middleware(Guard, hosts=hosts)]
+        routes=routes,
+        exception_handlers=_HANDLERS,
+        middleware=[Middleware(_Faults), Middleware(BrowserGuard, hosts=hosts)],
     )
 
 
 def _own(collaborators: Collaborators) -> Iterator[Route]:
-    info, inspect = Info(collaborators), Inspect(collaborators)
+    info, inspect = InfoHandler(collaborators), InspectHandler(collaborators)
     yield Route("/", info.index)
     yield Route("/config", info.config)
     yield Route("/who-am-i", info.who_am_i)
     yield Route("/_resources", info.resources)
     yield Route("/policies", info.policies)
     yield from _health(info)
-    yield Route("/bootstrap", Bootstrap(collaborators).__call__, methods=["POST"])
-    yield from Lint(collaborators).routes
-    yield Route("/_apply", Apply(collaborators).__call__, methods=["POST"])
-    yield from HowFar(collaborators).routes
-    yield Route("/validate", Validate(collaborators).__call__, methods=["POST"])
-    yield from Registration(collaborators).routes
+    yield Route("/bootstrap", BootstrapHandler(collaborators).__call__, methods=["POST"])
+    yield from LintHandler(collaborators).routes
+    yield Route("/_apply", ApplyHandler(collaborators).__call__, methods=["POST"])
+    yield from ProgressHandler(collaborators).routes
+    yield Route("/validate", ValidateHandler(collaborators).__call__, methods=["POST"])
+    yield from RegistrationHandler(collaborators).routes
     yield Route(f"{_ONE}/_config", inspect.config)
     yield Route(f"{_ONE}/_rules", inspect.rules)
     yield Route(f"{_ONE}/_policies", inspect.policies)
     yield Route(f"{_ONE}/_delivery", inspect.delivery)
-    yield Route(f"{_ONE}/_explain", Explain(collaborators).__call__)
+    yield Route(f"{_ONE}/_explain", ExplainHandler(collaborators).__call__)
     yield Route("/meshes/{mesh}/{plural}/{name}/_resources/dataplanes", inspect.dataplanes)
 
 
-def _health(info: Info) -> Iterator[Route]:
+def _health(info: InfoHandler) -> Iterator[Route]:
     yield Route("/healthy", info.healthy)
     yield Route("/health", info.healthy)
     yield Route("/ready", info.ready)
 
 
-def _stored(crud: Crud) -> Iterator[Route]:
+def _stored(crud: ResourceHandler) -> Iterator[Route]:
     """Last, because their paths match what stands above too. A mesh is called before any other resource in it."""
     by_method = {"GET": crud.get, "HEAD": crud.get, "PUT": crud.put, "DELETE": crud.delete}
 
@@ -102,7 +104,7 @@ def _stored(crud: Crud) -> Iterator[Route]:
 
 
 async def _refused(_request: Request, error: Exception) -> Response:
-    return cast("Refused", error).response()
+    return cast("ApiError", error).response()
 
 
 async def _conflict(_request: Request, error: Exception) -> Response:
@@ -114,11 +116,11 @@ async def _read_only(_request: Request, error: Exception) -> Response:
 
 
 async def _unavailable(_request: Request, error: Exception) -> Response:
-    return Refused(UNAVAILABLE, "The store cannot be used", str(error)).response()
+    return ApiError(UNAVAILABLE, "The store cannot be used", str(error)).response()
 
 
 async def _unanswered(_request: Request, error: Exception) -> Response:
-    return Refused(UNAVAILABLE, "Too busy", str(error), headers={"retry-after": "5"}).response()
+    return ApiError(UNAVAILABLE, "Too busy", str(error), headers={"retry-after": "5"}).response()
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -126,12 +128,12 @@ async def _http(request: Request, error: Exception) -> Response:
     status = cast("HTTPException", error).status_code
     if status == NOT_FOUND:
         detail = f"there is no path {request.url.path}; GET /_resources lists what there is"
-        return Refused(NOT_FOUND, "Not found", detail).response()
+        return ApiError(NOT_FOUND, "Not found", detail).response()
     if status == METHOD_NOT_ALLOWED:
         detail = f"{request.url.path} does not take {request.method}; resources take GET, PUT and DELETE"
         headers = cast("HTTPException", error).headers or {}
-        return Refused(status, "Method not allowed", detail, headers=headers).response()
-    return Refused(status, "Could not answer", str(error)).response()
+        return ApiError(status, "Method not allowed", detail, headers=headers).response()
+    return ApiError(status, "Could not answer", str(error)).response()
 
 
 async def _gone(_request: Request, _error: Exception) -> Response:
@@ -151,16 +153,16 @@ class _Faults:
         except Exception:  # the outermost place of a request
             log.exception("api.failed", method=scope.get("method"), path=scope.get("path"))
             detail = "Internal Server Error: the control plane's log tells more"
-            await Refused(BROKEN, "Could not answer", detail).response()(scope, receive, send)
+            await ApiError(BROKEN, "Could not answer", detail).response()(scope, receive, send)
 
 
 _HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = {
-    Refused: _refused,
+    ApiError: _refused,
     Conflict: _conflict,
     ReadOnly: _read_only,
     Unusable: _unavailable,
     Closed: _unavailable,
-    Silent: _unanswered,
+    SilentWorkers: _unanswered,
     HTTPException: _http,
     ClientDisconnect: _gone,
 }

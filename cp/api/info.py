@@ -25,7 +25,7 @@ It stands where SemVer has what does not count in the order of versions, so that
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z][a-z]*|[a-z]+|[A-Z]+")
 
 
-class Info:
+class InfoHandler:
     """The handlers that need no store."""
 
     def __init__(self, collaborators: Collaborators) -> None:

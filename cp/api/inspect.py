@@ -14,7 +14,7 @@ from cp.api.delivery_data import delivery_data
 from cp.api.envoy_json import as_data
 from cp.api.near import not_found
 from cp.api.paging import page
-from cp.insight.inspect import Selected, affected, inspect_policies, inspect_rules, selected
+from cp.insight.inspect import SelectedProxy, affected, inspect_policies, inspect_rules, selected
 from cp.model.checkpoint import Checkpoint
 from cp.resources.kinds import Kind
 from cp.resources.resource import Resource
@@ -23,7 +23,7 @@ from cp.resources.world import World
 _DATAPLANE: Final = "Dataplane"
 
 
-class Inspect:
+class InspectHandler:
     """The handlers that look at one proxy, or at one policy. What takes long is done beside the event loop."""
 
     def __init__(self, collaborators: Collaborators) -> None:
@@ -100,5 +100,5 @@ class Inspect:
         return found
 
 
-def _place(proxy: Selected) -> tuple[str, str]:
+def _place(proxy: SelectedProxy) -> tuple[str, str]:
     return proxy.dataplane.key.mesh, proxy.dataplane.key.name

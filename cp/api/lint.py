@@ -19,7 +19,7 @@ from cp.resources.world import World
 from cp.serving.delivery import finding, grouped
 
 
-class Lint:
+class LintHandler:
     """The handlers. Working out what holds for every proxy takes a while, and is done beside the event loop."""
 
     def __init__(self, collaborators: Collaborators) -> None:

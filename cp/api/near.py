@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from cp.api.errors import NOT_FOUND, Refused
+from cp.api.errors import NOT_FOUND, ApiError
 
 _FEW: Final = 8
 _LONGEST: Final = 100
@@ -16,11 +16,11 @@ _COMPARED: Final = 200
 _DIFFERENCE: Final = 4
 
 
-def not_found(what: str, name: str, known: Iterable[str], otherwise: str = "") -> Refused:
+def not_found(what: str, name: str, known: Iterable[str], otherwise: str = "") -> ApiError:
     """There is no such thing: with what was probably meant, or what there is, or what to do."""
     hint = instead(name, known) or otherwise
     detail = f"there is no {what} `{name}`"
-    return Refused(NOT_FOUND, "Not found", f"{detail}; {hint}" if hint else detail)
+    return ApiError(NOT_FOUND, "Not found", f"{detail}; {hint}" if hint else detail)
 
 
 def instead(name: str, known: Iterable[str]) -> str:

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cp.ads.connection import Visit
-from cp.ads.session.messages import Node, Tally
+from cp.ads.connection import ConnectionRecord
+from cp.ads.session.messages import Node, ResponseCounts
 from cp.api.collaborators import Collaborators
-from cp.api.crud import Crud, page_of
+from cp.api.crud import ResourceHandler, page_of
 from cp.api.delivery_data import moment
 from cp.api.payload import timestamp
 from cp.model.checkpoint import Checkpoint, checked
@@ -26,10 +26,10 @@ _HEAD: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "mod
 _TYPES: Final = (("cds", CLUSTER), ("eds", ENDPOINTS), ("lds", LISTENER), ("rds", ROUTES))
 
 
-class Overviews:
+class OverviewHandler:
     """The handlers. `_overview` is how Kuma calls them today, `dataplanes+insights` how it did before."""
 
-    def __init__(self, collaborators: Collaborators, crud: Crud) -> None:
+    def __init__(self, collaborators: Collaborators, crud: ResourceHandler) -> None:
         self._api = collaborators
         self._crud = crud
         self._kind: Kind = collaborators.kinds[_DATAPLANE]
@@ -82,7 +82,7 @@ class Overviews:
         }
 
 
-def _subscription(instance: str, connection: Visit) -> dict[str, Any]:
+def _subscription(instance: str, connection: ConnectionRecord) -> dict[str, Any]:
     by_type = {tally.type_url: tally for tally in connection.tallies}
     return {
         "id": f"{instance}-{connection.since}",
@@ -98,7 +98,7 @@ def _subscription(instance: str, connection: Visit) -> dict[str, Any]:
     }
 
 
-def _responses(tallies: Iterable[Tally]) -> dict[str, str]:
+def _responses(tallies: Iterable[ResponseCounts]) -> dict[str, str]:
     """Counts are texts, as in every JSON of a 64-bit number that is made from protobuf, and zeros are left out."""
     every = list(tallies)
     counts = {

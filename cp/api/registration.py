@@ -26,14 +26,14 @@ _ATTEMPTS: Final = 5
 log = structlog.get_logger()
 
 
-class Readiness(msgspec.Struct, frozen=True):
+class ReadinessReport(msgspec.Struct, frozen=True):
     """Whether a run of a proxy takes requests: not before it listens, and no more when it is about to end."""
 
     owner: str
     ready: bool
 
 
-class Registration:
+class RegistrationHandler:
     """The handler of what proxies say of themselves."""
 
     def __init__(self, collaborators: Collaborators) -> None:
@@ -69,7 +69,7 @@ class Registration:
         must_be_owned(stored, owner)
         return stored
 
-    async def _mark(self, stored: Stored, said: Readiness) -> int:
+    async def _mark(self, stored: Stored, said: ReadinessReport) -> int:
         """The revision from which on it is as the proxy says."""
         if said.ready and label(stored.document, NOT_READY) not in {"", said.owner}:
             raise conflict(f"{stored.document.key} is run by another run of the proxy, which is not ready")
@@ -86,9 +86,9 @@ def must_be_owned(stored: Stored, owner: str) -> None:
         raise conflict(f"{stored.document.key} belongs to another run of the proxy, which registered it later")
 
 
-def _said(text: str) -> Readiness:
+def _said(text: str) -> ReadinessReport:
     try:
-        said = msgspec.json.decode(text, type=Readiness)
+        said = msgspec.json.decode(text, type=ReadinessReport)
     except msgspec.DecodeError as error:
         raise bad_request("", f"not whether a proxy is ready: {error}") from None
     if not said.owner:

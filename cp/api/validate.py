@@ -11,7 +11,7 @@ from cp.api.errors import TOLD
 from cp.insight.report import examine
 
 
-class Validate:
+class ValidateHandler:
     """The handler of documents that nobody stores."""
 
     def __init__(self, collaborators: Collaborators) -> None:

@@ -1,4 +1,4 @@
-"""`Work`: answers that take a while are worked out beside the event loop, so many at once, each for so long.
+"""`WorkQueue`: answers that take a while are worked out beside the event loop, so many at once, each for so long.
 
 A thread cannot be ended from outside. So work looks at a checkpoint again and again, and stops there when its client
 has gone or its time is over; until then it keeps its thread, and nothing else is begun in its place.
@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from cp.api.errors import UNAVAILABLE, Refused
+from cp.api.errors import UNAVAILABLE, ApiError
 from cp.model.checkpoint import Checkpoint, Stopped, never_stopped
 from cp.store.feed import tell
 
@@ -41,7 +41,7 @@ _RETRY: Final = {"retry-after": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class WorkBudget:
     """What requests of one sort may cost."""
 
     at_once: int = 2
@@ -50,14 +50,14 @@ class Budget:
     """From the moment that the request is known to the answer, waiting included."""
 
 
-_ONE: Final = Budget(at_once=1)
+_ONE: Final = WorkBudget(at_once=1)
 """Threads that compute take turns: more are not faster, and each makes the event loop wait for one turn more."""
 
 
-class Work:
+class WorkQueue:
     """The threads for one sort of requests."""
 
-    def __init__(self, name: str, budget: Budget = Budget()) -> None:
+    def __init__(self, name: str, budget: WorkBudget = WorkBudget()) -> None:
         self._budget = budget
         self._threads = ThreadPoolExecutor(budget.at_once, thread_name_prefix=f"koguma-{name}")
         self._under_way = 0
@@ -143,16 +143,16 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Works:
+class WorkQueues:
     """Each sort has threads of its own, so that questions about a large mesh do not keep anybody from writing."""
 
-    documents: Work = field(default_factory=lambda: Work("documents", _ONE))
+    documents: WorkQueue = field(default_factory=lambda: WorkQueue("documents", _ONE))
     """Reading what is to be written, or only to be checked."""
 
-    resources: Work = field(default_factory=lambda: Work("resources", _ONE))
+    resources: WorkQueue = field(default_factory=lambda: WorkQueue("resources", _ONE))
     """Showing what is stored."""
 
-    questions: Work = field(default_factory=lambda: Work("questions"))
+    questions: WorkQueue = field(default_factory=lambda: WorkQueue("questions"))
     """What follows from it: rules, findings, explanations."""
 
     def close(self) -> None:
@@ -226,9 +226,9 @@ def _result(answer: asyncio.Future[T]) -> T:
         raise _ending() from None
 
 
-def _ending() -> Refused:
-    return Refused(UNAVAILABLE, "Stopping", "this control plane is ending; ask again", headers=_RETRY)
+def _ending() -> ApiError:
+    return ApiError(UNAVAILABLE, "Stopping", "this control plane is ending; ask again", headers=_RETRY)
 
 
-def _busy(reason: str) -> Refused:
-    return Refused(UNAVAILABLE, "Too busy", reason, headers=_RETRY)
+def _busy(reason: str) -> ApiError:
+    return ApiError(UNAVAILABLE, "Too busy", reason, headers=_RETRY)

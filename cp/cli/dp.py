@@ -17,16 +17,16 @@ from typing import Annotated, Final, Literal
 import typer
 
 from cp.agent import envoys, guard, joining, ports, readiness, supervise, work_folder
-from cp.agent.admin import Admin
-from cp.agent.drain import Drain
+from cp.agent.admin import EnvoyAdmin
+from cp.agent.drain import ProxyDrain
 from cp.agent.log_lines import sent_on
-from cp.agent.log_sinks import Sinks
+from cp.agent.log_sinks import LogSinks
 from cp.agent.metrics_push import pushed
 from cp.cli.options import ADDRESS, WorkDir
 from cp.cli.types import known
 from cp.cli.validate import tell
 from cp.client.client import connect
-from cp.client.files import Piece, pieces, texts
+from cp.client.files import FileDocument, pieces, texts
 from cp.client.problem import Problem
 from cp.model import envelope
 from cp.model.duration import Duration
@@ -138,8 +138,8 @@ def run(  # noqa: PLR0913  # an option each
 ) -> None:
     """Run Envoy as the proxy of a Dataplane, in the foreground, until it ends or is ended."""
     envoy = envoys.find(envoy_path)
-    flags = envoys.Flags(envoy_log_level, concurrency, round(_seconds(listener_drain_time)))
-    patience = joining.Patience(_seconds(retry_max_duration), _say)
+    flags = envoys.EnvoyFlags(envoy_log_level, concurrency, round(_seconds(listener_drain_time)))
+    patience = joining.RetryTime(_seconds(retry_max_duration), _say)
     drain_seconds = _seconds(drain_time)
     wait = drain_seconds + _AFTER_DRAINING
     piece = _dataplane(dataplane_file, dataplane_var or [], name, mesh)
@@ -149,15 +149,17 @@ def run(  # noqa: PLR0913  # an option each
         membership = joining.Membership(cp_address, who, _say)
         bootstrap = _joined(cp_address, who, piece, patience)
         command = envoys.command(envoy, _kept(bootstrap, folder), flags)
-        drain = Drain(Admin(bootstrap), membership, drain_seconds, _say)
+        drain = ProxyDrain(EnvoyAdmin(bootstrap), membership, drain_seconds, _say)
         status = _supervised(command, drain, membership, bootstrap, lock)
         membership.conclude()
     raise typer.Exit(status)
 
 
-def _supervised(command: Sequence[str], drain: Drain, membership: joining.Membership, bootstrap: str, lock: int) -> int:
+def _supervised(
+    command: Sequence[str], drain: ProxyDrain, membership: joining.Membership, bootstrap: str, lock: int
+) -> int:
     """Envoy to its end, with the lines of its access logs sent on that are for somebody's address."""
-    key, sinks = secrets.token_hex(16), Sinks(_say)
+    key, sinks = secrets.token_hex(16), LogSinks(_say)
     _say(f"starting {command[0]}; its admin interface: {drain.admin.where}")
     with supervise.started(command, {envelope.VARIABLE: key}) as child:
         orders = {
@@ -184,8 +186,8 @@ def _end_orphan(folder: Path, seconds: float) -> None:
     if envoy is None:
         return
     _say(f"found Envoy, process {envoy}, of a koguma dp run that was killed; it is ended first")
-    admin = Admin((folder / work_folder.BOOTSTRAP).read_text(encoding="utf-8"))
-    Drain(admin, _Unannounced(), min(seconds, _ORPHAN_DRAINS), _say).run(threading.Event())
+    admin = EnvoyAdmin((folder / work_folder.BOOTSTRAP).read_text(encoding="utf-8"))
+    ProxyDrain(admin, _Unannounced(), min(seconds, _ORPHAN_DRAINS), _say).run(threading.Event())
     guard.end(envoy)
 
 
@@ -209,13 +211,13 @@ def grpc_bootstrap(
     retry_max_duration: RetryFor = "5m",
 ) -> None:
     """Print what a gRPC client without a proxy is started with, for GRPC_XDS_BOOTSTRAP."""
-    patience = joining.Patience(_seconds(retry_max_duration), _say)
+    patience = joining.RetryTime(_seconds(retry_max_duration), _say)
     with connect(cp_address) as client:
         found = json.loads(joining.grpc_bootstrap(client, mesh or DEFAULT_MESH, name, patience))
     typer.echo(json.dumps(found, indent=2))
 
 
-def _joined(address: str, who: joining.Joining, piece: Piece | None, patience: joining.Patience) -> str:
+def _joined(address: str, who: joining.MeshJoin, piece: FileDocument | None, patience: joining.RetryTime) -> str:
     with connect(address) as client:
         if piece is not None:
             ports.must_not_be_shared(piece.document.data)
@@ -226,7 +228,7 @@ def _joined(address: str, who: joining.Joining, piece: Piece | None, patience: j
         return bootstrap
 
 
-def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mesh: str | None) -> Piece | None:
+def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mesh: str | None) -> FileDocument | None:
     """The Dataplane in a file, or nothing where a stored one is named."""
     if file is None:
         if name is None:
@@ -244,11 +246,11 @@ def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mes
     return found[0]
 
 
-def _who(piece: Piece | None, name: str | None, mesh: str | None, folder: Path) -> joining.Joining:
+def _who(piece: FileDocument | None, name: str | None, mesh: str | None, folder: Path) -> joining.MeshJoin:
     if piece is not None:
         key = piece.document.key
-        return joining.Joining(key.mesh, key.name, str(folder), resource=piece.text)
-    return joining.Joining(mesh or DEFAULT_MESH, name or "", str(folder))
+        return joining.MeshJoin(key.mesh, key.name, str(folder), resource=piece.text)
+    return joining.MeshJoin(mesh or DEFAULT_MESH, name or "", str(folder))
 
 
 def _system_ca(given: Path | None) -> str:

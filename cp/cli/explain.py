@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cp.cli.explained import lines
-from cp.cli.options import ADDRESS, Address, Format, Mesh, Offline, Output, Variables
+from cp.cli.options import ADDRESS, Address, Mesh, Offline, Output, OutputFormat, Variables
 from cp.cli.output import print_data, terminal_width
 from cp.cli.worlds import dataplane_named, world_of
 from cp.client.client import connect
@@ -37,7 +37,7 @@ def explain(  # noqa: PLR0913  # an option each
     mesh: Mesh = DEFAULT_MESH,
     file: Offline = None,
     var: Variables = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = ADDRESS,
 ) -> None:
     """Explain a call: its route and why, each value that holds and who set it, both sides' limits."""
@@ -46,7 +46,7 @@ def explain(  # noqa: PLR0913  # an option each
         data = _offline(dataplane, call, headers, mesh, world_of(file, var or []))
     else:
         data = _asked(dataplane, call, headers, mesh, address)
-    if output is not Format.TABLE:
+    if output is not OutputFormat.TABLE:
         print_data(data, output)
         return
     _print(data)
@@ -67,7 +67,7 @@ def _asked(dataplane: str, call: str, headers: Sequence[str], mesh: str, address
 
 
 def _offline(dataplane: str, call: str, headers: Sequence[str], mesh: str, world: World) -> Any:
-    from cp.insight.explain import Unclear, asked  # noqa: PLC0415  # it knows all of Envoy, which only files need here
+    from cp.insight.explain import AmbiguousCall, asked  # noqa: PLC0415  # it knows all of Envoy, which only files need here
     from cp.insight.explain import explain as explained  # noqa: PLC0415  # the same
     from cp.insight.simulate import Unsimulated  # noqa: PLC0415  # the same
     from cp.translate.compiler import Compiler  # noqa: PLC0415  # the same
@@ -76,7 +76,7 @@ def _offline(dataplane: str, call: str, headers: Sequence[str], mesh: str, world
     try:
         question, proxy = asked(call, tuple(headers)), dataplane_named(world, mesh, dataplane)
         return explained(Compiler(policies), policies, world, proxy, question).as_json()
-    except Unclear as unclear:
+    except AmbiguousCall as unclear:
         raise Problem(unclear.message, _sentence(unclear.hint)) from None
     except Unsimulated as why:
         raise Problem(f"what Envoy does with this call cannot be told: {why}") from None

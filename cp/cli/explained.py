@@ -32,7 +32,7 @@ _SHORTEST_LIST: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextLine:
     """One line, with the style that it has on a terminal."""
 
     cells: tuple[str, ...]
@@ -55,7 +55,7 @@ def lines(data: Data, width: int) -> Iterator[tuple[str, str]]:
         )
     for hop in data["hops"]:
         yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"]), width)
-    yield from _section("NOT ENFORCED", (Line((text,), BAD) for text in data["notEnforced"]), width)
+    yield from _section("NOT ENFORCED", (TextLine((text,), BAD) for text in data["notEnforced"]), width)
 
 
 def _called(data: Data) -> str:
@@ -69,7 +69,7 @@ def _called(data: Data) -> str:
     )
 
 
-def _section(title: str, rows: Iterable[Line], width: int) -> Iterator[tuple[str, str]]:
+def _section(title: str, rows: Iterable[TextLine], width: int) -> Iterator[tuple[str, str]]:
     found = list(rows)
     if found:
         yield "", PLAIN
@@ -77,7 +77,7 @@ def _section(title: str, rows: Iterable[Line], width: int) -> Iterator[tuple[str
         yield from _columns(found, width)
 
 
-def _columns(rows: Iterable[Line], width: int) -> Iterator[tuple[str, str]]:
+def _columns(rows: Iterable[TextLine], width: int) -> Iterator[tuple[str, str]]:
     """As wide as what stands in them, and no wider together than is said; the last cell has what remains of a row."""
     everything = list(rows)
     room = width - len(_GAP)
@@ -90,25 +90,25 @@ def _columns(rows: Iterable[Line], width: int) -> Iterator[tuple[str, str]]:
             yield f"{_GAP}{line}".rstrip(), row.style
 
 
-def _summary(data: Data) -> Iterator[Line]:
+def _summary(data: Data) -> Iterator[TextLine]:
     outbound, outcome = data["outbound"], data["outcome"]
     where = f"{outbound['address']}:{outbound['port']}"
-    yield Line(("leaves by", f"{where}, for {outbound['kind']} {outbound['destination']} ({outbound['protocol']})"))
+    yield TextLine(("leaves by", f"{where}, for {outbound['kind']} {outbound['destination']} ({outbound['protocol']})"))
     yield from (_route(row) for row in data["rows"] if row["taken"])
     if outcome["path"] and outcome["path"] != data["call"]["path"]:
-        yield Line(("seen as", f"{outcome['path']}: so Envoy reads the path"))
-    yield from (Line(("on the way", change)) for change in data["changes"])
+        yield TextLine(("seen as", f"{outcome['path']}: so Envoy reads the path"))
+    yield from (TextLine(("on the way", change)) for change in data["changes"])
     yield from _end(data)
 
 
-def _route(row: Data) -> Line:
+def _route(row: Data) -> TextLine:
     if row["patched"]:
-        return Line(("by route", f"one that a MeshProxyPatch wrote: {_asks(row)}"), CHOSEN)
+        return TextLine(("by route", f"one that a MeshProxyPatch wrote: {_asks(row)}"), CHOSEN)
     if row["owner"] is None:
-        return Line(("by route", "the one that every service has: no route resource takes this request"), CHOSEN)
+        return TextLine(("by route", "the one that every service has: no route resource takes this request"), CHOSEN)
     asked = f": {_asks(row)}" if row["asks"] else ""
     text = f"{row['owner']['type']} {row['owner']['name']}{_beside(row)}{asked}{_at(row['place'])}"
-    return Line(("by route", text), CHOSEN)
+    return TextLine(("by route", text), CHOSEN)
 
 
 def _beside(row: Data) -> str:
@@ -117,17 +117,17 @@ def _beside(row: Data) -> str:
     return f" with what is left of {names}" if names else ""
 
 
-def _end(data: Data) -> Iterator[Line]:
+def _end(data: Data) -> Iterator[TextLine]:
     reply, forward = data["outcome"]["reply"], data["outcome"]["forward"]
     if reply is not None:
         to = f" to {reply['location']}" if reply["location"] else ""
         text = reply["body"] or reply["reason"]
-        yield Line(("answers", f"{reply['status']}{to}{'' if to else f': {text}'}"), PLAIN if to else BAD)
+        yield TextLine(("answers", f"{reply['status']}{to}{'' if to else f': {text}'}"), PLAIN if to else BAD)
         return
     if forward["path"] != data["outcome"]["path"]:
-        yield Line(("asks for", forward["path"]))
+        yield TextLine(("asks for", forward["path"]))
     if forward["host"] != (data["outcome"]["host"] or None) and data["outcome"]["path"]:
-        yield Line(("asks host", forward["host"] or "the name of the endpoint"))
+        yield TextLine(("asks host", forward["host"] or "the name of the endpoint"))
     for backend in data["backends"]:
         yield _backend(backend, alone=len(data["backends"]) == 1)
 
@@ -136,21 +136,21 @@ def _authority(call: Data) -> str:
     return str(call["host"]) if call["port"] is None else f"{call['host']}:{call['port']}"
 
 
-def _backend(backend: Data, *, alone: bool) -> Line:
+def _backend(backend: Data, *, alone: bool) -> TextLine:
     share = "" if alone else f"{backend['share']:g} %  "
     if backend["missing"]:
-        return Line(("goes to", f"{share}nobody, and is answered with an error: {backend['missing']}"), BAD)
+        return TextLine(("goes to", f"{share}nobody, and is answered with an error: {backend['missing']}"), BAD)
     count = len(backend["endpoints"])
     few = f": {', '.join(backend['endpoints'])}" if 0 < count <= _FEW else ""
     text = f"{share}{_service(backend)}, {count} endpoint{'' if count == 1 else 's'}{few}"
-    return Line(("goes to", text), PLAIN if count else BAD)
+    return TextLine(("goes to", text), PLAIN if count else BAD)
 
 
 def _service(backend: Data) -> str:
     return str(backend["service"] or backend["cluster"])
 
 
-def _rows(rows: Sequence[Data]) -> Iterator[Line]:
+def _rows(rows: Sequence[Data]) -> Iterator[TextLine]:
     """Those that were looked at, and of the others those that would have taken the request too."""
     taken = next((row["index"] for row in rows if row["taken"]), len(rows))
     told = [row for row in rows if row["index"] <= taken or row["matches"]]
@@ -158,18 +158,18 @@ def _rows(rows: Sequence[Data]) -> Iterator[Line]:
     before = -1
     for row in shown:
         if row["index"] > before + 1:
-            yield Line(("", "", f"… {row['index'] - before - 1} more", "", ""), WEAK)
+            yield TextLine(("", "", f"… {row['index'] - before - 1} more", "", ""), WEAK)
         before = row["index"]
         yield _row(row)
     if before < len(rows) - 1:
-        yield Line(("", "", f"… {len(rows) - 1 - before} more", "", ""), WEAK)
+        yield TextLine(("", "", f"… {len(rows) - 1 - before} more", "", ""), WEAK)
 
 
-def _row(row: Data) -> Line:
+def _row(row: Data) -> TextLine:
     of_nobody = "a patch's" if row["patched"] else "everything else"
     owner = of_nobody if row["owner"] is None else row["owner"]["name"]
     mark, style = ("►", CHOSEN) if row["taken"] else ("", WEAK)
-    return Line((mark, owner, _asks(row), _place(row["place"]), row["why"]), style)
+    return TextLine((mark, owner, _asks(row), _place(row["place"]), row["why"]), style)
 
 
 def _asks(row: Data) -> str:
@@ -184,13 +184,13 @@ def _condition(one: Data) -> str:
     return f"{inverted}{one['of']}{kind} {one['wanted']}".rstrip()
 
 
-def _values(values: Sequence[Data]) -> Iterator[Line]:
+def _values(values: Sequence[Data]) -> Iterator[TextLine]:
     heads = ("FIELD", "VALUE", "LEVEL", "SET BY", "WHERE")
     ordered = sorted(values, key=lambda value: (_kind(value), value["said"]["level"] == "envoy"))
     for at, (policy, fields) in enumerate(groupby(ordered, key=_kind)):
         if at:
-            yield Line(("",))
-        yield Line((policy, *heads[1:]), STRONG)
+            yield TextLine(("",))
+        yield TextLine((policy, *heads[1:]), STRONG)
         for value in fields:
             yield from _value(value)
 
@@ -199,15 +199,17 @@ def _kind(value: Data) -> str:
     return str(value["policy"])
 
 
-def _value(value: Data) -> Iterator[Line]:
+def _value(value: Data) -> Iterator[TextLine]:
     said, note = value["said"], value["note"]
     shown = note if said["value"] is None and note else _short(said["value"])
     remark = f" ({note})" if note and shown != note else ""
     style = WEAK if said["policy"] is None else PLAIN
-    yield Line((f"{_GAP}{value['path']}", shown, said["level"], _by(said), f"{_place(said)}{remark}".strip()), style)
+    yield TextLine(
+        (f"{_GAP}{value['path']}", shown, said["level"], _by(said), f"{_place(said)}{remark}".strip()), style
+    )
     for one in value["over"]:
         where = ", removed by ".join(part for part in (_place(one), _removed_by(one)) if part)
-        yield Line((f"{_GAP}{_GAP}instead of", _short(one["value"]), one["level"], _by(one), where), WEAK)
+        yield TextLine((f"{_GAP}{_GAP}instead of", _short(one["value"]), one["level"], _by(one), where), WEAK)
 
 
 def _removed_by(said: Data) -> str:
@@ -262,14 +264,14 @@ def _servers(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_FEW])}{more}"
 
 
-def _limits(limits: Sequence[Data]) -> Iterator[Line]:
+def _limits(limits: Sequence[Data]) -> Iterator[TextLine]:
     """Of each thing that somebody limits: how much on either side, and which limit is reached first."""
     there = [of for of, found in groupby(limits, key=_of) if any(one["seconds"] > 0 for one in found)]
     if there:
-        yield Line(("", "CLIENT", "SERVER"), STRONG)
+        yield TextLine(("", "CLIENT", "SERVER"), STRONG)
     for of in there:
         found = [one for one in limits if one["of"] == of]
-        yield Line((of, _side(found, "client"), _side(found, "server")))
+        yield TextLine((of, _side(found, "client"), _side(found, "server")))
 
 
 def _of(limit: Data) -> str:

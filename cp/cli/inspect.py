@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cp.cli import proxies, rule_tables
-from cp.cli.options import ADDRESS, Address, Format, Mesh, Offline, Output, Variables
+from cp.cli.options import ADDRESS, Address, Mesh, Offline, Output, OutputFormat, Variables
 from cp.cli.output import print_data
 from cp.cli.types import folder_of, kind_of
 from cp.cli.worlds import dataplane_named, world_of
@@ -44,7 +44,7 @@ def inspect(  # noqa: PLR0913  # an option each
     mesh: Mesh = DEFAULT_MESH,
     file: Offline = None,
     var: Variables = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = ADDRESS,
 ) -> None:
     """Show what proxies have and refuse, the rules or policies of one, or what of a policy survives on its proxies."""
@@ -55,7 +55,7 @@ def inspect(  # noqa: PLR0913  # an option each
         raise Problem(f"inspect {what} of which one?", "Add its NAME.", status=2)
     kind = None if what in {RULES, POLICIES} else _policy_kind(what)
     answer = _offline(what, kind, name, mesh, file, var or []) if file else _asked(what, kind, name, mesh, address)
-    if output is not Format.TABLE:
+    if output is not OutputFormat.TABLE:
         print_data(answer, output)
     elif kind is not None:
         typer.echo(rule_tables.dataplanes(answer["items"]), nl=False)
@@ -64,14 +64,14 @@ def inspect(  # noqa: PLR0913  # an option each
         typer.echo(shown(answer), nl=False)
 
 
-def _proxies(name: str | None, mesh: str, output: Format, address: str, *, offline: bool) -> None:
+def _proxies(name: str | None, mesh: str, output: OutputFormat, address: str, *, offline: bool) -> None:
     """How the proxies of a mesh are, or one of them with all that it was sent."""
     if offline:
         raise Problem("files do not know what proxies have", "Leave out --file, and ask a control plane.", status=2)
     where = folder_of(kind_of(_DATAPLANE), mesh)
     with connect(address) as client:
         answer = client.every(f"{where}/_overview") if name is None else client.get(f"{where}/{name}/_delivery")
-    if output is not Format.TABLE:
+    if output is not OutputFormat.TABLE:
         print_data(answer, output)
     elif name is None:
         typer.echo(proxies.dataplanes(answer["items"]), nl=False)

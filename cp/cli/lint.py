@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cp.cli.findings import finding_lines
-from cp.cli.options import ADDRESS, Address, Format, Offline, Output, Variables
+from cp.cli.options import ADDRESS, Address, Offline, Output, OutputFormat, Variables
 from cp.cli.output import print_data
 from cp.cli.types import known
 from cp.cli.worlds import assembled
@@ -32,13 +32,13 @@ def lint(  # noqa: PLR0913  # an option each
     file: Offline = None,
     mesh: OneMesh = None,
     var: Variables = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     strict: Strict = False,
     address: Address = ADDRESS,
 ) -> None:
     """Tell what is wrong, has no effect, or cannot work as it is written. Ends with 1 when there are errors."""
     data = _offline(file, var or [], mesh) if file else _asked(mesh, address)
-    if output is Format.TABLE:
+    if output is OutputFormat.TABLE:
         for line in _lines(data):
             typer.echo(line)
     else:

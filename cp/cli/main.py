@@ -24,7 +24,7 @@ Words = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandEntry:
     """A command: the module and the name of its function, and its line in a list of commands."""
 
     module: str
@@ -32,20 +32,20 @@ class Command:
     summary: str
 
 
-COMMANDS: Final[Mapping[Words, Command]] = {
-    ("run",): Command("cp.cli.run", "run", "Run the control plane, in the foreground."),
-    ("dp", "run"): Command("cp.cli.dp", "run", "Run Envoy as the proxy of a Dataplane."),
-    ("dp", "grpc-bootstrap"): Command("cp.cli.dp", "grpc_bootstrap", "Print what a gRPC client is started with."),
-    ("validate",): Command("cp.cli.validate", "validate", "Check files, offline."),
-    ("lint",): Command("cp.cli.lint", "lint", "Tell what is wrong, has no effect, or cannot work."),
-    ("render",): Command("cp.cli.render", "render", "Show the Envoy configuration of a proxy."),
-    ("inspect",): Command("cp.cli.inspect", "inspect", "Show what proxies have, or what policies come to."),
-    ("explain",): Command("cp.cli.explain", "explain", "Explain a call: where it goes, and why."),
-    ("apply",): Command("cp.cli.resources", "apply", "Create or update resources from files."),
-    ("get",): Command("cp.cli.resources", "get", "Show the resources of a type, or one of them."),
-    ("delete",): Command("cp.cli.resources", "delete", "Delete a resource, or all that stand in some files."),
-    ("backup",): Command("cp.cli.backup", "backup", "Copy the store to a file, while the control plane runs."),
-    ("version",): Command("cp.cli.main", "version", "Print the version."),
+COMMANDS: Final[Mapping[Words, CommandEntry]] = {
+    ("run",): CommandEntry("cp.cli.run", "run", "Run the control plane, in the foreground."),
+    ("dp", "run"): CommandEntry("cp.cli.dp", "run", "Run Envoy as the proxy of a Dataplane."),
+    ("dp", "grpc-bootstrap"): CommandEntry("cp.cli.dp", "grpc_bootstrap", "Print what a gRPC client is started with."),
+    ("validate",): CommandEntry("cp.cli.validate", "validate", "Check files, offline."),
+    ("lint",): CommandEntry("cp.cli.lint", "lint", "Tell what is wrong, has no effect, or cannot work."),
+    ("render",): CommandEntry("cp.cli.render", "render", "Show the Envoy configuration of a proxy."),
+    ("inspect",): CommandEntry("cp.cli.inspect", "inspect", "Show what proxies have, or what policies come to."),
+    ("explain",): CommandEntry("cp.cli.explain", "explain", "Explain a call: where it goes, and why."),
+    ("apply",): CommandEntry("cp.cli.resources", "apply", "Create or update resources from files."),
+    ("get",): CommandEntry("cp.cli.resources", "get", "Show the resources of a type, or one of them."),
+    ("delete",): CommandEntry("cp.cli.resources", "delete", "Delete a resource, or all that stand in some files."),
+    ("backup",): CommandEntry("cp.cli.backup", "backup", "Copy the store to a file, while the control plane runs."),
+    ("version",): CommandEntry("cp.cli.main", "version", "Print the version."),
 }
 GROUPS: Final[Mapping[Words, str]] = {("dp",): "Proxies beside workloads."}
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """How something is printed."""
 
     TABLE = "table"
@@ -45,7 +45,7 @@ Variables = Annotated[
     list[str] | None,
     typer.Option("--var", "-v", metavar="NAME=VALUE", help="What stands for {{ NAME }} in the files."),
 ]
-Output = Annotated[Format, typer.Option("--output", "-o", help="How to print it.")]
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print it.")]
 DataOutput = Annotated[DataFormat, typer.Option("--output", "-o", help="How to print it.")]
 WorkDir = Annotated[
     Path | None,

@@ -15,7 +15,7 @@ from typing import Any, Final
 import typer
 import yaml
 
-from cp.cli.options import DataFormat, Format
+from cp.cli.options import DataFormat, OutputFormat
 
 _GAP: Final = "   "
 _NARROWEST: Final = 8
@@ -52,7 +52,7 @@ def as_json(data: Any) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
-def print_data(data: Any, form: Format | DataFormat) -> None:
+def print_data(data: Any, form: OutputFormat | DataFormat) -> None:
     """Print data in a form that is not a table."""
     typer.echo(as_json(data) if form.value == DataFormat.JSON.value else as_yaml(data), nl=False)
 

@@ -9,14 +9,14 @@ from urllib.parse import parse_qs, urlsplit
 import typer
 
 from cp.cli.columns import listing
-from cp.cli.options import ADDRESS, Address, Files, Format, Mesh, Output, Variables
+from cp.cli.options import ADDRESS, Address, Files, Mesh, Output, OutputFormat, Variables
 from cp.cli.output import as_yaml, print_data
 from cp.cli.proxies import listed
 from cp.cli.types import folder_of, kind_of, known, path_of
 from cp.cli.validate import tell
-from cp.cli.waiting import TIMEOUT, Timeout, Wait, Written, duration, until_delivered
+from cp.cli.waiting import TIMEOUT, Timeout, Wait, WrittenResources, duration, until_delivered
 from cp.client.client import Client, connect
-from cp.client.files import Piece, pieces, texts
+from cp.client.files import FileDocument, pieces, texts
 from cp.client.problem import Problem
 from cp.model.names import Key
 from cp.model.source import DEFAULT_MESH
@@ -37,7 +37,7 @@ def get(  # noqa: PLR0913  # an option each
     name: Name = None,
     *,
     mesh: Mesh = DEFAULT_MESH,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     size: Annotated[int | None, typer.Option(help="How many at most.", min=1, max=1000)] = None,
     offset: Annotated[str | None, typer.Option(help="Where to go on, as the last answer said.")] = None,
     address: Address = ADDRESS,
@@ -45,15 +45,15 @@ def get(  # noqa: PLR0913  # an option each
     """Show the resources of a type, or one of them."""
     kind = kind_of(type_)
     where = folder_of(kind, mesh) if name is None else path_of(Key(kind.name, mesh, name), kind)
-    seen = kind.name == _DATAPLANE and output is Format.TABLE
+    seen = kind.name == _DATAPLANE and output is OutputFormat.TABLE
     given = {"size": str(size) if size is not None else None, "offset": offset} if name is None else {}
     parameters = {parameter: value for parameter, value in given.items() if value is not None}
-    is_whole_list = name is None and output is not Format.TABLE and not parameters
+    is_whole_list = name is None and output is not OutputFormat.TABLE and not parameters
     with connect(address) as client:
         found = (
             client.every(where) if is_whole_list else client.get(f"{where}/_overview" if seen else where, **parameters)
         )
-    if output is not Format.TABLE:
+    if output is not OutputFormat.TABLE:
         _print_data(found, output, is_list=name is None)
         return
     page: Mapping[str, Any] = found if name is None else {"items": [found], "next": None}
@@ -76,7 +76,7 @@ def apply(  # noqa: PLR0913  # an option each
     """
     if dry_run and wait:
         raise Problem("--dry-run changes nothing that could be waited for", status=2)
-    patience, found, written = duration(timeout), _valid(file, var or []), Written()
+    patience, found, written = duration(timeout), _valid(file, var or []), WrittenResources()
     with connect(address) as client:
         in_order = sorted(found, key=lambda piece: piece.document.key.type != "Mesh")
         for key, outcome in _tried(client, in_order) if dry_run else _applied(client, in_order, written):
@@ -100,7 +100,7 @@ def delete(  # noqa: PLR0913  # an option each
     address: Address = ADDRESS,
 ) -> None:
     """Delete a resource, or all that stand in some files."""
-    patience, keys, written = duration(timeout), _to_delete(type_, name, mesh, file), Written()
+    patience, keys, written = duration(timeout), _to_delete(type_, name, mesh, file), WrittenResources()
     with connect(address) as client:
         for key in sorted(keys, key=lambda key: key.type == "Mesh"):
             parameters = {"cascade": "true"} if cascade and key.type == "Mesh" else {}
@@ -110,9 +110,9 @@ def delete(  # noqa: PLR0913  # an option each
             until_delivered(client, written, patience)
 
 
-def _print_data(found: Any, output: Format, *, is_list: bool) -> None:
+def _print_data(found: Any, output: OutputFormat, *, is_list: bool) -> None:
     """A list in YAML is a document for each resource, to be applied again; in JSON it is what the API answers."""
-    if not is_list or output is not Format.YAML:
+    if not is_list or output is not OutputFormat.YAML:
         print_data(found, output)
         return
     typer.echo("---\n".join(map(as_yaml, found["items"])), nl=False)
@@ -140,7 +140,7 @@ def _to_delete(type_: str | None, name: str | None, mesh: str, file: Sequence[st
     return [Key(kind.name, "" if kind.is_global else mesh, name)]
 
 
-def _valid(file: Sequence[str], variables: Sequence[str]) -> list[Piece]:
+def _valid(file: Sequence[str], variables: Sequence[str]) -> list[FileDocument]:
     found, report = pieces(texts(file, variables), known())
     tell(report.findings)
     if not report.is_valid:
@@ -150,7 +150,7 @@ def _valid(file: Sequence[str], variables: Sequence[str]) -> list[Piece]:
     return found
 
 
-def _applied(client: Client, found: Sequence[Piece], written: Written) -> Iterator[tuple[Key, str]]:
+def _applied(client: Client, found: Sequence[FileDocument], written: WrittenResources) -> Iterator[tuple[Key, str]]:
     """In one write, unless there is so much that no control plane would take it."""
     for part in _parts(found):
         outcomes, revision = client.apply([(piece.text, piece.place) for piece in part])
@@ -161,8 +161,8 @@ def _applied(client: Client, found: Sequence[Piece], written: Written) -> Iterat
             yield key, one["outcome"]
 
 
-def _parts(found: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
-    part: list[Piece] = []
+def _parts(found: Sequence[FileDocument]) -> Iterator[Sequence[FileDocument]]:
+    part: list[FileDocument] = []
     size = 0
     for piece in found:
         if part and size + len(piece.text) > _AT_ONCE:
@@ -173,9 +173,9 @@ def _parts(found: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
     yield part
 
 
-def _tried(client: Client, found: Sequence[Piece]) -> Iterator[tuple[Key, str]]:
+def _tried(client: Client, found: Sequence[FileDocument]) -> Iterator[tuple[Key, str]]:
     """What the control plane says that a write would do. Each part is sent with the Meshes that stand before it."""
-    meshes: list[Piece] = []
+    meshes: list[FileDocument] = []
     for part in _parts(found):
         outcomes, _ = client.apply([(piece.text, piece.place) for piece in (*meshes, *part)], dry_run=True)
         for outcome in outcomes[len(meshes) :]:

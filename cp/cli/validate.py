@@ -6,18 +6,18 @@ from collections.abc import Iterable
 
 import typer
 
-from cp.cli.options import Files, Format, Output, Variables
+from cp.cli.options import Files, Output, OutputFormat, Variables
 from cp.cli.output import print_data
 from cp.cli.types import known
 from cp.client.files import pieces, texts
-from cp.insight.report import Report
+from cp.insight.report import ValidationReport
 from cp.model.violation import Finding
 
 
-def validate(file: Files, var: Variables = None, output: Output = Format.TABLE) -> None:
+def validate(file: Files, var: Variables = None, output: Output = OutputFormat.TABLE) -> None:
     """Check files, offline. Ends with 1 when something in them would be refused."""
     _, report = pieces(texts(file, var or []), known())
-    if output is Format.TABLE:
+    if output is OutputFormat.TABLE:
         tell(report.findings)
         typer.echo(_summary(report))
     else:
@@ -32,7 +32,7 @@ def tell(findings: Iterable[Finding]) -> None:
         typer.echo(f"{finding.severity}: {finding}", err=True)
 
 
-def _summary(report: Report) -> str:
+def _summary(report: ValidationReport) -> str:
     count = len(report.documents)
     documents = f"{count} resource" if count == 1 else f"{count} resources"
     if report.is_valid:

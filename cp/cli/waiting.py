@@ -30,7 +30,7 @@ _EVERY: Final = 1.0
 
 
 @dataclass(slots=True)
-class Written:
+class WrittenResources:
     """What a command has changed."""
 
     began: float = field(default_factory=monotonic)
@@ -54,7 +54,7 @@ def duration(text: str) -> Duration:
     return found
 
 
-def until_delivered(client: Client, written: Written, timeout: Duration) -> None:
+def until_delivered(client: Client, written: WrittenResources, timeout: Duration) -> None:
     """Wait, and tell how it goes. Raises `Problem` where a proxy has it not in the end."""
     asked = {
         "revisions": written.revisions,

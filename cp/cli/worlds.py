@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from cp.cli.types import known
 from cp.cli.validate import tell
-from cp.client.files import Piece, pieces, texts
+from cp.client.files import FileDocument, pieces, texts
 from cp.client.problem import Problem
 from cp.model.document import Document
 from cp.model.names import Key
@@ -22,7 +22,7 @@ def world_of(files: Sequence[str], variables: Sequence[str]) -> World:
     return assembled(pieces_)
 
 
-def assembled(pieces_: Iterable[Piece]) -> World:
+def assembled(pieces_: Iterable[FileDocument]) -> World:
     """The World of some documents; what is invalid in them is not in it."""
     documents = {piece.document.key: piece.document for piece in pieces_}
     if not any(key.type == "Mesh" for key in documents):

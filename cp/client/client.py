@@ -26,7 +26,7 @@ class Unreachable(Problem):
     """Nothing answers at the control plane's address."""
 
 
-class Rejected(Problem):
+class RequestRejected(Problem):
     """The control plane refuses a request, and says why."""
 
     def __init__(self, status_code: int, message: str, hint: str = "", *, may_pass: bool = False) -> None:
@@ -38,7 +38,7 @@ class Rejected(Problem):
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class WriteResult:
     """What a write came to."""
 
     is_new: bool
@@ -69,7 +69,7 @@ class Client:
             items += page["items"]
         return {"total": len(items), "items": items, "next": None}
 
-    def put(self, path: str, text: str, place: str = "", owner: str = "") -> Put:
+    def put(self, path: str, text: str, place: str = "", owner: str = "") -> WriteResult:
         """Write a resource as YAML. With the place where it stands, the control plane can name it later.
 
         With an owner, the run of a proxy, it goes when that has ended.
@@ -77,7 +77,7 @@ class Client:
         headers = {"content-type": "application/yaml"} | ({"koguma-source": _ascii(place)} if place else {})
         headers |= {_OWNER: owner} if owner else {}
         answer = self._send("PUT", path, content=text.encode(), headers=headers)
-        return Put(answer.status_code == CREATED, tuple(answer.json().get("warnings", ())), _revision(answer))
+        return WriteResult(answer.status_code == CREATED, tuple(answer.json().get("warnings", ())), _revision(answer))
 
     def apply(
         self, resources: Sequence[tuple[str, str]], *, dry_run: bool = False
@@ -154,18 +154,18 @@ def _revision(answer: httpx.Response) -> int | None:
     return None if text is None else int(text)
 
 
-def _rejected(answer: httpx.Response, address: str) -> Rejected:
+def _rejected(answer: httpx.Response, address: str) -> RequestRejected:
     try:
         body = answer.json()
     except ValueError:
         body = None
     if not isinstance(body, Mapping) or "status" not in body:
         message = f"{address} answers {answer.status_code}, and not as a control plane does"
-        return Rejected(answer.status_code, message, "Check the address: the HTTP API is on port 5681.")
+        return RequestRejected(answer.status_code, message, "Check the address: the HTTP API is on port 5681.")
     detail = str(body.get("detail") or body.get("title"))
     faults = [_fault(fault) for fault in body.get("invalid_parameters", ()) if fault.get("reason", "") not in detail]
     text = "\n".join([detail, *(f"  {fault}" for fault in faults)])
-    return Rejected(answer.status_code, text, may_pass="retry-after" in answer.headers)
+    return RequestRejected(answer.status_code, text, may_pass="retry-after" in answer.headers)
 
 
 def _fault(fault: Mapping[str, Any]) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from cp.client.problem import Problem
-from cp.insight.report import Report, examine
+from cp.insight.report import ValidationReport, examine
 from cp.model.document import Document
-from cp.model.source import Reading, read_documents
+from cp.model.source import FileReading, read_documents
 from cp.resources.kinds import Kinds
 from cp.store.tree import SUFFIXES
 
@@ -24,7 +24,7 @@ _VARIABLE: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*\}\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class FileText:
     """The text of one file."""
 
     file: str
@@ -32,7 +32,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FileDocument:
     """One document, with the text in which it was written."""
 
     document: Document
@@ -44,13 +44,13 @@ class Piece:
         return f"{source.file}:{source.line('')}"
 
 
-def texts(names: Iterable[str], variables: Sequence[str] = ()) -> list[Text]:
+def texts(names: Iterable[str], variables: Sequence[str] = ()) -> list[FileText]:
     """The text of every file that is named, or lies in a folder that is named, with its variables filled in."""
     values = _values(variables)
     return [_filled(text, values) for name in names for text in _texts(name)]
 
 
-def pieces(files: Iterable[Text], kinds: Kinds) -> tuple[list[Piece], Report]:
+def pieces(files: Iterable[FileText], kinds: Kinds) -> tuple[list[FileDocument], ValidationReport]:
     """Every document of some files with its own text, and everything that is wrong with them."""
     read = [(file, read_documents(file.text, file.file)) for file in files]
     return [piece for file, reading in read for piece in _cut(file, reading)], examine(
@@ -58,18 +58,18 @@ def pieces(files: Iterable[Text], kinds: Kinds) -> tuple[list[Piece], Report]:
     )
 
 
-def _cut(file: Text, reading: Reading) -> Iterator[Piece]:
+def _cut(file: FileText, reading: FileReading) -> Iterator[FileDocument]:
     """A document's text goes from its first line to where the next document begins."""
     lines = file.text.splitlines(keepends=True)
     starts = [document.source.line("") for document in reading.documents]
     ends = [*starts, len(lines) + 1][1:]
     for document, start, end in zip(reading.documents, starts, ends, strict=True):
-        yield Piece(document, "".join(lines[start - 1 : end - 1]))
+        yield FileDocument(document, "".join(lines[start - 1 : end - 1]))
 
 
-def _texts(name: str) -> Iterator[Text]:
+def _texts(name: str) -> Iterator[FileText]:
     if name == STANDARD_INPUT:
-        yield Text("stdin", sys.stdin.read(LARGEST))
+        yield FileText("stdin", sys.stdin.read(LARGEST))
         return
     path = Path(name)
     if not path.exists():
@@ -92,7 +92,7 @@ def _below(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _text(path: Path) -> Text:
+def _text(path: Path) -> FileText:
     try:
         with path.open(encoding="utf-8-sig") as file:
             text = file.read(LARGEST + 1)
@@ -102,7 +102,7 @@ def _text(path: Path) -> Text:
         raise Problem(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
     if len(text) > LARGEST:
         raise Problem(f"{path} is larger than {LARGEST >> 20} MiB", "Divide it into several files.")
-    return Text(str(path), text)
+    return FileText(str(path), text)
 
 
 def _values(variables: Sequence[str]) -> Mapping[str, str]:
@@ -115,7 +115,7 @@ def _values(variables: Sequence[str]) -> Mapping[str, str]:
     return values
 
 
-def _filled(text: Text, values: Mapping[str, str]) -> Text:
+def _filled(text: FileText, values: Mapping[str, str]) -> FileText:
     """As in Kuma's templates. Without variables nothing is a template."""
     if not values:
         return text
@@ -125,4 +125,4 @@ def _filled(text: Text, values: Mapping[str, str]) -> Text:
             raise Problem(f"{text.file} needs a value for {found[0]}", f"Add --var {found[1]}=VALUE.")
         return values[found[1]]
 
-    return Text(text.file, _VARIABLE.sub(value, text.text))
+    return FileText(text.file, _VARIABLE.sub(value, text.text))

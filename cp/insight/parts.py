@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from cp.model.names import Destination, Identity, Key
-from cp.rules.merging import Conf, Layer, Merged, Origin, merge, put, without
-from cp.translate.compiler import Bundle
+from cp.rules.merging import Conf, Layer, MergedConf, Origin, merge, put, without
+from cp.translate.compiler import ProxyClass
 from cp.translate.fragments import Fragment, Task
-from cp.translate.stages import Effective, Entry, Stages, Upstream
-from cp.translate.view.outbound_address import Listening
+from cp.translate.stages import BackendResult, Effective, OutboundResult, Translator
+from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import cluster_name
 
 _SUPPOSED: Final = ("127.0.0.1", 1)
@@ -32,14 +32,14 @@ _Change: TypeAlias = Callable[[Conf], Conf]
 class DestinationParts:
     """The parts of one destination that the proxies of a class are served."""
 
-    stages: Stages
-    bundle: Bundle
+    stages: Translator
+    bundle: ProxyClass
     mesh: str
     destination: Destination
-    entries: tuple[Entry, ...]
+    entries: tuple[OutboundResult, ...]
     """Its outbounds; none where only routes of others lead there."""
 
-    upstream: Upstream | None
+    upstream: BackendResult | None
     """Its cluster; None where no route leads there."""
 
     @property
@@ -81,17 +81,23 @@ class DestinationParts:
             return "write it for the services to which the routes lead, or have a route lead to this one"
         return "write it for the service that is called, or call this one itself"
 
-    def listener_differs(self, kind: str, of_service: Merged | None, of_routes: Mapping[str, Merged | None]) -> bool:
+    def listener_differs(
+        self, kind: str, of_service: MergedConf | None, of_routes: Mapping[str, MergedConf | None]
+    ) -> bool:
         """Whether listeners or routes would be others if a kind of policy came to this."""
         return any(self.entry_differs(entry, kind, of_service, of_routes) for entry in self.entries)
 
     def entry_differs(
-        self, entry: Entry, kind: str, of_service: Merged | None, of_routes: Mapping[str, Merged | None]
+        self,
+        entry: OutboundResult,
+        kind: str,
+        of_service: MergedConf | None,
+        of_routes: Mapping[str, MergedConf | None],
     ) -> bool:
         """The same for one of its outbounds."""
         return _bodies(self._of_listener(entry, kind, of_service, of_routes)) != _bodies(entry.fragment)
 
-    def cluster_differs(self, kind: str, conf: Merged | None) -> bool:
+    def cluster_differs(self, kind: str, conf: MergedConf | None) -> bool:
         """Whether the cluster or its endpoints would be others if a kind of policy came to this."""
         if self.upstream is None:
             return False
@@ -140,13 +146,17 @@ class DestinationParts:
 
     def _as_if_called(self) -> DestinationParts:
         """The destination as if it were called."""
-        listening = Listening(*_SUPPOSED, self.destination)
+        listening = OutboundAddress(*_SUPPOSED, self.destination)
         work = self.bundle
         entry = self.stages.entry(work.world, self.mesh, work.rules, listening, work.caller)
         return DestinationParts(self.stages, self.bundle, self.mesh, self.destination, (entry,), None)
 
     def _of_listener(
-        self, entry: Entry, kind: str, of_service: Merged | None, of_routes: Mapping[str, Merged | None]
+        self,
+        entry: OutboundResult,
+        kind: str,
+        of_service: MergedConf | None,
+        of_routes: Mapping[str, MergedConf | None],
     ) -> Fragment:
         found = _with(entry.effective, kind, of_service)
         routes = {name: _with(held, kind, of_routes.get(name)) for name, held in entry.of_routes.items()}
@@ -175,9 +185,9 @@ def _changes_listener(parts: DestinationParts, kind: str, change: _Change) -> bo
     return False
 
 
-def destination_parts(stages: Stages, bundle: Bundle, mesh: str) -> Iterator[DestinationParts]:
+def destination_parts(stages: Translator, bundle: ProxyClass, mesh: str) -> Iterator[DestinationParts]:
     """Every destination that the proxies of a class call, or to which their routes lead."""
-    entries: dict[Destination, list[Entry]] = {one: [] for one in bundle.upstreams}
+    entries: dict[Destination, list[OutboundResult]] = {one: [] for one in bundle.upstreams}
     for entry in bundle.entries.values():
         if entry.outbound.names or not bundle.caller.is_grpc:  # else there is nothing that it could call
             entries.setdefault(entry.listening.destination, []).append(entry)
@@ -190,12 +200,12 @@ def _bodies(fragment: Fragment) -> list[bytes]:
     return [packed.body for packed in fragment]
 
 
-def _with(effective: Effective, kind: str, conf: Merged | None) -> Effective:
+def _with(effective: Effective, kind: str, conf: MergedConf | None) -> Effective:
     others = {name: held for name, held in effective.items() if name != kind}
     return others if conf is None else {**others, kind: conf}
 
 
-def _changed(conf: Merged | None, change: _Change) -> Merged | None:
+def _changed(conf: MergedConf | None, change: _Change) -> MergedConf | None:
     """What a kind of policy comes to, as if somebody else had a say."""
     value = change({} if conf is None else conf.value)
     if conf is None and not value:

@@ -8,14 +8,14 @@ from typing import Any
 
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.source import Reading
+from cp.model.source import FileReading
 from cp.model.violation import Finding, Severity
 from cp.resources.kinds import Kinds
 from cp.resources.parse import parse
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ValidationReport:
     """The documents that were read, and what was found."""
 
     documents: tuple[Document, ...]
@@ -45,7 +45,7 @@ class Report:
         }
 
 
-def examine(readings: Iterable[Reading], kinds: Kinds) -> Report:
+def examine(readings: Iterable[FileReading], kinds: Kinds) -> ValidationReport:
     """Read meaning into every document of some files. Only what the documents say is judged, not what is stored."""
     documents: dict[Key, Document] = {}
     findings: list[Finding] = []
@@ -56,7 +56,7 @@ def examine(readings: Iterable[Reading], kinds: Kinds) -> Report:
             if first is not document:
                 findings.append(_twice(document, first))
             findings += parse(document, kinds).findings()
-    return Report(tuple(documents.values()), tuple(sorted(findings, key=_place)))
+    return ValidationReport(tuple(documents.values()), tuple(sorted(findings, key=_place)))
 
 
 def as_data(finding: Finding) -> dict[str, Any]:

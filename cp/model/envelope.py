@@ -17,7 +17,7 @@ VARIABLE: Final = "KOGUMA_LOG_KEY"
 _KEY: Final = f"%ENVIRONMENT({VARIABLE})%"
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class LogEnvelope(msgspec.Struct, frozen=True):
     """A line on its way."""
 
     koguma: str
@@ -36,7 +36,7 @@ def sealed(to: str, line: str | dict[str, Any]) -> dict[str, Any]:
     return {"koguma": _KEY, "to": to, "line": line}
 
 
-def opened(text: bytes, key: str) -> Envelope | None:
+def opened(text: bytes, key: str) -> LogEnvelope | None:
     """What is in a line of Envoy's output, if that is an envelope with this key."""
     if key.encode() not in text:
         return None
@@ -47,4 +47,4 @@ def opened(text: bytes, key: str) -> Envelope | None:
     return found if found.koguma == key else None
 
 
-_decoder: Final = msgspec.json.Decoder(Envelope)
+_decoder: Final = msgspec.json.Decoder(LogEnvelope)

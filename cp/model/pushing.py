@@ -18,7 +18,7 @@ FIELD: Final = "orders"
 """Of the metadata; the orders in it are JSON, which keeps numbers as they are."""
 
 
-class Choice(msgspec.Struct, frozen=True):
+class MetricSelection(msgspec.Struct, frozen=True):
     """Names of metrics: `Prefix`, `Exact`, `Contains` or `Regex`, and what it compares with."""
 
     how: str
@@ -32,7 +32,7 @@ class Choice(msgspec.Struct, frozen=True):
         return regex.occurs(self.text, name) if self.how == "Regex" else name == self.text
 
 
-class Application(msgspec.Struct, frozen=True):
+class PushedApplication(msgspec.Struct, frozen=True):
     """Somebody beside the proxy who tells of metrics too."""
 
     name: str
@@ -45,7 +45,7 @@ class Application(msgspec.Struct, frozen=True):
         return _authority(self.address, self.port)
 
 
-class Collector(msgspec.Struct, frozen=True):
+class MetricCollector(msgspec.Struct, frozen=True):
     """Who is sent them, and how often."""
 
     host: str
@@ -59,14 +59,14 @@ class Collector(msgspec.Struct, frozen=True):
         return _authority(self.host, self.port)
 
 
-class Orders(msgspec.Struct, frozen=True):
+class PushOrders(msgspec.Struct, frozen=True):
     """All that a MeshMetric says to whoever pushes."""
 
-    collectors: tuple[Collector, ...] = ()
-    applications: tuple[Application, ...] = ()
-    profile: tuple[Choice, ...] = ()
-    include: tuple[Choice, ...] = ()
-    exclude: tuple[Choice, ...] = ()
+    collectors: tuple[MetricCollector, ...] = ()
+    applications: tuple[PushedApplication, ...] = ()
+    profile: tuple[MetricSelection, ...] = ()
+    include: tuple[MetricSelection, ...] = ()
+    exclude: tuple[MetricSelection, ...] = ()
     unused: bool = False
 
     def are_about(self, name: str) -> bool:
@@ -81,13 +81,13 @@ def _authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def written(orders: Orders) -> str:
+def written(orders: PushOrders) -> str:
     return msgspec.json.encode(orders).decode()
 
 
-def read(text: str) -> Orders | None:
+def read(text: str) -> PushOrders | None:
     """Nothing where a control plane of another version wrote what we do not know."""
     try:
-        return msgspec.json.decode(text, type=Orders)
+        return msgspec.json.decode(text, type=PushOrders)
     except msgspec.MsgspecError:
         return None

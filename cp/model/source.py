@@ -15,7 +15,7 @@ from cp.model.lines import Lines
 from cp.model.names import Key
 from cp.model.roles import role
 from cp.model.violation import Finding, Severity
-from cp.model.yaml import NotYaml, Parsed, parse_all
+from cp.model.yaml import NotYaml, ParsedYaml, parse_all
 
 GLOBAL: Final = frozenset({"Mesh", "HostnameGenerator", "Zone", "GlobalSecret"})
 """Types that belong to no mesh."""
@@ -38,7 +38,7 @@ ROLE_LABEL: Final = "kuma.io/policy-role"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FileReading:
     """What was read from a file: its documents, what is wrong with it, and whether it could be read to its end."""
 
     documents: tuple[Document, ...]
@@ -46,7 +46,7 @@ class Reading:
     broken: bool = False
 
 
-def read_documents(text: str, file: str = "", *, first_line: int = 1) -> Reading:
+def read_documents(text: str, file: str = "", *, first_line: int = 1) -> FileReading:
     """Every document of a file. What cannot be a document is a finding; the others stand."""
     documents: list[Document] = []
     findings: list[Finding] = []
@@ -65,7 +65,7 @@ def read_documents(text: str, file: str = "", *, first_line: int = 1) -> Reading
     except NotYaml as error:
         broken = True
         findings.append(_finding("not-yaml", f"not YAML: {error.message}", file, error.line))
-    return Reading(tuple(documents), tuple(findings), broken)
+    return FileReading(tuple(documents), tuple(findings), broken)
 
 
 def universal(data: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def key_of(data: dict[str, Any]) -> Key:
     return Key(kind, mesh, str(data.get("name", "")))
 
 
-def _document(parsed: Parsed, file: str) -> Document | Finding:
+def _document(parsed: ParsedYaml, file: str) -> Document | Finding:
     data = parsed.data
     if not isinstance(data, dict):
         hint = "begin it with `type:`, `mesh:` and `name:`"
@@ -137,7 +137,7 @@ def _document(parsed: Parsed, file: str) -> Document | Finding:
     return Document(key_of(said), said, Source(file, lines))
 
 
-def _without(field: str, parsed: Parsed, file: str) -> Finding:
+def _without(field: str, parsed: ParsedYaml, file: str) -> Finding:
     line = parsed.lines.of(field)
     found = _finding("no-document", f"a resource without `{field}`", file, line, f"add `{field}: …`")
     return replace(found, path=field)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from cp.model.names import Key
 
 
-class Sort(StrEnum):
+class ViolationSort(StrEnum):
     """Of which sort a fault is. It decides which other faults it makes pointless."""
 
     WRONG = "wrong"
@@ -35,7 +35,7 @@ class Violation:
     written_at: str | None = None
     """The path in the document, where it is not the one that programs know the field by."""
 
-    sort: Sort = Sort.WRONG
+    sort: ViolationSort = ViolationSort.WRONG
 
     def at(self, root: str) -> Violation:
         """The same fault, seen from a document in which what was checked stands at `root`."""

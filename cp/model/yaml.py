@@ -47,14 +47,14 @@ class NotYaml(Exception):
 
 
 @dataclass(slots=True)
-class Parsed:
+class ParsedYaml:
     """One YAML document: its data, and where each value of it begins."""
 
     data: Any
     lines: Lines
 
 
-def parse_all(text: str, first_line: int = 1) -> Iterator[Parsed]:
+def parse_all(text: str, first_line: int = 1) -> Iterator[ParsedYaml]:
     """Every document of a file that is not empty. Raises `NotYaml` where the file stops being YAML."""
     above = first_line - 1
     loader = yaml.CSafeLoader(text)
@@ -84,8 +84,8 @@ class _Builder:
         self._anchors: dict[str, Any] = {}
         self._copies = 0
 
-    def document(self) -> Parsed:
-        return Parsed(*self._node(0))
+    def document(self) -> ParsedYaml:
+        return ParsedYaml(*self._node(0))
 
     def _node(self, depth: int) -> tuple[Any, Lines]:
         event: Any = self._loader.get_event()

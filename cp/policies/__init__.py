@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cp.model.names import Identity
     from cp.model.target import BackendRef
     from cp.resources.caller import Caller
-    from cp.resources.targets import Targets
+    from cp.resources.targets import AllowedTargets
     from cp.resources.world import Table
     from cp.rules import RouteRule
     from generators.drafts import Built, ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft, SidecarDraft
@@ -76,7 +76,7 @@ class Policy(Generic[Conf]):
     inbound_default: ClassVar[Mapping[str, Any]] = {}
     """The same for an inbound."""
 
-    targets: ClassVar[Targets]
+    targets: ClassVar[AllowedTargets]
     """Which kinds a targetRef may have at each level."""
 
     is_for_grpc_clients: ClassVar[bool] = False

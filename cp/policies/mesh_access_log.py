@@ -54,12 +54,12 @@ from cp.policies import Policy
 from cp.resources import deprecated
 from cp.resources.checks import absent, file_path, must_be_set
 from cp.resources.complete import completed
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
 from cp.resources.schema import Schema, the_one
-from cp.resources.spec import Item, PolicySpec, Rule
-from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, Targets
-from cp.resources.telemetry import OpenTelemetry, authority, collector, endpoints_deprecated, is_place
+from cp.resources.spec import PolicySpec, SpecItem, SpecRule
+from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, AllowedTargets
+from cp.resources.telemetry import OpenTelemetryConf, authority, collector, endpoints_deprecated, is_place
 from cp.rules.matching import in_force
 from generators.build.access_logs import access_log, add_logs, except_routes, of_routes
 from generators.build.collectors import Otlp, write_grpc
@@ -85,7 +85,7 @@ class JsonField(Schema, frozen=True):
     value: str = ""
 
 
-class Format(Schema, frozen=True):
+class LogFormat(Schema, frozen=True):
     type: Literal["Plain", "Json"] | None = None
     plain: str | None = None
     json: list[JsonField] | None = None
@@ -98,12 +98,12 @@ class Format(Schema, frozen=True):
 
 class FileBackend(Schema, frozen=True):
     path: str = ""
-    format: Format | None = None
+    format: LogFormat | None = None
 
 
 class TcpBackend(Schema, frozen=True):
     address: str = ""
-    format: Format | None = None
+    format: LogFormat | None = None
 
 
 class Attribute(Schema, frozen=True):
@@ -111,12 +111,12 @@ class Attribute(Schema, frozen=True):
     value: str = ""
 
 
-class OtelBackend(OpenTelemetry, frozen=True):
+class OtelBackend(OpenTelemetryConf, frozen=True):
     body: Any = None
     attributes: list[Attribute] | None = None
 
 
-class Backend(Schema, frozen=True):
+class LogBackend(Schema, frozen=True):
     type: Literal["File", "Tcp", "OpenTelemetry"] | None = None
     file: FileBackend | None = None
     tcp: TcpBackend | None = None
@@ -128,16 +128,16 @@ class Backend(Schema, frozen=True):
 
 
 class Conf(Schema, frozen=True):
-    backends: list[Backend] | None = None
+    backends: list[LogBackend] | None = None
 
 
 class Spec(PolicySpec, frozen=True):
-    to: list[Item[Conf]] | None = None
-    from_: list[Item[Conf]] | None = msgspec.field(name="from", default=None)
-    rules: list[Rule[Conf]] | None = None
+    to: list[SpecItem[Conf]] | None = None
+    from_: list[SpecItem[Conf]] | None = msgspec.field(name="from", default=None)
+    rules: list[SpecRule[Conf]] | None = None
 
 
-TARGETS: Final = Targets(
+TARGETS: Final = AllowedTargets(
     top=(*PROXIES, GATEWAY),
     to=("Mesh", *SERVICES, HTTP_ROUTE, TCP_ROUTE),
     to_gateway=("Mesh", HTTP_ROUTE, TCP_ROUTE),
@@ -154,11 +154,11 @@ SCHEMA_DEFAULTS: Final = {
 _ATTRIBUTE: Final = re.compile(r"[a-z]([a-z0-9]|[._][a-z0-9])*")
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     return at("spec", _violations(spec, meta))
 
 
-def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.needs_one_of("to", "rules", "from")
     yield from spec.rules_alone()
@@ -176,7 +176,7 @@ def _conf(conf: Conf) -> Iterator[Violation]:
         yield from at(f"backends[{index}]", _backend(backend))
 
 
-def _backend(backend: Backend) -> Iterator[Violation]:
+def _backend(backend: LogBackend) -> Iterator[Violation]:
     yield from must_be_set("type", backend.sort, "File, Tcp or OpenTelemetry")
     if backend.sort == "File":
         yield from at("file", _file(backend.file))
@@ -222,7 +222,7 @@ def _attribute(key: str) -> Iterator[Violation]:
         yield Violation("", f"`{key}` is not the name of an attribute", hint)
 
 
-def _format(format_: Format) -> Iterator[Violation]:
+def _format(format_: LogFormat) -> Iterator[Violation]:
     yield from must_be_set("type", format_.sort, "Plain or Json")
     if format_.sort == "Plain":
         yield from must_be_set("plain", format_.plain, 'for example `"%START_TIME% %RESPONSE_CODE%"`')
@@ -244,7 +244,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     yield from deprecated.from_list(spec)
     for path, _, conf in spec.confs():
@@ -308,7 +308,7 @@ def _logs(conf: Conf, draft: ListenerDraft) -> Iterator[AccessLog]:
 
 def _file_log(file: FileBackend, usual: str, answer: Mapping[str, str]) -> AccessLog:
     log = FileAccessLog(path=file.path)
-    format_ = file.format or Format()
+    format_ = file.format or LogFormat()
     log.log_format.omit_empty_values = bool(format_.omit_empty_values)
     line = _line(format_, usual, answer)
     if isinstance(line, str):
@@ -320,13 +320,13 @@ def _file_log(file: FileBackend, usual: str, answer: Mapping[str, str]) -> Acces
 
 def _tcp_log(tcp: TcpBackend, usual: str, answer: Mapping[str, str]) -> AccessLog:
     log = StdoutAccessLog()
-    format_ = tcp.format or Format()
+    format_ = tcp.format or LogFormat()
     log.log_format.omit_empty_values = bool(format_.omit_empty_values)
     log.log_format.json_format.update(sealed(authority(tcp.address), _line(format_, usual, answer)))
     return access_log("envoy.access_loggers.stdout", log)
 
 
-def _line(format_: Format, usual: str, answer: Mapping[str, str]) -> str | dict[str, str]:
+def _line(format_: LogFormat, usual: str, answer: Mapping[str, str]) -> str | dict[str, str]:
     """A text with its line break, or an object."""
     if format_.sort == "Json" and format_.json:
         return {field.key: answered(field.value, answer) for field in format_.json}

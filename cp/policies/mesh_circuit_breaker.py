@@ -43,10 +43,10 @@ from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, number, percentage, within
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.schema import Number, Schema
-from cp.resources.spec import Item, PolicySpec, Rule
-from cp.resources.targets import GATEWAY, PROXIES, SERVICES, Targets
+from cp.resources.spec import PolicySpec, SpecItem, SpecRule
+from cp.resources.targets import GATEWAY, PROXIES, SERVICES, AllowedTargets
 from generators.envoy.edit import set_duration, set_number
 
 if TYPE_CHECKING:
@@ -106,12 +106,12 @@ class Conf(Schema, frozen=True):
 
 
 class Spec(PolicySpec, frozen=True):
-    to: list[Item[Conf]] | None = None
-    from_: list[Item[Conf]] | None = msgspec.field(name="from", default=None)
-    rules: list[Rule[Conf]] | None = None
+    to: list[SpecItem[Conf]] | None = None
+    from_: list[SpecItem[Conf]] | None = msgspec.field(name="from", default=None)
+    rules: list[SpecRule[Conf]] | None = None
 
 
-TARGETS: Final = Targets(top=(*PROXIES, GATEWAY), to=("Mesh", *SERVICES), from_=("Mesh",))
+TARGETS: Final = AllowedTargets(top=(*PROXIES, GATEWAY), to=("Mesh", *SERVICES), from_=("Mesh",))
 
 _NEVER: Final = 0
 _ALWAYS: Final = 100
@@ -119,11 +119,11 @@ _THOUSAND: Final = 1000
 _LARGEST: Final = 2**32 - 1
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     return at("spec", _violations(spec, meta))
 
 
-def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.needs_one_of("to", "rules", "from")
     yield from spec.rules_alone()
@@ -186,7 +186,7 @@ def _factor(factor: float | str | None) -> Iterator[Violation]:
         yield Violation("successRate.standardDeviationFactor", f"must be a number above zero, not `{factor}`", hint)
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     yield from deprecated.from_list(spec)
 

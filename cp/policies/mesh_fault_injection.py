@@ -31,11 +31,18 @@ from cp.model.violation import Violation, at
 from cp.policies import ClientRule, Policy
 from cp.resources import deprecated
 from cp.resources.checks import incomplete, not_negative, percentage, status_code
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
 from cp.resources.schema import Number, Schema
-from cp.resources.spec import Item, PolicySpec, Rule
-from cp.resources.targets import GATEWAY, SUBSETS, Targets, includes_gateways, only_with_gateways, only_without_gateways
+from cp.resources.spec import PolicySpec, SpecItem, SpecRule
+from cp.resources.targets import (
+    GATEWAY,
+    SUBSETS,
+    AllowedTargets,
+    includes_gateways,
+    only_with_gateways,
+    only_without_gateways,
+)
 from cp.rules.matching import in_force, target_of
 from generators.envoy.clients import TAGS_HEADER, by_tags, first_fitting
 from generators.envoy.edit import pack, set_duration, set_percentage
@@ -71,12 +78,12 @@ class Conf(Schema, frozen=True):
 
 
 class Spec(PolicySpec, frozen=True):
-    to: list[Item[Conf]] | None = None
-    from_: list[Item[Conf]] | None = msgspec.field(name="from", default=None)
-    rules: list[Rule[Conf]] | None = None
+    to: list[SpecItem[Conf]] | None = None
+    from_: list[SpecItem[Conf]] | None = msgspec.field(name="from", default=None)
+    rules: list[SpecRule[Conf]] | None = None
 
 
-TARGETS: Final = Targets(top_system=(GATEWAY,), to=("Mesh",), from_=SUBSETS)
+TARGETS: Final = AllowedTargets(top_system=(GATEWAY,), to=("Mesh",), from_=SUBSETS)
 
 _BANDWIDTH: Final = re.compile(r"([0-9]*)\s?([GMk]+)bps")
 _BITS: Final = {"k": 10**3, "M": 10**6, "G": 10**9}
@@ -86,11 +93,11 @@ _MOST_DIGITS: Final = 12
 _FILTER: Final = "envoy.filters.http.fault"
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     return at("spec", _violations(spec, meta))
 
 
-def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.rules_without("from")
     if includes_gateways(spec.top):
@@ -134,7 +141,7 @@ def _limit(path: str, value: str) -> Iterator[Violation]:
         )
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     yield from deprecated.from_list(spec, "write its items as `rules` that match clients by `spiffeID`")
 

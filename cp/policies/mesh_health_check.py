@@ -53,10 +53,10 @@ from cp.policies import Policy
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, file_path, incomplete, percentage, printable, status_code, within
 from cp.resources.headers import HeaderChanges, header_changes
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.schema import Number, Schema
-from cp.resources.spec import Item, PolicySpec
-from cp.resources.targets import GATEWAY, PROXIES, SERVICES, Targets
+from cp.resources.spec import PolicySpec, SpecItem
+from cp.resources.targets import GATEWAY, PROXIES, SERVICES, AllowedTargets
 from generators.envoy.edit import add_header, literal, pack, set_duration
 from generators.proxy import Protocol
 
@@ -67,20 +67,20 @@ if TYPE_CHECKING:
     from generators.drafts import ClusterDraft
 
 
-class Tcp(Schema, frozen=True):
+class TcpCheck(Schema, frozen=True):
     disabled: bool | None = None
     send: str | None = None
     receive: list[str] | None = None
 
 
-class Http(Schema, frozen=True):
+class HttpCheck(Schema, frozen=True):
     disabled: bool | None = None
     path: str | None = None
     request_headers_to_add: HeaderChanges | None = None
     expected_statuses: list[Integer] | None = None
 
 
-class Grpc(Schema, frozen=True):
+class GrpcCheck(Schema, frozen=True):
     disabled: bool | None = None
     service_name: str | None = None
     authority: str | None = None
@@ -100,16 +100,16 @@ class Conf(Schema, frozen=True):
     event_log_path: str | None = None
     always_log_health_check_failures: bool | None = None
     reuse_connection: bool | None = None
-    tcp: Tcp | None = None
-    http: Http | None = None
-    grpc: Grpc | None = None
+    tcp: TcpCheck | None = None
+    http: HttpCheck | None = None
+    grpc: GrpcCheck | None = None
 
 
 class Spec(PolicySpec, frozen=True):
-    to: list[Item[Conf]] | None = None
+    to: list[SpecItem[Conf]] | None = None
 
 
-TARGETS: Final = Targets(top=(*PROXIES, GATEWAY), to=("Mesh", *SERVICES))
+TARGETS: Final = AllowedTargets(top=(*PROXIES, GATEWAY), to=("Mesh", *SERVICES))
 
 _INTERVAL: Final = Duration.parse("1m")
 _TIMEOUT: Final = Duration.parse("15s")
@@ -119,11 +119,11 @@ _PATH: Final = "/"
 _FILE_SINK: Final = "envoy.health_check.event_sinks.file"
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     return at("spec", _violations(spec, meta))
 
 
-def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     if not spec.to and spec.top.kind != "Dataplane":
         yield incomplete("to", "says nothing", "give it an item, for example for `kind: Mesh`")
@@ -150,7 +150,7 @@ def _conf(conf: Conf) -> Iterator[Violation]:
         yield from printable("grpc.authority", conf.grpc.authority)
 
 
-def _http(http: Http) -> Iterator[Violation]:
+def _http(http: HttpCheck) -> Iterator[Violation]:
     if http.path == "":
         yield Violation("path", "must not be empty", "leave it out for `/`")
     yield from printable("path", http.path)
@@ -160,7 +160,7 @@ def _http(http: Http) -> Iterator[Violation]:
         yield from at("requestHeadersToAdd", header_changes(http.request_headers_to_add))
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     for path, _, conf in spec.confs():
         if conf is not None and conf.healthy_panic_threshold is not None:
@@ -197,7 +197,7 @@ class MeshHealthCheck(Policy[Conf]):
             _write_checker(message, checker, draft.protocol)
 
 
-def _checker(conf: Conf, protocol: Protocol) -> Http | Grpc | Tcp | None:
+def _checker(conf: Conf, protocol: Protocol) -> HttpCheck | GrpcCheck | TcpCheck | None:
     """The check that says most about a service of a protocol. TCP is spoken by all of them."""
     own = conf.grpc if protocol is Protocol.GRPC else conf.http if protocol.is_http else None
     return next((one for one in (own, conf.tcp) if one is not None and one.disabled is not True), None)
@@ -231,10 +231,10 @@ def _write_events(message: HealthCheck, conf: Conf) -> None:
         sink.typed_config.CopyFrom(pack(HealthCheckEventFileSink(event_log_path=conf.event_log_path)))
 
 
-def _write_checker(message: HealthCheck, checker: Http | Grpc | Tcp, protocol: Protocol) -> None:
-    if isinstance(checker, Http):
+def _write_checker(message: HealthCheck, checker: HttpCheck | GrpcCheck | TcpCheck, protocol: Protocol) -> None:
+    if isinstance(checker, HttpCheck):
         _write_http(message.http_health_check, checker, protocol)
-    elif isinstance(checker, Grpc):
+    elif isinstance(checker, GrpcCheck):
         message.grpc_health_check.service_name = checker.service_name or ""
         message.grpc_health_check.authority = checker.authority or ""
         message.grpc_health_check.SetInParent()
@@ -242,7 +242,7 @@ def _write_checker(message: HealthCheck, checker: Http | Grpc | Tcp, protocol: P
         _write_tcp(message.tcp_health_check, checker)
 
 
-def _write_http(message: HealthCheck.HttpHealthCheck, http: Http, protocol: Protocol) -> None:
+def _write_http(message: HealthCheck.HttpHealthCheck, http: HttpCheck, protocol: Protocol) -> None:
     message.path = http.path or _PATH
     message.codec_client_type = CodecClientType.HTTP2 if protocol is Protocol.HTTP2 else CodecClientType.HTTP1
     for status in http.expected_statuses or ():
@@ -254,7 +254,7 @@ def _write_http(message: HealthCheck.HttpHealthCheck, http: Http, protocol: Prot
         add_header(message.request_headers_to_add, header.name, literal(header.value), append=True)
 
 
-def _write_tcp(message: HealthCheck.TcpHealthCheck, tcp: Tcp) -> None:
+def _write_tcp(message: HealthCheck.TcpHealthCheck, tcp: TcpCheck) -> None:
     """Without texts it is enough that a connection comes about."""
     message.SetInParent()
     if tcp.send:

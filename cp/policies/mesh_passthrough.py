@@ -25,14 +25,14 @@ from cp.policies import Policy
 from cp.resources import deprecated
 from cp.resources.checks import absent, is_address, is_ip, must_be_set, port, repeated
 from cp.resources.complete import completed
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.schema import Schema
 from cp.resources.spec import PolicySpec
-from cp.resources.targets import Targets
+from cp.resources.targets import AllowedTargets
 from generators.proxy import Capture, Exit, Passthrough
 
 
-class Match(Schema, frozen=True):
+class PassthroughMatch(Schema, frozen=True):
     type: Literal["Domain", "IP", "CIDR"] | None = None
     value: str = ""
     port: Integer | None = None
@@ -41,21 +41,21 @@ class Match(Schema, frozen=True):
 
 class Conf(Schema, frozen=True):
     passthrough_mode: Literal["All", "Matched", "None"] | None = None
-    append_match: list[Match] | None = None
+    append_match: list[PassthroughMatch] | None = None
 
 
 class Spec(PolicySpec, frozen=True):
     default: Conf | None = None
 
 
-TARGETS: Final = Targets(top=("Mesh", "Dataplane", "MeshSubset"))
+TARGETS: Final = AllowedTargets(top=("Mesh", "Dataplane", "MeshSubset"))
 
 _READ_AS_HTTP: Final = ("grpc", "http", "http2")
 _WITHOUT_NAMES: Final = frozenset({"tcp", "mysql"})
 _PART_OF_A_LABEL: Final = re.compile(r"\*[^.]+.*")
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from at("spec", TARGETS.violations(spec, meta))
     matches = (spec.default.append_match if spec.default else None) or []
     for index, match in enumerate(matches):
@@ -63,7 +63,7 @@ def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
     yield from at("spec.default.appendMatch", _conflicts(matches))
 
 
-def _match(match: Match) -> Iterator[Violation]:
+def _match(match: PassthroughMatch) -> Iterator[Violation]:
     protocol = match.protocol or "tcp"
     yield from must_be_set("type", match.type, "Domain, IP or CIDR")
     yield from port("port", match.port)
@@ -85,7 +85,7 @@ def _is_network(text: str) -> bool:
     return "/" in text
 
 
-def _domain(match: Match, protocol: str) -> Iterator[Violation]:
+def _domain(match: PassthroughMatch, protocol: str) -> Iterator[Violation]:
     if protocol in _WITHOUT_NAMES:
         hint = "write `type: IP`, or a protocol that tells the name: tls, http, http2 or grpc"
         yield Violation("protocol", f"{protocol} does not tell for which domain it is", hint)
@@ -100,7 +100,7 @@ def _domain(match: Match, protocol: str) -> Iterator[Violation]:
         yield absent("port", f"must be set for a domain with `*` and {protocol}")
 
 
-def _conflicts(matches: list[Match]) -> Iterator[Violation]:
+def _conflicts(matches: list[PassthroughMatch]) -> Iterator[Violation]:
     """Matches of one port share a listener, which speaks one protocol."""
     spoken: dict[int, str] = {}
     for index, match in enumerate(matches):
@@ -118,7 +118,7 @@ def _conflicts(matches: list[Match]) -> Iterator[Violation]:
             yield Violation(f"[{index}].value", f"`{matches[index].value}` stands here twice", "remove one of them")
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     return deprecated.top_kind(spec)
 
 
@@ -145,7 +145,7 @@ class MeshPassthrough(Policy[Conf]):
         return replace(capture, passthrough=mode, exits=tuple(sorted({_exit(match) for match in matches})))
 
 
-def _exit(match: Match) -> Exit:
+def _exit(match: PassthroughMatch) -> Exit:
     """Two that mean the same come to the same, however they are written."""
     port, protocol = match.port or 0, match.protocol or "tcp"
     if match.type == "Domain":

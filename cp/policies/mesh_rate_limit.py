@@ -43,14 +43,14 @@ from cp.policies import ClientRule, Policy
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent
 from cp.resources.headers import HeaderChanges, header_changes
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
 from cp.resources.schema import Schema
-from cp.resources.spec import Item, PolicySpec, Rule
+from cp.resources.spec import PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import (
     GATEWAY,
     HTTP_ROUTE,
-    Targets,
+    AllowedTargets,
     includes_gateways,
     only_with_gateways,
     only_without_gateways,
@@ -96,12 +96,12 @@ class Conf(Schema, frozen=True):
 
 
 class Spec(PolicySpec, frozen=True):
-    to: list[Item[Conf]] | None = None
-    from_: list[Item[Conf]] | None = msgspec.field(name="from", default=None)
-    rules: list[Rule[Conf]] | None = None
+    to: list[SpecItem[Conf]] | None = None
+    from_: list[SpecItem[Conf]] | None = msgspec.field(name="from", default=None)
+    rules: list[SpecRule[Conf]] | None = None
 
 
-TARGETS: Final = Targets(top_system=(GATEWAY, HTTP_ROUTE), to=("Mesh",), from_=("Mesh",))
+TARGETS: Final = AllowedTargets(top_system=(GATEWAY, HTTP_ROUTE), to=("Mesh",), from_=("Mesh",))
 
 _SHORTEST_INTERVAL: Final = Duration.parse("50ms")
 _FIRST_ERROR: Final = 400
@@ -114,11 +114,11 @@ _HTTP_FILTER: Final = "envoy.filters.http.local_ratelimit"
 _NETWORK_FILTER: Final = "envoy.filters.network.local_ratelimit"
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     return at("spec", _violations(spec, meta))
 
 
-def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.rules_alone()
     if includes_gateways(spec.top):
@@ -177,7 +177,7 @@ def _rate(rate: Rate) -> Iterator[Violation]:
         yield Violation("interval", f"must be longer than {_SHORTEST_INTERVAL}, not `{rate.interval}`")
 
 
-def _rule(rule: Rule[Conf]) -> Iterator[Violation]:
+def _rule(rule: SpecRule[Conf]) -> Iterator[Violation]:
     matches = rule.matches or []
     for index, match in enumerate(matches):
         yield from at(f"matches[{index}]", client_match(match))
@@ -187,7 +187,7 @@ def _rule(rule: Rule[Conf]) -> Iterator[Violation]:
         yield Violation("default.local.tcp", "cannot be different for each client", hint)
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     yield from deprecated.from_list(spec)
     for path, _, conf in spec.confs():

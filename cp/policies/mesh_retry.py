@@ -70,10 +70,10 @@ from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, incomplete, must_be_set, not_negative, one_of
 from cp.resources.complete import completed
 from cp.resources.headers import HeaderMatch, header_match
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.schema import Schema, Word, near
-from cp.resources.spec import Item, PolicySpec
-from cp.resources.targets import GATEWAY, HTTP_ROUTE, SERVICES, TCP_ROUTE, Targets
+from cp.resources.spec import PolicySpec, SpecItem
+from cp.resources.targets import GATEWAY, HTTP_ROUTE, SERVICES, TCP_ROUTE, AllowedTargets
 from generators.build.routes import write_header
 from generators.envoy.edit import pack, set_duration
 from generators.proxy import Protocol, ValueMatch
@@ -97,17 +97,17 @@ class RateLimitedBackOff(Schema, frozen=True):
     max_interval: Duration | None = None
 
 
-class Predicate(Schema, frozen=True):
+class HostPredicate(Schema, frozen=True):
     predicate: str = ""
     tags: dict[str, str] | None = None
     update_frequency: Natural = 2
 
 
-class Tcp(Schema, frozen=True):
+class TcpRetry(Schema, frozen=True):
     max_connect_attempt: Natural | None = None
 
 
-class Http(Schema, frozen=True):
+class HttpRetry(Schema, frozen=True):
     num_retries: Natural | None = None
     per_try_timeout: Duration | None = None
     back_off: BackOff | None = None
@@ -115,11 +115,11 @@ class Http(Schema, frozen=True):
     retry_on: list[Word] | None = None
     retriable_request_headers: list[HeaderMatch] | None = None
     retriable_response_headers: list[HeaderMatch] | None = None
-    host_selection: list[Predicate] | None = None
+    host_selection: list[HostPredicate] | None = None
     host_selection_max_attempts: Natural | None = None
 
 
-class Grpc(Schema, frozen=True):
+class GrpcRetry(Schema, frozen=True):
     num_retries: Natural | None = None
     per_try_timeout: Duration | None = None
     back_off: BackOff | None = None
@@ -128,16 +128,16 @@ class Grpc(Schema, frozen=True):
 
 
 class Conf(Schema, frozen=True):
-    tcp: Tcp | None = None
-    http: Http | None = None
-    grpc: Grpc | None = None
+    tcp: TcpRetry | None = None
+    http: HttpRetry | None = None
+    grpc: GrpcRetry | None = None
 
 
 class Spec(PolicySpec, frozen=True):
-    to: list[Item[Conf]] | None = None
+    to: list[SpecItem[Conf]] | None = None
 
 
-TARGETS: Final = Targets(
+TARGETS: Final = AllowedTargets(
     top_system=(GATEWAY, HTTP_ROUTE),
     to=("Mesh", *SERVICES, HTTP_ROUTE, TCP_ROUTE),
     to_gateway=("Mesh", "MeshExternalService", HTTP_ROUTE, TCP_ROUTE),
@@ -192,11 +192,11 @@ _ENVOY_CONDITIONS: Final = MappingProxyType(
 _PREDICATES: Final = ("OmitPreviousHosts", "OmitHostsWithTags", "OmitPreviousPriorities")
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     return at("spec", _violations(spec, meta))
 
 
-def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     if not spec.to and spec.top.kind != "Dataplane":
         yield incomplete("to", "says nothing", "give it an item, for example for `kind: Mesh`")
@@ -215,14 +215,14 @@ def _conf(conf: Conf) -> Iterator[Violation]:
         yield from at("grpc", _grpc(conf.grpc))
 
 
-def _tcp(tcp: Tcp) -> Iterator[Violation]:
-    if tcp == Tcp():
+def _tcp(tcp: TcpRetry) -> Iterator[Violation]:
+    if tcp == TcpRetry():
         yield absent("", "sets nothing", "set `maxConnectAttempt`")
     yield from above_zero("maxConnectAttempt", tcp.max_connect_attempt, "1 means that nothing is tried again")
 
 
-def _http(http: Http) -> Iterator[Violation]:
-    if http == Http(host_selection_max_attempts=http.host_selection_max_attempts):
+def _http(http: HttpRetry) -> Iterator[Violation]:
+    if http == HttpRetry(host_selection_max_attempts=http.host_selection_max_attempts):
         yield absent("", "sets nothing that is retried", "set for example `numRetries`")
     yield from _back_offs(http)
     for index, condition in enumerate(http.retry_on or ()):
@@ -244,15 +244,15 @@ def _http_condition(condition: str) -> Iterator[Violation]:
     yield Violation("", f"`{condition}` is not a condition", hint or choices)
 
 
-def _grpc(grpc: Grpc) -> Iterator[Violation]:
-    if grpc == Grpc():
+def _grpc(grpc: GrpcRetry) -> Iterator[Violation]:
+    if grpc == GrpcRetry():
         yield absent("", "sets nothing", "set for example `numRetries`")
     yield from _back_offs(grpc)
     for index, condition in enumerate(grpc.retry_on or ()):
         yield from one_of(f"retryOn[{index}]", condition, GRPC_CONDITIONS)
 
 
-def _back_offs(conf: Http | Grpc) -> Iterator[Violation]:
+def _back_offs(conf: HttpRetry | GrpcRetry) -> Iterator[Violation]:
     yield from not_negative("perTryTimeout", conf.per_try_timeout)
     if conf.back_off == BackOff():
         yield absent("backOff", "sets nothing", "set `baseInterval`, `maxInterval` or both")
@@ -276,7 +276,7 @@ def _rate_limited(back_off: RateLimitedBackOff) -> Iterator[Violation]:
             yield incomplete(f"resetHeaders[{index}].format", hint="Seconds or UnixTimestamp")
 
 
-def _host_selection(predicates: list[Predicate]) -> Iterator[Violation]:
+def _host_selection(predicates: list[HostPredicate]) -> Iterator[Violation]:
     priorities = False
     for index, predicate in enumerate(predicates):
         yield from one_of(f"[{index}].predicate", predicate.predicate, _PREDICATES)
@@ -289,7 +289,7 @@ def _host_selection(predicates: list[Predicate]) -> Iterator[Violation]:
             priorities = True
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     return deprecated.top_kind(spec)
 
 
@@ -313,7 +313,7 @@ class MeshRetry(Policy[Conf]):
     tcp_route_fields = TARGETS.tcp_route
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
-        attempts = (conf.tcp or Tcp()).max_connect_attempt
+        attempts = (conf.tcp or TcpRetry()).max_connect_attempt
         if draft.tcp is not None and attempts is not None:
             draft.tcp.max_connect_attempts.value = attempts
 
@@ -323,7 +323,7 @@ class MeshRetry(Policy[Conf]):
             _write(draft.action.retry_policy, section)
 
 
-def _write(message: RetryPolicy, section: Http | Grpc) -> None:
+def _write(message: RetryPolicy, section: HttpRetry | GrpcRetry) -> None:
     if section.num_retries is not None:
         message.num_retries.value = section.num_retries
     set_duration(message.per_try_timeout, section.per_try_timeout)
@@ -331,7 +331,7 @@ def _write(message: RetryPolicy, section: Http | Grpc) -> None:
         _write_back_off(message.retry_back_off, section.back_off)
     if section.rate_limited_back_off is not None:
         _write_rate_limited(message.rate_limited_retry_back_off, section.rate_limited_back_off)
-    if isinstance(section, Http):
+    if isinstance(section, HttpRetry):
         _write_http(message, section)
     else:
         conditions = [_ENVOY_CONDITIONS[one] for one in section.retry_on or ()]
@@ -353,7 +353,7 @@ def _write_rate_limited(message: RetryPolicy.RateLimitedRetryBackOff, back_off: 
     set_duration(message.max_interval, back_off.max_interval)
 
 
-def _write_http(message: RetryPolicy, http: Http) -> None:
+def _write_http(message: RetryPolicy, http: HttpRetry) -> None:
     statuses = [one for one in http.retry_on or () if one in _STATUSES]
     methods = [one.removeprefix(_METHOD) for one in http.retry_on or () if one.startswith(_METHOD)]
     conditions = [_ENVOY_CONDITIONS[one] for one in http.retry_on or () if one in _ENVOY_CONDITIONS]
@@ -379,7 +379,7 @@ def _value_match(header: HeaderMatch) -> ValueMatch:
     return ValueMatch(header.name, header.type or "Exact", header.value or "")
 
 
-def _write_predicate(message: RetryPolicy, predicate: Predicate) -> None:
+def _write_predicate(message: RetryPolicy, predicate: HostPredicate) -> None:
     if predicate.predicate == "OmitPreviousPriorities":
         priorities = PreviousPrioritiesConfig(update_frequency=predicate.update_frequency)
         message.retry_priority.name = "envoy.retry_priorities.previous_priorities"

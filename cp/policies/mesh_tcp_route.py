@@ -29,10 +29,10 @@ from cp.resources import deprecated
 from cp.resources.backends import backend_refs
 from cp.resources.checks import absent
 from cp.resources.complete import completed
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.schema import Schema, decode
 from cp.resources.spec import PolicySpec
-from cp.resources.targets import GATEWAY, SERVICES, Targets
+from cp.resources.targets import GATEWAY, SERVICES, AllowedTargets
 from generators.proxy import Protocol, Route
 
 if TYPE_CHECKING:
@@ -41,33 +41,33 @@ if TYPE_CHECKING:
     from generators.proxy import Outbound
 
 
-class RuleConf(Schema, frozen=True):
+class TcpRouteConf(Schema, frozen=True):
     backend_refs: list[BackendRef] | None = None
 
 
-class Rule(Schema, frozen=True):
-    default: RuleConf | None = None
+class TcpRouteRule(Schema, frozen=True):
+    default: TcpRouteConf | None = None
 
 
-class To(Schema, frozen=True):
+class TcpRouteTo(Schema, frozen=True):
     target_ref: TargetRef = TargetRef()
-    rules: list[Rule] | None = None
+    rules: list[TcpRouteRule] | None = None
 
 
 class Spec(PolicySpec, frozen=True):
-    to: list[To] | None = None
+    to: list[TcpRouteTo] | None = None
 
 
-TARGETS: Final = Targets(top_system=(GATEWAY,), to=SERVICES, to_gateway=("Mesh",))
+TARGETS: Final = AllowedTargets(top_system=(GATEWAY,), to=SERVICES, to_gateway=("Mesh",))
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from at("spec", TARGETS.violations(spec, meta))
     for index, to in enumerate(spec.to or ()):
         yield from at(f"spec.to[{index}]", _to(to))
 
 
-def _to(to: To) -> Iterator[Violation]:
+def _to(to: TcpRouteTo) -> Iterator[Violation]:
     rules = to.rules or []
     if len(rules) > 1:
         hint = "nothing tells connections apart; split them by the `weight` of backendRefs"
@@ -87,11 +87,11 @@ def conf_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
     return rules[0] if rules else {"default": {"backendRefs": [{**item["targetRef"], "weight": 1}]}}
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     return deprecated.top_kind(spec)
 
 
-class MeshTCPRoute(Policy[Rule]):
+class MeshTCPRoute(Policy[TcpRouteRule]):
     kind = Kind(
         name="MeshTCPRoute",
         short="mtcpr",
@@ -103,7 +103,7 @@ class MeshTCPRoute(Policy[Rule]):
         policy=PolicyShape(to=True, conf_of=conf_of),
     )
     order = 200
-    conf = Rule
+    conf = TcpRouteRule
     targets = TARGETS
     is_route = True
 
@@ -114,7 +114,7 @@ class MeshTCPRoute(Policy[Rule]):
         if not rules:
             return outbound
         rule = rules[0]
-        references = decode(RuleConf, rule.default).backend_refs or ()
+        references = decode(TcpRouteConf, rule.default).backend_refs or ()
         splits = (backends.split(reference, rule.backends.identity) for reference in references)
         served = tuple(split for split in splits if split.weight > 0)
         route = Route(name=rule.name, owner=backends.owner(rule), splits=served)

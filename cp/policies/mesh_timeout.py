@@ -26,18 +26,18 @@ from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources.checks import above_zero, absent, given, not_negative
 from cp.resources.deprecated import from_list, top_kind
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
 from cp.resources.schema import Schema
-from cp.resources.spec import Item, PolicySpec, Rule
-from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, Targets
+from cp.resources.spec import PolicySpec, SpecItem, SpecRule
+from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, AllowedTargets
 from generators.envoy.edit import set_duration
 
 if TYPE_CHECKING:
     from generators.drafts import ClusterDraft, ListenerDraft, RouteDraft
 
 
-class Http(Schema, frozen=True):
+class HttpTimeouts(Schema, frozen=True):
     request_timeout: Duration | None = None
     stream_idle_timeout: Duration | None = None
     request_headers_timeout: Duration | None = None
@@ -48,16 +48,16 @@ class Http(Schema, frozen=True):
 class Conf(Schema, frozen=True):
     connection_timeout: Duration | None = None
     idle_timeout: Duration | None = None
-    http: Http | None = None
+    http: HttpTimeouts | None = None
 
 
 class Spec(PolicySpec, frozen=True):
-    to: list[Item[Conf]] | None = None
-    from_: list[Item[Conf]] | None = msgspec.field(name="from", default=None)
-    rules: list[Rule[Conf]] | None = None
+    to: list[SpecItem[Conf]] | None = None
+    from_: list[SpecItem[Conf]] | None = msgspec.field(name="from", default=None)
+    rules: list[SpecRule[Conf]] | None = None
 
 
-TARGETS: Final = Targets(
+TARGETS: Final = AllowedTargets(
     top=PROXIES,
     top_system=(GATEWAY, HTTP_ROUTE),
     to=("Mesh", *SERVICES, HTTP_ROUTE, TCP_ROUTE),
@@ -78,11 +78,11 @@ _NOT_OF_ONE_CLIENT: Final = (
 _SOME_OF_HTTP: Final = ("request_timeout", "stream_idle_timeout", "max_stream_duration", "max_connection_duration")
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     return at("spec", _violations(spec, meta))
 
 
-def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.top_violations(spec, meta)
     yield from TARGETS.to_violations(spec)
     yield from spec.needs_one_of("to", "rules", "from")
@@ -109,7 +109,7 @@ def _conf(conf: Conf) -> Iterator[Violation]:
         yield from at("http", _http(conf.http))
 
 
-def _http(http: Http) -> Iterator[Violation]:
+def _http(http: HttpTimeouts) -> Iterator[Violation]:
     if not given(http, _SOME_OF_HTTP):
         yield absent("", "sets none of the timeouts of a request", "set `requestTimeout`, or leave `http` out")
     yield from not_negative("requestTimeout", http.request_timeout)
@@ -119,7 +119,7 @@ def _http(http: Http) -> Iterator[Violation]:
     yield from not_negative("maxConnectionDuration", http.max_connection_duration)
 
 
-def _rule(rule: Rule[Conf]) -> Iterator[Violation]:
+def _rule(rule: SpecRule[Conf]) -> Iterator[Violation]:
     matches = rule.matches or []
     for index, match in enumerate(matches):
         yield from at(f"matches[{index}]", client_match(match))
@@ -131,11 +131,11 @@ def _rule(rule: Rule[Conf]) -> Iterator[Violation]:
 
 def _set(conf: Conf, paths: tuple[str, ...]) -> Iterator[str]:
     """Those of the timeouts that a conf sets."""
-    there = {*conf.wire(), *(f"http.{name}" for name in (conf.http or Http()).wire())}
+    there = {*conf.wire(), *(f"http.{name}" for name in (conf.http or HttpTimeouts()).wire())}
     return (path for path in paths if path in there)
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from top_kind(spec)
     yield from from_list(spec)
 
@@ -188,7 +188,7 @@ class MeshTimeout(Policy[Conf]):
         if draft.manager is not None:
             # Both ends are proxies of the mesh: the connection between them is closed by whoever called.
             set_duration(draft.manager.common_http_protocol_options.idle_timeout, _OFF)
-            set_duration(draft.manager.request_headers_timeout, (conf.http or Http()).request_headers_timeout)
+            set_duration(draft.manager.request_headers_timeout, (conf.http or HttpTimeouts()).request_headers_timeout)
 
     def route(self, conf: Conf, draft: RouteDraft) -> None:
         if draft.action is not None and conf.http is not None:

@@ -21,10 +21,10 @@ from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
 from cp.resources.checks import unwanted
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.schema import Schema, near
-from cp.resources.spec import Item, PolicySpec, Rule
-from cp.resources.targets import Targets
+from cp.resources.spec import PolicySpec, SpecItem, SpecRule
+from cp.resources.targets import AllowedTargets
 from cp.resources.tls import CIPHERS, TlsVersions, tls_versions
 
 
@@ -35,18 +35,18 @@ class Conf(Schema, frozen=True):
 
 
 class Spec(PolicySpec, frozen=True):
-    from_: list[Item[Conf]] | None = msgspec.field(name="from", default=None)
-    rules: list[Rule[Conf]] | None = None
+    from_: list[SpecItem[Conf]] | None = msgspec.field(name="from", default=None)
+    rules: list[SpecRule[Conf]] | None = None
 
 
-TARGETS: Final = Targets(top=("Mesh", "Dataplane", "MeshSubset"), from_=("Mesh",))
+TARGETS: Final = AllowedTargets(top=("Mesh", "Dataplane", "MeshSubset"), from_=("Mesh",))
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     return at("spec", _violations(spec, meta))
 
 
-def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.rules_without("from")
     yield from spec.no_matches()
@@ -70,7 +70,7 @@ def _conf(conf: Conf, top: str) -> Iterator[Violation]:
         yield from at("tlsVersion", tls_versions(conf.tls_version))
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     yield from deprecated.from_list(spec)
 

@@ -44,11 +44,11 @@ from cp.policies import Policy
 from cp.resources import deprecated
 from cp.resources.checks import absent, incomplete, must_be_set, percentage
 from cp.resources.complete import completed
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.schema import Number, Schema
 from cp.resources.spec import PolicySpec
-from cp.resources.targets import GATEWAY, Targets
-from cp.resources.telemetry import OpenTelemetry, Url, collector, endpoints_deprecated, is_place
+from cp.resources.targets import GATEWAY, AllowedTargets
+from cp.resources.telemetry import OpenTelemetryConf, Url, collector, endpoints_deprecated, is_place
 from cp.rules.matching import in_force
 from generators.build import tracing
 from generators.build.collectors import Collector, Otlp
@@ -77,11 +77,11 @@ class Datadog(Schema, frozen=True):
     split_service: bool | None = None
 
 
-class Backend(Schema, frozen=True):
+class TraceBackend(Schema, frozen=True):
     type: Literal["Zipkin", "Datadog", "OpenTelemetry"] | None = None
     zipkin: Zipkin | None = None
     datadog: Datadog | None = None
-    open_telemetry: OpenTelemetry | None = None
+    open_telemetry: OpenTelemetryConf | None = None
 
 
 class Sampling(Schema, frozen=True):
@@ -95,23 +95,23 @@ class HeaderTag(Schema, frozen=True):
     default: str | None = None
 
 
-class Tag(Schema, frozen=True):
+class TraceTag(Schema, frozen=True):
     name: str = ""
     literal: str | None = None
     header: HeaderTag | None = None
 
 
 class Conf(Schema, frozen=True):
-    backends: list[Backend] | None = None
+    backends: list[TraceBackend] | None = None
     sampling: Sampling | None = None
-    tags: list[Tag] | None = None
+    tags: list[TraceTag] | None = None
 
 
 class Spec(PolicySpec, frozen=True):
     default: Conf | None = None
 
 
-TARGETS: Final = Targets(top_system=(GATEWAY,), gateway_tags=False)
+TARGETS: Final = AllowedTargets(top_system=(GATEWAY,), gateway_tags=False)
 SCHEMA_DEFAULTS: Final = {
     "default.backends[].zipkin.apiVersion": "httpJson",
     "default.backends[].zipkin.traceId128bit": False,
@@ -125,7 +125,7 @@ _JSON: Final = ZipkinConfig.HTTP_JSON
 _HEADER: Final = re.compile(r"[!-~]+")
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from at("spec", TARGETS.violations(spec, meta))
     yield from at("spec.default", _conf(spec.default or Conf()))
 
@@ -145,7 +145,7 @@ def _conf(conf: Conf) -> Iterator[Violation]:
     yield from percentage("sampling.random", sampling.random)
 
 
-def _backend(backend: Backend) -> Iterator[Violation]:
+def _backend(backend: TraceBackend) -> Iterator[Violation]:
     yield from must_be_set("type", backend.type, "Zipkin, Datadog or OpenTelemetry")
     if backend.type == "Zipkin":
         yield from at("zipkin", _zipkin(backend.zipkin))
@@ -181,7 +181,7 @@ def _datadog(datadog: Datadog | None) -> Iterator[Violation]:
         yield Violation("url", f"must end with the port, and not with `{url.rest or url.user}`", hint)
 
 
-def _tag(tag: Tag) -> Iterator[Violation]:
+def _tag(tag: TraceTag) -> Iterator[Violation]:
     yield from must_be_set("name", tag.name)
     if (tag.header is None) == (tag.literal is None):
         yield Violation("", "must have either `literal` or `header`", "the one is a text, the other from the request")
@@ -189,7 +189,7 @@ def _tag(tag: Tag) -> Iterator[Violation]:
         yield incomplete("header.name")
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     backends = (spec.default or Conf()).backends or ()
     yield from endpoints_deprecated("spec.default.backends", (one.open_telemetry for one in backends))
@@ -224,7 +224,7 @@ class MeshTrace(Policy[Conf]):
 
 
 def _provider(conf: Conf, draft: ListenerDraft) -> Tracing.Http | None:
-    backend = (conf.backends or [Backend()])[0]
+    backend = (conf.backends or [TraceBackend()])[0]
     service = draft.site.sidecar.service
     if backend.type == "Zipkin" and backend.zipkin is not None:
         return _zipkin_provider(backend.zipkin, draft)
@@ -273,7 +273,7 @@ def _write_share(field: Percent, share: Number | None) -> None:
         field.SetInParent()
 
 
-def _write_tags(message: HttpConnectionManager.Tracing, tags: list[Tag]) -> None:
+def _write_tags(message: HttpConnectionManager.Tracing, tags: list[TraceTag]) -> None:
     for tag in tags:
         if tag.literal:  # an empty one would be refused, and says nothing
             message.custom_tags.add(tag=tag.name).literal.value = tag.literal

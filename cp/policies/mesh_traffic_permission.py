@@ -44,18 +44,18 @@ from cp.model.violation import Violation, at
 from cp.policies import Policy
 from cp.resources import deprecated
 from cp.resources.checks import absent, unwanted
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
 from cp.resources.schema import Schema
-from cp.resources.spec import ClientMatch, Item, PolicySpec, Rule
-from cp.resources.targets import SUBSETS, Targets
+from cp.resources.spec import ClientMatch, PolicySpec, SpecItem, SpecRule
+from cp.resources.targets import SUBSETS, AllowedTargets
 
 
 class FromConf(Schema, frozen=True):
     action: Literal["Allow", "Deny", "AllowWithShadowDeny"] | None = None
 
 
-class RuleConf(Schema, frozen=True):
+class PermissionRuleConf(Schema, frozen=True):
     deny: list[ClientMatch] | None = None
     allow: list[ClientMatch] | None = None
     allow_with_shadow_deny: list[ClientMatch] | None = None
@@ -72,18 +72,18 @@ class Conf(Schema, frozen=True):
 
 class Spec(PolicySpec, frozen=True):
     to: list[Any] | None = None
-    from_: list[Item[FromConf]] | None = msgspec.field(name="from", default=None)
-    rules: list[Rule[RuleConf]] | None = None
+    from_: list[SpecItem[FromConf]] | None = msgspec.field(name="from", default=None)
+    rules: list[SpecRule[PermissionRuleConf]] | None = None
 
 
-TARGETS: Final = Targets(from_=SUBSETS)
+TARGETS: Final = AllowedTargets(from_=SUBSETS)
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     return at("spec", _violations(spec, meta))
 
 
-def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.top_violations(spec, meta)
     yield from TARGETS.from_violations(spec)
     if spec.to:
@@ -95,10 +95,10 @@ def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
         if conf is None or conf.action is None:
             yield absent(f"{path}.action", "must be set", "Allow, Deny or AllowWithShadowDeny")
     for path, _, conf in spec.confs("rules"):
-        yield from at(path, _rule(conf or RuleConf()))
+        yield from at(path, _rule(conf or PermissionRuleConf()))
 
 
-def _rule(conf: RuleConf) -> Iterator[Violation]:
+def _rule(conf: PermissionRuleConf) -> Iterator[Violation]:
     lists = {"deny": conf.deny, "allow": conf.allow, "allowWithShadowDeny": conf.allow_with_shadow_deny}
     if not any(lists.values()):
         yield absent("", "says nothing", "give it `allow`, `deny` or `allowWithShadowDeny`")
@@ -107,7 +107,7 @@ def _rule(conf: RuleConf) -> Iterator[Violation]:
             yield from at(f"{name}[{index}]", client_match(match))
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     yield from deprecated.from_list(spec, "write its items as `rules` that match clients by `spiffeID`")
 

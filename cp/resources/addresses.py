@@ -21,7 +21,7 @@ Address: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class AddressConflict:
     """An inbound or outbound that wants the address of another."""
 
     side: str
@@ -40,7 +40,7 @@ class Conflict:
         return f"networking.{self.side}[{self.index}]"
 
 
-def conflicts(dataplane: Resource) -> tuple[Conflict, ...]:
+def conflicts(dataplane: Resource) -> tuple[AddressConflict, ...]:
     """The inbounds and outbounds that are not served, because their address is taken."""
     return tuple(_conflicts(dataplane))
 
@@ -60,14 +60,14 @@ def workload_of(inbound: Any) -> Address:
     return _normal(inbound.service_address or LOOPBACK), inbound.service_port or inbound.port
 
 
-def _conflicts(dataplane: Resource) -> Iterator[Conflict]:
+def _conflicts(dataplane: Resource) -> Iterator[AddressConflict]:
     if is_grpc_client(dataplane):
         return
     owners: dict[Address, tuple[str, Address | None]] = {}
     for side, index, address, workload in _wanted(dataplane):
         path, behind = owners.setdefault(address, (f"networking.{side}[{index}]", workload))
         if path != f"networking.{side}[{index}]":
-            yield Conflict(side, index, address, path, workload is not None and workload == behind)
+            yield AddressConflict(side, index, address, path, workload is not None and workload == behind)
 
 
 def _wanted(dataplane: Resource) -> Iterator[tuple[str, int, Address, Address | None]]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cp.model import regex as expressions
 from cp.model.duration import Duration
-from cp.model.violation import Sort, Violation
+from cp.model.violation import Violation, ViolationSort
 from cp.resources.schema import near
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -31,17 +31,17 @@ def must_be_set(path: str, value: object, hint: str = "") -> Iterator[Violation]
 
 def absent(path: str, message: str, hint: str = "") -> Violation:
     """Something that says nothing. It is no fault where something was written and not understood, or a null."""
-    return Violation(path, message, hint, sort=Sort.MISSING)
+    return Violation(path, message, hint, sort=ViolationSort.MISSING)
 
 
 def incomplete(path: str, message: str = "must be set", hint: str = "") -> Violation:
     """Something that is missing, and is asked for once all that is there makes sense."""
-    return Violation(path, message, hint, sort=Sort.INCOMPLETE)
+    return Violation(path, message, hint, sort=ViolationSort.INCOMPLETE)
 
 
 def unwanted(path: str, message: str, hint: str = "") -> Violation:
     """Something that has no place there, whatever it says."""
-    return Violation(path, message, hint, sort=Sort.UNWANTED)
+    return Violation(path, message, hint, sort=ViolationSort.UNWANTED)
 
 
 def printable(path: str, value: str | None) -> Iterator[Violation]:

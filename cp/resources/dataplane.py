@@ -12,7 +12,7 @@ from cp.model.paths import entry
 from cp.model.violation import Violation, at
 from cp.resources.checks import above_zero, absent, address, is_domain, is_ip, must_be_set, one_of, port, repeated
 from cp.resources.client import client_label
-from cp.resources.kinds import Kind, Meta
+from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.mesh import prometheus
 from cp.resources.schema import Schema, near
 from cp.resources.targets import SERVICES, tag
@@ -23,7 +23,7 @@ ZONE_TAG: Final = "kuma.io/zone"
 PROTOCOLS: Final = ("tcp", "http", "http2", "grpc", "kafka", "tls", "mysql")
 
 
-class Health(Schema, frozen=True):
+class InboundHealth(Schema, frozen=True):
     ready: bool | None = None
 
 
@@ -39,7 +39,7 @@ class ServiceProbe(Schema, frozen=True):
     tcp: TcpProbe | None = None
 
 
-class Inbound(Schema, frozen=True):
+class InboundSpec(Schema, frozen=True):
     """One port on which the workload is reached through its proxy."""
 
     port: Integer | None = None
@@ -49,7 +49,7 @@ class Inbound(Schema, frozen=True):
     name: str | None = None
     protocol: str | None = None
     tags: dict[str, str] | None = None
-    health: Health | None = None
+    health: InboundHealth | None = None
     service_probe: ServiceProbe | None = None
     state: Literal["Ready", "NotReady", "Ignored"] | None = None
 
@@ -73,7 +73,7 @@ class Inbound(Schema, frozen=True):
         return healthy and self.state in {None, "Ready"}
 
 
-class BackendRef(Schema, frozen=True):
+class OutboundBackendRef(Schema, frozen=True):
     kind: str | None = None
     name: str | None = None
     namespace: str | None = None
@@ -81,22 +81,22 @@ class BackendRef(Schema, frozen=True):
     labels: dict[str, str] | None = None
 
 
-class Outbound(Schema, frozen=True):
+class OutboundSpec(Schema, frozen=True):
     """One local address at which the workload reaches a service."""
 
     port: Integer | None = None
     address: str | None = None
     tags: dict[str, str] | None = None
-    backend_ref: BackendRef | None = None
+    backend_ref: OutboundBackendRef | None = None
 
 
-class Gateway(Schema, frozen=True):
+class GatewaySpec(Schema, frozen=True):
     type: Literal["DELEGATED", "BUILTIN"] | None = None
     tags: dict[str, str] | None = None
 
 
 class ReachableBackends(Schema, frozen=True):
-    refs: list[BackendRef] | None = None
+    refs: list[OutboundBackendRef] | None = None
 
 
 class TransparentProxying(Schema, frozen=True):
@@ -109,11 +109,11 @@ class TransparentProxying(Schema, frozen=True):
     reachable_backends: ReachableBackends | None = None
 
 
-class Admin(Schema, frozen=True):
+class AdminSpec(Schema, frozen=True):
     port: Integer | None = None
 
 
-class Listener(Schema, frozen=True):
+class ZoneListener(Schema, frozen=True):
     """Where traffic enters or leaves a zone."""
 
     type: Literal["ZoneIngress", "ZoneEgress"] | None = None
@@ -123,15 +123,15 @@ class Listener(Schema, frozen=True):
     state: Literal["Ready", "NotReady"] | None = None
 
 
-class Networking(Schema, frozen=True):
+class DataplaneNetworking(Schema, frozen=True):
     address: str | None = None
     advertised_address: str | None = None
-    inbound: list[Inbound] | None = None
-    outbound: list[Outbound] | None = None
-    gateway: Gateway | None = None
+    inbound: list[InboundSpec] | None = None
+    outbound: list[OutboundSpec] | None = None
+    gateway: GatewaySpec | None = None
     transparent_proxying: TransparentProxying | None = None
-    admin: Admin | None = None
-    listeners: list[Listener] | None = None
+    admin: AdminSpec | None = None
+    listeners: list[ZoneListener] | None = None
 
 
 class ProbeEndpoint(Schema, frozen=True):
@@ -145,27 +145,27 @@ class Probes(Schema, frozen=True):
     endpoints: list[ProbeEndpoint] | None = None
 
 
-class Metrics(Schema, frozen=True):
+class DataplaneMetrics(Schema, frozen=True):
     name: str | None = None
     type: str | None = None
     conf: dict[str, Any] | None = None
 
 
 class Dataplane(Schema, frozen=True):
-    networking: Networking | None = None
+    networking: DataplaneNetworking | None = None
     probes: Probes | None = None
-    metrics: Metrics | None = None
+    metrics: DataplaneMetrics | None = None
 
     @property
-    def net(self) -> Networking:
-        return self.networking or Networking()
+    def net(self) -> DataplaneNetworking:
+        return self.networking or DataplaneNetworking()
 
     @property
-    def inbounds(self) -> tuple[Inbound, ...]:
+    def inbounds(self) -> tuple[InboundSpec, ...]:
         return tuple(self.net.inbound or ())
 
     @property
-    def outbounds(self) -> tuple[Outbound, ...]:
+    def outbounds(self) -> tuple[OutboundSpec, ...]:
         return tuple(self.net.outbound or ())
 
     @property
@@ -189,7 +189,7 @@ _NOWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # refused, not bou
 _URL_PATH: Final = re.compile(r"(/|[a-zA-Z][a-zA-Z0-9+.-]*:).*")
 
 
-def validate(dataplane: Dataplane, meta: Meta) -> Iterator[Violation]:
+def validate(dataplane: Dataplane, meta: DocumentMeta) -> Iterator[Violation]:
     yield from client_label(meta.labels)
     net = dataplane.networking
     if net is None:
@@ -210,20 +210,20 @@ def validate(dataplane: Dataplane, meta: Meta) -> Iterator[Violation]:
         yield from at("probes", _probes(dataplane.probes))
 
 
-def _builtin_gateway(net: Networking) -> Iterator[Violation]:
+def _builtin_gateway(net: DataplaneNetworking) -> Iterator[Violation]:
     for name, given in (("inbound", net.inbound), ("outbound", net.outbound), ("listeners", net.listeners)):
         if given:
             yield Violation(name, "has no meaning for a builtin gateway", "its MeshGateway has the listeners")
 
 
-def _delegated_gateway(net: Networking) -> Iterator[Violation]:
+def _delegated_gateway(net: DataplaneNetworking) -> Iterator[Violation]:
     for name, given in (("inbound", net.inbound), ("listeners", net.listeners)):
         if given:
             hint = "remove it, or remove `gateway`"
             yield Violation(name, "has no meaning for a gateway, which receives its traffic by itself", hint)
 
 
-def _networking(net: Networking) -> Iterator[Violation]:
+def _networking(net: DataplaneNetworking) -> Iterator[Violation]:
     yield from address("address", net.address)
     if net.address in _NOWHERE:
         yield Violation("address", f"`{net.address}` is no address of this proxy's", "the one at which others reach it")
@@ -239,7 +239,7 @@ def _networking(net: Networking) -> Iterator[Violation]:
             yield from at(f"transparentProxying.reachableBackends.refs[{index}]", _reachable(ref))
 
 
-def _admin(net: Networking) -> Iterator[Violation]:
+def _admin(net: DataplaneNetworking) -> Iterator[Violation]:
     if net.admin is None:
         return
     inbound = [place for one in net.inbound or () for place in _listens(one, net.address)]
@@ -249,14 +249,14 @@ def _admin(net: Networking) -> Iterator[Violation]:
             yield Violation("admin.port", f"an {name} has the same port on {_LOOPBACK}", "choose another")
 
 
-def _listens(inbound: Inbound, default: str | None) -> Iterator[tuple[str | None, int | None]]:
+def _listens(inbound: InboundSpec, default: str | None) -> Iterator[tuple[str | None, int | None]]:
     """Where the proxy listens for an inbound, and where the workload does."""
     listens_at = inbound.address or default
     yield listens_at, inbound.port
     yield inbound.service_address or listens_at, inbound.service_port or inbound.port
 
 
-def _inbound(inbound: Inbound, default_address: str | None) -> Iterator[Violation]:
+def _inbound(inbound: InboundSpec, default_address: str | None) -> Iterator[Violation]:
     yield from port("port", inbound.port or 0)
     if inbound.service_port:
         yield from port("servicePort", inbound.service_port)
@@ -302,7 +302,7 @@ def _service_probe(probe: ServiceProbe) -> Iterator[Violation]:
     yield from above_zero("healthyThreshold", probe.healthy_threshold)
 
 
-def _outbound(outbound: Outbound) -> Iterator[Violation]:
+def _outbound(outbound: OutboundSpec) -> Iterator[Violation]:
     yield from port("port", outbound.port or 0)
     yield from _ip("address", outbound.address)
     if outbound.backend_ref is not None:
@@ -315,7 +315,7 @@ def _outbound(outbound: Outbound) -> Iterator[Violation]:
         yield Violation("tags", f"must have `{SERVICE_TAG}`", "or write a `backendRef`")
 
 
-def _backend_ref(ref: BackendRef) -> Iterator[Violation]:
+def _backend_ref(ref: OutboundBackendRef) -> Iterator[Violation]:
     yield from one_of("kind", ref.kind, SERVICES)
     if not ref.name and not ref.labels:
         yield absent("", "does not say which service", "give it `name` or `labels`")
@@ -323,7 +323,7 @@ def _backend_ref(ref: BackendRef) -> Iterator[Violation]:
         yield from port("port", ref.port or 0)
 
 
-def _gateway(gateway: Gateway) -> Iterator[Violation]:
+def _gateway(gateway: GatewaySpec) -> Iterator[Violation]:
     yield from _tags(gateway.tags)
     if gateway.tags and SERVICE_TAG not in gateway.tags:
         yield Violation("tags", f"must have `{SERVICE_TAG}`", _service_hint(gateway.tags))
@@ -332,7 +332,7 @@ def _gateway(gateway: Gateway) -> Iterator[Violation]:
         yield Violation("tags" + entry(PROTOCOL_TAG), f"must be tcp for a gateway, not `{protocol}`", "remove it")
 
 
-def _reachable(ref: BackendRef) -> Iterator[Violation]:
+def _reachable(ref: OutboundBackendRef) -> Iterator[Violation]:
     yield from one_of("kind", ref.kind, SERVICES)
     if ref.name and not is_domain(ref.name):
         yield Violation("name", f"`{ref.name}` is not a name", "use lower case letters, digits, `-` and `.`")
@@ -344,7 +344,7 @@ def _reachable(ref: BackendRef) -> Iterator[Violation]:
         yield Violation("labels", "cannot stand beside `name` or `namespace`", "choose by the one or by the other")
 
 
-def _listeners(net: Networking) -> Iterator[Violation]:
+def _listeners(net: DataplaneNetworking) -> Iterator[Violation]:
     listeners = net.listeners or []
     for index, listener in enumerate(listeners):
         yield from at(f"[{index}]", _listener(listener, net))
@@ -359,7 +359,7 @@ def _listeners(net: Networking) -> Iterator[Violation]:
             yield Violation(f"[{index - len(sections)}].name", f"`{names[index]}` is the name of another port", hint)
 
 
-def _listener(listener: Listener, net: Networking) -> Iterator[Violation]:
+def _listener(listener: ZoneListener, net: DataplaneNetworking) -> Iterator[Violation]:
     yield from must_be_set("type", listener.type, "ZoneIngress or ZoneEgress")
     yield from address("address", listener.address)
     if listener.address in _NOWHERE:
@@ -373,7 +373,7 @@ def _place(host: str | None, number: int | None) -> str:
     return f"{host}:{number}"
 
 
-def _metrics(metrics: Metrics | None) -> Iterator[Violation]:
+def _metrics(metrics: DataplaneMetrics | None) -> Iterator[Violation]:
     if metrics is None:
         return
     yield from one_of("type", metrics.type, ("prometheus",))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from cp.model.violation import Violation, at
-from cp.resources.kinds import Meta
+from cp.resources.kinds import DocumentMeta
 from cp.resources.spec import PolicySpec
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, misspelt_tags
 
@@ -37,7 +37,7 @@ def from_list(spec: PolicySpec, hint: str = "write its items as `rules`, without
 _DNS_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def dns_name(meta: Meta) -> Iterator[Violation]:
+def dns_name(meta: DocumentMeta) -> Iterator[Violation]:
     """Names that become part of host names."""
     if _DNS_NAME.fullmatch(meta.display_name) is None:
         hint = "begin with a letter, use lower case letters, digits and `-`, 63 at most"

@@ -11,7 +11,7 @@ from cp.model.paths import entry
 from cp.model.violation import Violation, at
 from cp.resources.checks import absent, is_domain, must_be_set, port
 from cp.resources.dataplane import PROTOCOL_TAG, SERVICE_TAG, ZONE_TAG
-from cp.resources.kinds import Kind, Meta
+from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.schema import Schema
 from cp.resources.sources import DataSource
 from cp.resources.targets import tag
@@ -22,7 +22,7 @@ _LONGEST_HOSTNAME: Final = 253
 _MOST_CERTIFICATES: Final = 2
 
 
-class Selector(Schema, frozen=True):
+class GatewaySelector(Schema, frozen=True):
     match: dict[str, str] | None = None
 
 
@@ -30,24 +30,24 @@ class TlsOptions(Schema, frozen=True):
     pass
 
 
-class Tls(Schema, frozen=True):
+class GatewayTls(Schema, frozen=True):
     mode: Literal["NONE", "TERMINATE", "PASSTHROUGH"] | None = None
     certificates: list[DataSource] | None = None
     options: TlsOptions | None = None
 
 
-class Resources(Schema, frozen=True):
+class GatewayResources(Schema, frozen=True):
     connection_limit: Integer | None = None
 
 
-class Listener(Schema, frozen=True):
+class GatewayListener(Schema, frozen=True):
     hostname: str | None = None
     port: Integer | None = None
     protocol: Literal["NONE", "TCP", "TLS", "HTTP", "HTTPS"] | None = None
-    tls: Tls | None = None
+    tls: GatewayTls | None = None
     tags: dict[str, str] | None = None
     cross_mesh: bool | None = None
-    resources: Resources | None = None
+    resources: GatewayResources | None = None
 
     @property
     def host(self) -> str:
@@ -55,21 +55,21 @@ class Listener(Schema, frozen=True):
         return self.hostname or ANY_HOST
 
 
-class Conf(Schema, frozen=True):
-    listeners: list[Listener] | None = None
+class GatewayConf(Schema, frozen=True):
+    listeners: list[GatewayListener] | None = None
 
 
 class MeshGateway(Schema, frozen=True):
-    selectors: list[Selector] | None = None
+    selectors: list[GatewaySelector] | None = None
     tags: dict[str, str] | None = None
-    conf: Conf | None = None
+    conf: GatewayConf | None = None
 
     @property
-    def listeners(self) -> list[Listener]:
+    def listeners(self) -> list[GatewayListener]:
         return (self.conf.listeners if self.conf else None) or []
 
 
-def validate(gateway: MeshGateway, _meta: Meta) -> Iterator[Violation]:
+def validate(gateway: MeshGateway, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from must_be_set("selectors", gateway.selectors, f"select gateways by their `{SERVICE_TAG}`")
     is_cross_mesh = any(listener.cross_mesh for listener in gateway.listeners)
     for index, selector in enumerate(gateway.selectors or ()):
@@ -100,7 +100,7 @@ def _tags(tags: Mapping[str, str]) -> Iterator[Violation]:
             yield Violation(entry(name), f"`{name}` is a tag of proxies, not of listeners", "choose another name")
 
 
-def _listener(listener: Listener) -> Iterator[Violation]:
+def _listener(listener: GatewayListener) -> Iterator[Violation]:
     yield from _hostname(listener.hostname or ANY_HOST)
     yield from port("port", listener.port or 0)
     if listener.protocol in {None, "NONE"}:
@@ -124,7 +124,7 @@ def _hostname(hostname: str) -> Iterator[Violation]:
         yield Violation("hostname", f"`{hostname}` is not the name of a host", hint)
 
 
-def _https(listener: Listener) -> Iterator[Violation]:
+def _https(listener: GatewayListener) -> Iterator[Violation]:
     if listener.cross_mesh:
         yield Violation("protocol", "must be HTTP where other meshes may call: mTLS is spoken there anyway")
     elif listener.tls is None:
@@ -133,7 +133,7 @@ def _https(listener: Listener) -> Iterator[Violation]:
         yield Violation("tls.mode", "cannot be PASSTHROUGH for HTTPS", "write `protocol: TLS`")
 
 
-def _tls(tls: Tls, *, is_cross_mesh: bool) -> Iterator[Violation]:
+def _tls(tls: GatewayTls, *, is_cross_mesh: bool) -> Iterator[Violation]:
     mode, certificates = tls.mode or "NONE", tls.certificates or []
     if is_cross_mesh:
         if mode != "NONE" or certificates:
@@ -146,9 +146,9 @@ def _tls(tls: Tls, *, is_cross_mesh: bool) -> Iterator[Violation]:
         yield Violation("certificates", f"are {len(certificates)}, of 2 at most", "one with RSA and one with ECDSA")
 
 
-def _conflicts(listeners: list[Listener]) -> Iterator[Violation]:
+def _conflicts(listeners: list[GatewayListener]) -> Iterator[Violation]:
     """Listeners of one port become one listener of Envoy's."""
-    by_port: dict[int, list[tuple[int, Listener]]] = defaultdict(list)
+    by_port: dict[int, list[tuple[int, GatewayListener]]] = defaultdict(list)
     for index, listener in enumerate(listeners):
         by_port[listener.port or 0].append((index, listener))
     for group in by_port.values():

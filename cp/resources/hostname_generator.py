@@ -8,26 +8,26 @@ from typing import Any, Final
 
 from cp.model.violation import Violation
 from cp.resources.checks import is_domain, must_be_set
-from cp.resources.kinds import Kind, Meta
+from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.schema import Schema, near
 from cp.resources.services import LabelSelector
 
 
-class Selector(Schema, frozen=True):
+class HostnameSelector(Schema, frozen=True):
     mesh_service: LabelSelector | None = None
     mesh_external_service: LabelSelector | None = None
     mesh_multi_zone_service: LabelSelector | None = None
 
 
-class Extension(Schema, frozen=True):
+class GeneratorExtension(Schema, frozen=True):
     type: str = ""
     config: Any = None
 
 
 class HostnameGenerator(Schema, frozen=True):
-    selector: Selector | None = None
+    selector: HostnameSelector | None = None
     template: str = ""
-    extension: Extension | None = None
+    extension: GeneratorExtension | None = None
 
 
 FIELDS: Final = (".Name", ".DisplayName", ".Namespace", ".Mesh", ".Zone")
@@ -67,7 +67,7 @@ def _parts(template: str) -> Iterator[tuple[bool, str]]:
     yield False, template[at:]
 
 
-def validate(generator: HostnameGenerator, _meta: Meta) -> Iterator[Violation]:
+def validate(generator: HostnameGenerator, _meta: DocumentMeta) -> Iterator[Violation]:
     chosen = generator.selector.wire() if generator.selector else ()
     if len(chosen) != 1:
         hint = "one of `meshService`, `meshExternalService` and `meshMultiZoneService`"

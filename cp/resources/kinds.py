@@ -11,7 +11,7 @@ from cp.model.violation import Violation
 
 
 @dataclass(frozen=True, slots=True)
-class Meta:
+class DocumentMeta:
     """What a validator may know of a document beside its spec."""
 
     type: str
@@ -77,10 +77,10 @@ class Kind:
     short: str
     plural: str
     schema: type[Any]
-    validate: Callable[[Any, Meta], Iterator[Violation]]
+    validate: Callable[[Any, DocumentMeta], Iterator[Violation]]
     """Every fault of a decoded spec, with paths from the top of the document."""
 
-    deprecations: Callable[[Any, Meta], Iterator[Violation]] = lambda _spec, _meta: iter(())
+    deprecations: Callable[[Any, DocumentMeta], Iterator[Violation]] = lambda _spec, _meta: iter(())
     """What still works and should be written otherwise."""
 
     complete: Callable[[dict[str, Any]], dict[str, Any]] = _unchanged

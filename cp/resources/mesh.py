@@ -13,7 +13,7 @@ from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
 from cp.resources.checks import absent, address, host_and_port, must_be_set, one_of, regex, repeated
 from cp.resources.deprecated import dns_name
-from cp.resources.kinds import Kind, Meta
+from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.schema import Schema, check
 from cp.resources.sources import DataSource, data_source
 from cp.resources.targets import tag
@@ -64,7 +64,7 @@ class NetworkingOutbound(Schema, frozen=True):
     passthrough: bool | None = None
 
 
-class Networking(Schema, frozen=True):
+class MeshNetworking(Schema, frozen=True):
     outbound: NetworkingOutbound | None = None
 
 
@@ -91,7 +91,7 @@ class MeshServices(Schema, frozen=True):
     mode: Literal["Disabled", "Everywhere", "ReachableBackends", "Exclusive"] | None = None
 
 
-class Backend(Schema, frozen=True):
+class MeshBackend(Schema, frozen=True):
     """Where logs, traces or metrics go. Policies say it today; this is accepted for the documents that have it."""
 
     name: str | None = None
@@ -103,22 +103,22 @@ class Backend(Schema, frozen=True):
 
 class Logging(Schema, frozen=True):
     default_backend: str | None = None
-    backends: list[Backend] | None = None
+    backends: list[MeshBackend] | None = None
 
 
 class Tracing(Schema, frozen=True):
     default_backend: str | None = None
-    backends: list[Backend] | None = None
+    backends: list[MeshBackend] | None = None
 
 
-class Metrics(Schema, frozen=True):
+class MetricsBackends(Schema, frozen=True):
     enabled_backend: str | None = None
-    backends: list[Backend] | None = None
+    backends: list[MeshBackend] | None = None
 
 
 class Mesh(Schema, frozen=True):
     mtls: Mtls | None = None
-    networking: Networking | None = None
+    networking: MeshNetworking | None = None
     routing: Routing | None = None
     constraints: Constraints | None = None
     skip_creating_initial_policies: list[str] | None = None
@@ -128,7 +128,7 @@ class Mesh(Schema, frozen=True):
 
     logging: Logging | None = None
     tracing: Tracing | None = None
-    metrics: Metrics | None = None
+    metrics: MetricsBackends | None = None
 
     @property
     def authority(self) -> CaBackend | None:
@@ -154,7 +154,7 @@ _LONGEST_PORT: Final = 6
 _PERIOD: Final = re.compile(r"0|[0-9]+(y|w|d|h|m|s|ms)")
 
 
-def validate(mesh: Mesh, _meta: Meta) -> Iterator[Violation]:
+def validate(mesh: Mesh, _meta: DocumentMeta) -> Iterator[Violation]:
     if mesh.mtls is not None:
         yield from at("mtls", _mtls(mesh.mtls))
     if mesh.routing and mesh.routing.zone_egress and not (mesh.mtls and mesh.mtls.enabled_backend):
@@ -220,7 +220,7 @@ ConfCheck = Callable[[dict[str, Any]], Iterator[Violation]]
 
 
 def _backends(
-    backends: list[Backend] | None, chosen: str | None, checks: dict[str, ConfCheck], field: str = "defaultBackend"
+    backends: list[MeshBackend] | None, chosen: str | None, checks: dict[str, ConfCheck], field: str = "defaultBackend"
 ) -> Iterator[Violation]:
     names = [backend.name for backend in backends or ()]
     yield from _repeated_names(names)
@@ -283,28 +283,28 @@ class Aggregate(Schema, frozen=True):
     address: str | None = None
 
 
-class PrometheusTls(Schema, frozen=True):
+class MeshPrometheusTls(Schema, frozen=True):
     mode: Literal["activeMTLSBackend", "providedTLS", "disabled"] | None = None
 
 
-class PrometheusEnvoy(Schema, frozen=True):
+class MeshPrometheusEnvoy(Schema, frozen=True):
     filter_regex: str | None = None
     used_only: bool | None = None
 
 
-class Prometheus(Schema, frozen=True):
+class MeshPrometheus(Schema, frozen=True):
     port: Integer | None = None
     path: str | None = None
     tags: dict[str, str] | None = None
     skip_mtls: bool | None = msgspec.field(name="skipMTLS", default=None)
     aggregate: list[Aggregate] | None = None
-    envoy: PrometheusEnvoy | None = None
-    tls: PrometheusTls | None = None
+    envoy: MeshPrometheusEnvoy | None = None
+    tls: MeshPrometheusTls | None = None
 
 
 def prometheus(conf: dict[str, Any]) -> Iterator[Violation]:
     """The faults of the conf of a metrics backend, of a Mesh or of a Dataplane."""
-    decoded, faults = check(Prometheus, conf)
+    decoded, faults = check(MeshPrometheus, conf)
     yield from at("conf", faults)
     if decoded is None:
         return
@@ -324,7 +324,7 @@ _TRACING: Final[dict[str, ConfCheck]] = {"zipkin": _zipkin, "datadog": _datadog}
 _METRICS: Final[dict[str, ConfCheck]] = {"prometheus": prometheus}
 
 
-def deprecations(_mesh: Mesh, meta: Meta) -> Iterator[Violation]:
+def deprecations(_mesh: Mesh, meta: DocumentMeta) -> Iterator[Violation]:
     return dns_name(meta)
 
 

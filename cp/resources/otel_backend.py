@@ -9,7 +9,7 @@ from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
 from cp.resources.checks import address, port
 from cp.resources.complete import completed
-from cp.resources.kinds import Kind, Meta
+from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.schema import Schema
 from cp.resources.telemetry import BACKEND
 
@@ -18,13 +18,13 @@ _GRPC_PORT: Final = 4317
 _HTTP_PORT: Final = 4318
 
 
-class Endpoint(Schema, frozen=True):
+class OtelEndpoint(Schema, frozen=True):
     address: str | None = None
     port: Integer | None = None
     path: str | None = None
 
 
-class Environment(Schema, frozen=True):
+class OtelEnvironment(Schema, frozen=True):
     """What the environment variables of a workload's proxy may change."""
 
     mode: Literal["Disabled", "Optional", "Required"] | None = None
@@ -33,17 +33,17 @@ class Environment(Schema, frozen=True):
 
 
 class OpenTelemetryBackend(Schema, frozen=True):
-    endpoint: Endpoint | None = None
+    endpoint: OtelEndpoint | None = None
     protocol: Literal["grpc", "http"] | None = None
-    env: Environment | None = None
+    env: OtelEnvironment | None = None
 
 
-def validate(backend: OpenTelemetryBackend, _meta: Meta) -> Iterator[Violation]:
+def validate(backend: OpenTelemetryBackend, _meta: DocumentMeta) -> Iterator[Violation]:
     if backend.endpoint is not None:
         yield from at("spec.endpoint", _endpoint(backend.endpoint, backend.protocol or "grpc"))
 
 
-def _endpoint(endpoint: Endpoint, protocol: str) -> Iterator[Violation]:
+def _endpoint(endpoint: OtelEndpoint, protocol: str) -> Iterator[Violation]:
     if endpoint.address is not None:
         yield from address("address", endpoint.address)
     yield from port("port", endpoint.port)
@@ -60,7 +60,7 @@ def _endpoint(endpoint: Endpoint, protocol: str) -> Iterator[Violation]:
 
 def place(backend: OpenTelemetryBackend) -> str:
     """Where it is, as an `endpoint` says it. Without an address that is beside each proxy."""
-    endpoint = backend.endpoint or Endpoint()
+    endpoint = backend.endpoint or OtelEndpoint()
     host = endpoint.address or _BESIDE_THE_PROXY
     host = f"[{host}]" if ":" in host else host
     if backend.protocol == "http":

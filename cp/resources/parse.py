@@ -12,9 +12,9 @@ from cp.model.document import Document
 from cp.model.failure import reason
 from cp.model.names import Key
 from cp.model.paths import Step, step, steps
-from cp.model.violation import Finding, Severity, Sort, Violation
+from cp.model.violation import Finding, Severity, Violation, ViolationSort
 from cp.resources.capabilities import missing_parts, warning
-from cp.resources.kinds import ENVELOPE, Kind, Kinds, Meta
+from cp.resources.kinds import ENVELOPE, DocumentMeta, Kind, Kinds
 from cp.resources.labels import label_faults
 from cp.resources.limits import too_many
 from cp.resources.redaction import placeholders
@@ -27,14 +27,14 @@ _MESH_NAME: Final = re.compile(r"[-a-z0-9_.]{1,253}")
 _LONGEST_NAME: Final = 253
 _LONGEST_KEY: Final = 1000
 _LONGEST_TEXT: Final = 1000
-_OF_ABSENCE: Final = frozenset({Sort.MISSING, Sort.INCOMPLETE})
+_OF_ABSENCE: Final = frozenset({ViolationSort.MISSING, ViolationSort.INCOMPLETE})
 
 
 _Steps: TypeAlias = tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ParsedDocument:
     """What a document came to: a resource unless a violation forbids it.
 
     And what should be written otherwise, and what is not enforced.
@@ -77,7 +77,7 @@ def finding(document: Document, code: str, severity: Severity, violation: Violat
     )
 
 
-def parse(document: Document, kinds: Kinds) -> Read:
+def parse(document: Document, kinds: Kinds) -> ParsedDocument:
     """Understand a document. Every violation is reported, not the first.
 
     Whatever a validator of ours does with a document, it is a fault of that document's reading alone: nobody who
@@ -85,16 +85,16 @@ def parse(document: Document, kinds: Kinds) -> Read:
     """
     kind = kinds.get(document.key.type)
     if kind is None:
-        return Read(document, None, (_unknown_kind(document.key.type, kinds),))
+        return ParsedDocument(document, None, (_unknown_kind(document.key.type, kinds),))
     try:
         return _parse(document, kind)
     except Exception as error:  # noqa: BLE001  # one document shall not stop the others, nor the process
-        return Read(document, None, (_our_fault(error),))
+        return ParsedDocument(document, None, (_our_fault(error),))
 
 
-def _parse(document: Document, kind: Kind) -> Read:
+def _parse(document: Document, kind: Kind) -> ParsedDocument:
     if (violation := _too_long(document.key)) is not None:
-        return Read(document, None, (violation,))
+        return ParsedDocument(document, None, (violation,))
     body = _body(document.data, kind)
     spec, faults = check(kind.schema, body, kind.root)
     violations = [
@@ -110,8 +110,10 @@ def _parse(document: Document, kind: Kind) -> Read:
         violations = list(_relevant(violations, judged, written))
     deprecated = tuple(islice(kind.deprecations(spec, meta), MOST_FAULTS)) if spec is not None else ()
     if spec is None or violations:
-        return Read(document, None, tuple(_customary(kind, violation) for violation in _few(violations)), deprecated)
-    return Read(
+        return ParsedDocument(
+            document, None, tuple(_customary(kind, violation) for violation in _few(violations)), deprecated
+        )
+    return ParsedDocument(
         document,
         Resource(kind, document, spec, kind.complete(dict(body))),
         deprecated=deprecated,
@@ -151,10 +153,10 @@ def _our_fault(error: Exception) -> Violation:
     return Violation("", message, "please report it; what was last good stays in force")
 
 
-def _meta(document: Document) -> Meta:
+def _meta(document: Document) -> DocumentMeta:
     labels = document.data.get("labels")
     sound = {name: value for name, value in labels.items() if isinstance(value, str)} if _is_mapping(labels) else {}
-    return Meta(document.key.type, document.key.mesh, document.key.name, sound)
+    return DocumentMeta(document.key.type, document.key.mesh, document.key.name, sound)
 
 
 def _is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
@@ -173,7 +175,7 @@ def _customary(kind: Kind, found: Violation) -> Violation:
 
 def _relevant(known: list[Violation], found: list[Violation], written: set[_Steps]) -> Iterator[Violation]:
     """What was found against the schema and by the validator, less what only follows from something else."""
-    unwanted = {_steps(one) for one in found if one.sort is Sort.UNWANTED}
+    unwanted = {_steps(one) for one in found if one.sort is ViolationSort.UNWANTED}
     faulty = {_steps(one) for one in known}
     around = {above for path in written | faulty for above in _around(path)}
     pointless = faulty | unwanted
@@ -181,11 +183,11 @@ def _relevant(known: list[Violation], found: list[Violation], written: set[_Step
     is_clean = not known
     yield from (one for one in known if unwanted.isdisjoint(_around(_steps(one))))
     for one in found:
-        if one.sort is not Sort.UNWANTED and not pointless.isdisjoint(_around(_steps(one))):
+        if one.sort is not ViolationSort.UNWANTED and not pointless.isdisjoint(_around(_steps(one))):
             continue
         if one.sort in _OF_ABSENCE and _steps(one) in around:
             continue
-        if one.sort is Sort.INCOMPLETE:
+        if one.sort is ViolationSort.INCOMPLETE:
             later.append(one)
         else:
             is_clean = False

@@ -7,7 +7,7 @@ from typing import Final
 
 from cp.model.violation import Violation
 from cp.resources.checks import absent
-from cp.resources.kinds import Kind, Meta
+from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.schema import Schema
 from cp.resources.sources import Redacted, decoded
 
@@ -20,7 +20,7 @@ class Secret(Schema, frozen=True):
         return (decoded(self.data) if self.data is not None else None) or b""
 
 
-def validate(secret: Secret, _meta: Meta) -> Iterator[Violation]:
+def validate(secret: Secret, _meta: DocumentMeta) -> Iterator[Violation]:
     if secret.data is None:
         yield absent("data", "must be set", "the secret in base64")
         return

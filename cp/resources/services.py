@@ -27,7 +27,7 @@ from cp.resources.checks import (
 from cp.resources.complete import completed
 from cp.resources.dataplane import PROTOCOL_TAG, PROTOCOLS, SERVICE_TAG
 from cp.resources.deprecated import dns_name
-from cp.resources.kinds import Kind, Meta
+from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.schema import Schema
 from cp.resources.sources import DataSource, data_source
 from cp.resources.targets import tag
@@ -46,7 +46,7 @@ class LabelSelector(Schema, frozen=True):
         return all(labels.get(name) == value for name, value in (self.match_labels or {}).items())
 
 
-class Port(Schema, frozen=True):
+class ServicePort(Schema, frozen=True):
     """A port of a service: how it is called, and the inbound (by port or name) behind it."""
 
     port: Integer = 0
@@ -88,10 +88,10 @@ class ServiceIdentity(Schema, frozen=True):
 class MeshService(Schema, frozen=True):
     state: Literal["Available", "Unavailable"] | None = None
     selector: DataplaneSelector | None = None
-    ports: list[Port] | None = None
+    ports: list[ServicePort] | None = None
     identities: list[ServiceIdentity] | None = None
 
-    def section(self, name: str) -> Port | None:
+    def section(self, name: str) -> ServicePort | None:
         """A port by its name or, as text, by its number."""
         return _section(self.ports, name)
 
@@ -102,14 +102,14 @@ class MeshServiceSelector(Schema, frozen=True):
 
 class MeshMultiZoneService(Schema, frozen=True):
     selector: MeshServiceSelector | None = None
-    ports: list[Port] | None = None
+    ports: list[ServicePort] | None = None
 
-    def section(self, name: str) -> Port | None:
+    def section(self, name: str) -> ServicePort | None:
         """A port by its name or, as text, by its number."""
         return _section(self.ports, name)
 
 
-def _section(ports: list[Port] | None, name: str) -> Port | None:
+def _section(ports: list[ServicePort] | None, name: str) -> ServicePort | None:
     by_name = next((one for one in ports or () if one.name == name), None)
     return by_name or next((one for one in ports or () if str(one.port) == name), None)
 
@@ -118,18 +118,18 @@ SOCKET: Final = "unix://"
 """How the address of a socket in the file system begins."""
 
 
-class Match(Schema, frozen=True):
+class ExternalMatch(Schema, frozen=True):
     type: Literal["HostnameGenerator"] | None = None
     port: Integer = 0
     protocol: Literal["tcp", "grpc", "http", "http2"] | None = None
 
 
-class Extension(Schema, frozen=True):
+class ServiceExtension(Schema, frozen=True):
     type: str = ""
     config: Any = None
 
 
-class Endpoint(Schema, frozen=True):
+class ExternalEndpoint(Schema, frozen=True):
     address: str = ""
     port: Integer | None = None
     priority: Integer | None = None
@@ -158,7 +158,7 @@ class Verification(Schema, frozen=True):
         return ((name, source) for name, source in every if source is not None)
 
 
-class Tls(Schema, frozen=True):
+class ExternalTls(Schema, frozen=True):
     enabled: bool | None = None
     version: TlsVersions | None = None
     allow_renegotiation: bool | None = None
@@ -166,15 +166,15 @@ class Tls(Schema, frozen=True):
 
 
 class MeshExternalService(Schema, frozen=True):
-    match: Match = Match()
-    extension: Extension | None = None
-    endpoints: list[Endpoint] | None = None
-    tls: Tls | None = None
+    match: ExternalMatch = ExternalMatch()
+    extension: ServiceExtension | None = None
+    endpoints: list[ExternalEndpoint] | None = None
+    tls: ExternalTls | None = None
 
     @property
-    def ports(self) -> list[Port]:
+    def ports(self) -> list[ServicePort]:
         """Its one port, as other services have several; its number is its name."""
-        return [Port(port=self.match.port, app_protocol=self.match.protocol)]
+        return [ServicePort(port=self.match.port, app_protocol=self.match.protocol)]
 
 
 class LegacyTls(Schema, frozen=True):
@@ -198,7 +198,7 @@ class ExternalService(Schema, frozen=True):
     tags: dict[str, str] | None = None
 
 
-def mesh_service(service: MeshService, meta: Meta) -> Iterator[Violation]:
+def mesh_service(service: MeshService, meta: DocumentMeta) -> Iterator[Violation]:
     yield from longest_name(meta.display_name, 63)
     selector = service.selector or DataplaneSelector()
     if len(selector.wire()) > 1:
@@ -207,7 +207,7 @@ def mesh_service(service: MeshService, meta: Meta) -> Iterator[Violation]:
     yield from at("spec", _ports(service.ports or []))
 
 
-def _ports(ports: list[Port]) -> Iterator[Violation]:
+def _ports(ports: list[ServicePort]) -> Iterator[Violation]:
     for index, one in enumerate(ports):
         yield from port(f"ports[{index}].port", one.port)
         if one.name == "":
@@ -219,7 +219,7 @@ def _ports(ports: list[Port]) -> Iterator[Violation]:
             yield Violation(f"ports[{index}].name", f"`{ports[index].name}` stands here twice")
 
 
-def multi_zone_service(service: MeshMultiZoneService, _meta: Meta) -> Iterator[Violation]:
+def multi_zone_service(service: MeshMultiZoneService, _meta: DocumentMeta) -> Iterator[Violation]:
     labels = service.selector.mesh_service if service.selector else None
     if labels is None or not labels.match_labels:
         hint = "the labels of the MeshServices that it stands for"
@@ -231,7 +231,7 @@ def multi_zone_service(service: MeshMultiZoneService, _meta: Meta) -> Iterator[V
             yield from one_of(f"spec.ports[{index}].appProtocol", one.app_protocol, _SERVED)
 
 
-def mesh_external_service(service: MeshExternalService, meta: Meta) -> Iterator[Violation]:
+def mesh_external_service(service: MeshExternalService, meta: DocumentMeta) -> Iterator[Violation]:
     yield from longest_name(meta.display_name, 63)
     yield from port("spec.match.port", service.match.port)
     if service.extension is not None:
@@ -246,7 +246,7 @@ def mesh_external_service(service: MeshExternalService, meta: Meta) -> Iterator[
         yield from at("spec.tls.verification", _verification(service.tls.verification))
 
 
-def _endpoint(endpoint: Endpoint) -> Iterator[Violation]:
+def _endpoint(endpoint: ExternalEndpoint) -> Iterator[Violation]:
     if endpoint.is_socket:
         yield from file_path("address", endpoint.address.removeprefix(SOCKET))
         yield from within("priority", endpoint.priority, 0, 128)
@@ -257,7 +257,7 @@ def _endpoint(endpoint: Endpoint) -> Iterator[Violation]:
     yield from within("priority", endpoint.priority, 0, 128)
 
 
-def _not_mixed(endpoints: list[Endpoint]) -> Iterator[Violation]:
+def _not_mixed(endpoints: list[ExternalEndpoint]) -> Iterator[Violation]:
     """Where Envoy resolves names, it passes over sockets."""
     names = [one.address for one in endpoints if not one.is_socket and not is_ip(one.address)]
     for index, one in enumerate(endpoints):
@@ -280,7 +280,7 @@ def _verification(verification: Verification) -> Iterator[Violation]:
         yield absent(missing, f"must be set beside `{there}`")
 
 
-def external_service(service: ExternalService, _meta: Meta) -> Iterator[Violation]:
+def external_service(service: ExternalService, _meta: DocumentMeta) -> Iterator[Violation]:
     if service.networking is None:
         yield absent("networking", "must be set", "give it an `address`")
     else:
@@ -315,7 +315,7 @@ def _legacy_networking(networking: LegacyNetworking) -> Iterator[Violation]:
     yield from data_source("tls.clientKey", tls.client_key)
 
 
-def _service_warnings(service: MeshService | MeshMultiZoneService, meta: Meta) -> Iterator[Violation]:
+def _service_warnings(service: MeshService | MeshMultiZoneService, meta: DocumentMeta) -> Iterator[Violation]:
     yield from dns_name(meta)
     for index, one in enumerate(service.ports or ()):
         if one.speaks not in PROTOCOLS:
@@ -323,7 +323,7 @@ def _service_warnings(service: MeshService | MeshMultiZoneService, meta: Meta) -
             yield Violation(f"spec.ports[{index}].appProtocol", f"`{one.app_protocol}` is taken for tcp", hint)
 
 
-def _named_warnings(_spec: Any, meta: Meta) -> Iterator[Violation]:
+def _named_warnings(_spec: Any, meta: DocumentMeta) -> Iterator[Violation]:
     return dns_name(meta)
 
 

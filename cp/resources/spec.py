@@ -15,7 +15,7 @@ from cp.resources.schema import Schema
 Conf = TypeVar("Conf")
 
 
-class Item(Schema, Generic[Conf], frozen=True):
+class SpecItem(Schema, Generic[Conf], frozen=True):
     """One destination (of `to`) or one sort of client (of `from`), and its conf."""
 
     target_ref: TargetRef = TargetRef()
@@ -43,7 +43,7 @@ class ClientMatch(Schema, frozen=True):
     sni: SniMatch | None = None
 
 
-class Rule(Schema, Generic[Conf], frozen=True):
+class SpecRule(Schema, Generic[Conf], frozen=True):
     """What holds on an inbound, for the connections that match or, without matches, for all."""
 
     matches: list[ClientMatch] | None = None

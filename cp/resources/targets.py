@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from cp.model.paths import entry
 from cp.model.target import TargetRef
-from cp.model.violation import Sort, Violation, at
+from cp.model.violation import Violation, ViolationSort, at
 from cp.resources.checks import absent, must_be_set, one_of, unwanted
-from cp.resources.kinds import Meta
+from cp.resources.kinds import DocumentMeta
 from cp.resources.schema import Schema, near
 from cp.resources.spec import PolicySpec
 
@@ -59,7 +59,7 @@ _MESH_TAGS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Targets:
+class AllowedTargets:
     """The kinds that one policy takes, level by level."""
 
     top: tuple[str, ...] = PROXIES
@@ -83,19 +83,19 @@ class Targets:
     tcp_route: tuple[str, ...] = ()
     """The fields of a conf that a TCP route can carry."""
 
-    def at_top(self, meta: Meta) -> tuple[str, ...]:
+    def at_top(self, meta: DocumentMeta) -> tuple[str, ...]:
         return (*self.top, *self.top_system) if meta.role == "system" else self.top
 
     def at_to(self, top: TargetRef) -> tuple[str, ...]:
         return self.to_gateway if self.to_gateway is not None and top.kind in {GATEWAY, HTTP_ROUTE} else self.to
 
-    def violations(self, spec: PolicySpec, meta: Meta) -> Iterator[Violation]:
+    def violations(self, spec: PolicySpec, meta: DocumentMeta) -> Iterator[Violation]:
         """The faults of every targetRef of a policy, and of confs that their route cannot carry."""
         yield from self.top_violations(spec, meta)
         yield from self.to_violations(spec)
         yield from self.from_violations(spec)
 
-    def top_violations(self, spec: PolicySpec, meta: Meta) -> Iterator[Violation]:
+    def top_violations(self, spec: PolicySpec, meta: DocumentMeta) -> Iterator[Violation]:
         if spec.target_ref is None:
             return
         found = target(spec.target_ref, self.at_top(meta), gateway_tags=self.gateway_tags)
@@ -132,7 +132,7 @@ class Targets:
         where = "a policy for the proxies" if kind == top.kind else "an item for the service"
         for path in beyond(conf, carried):
             hint = f"write it in {where}; a {kind} can have {', '.join(f'`{one}`' for one in carried)}"
-            yield Violation(path, f"cannot be different for each {kind}", hint, path, Sort.UNWANTED)
+            yield Violation(path, f"cannot be different for each {kind}", hint, path, ViolationSort.UNWANTED)
 
 
 def includes_gateways(top: TargetRef) -> bool:

@@ -21,7 +21,7 @@ class BackendResourceRef(Schema, frozen=True):
     labels: dict[str, str] | None = None
 
 
-class OpenTelemetry(Schema, frozen=True):
+class OpenTelemetryConf(Schema, frozen=True):
     """What every policy says of a collector; each adds its own."""
 
     endpoint: str | None = None
@@ -30,7 +30,7 @@ class OpenTelemetry(Schema, frozen=True):
     backend_ref: BackendResourceRef | None = None
 
 
-def collector(otel: OpenTelemetry | None, *, needs_port: bool = False) -> Iterator[Violation]:
+def collector(otel: OpenTelemetryConf | None, *, needs_port: bool = False) -> Iterator[Violation]:
     """The faults of what says where telemetry goes."""
     if otel is None:
         yield absent("", "must be set for the type OpenTelemetry", "give it a `backendRef`")
@@ -56,7 +56,7 @@ def _reference(backend_ref: BackendResourceRef) -> Iterator[Violation]:
         yield absent("backendRef", f"does not say which {BACKEND}", hint)
 
 
-def endpoints_deprecated(path: str, every: Iterable[OpenTelemetry | None]) -> Iterator[Violation]:
+def endpoints_deprecated(path: str, every: Iterable[OpenTelemetryConf | None]) -> Iterator[Violation]:
     """Endpoints of some backends that could be references; the path is that of the backends."""
     for index, otel in enumerate(every):
         if otel is not None and otel.endpoint and otel.backend_ref is None:

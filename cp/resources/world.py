@@ -15,7 +15,7 @@ from cp.model.names import Identity, Key
 from cp.model.remembered import remembered
 from cp.model.violation import Finding
 from cp.resources.kinds import Kinds
-from cp.resources.parse import Read, parse
+from cp.resources.parse import ParsedDocument, parse
 from cp.resources.resource import Resource
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class World:
     def __init__(
         self,
         kinds: Kinds,
-        reads: Mapping[Key, Read],
+        reads: Mapping[Key, ParsedDocument],
         tables: Mapping[tuple[str, str], Table],
         revision: int,
         store_findings: tuple[Finding, ...] = (),

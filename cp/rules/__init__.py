@@ -2,18 +2,18 @@
 
 from cp.rules.build import PolicyRules as PolicyRules
 from cp.rules.build import build as build
-from cp.rules.combined import Combined as Combined
+from cp.rules.combined import CombinedConf as CombinedConf
 from cp.rules.destinations import at_gateway as at_gateway
 from cp.rules.destinations import effective as effective
 from cp.rules.destinations import levels as levels
 from cp.rules.destinations import of_service as of_service
 from cp.rules.inbound import InboundRule as InboundRule
 from cp.rules.inbound import InboundRules as InboundRules
-from cp.rules.items import Item as Item
+from cp.rules.items import PolicyItem as PolicyItem
 from cp.rules.matches import matches_hash as matches_hash
 from cp.rules.outbound import ResourceRule as ResourceRule
 from cp.rules.outbound import ToRules as ToRules
-from cp.rules.partition import Matcher as Matcher
+from cp.rules.partition import TagCondition as TagCondition
 from cp.rules.routes import RouteRule as RouteRule
 from cp.rules.routes import gateway_routes as gateway_routes
 from cp.rules.routes import routes as routes

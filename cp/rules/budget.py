@@ -1,20 +1,20 @@
-"""`Budget`: how much work something may be, counted in steps and not in seconds, so that it is the same everywhere."""
+"""`StepBudget`: how much work something may be, in steps and not in seconds, so that it is the same everywhere."""
 
 from __future__ import annotations
 
 
-class TooMuch(Exception):
+class TooManySteps(Exception):
     """More work than one policy may make."""
 
 
-class Budget:
+class StepBudget:
     """What is left of the steps that a computation may take."""
 
     def __init__(self, steps: int) -> None:
         self._left = steps
 
     def spend(self, steps: int) -> None:
-        """Raises `TooMuch` when nothing is left."""
+        """Raises `TooManySteps` when nothing is left."""
         self._left -= steps
         if self._left < 0:
-            raise TooMuch
+            raise TooManySteps

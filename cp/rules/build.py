@@ -12,38 +12,38 @@ from cp.model.remembered import remembered
 from cp.resources.kinds import Kind, PolicyShape
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
-from cp.rules.calls import Calls
+from cp.rules.calls import CallConfs
 from cp.rules.changes import changed_targets, changes, services_named
-from cp.rules.combined import Combined, Shelf
+from cp.rules.combined import CombinedConf, MergeCache
 from cp.rules.inbound import InboundRules
-from cp.rules.item_index import Naming, is_outdated, naming
-from cp.rules.items import Item, items
-from cp.rules.matching import Matched, matcher
-from cp.rules.merging import Merged
+from cp.rules.item_index import ItemIndex, is_outdated, naming
+from cp.rules.items import PolicyItem, items
+from cp.rules.matching import MatchedPolicy, matcher
+from cp.rules.merging import MergedConf
 from cp.rules.outbound import ToRules
 from cp.rules.subsets import SubsetRules
 from cp.rules.tagged import by_tags, to_by_tags
-from cp.rules.targets import Targets
+from cp.rules.targets import TargetTables
 
 _Policies: TypeAlias = tuple[Resource, ...]
 _Quick: TypeAlias = tuple[str, int]
 
 
-_Made: TypeAlias = "tuple[tuple[Matched, ...], PolicyRules]"
+_Made: TypeAlias = "tuple[tuple[MatchedPolicy, ...], PolicyRules]"
 
 
 class PolicyRules:
     """What the matched policies of one kind come to. Proxies with the same matched policies share one."""
 
-    def __init__(self, known: Known, matched: tuple[Matched, ...], kind: Kind, scene: Scene) -> None:
+    def __init__(self, known: RuleCache, matched: tuple[MatchedPolicy, ...], kind: Kind, scene: RuleScope) -> None:
         self.kind = kind
         self.matched = matched
         self.scene = scene
         self._known = known
         self._from: dict[int | None, SubsetRules] = {}
         self._inbound: dict[int | None, InboundRules] = {}
-        self._laid: dict[tuple[Merged, ...], Merged] = {}
-        self.calls = Calls()
+        self._laid: dict[tuple[MergedConf, ...], MergedConf] = {}
+        self.calls = CallConfs()
         """What was found out to hold for destinations and routes to them."""
 
     @property
@@ -73,7 +73,7 @@ class PolicyRules:
         return self._inbound[inbound]
 
     @remembered
-    def proxy(self) -> Combined | None:
+    def proxy(self) -> CombinedConf | None:
         """For the whole proxy, of a policy with one conf."""
         found = tuple(item for policy in self._policies() for item in items(policy).default)
         return self.combine(found) if found else None
@@ -83,11 +83,11 @@ class PolicyRules:
         chosen = tuple(one for one in self.matched if not set(listeners).isdisjoint(one.listeners))
         return self._known.rules(chosen, self.kind, self.scene)
 
-    def combine(self, found: tuple[Item, ...]) -> Combined:
+    def combine(self, found: tuple[PolicyItem, ...]) -> CombinedConf:
         """What some items come to together."""
         return self._known.shelf.combine(found)
 
-    def lay(self, levels: tuple[Merged, ...]) -> Merged:
+    def lay(self, levels: tuple[MergedConf, ...]) -> MergedConf:
         """Confs over each other, from the most general to the most specific (decision 2)."""
         if levels not in self._laid:
             self._laid[levels] = self._known.shelf.lay(levels)
@@ -108,28 +108,32 @@ class PolicyRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class RuleScope:
     """What there is around the matched policies: the items of all policies of the kind, and their targets."""
 
-    naming: Naming
-    targets: Targets
+    naming: ItemIndex
+    targets: TargetTables
 
     @classmethod
-    def of(cls, world: World, kind: Kind, mesh: str) -> Scene:
+    def of(cls, world: World, kind: Kind, mesh: str) -> RuleScope:
         refers = kind.policy is not None and kind.policy.to
-        return cls(world.table(kind.name, mesh).derived(naming), Targets.of(world, mesh) if refers else Targets())
+        return cls(
+            world.table(kind.name, mesh).derived(naming), TargetTables.of(world, mesh) if refers else TargetTables()
+        )
 
 
-class Known:
+class RuleCache:
     """What was made for some World and is still in use. All of it depends on its key alone."""
 
     def __init__(self) -> None:
-        self.shelf = Shelf()
-        self._rules: WeakValueDictionary[tuple[str, tuple[Matched, ...], Targets], PolicyRules] = WeakValueDictionary()
+        self.shelf = MergeCache()
+        self._rules: WeakValueDictionary[tuple[str, tuple[MatchedPolicy, ...], TargetTables], PolicyRules] = (
+            WeakValueDictionary()
+        )
         self._to_subsets: WeakValueDictionary[tuple[_Policies, Table | None], SubsetRules] = WeakValueDictionary()
         self._from: WeakValueDictionary[_Policies, SubsetRules] = WeakValueDictionary()
 
-    def rules(self, matched: tuple[Matched, ...], kind: Kind, scene: Scene) -> PolicyRules:
+    def rules(self, matched: tuple[MatchedPolicy, ...], kind: Kind, scene: RuleScope) -> PolicyRules:
         key = (kind.name, matched, scene.targets)
         found = self._rules.get(key)
         if found is None:
@@ -152,27 +156,27 @@ class Known:
         return found
 
 
-class Bench:
+class WorldRules:
     """The rules of one World. What nothing touched since the World before is the same object as there."""
 
-    def __init__(self, world: World, before: Bench | None) -> None:
+    def __init__(self, world: World, before: WorldRules | None) -> None:
         self._world = world
         self._before: dict[_Quick, _Made] = {} if before is None else before.made
-        self.known: Known = Known() if before is None else before.known
+        self.known: RuleCache = RuleCache() if before is None else before.known
         self.made: dict[_Quick, _Made] = {}
         """By the identity of the matched policies: equal ones are nearly always the same, and dear to compare."""
 
-        self._changed: dict[tuple[Targets, Targets], frozenset[Identity]] = {}
+        self._changed: dict[tuple[TargetTables, TargetTables], frozenset[Identity]] = {}
 
-    def build(self, matched: tuple[Matched, ...], kind: Kind) -> PolicyRules:
+    def build(self, matched: tuple[MatchedPolicy, ...], kind: Kind) -> PolicyRules:
         quick = (kind.name, id(matched))
         found = self.made.get(quick)
         if found is None:
             found = self.made[quick] = (matched, self._build(matched, kind))
         return found[1]
 
-    def _build(self, matched: tuple[Matched, ...], kind: Kind) -> PolicyRules:
-        scene = Scene.of(self._world, kind, matched[0].policy.mesh if matched else "")
+    def _build(self, matched: tuple[MatchedPolicy, ...], kind: Kind) -> PolicyRules:
+        scene = RuleScope.of(self._world, kind, matched[0].policy.mesh if matched else "")
         before = self._made_before(matched, kind)
         if before is not None and before.matched is matched and before.scene.targets == scene.targets:
             return before
@@ -181,23 +185,23 @@ class Bench:
             found.take_over(before, self._changes(before.scene.targets, scene.targets))
         return found
 
-    def _made_before(self, matched: tuple[Matched, ...], kind: Kind) -> PolicyRules | None:
+    def _made_before(self, matched: tuple[MatchedPolicy, ...], kind: Kind) -> PolicyRules | None:
         """The rules that the same proxies had in the World before."""
         earlier = self._world.derived(matcher).before(matched)
         found, rules = self._before.get((kind.name, id(earlier)), (None, None))
         return rules if found is earlier else None
 
-    def _changes(self, before: Targets, now: Targets) -> frozenset[Identity]:
+    def _changes(self, before: TargetTables, now: TargetTables) -> frozenset[Identity]:
         if (before, now) not in self._changed:
             self._changed[before, now] = changed_targets(before, now)
         return self._changed[before, now]
 
 
-def bench(world: World, previous: Bench | None) -> Bench:
+def bench(world: World, previous: WorldRules | None) -> WorldRules:
     """The bench of a World; use it as `world.derived(bench)`."""
-    return Bench(world, previous)
+    return WorldRules(world, previous)
 
 
-def build(world: World, matched: tuple[Matched, ...], kind: Kind) -> PolicyRules:
+def build(world: World, matched: tuple[MatchedPolicy, ...], kind: Kind) -> PolicyRules:
     """What the policies of one kind that select a proxy come to."""
     return world.derived(bench).build(matched, kind)

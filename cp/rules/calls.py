@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from cp.model.names import Destination, Identity
-from cp.rules.changes import Changes
-from cp.rules.merging import Merged
+from cp.rules.changes import RuleChanges
+from cp.rules.merging import MergedConf
 
 Call: TypeAlias = tuple[Destination, tuple[Identity, ...], str]
 """A destination, the routes to it that contribute, and the hash of their matches."""
@@ -14,24 +14,24 @@ Call: TypeAlias = tuple[Destination, tuple[Identity, ...], str]
 _Name: TypeAlias = tuple[str, str]
 
 
-class Calls:
+class CallConfs:
     """Confs by call. Beside it stands which calls go by which name, so that a change need not look at all of them."""
 
     def __init__(self) -> None:
-        self._confs: dict[Call, Merged] = {}
+        self._confs: dict[Call, MergedConf] = {}
         self._named: dict[_Name, set[Call]] = {}
 
-    def get(self, call: Call) -> Merged | None:
+    def get(self, call: Call) -> MergedConf | None:
         return self._confs.get(call)
 
-    def put(self, call: Call, conf: Merged) -> None:
+    def put(self, call: Call, conf: MergedConf) -> None:
         self._confs[call] = conf
         for name in _names(call):
             self._named.setdefault(name, set()).add(call)
 
-    def after(self, changes: Changes) -> Calls:
+    def after(self, changes: RuleChanges) -> CallConfs:
         """The same without those that changes concern."""
-        left = Calls()
+        left = CallConfs()
         if changes.everybody:
             return left
         left._confs, left._named = dict(self._confs), dict(self._named)

@@ -9,12 +9,12 @@ from cp.model.names import Destination, Identity
 from cp.resources.resource import Resource
 from cp.resources.world import Table
 from cp.rules.item_index import is_outdated, resolve
-from cp.rules.items import SERVICE_TAG, Item, items, reference, tags_of
-from cp.rules.targets import Targets
+from cp.rules.items import SERVICE_TAG, PolicyItem, items, reference, tags_of
+from cp.rules.targets import TargetTables
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class RuleChanges:
     """Who may see a difference. An item for the whole mesh concerns everybody."""
 
     everybody: bool = False
@@ -39,13 +39,15 @@ class Changes:
         yield from (("", service) for service in self.services or ())
 
 
-def changes(delta: Iterable[Resource], scenes: tuple[Targets, Targets], changed: frozenset[Identity]) -> Changes:
+def changes(
+    delta: Iterable[Resource], scenes: tuple[TargetTables, TargetTables], changed: frozenset[Identity]
+) -> RuleChanges:
     """What it can concern that some policies came or went, and that some of their targets changed."""
     delta = list(delta)
     found = [item for policy in delta for item in items(policy).to]
     everybody = any(item.target.kind == "Mesh" or is_outdated(item.policy) for item in found)
     named = {one for item in found for one in _named(item, scenes)}
-    return Changes(everybody, frozenset(named | changed), _services(delta))
+    return RuleChanges(everybody, frozenset(named | changed), _services(delta))
 
 
 def _services(policies: Iterable[Resource]) -> frozenset[str] | None:
@@ -63,13 +65,13 @@ def services_named(policy: Resource) -> frozenset[str] | None:
     return frozenset(value for some in tags for _, value in some)
 
 
-def _named(item: Item, targets: Iterable[Targets]) -> Iterator[Identity]:
+def _named(item: PolicyItem, targets: Iterable[TargetTables]) -> Iterator[Identity]:
     to = reference(item)
     if to is not None:
         yield from (resource.identity for some in targets for resource in resolve(some, to))
 
 
-def changed_targets(before: Targets, now: Targets) -> frozenset[Identity]:
+def changed_targets(before: TargetTables, now: TargetTables) -> frozenset[Identity]:
     """The resources that are not the same objects in both."""
     pairs = [(old, new) for old, new in zip(before.tables, now.tables, strict=False) if old is not new]
     found = (one for old, new in pairs for one in (*_only_in(old, new), *_only_in(new, old)))

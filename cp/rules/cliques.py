@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from cp.rules.budget import Budget
+from cp.rules.budget import StepBudget
 from cp.rules.items import Tags
 
 _Graph = Mapping[Tags, frozenset[Tags]]
 
 
-def cliques(sets: Sequence[Tags], budget: Budget) -> Iterator[frozenset[Tags]]:
+def cliques(sets: Sequence[Tags], budget: StepBudget) -> Iterator[frozenset[Tags]]:
     """The largest groups, each once. The sets must be different ones. Raises `TooMuch`.
 
     Sets that ask for different services never meet: they are told apart first, so that the work grows with their number
@@ -41,7 +41,7 @@ def _divided(sets: Sequence[Tags], key: str) -> Iterable[list[Tags]]:
     return parts.values()
 
 
-def _graph(sets: Sequence[Tags], budget: Budget) -> _Graph:
+def _graph(sets: Sequence[Tags], budget: StepBudget) -> _Graph:
     budget.spend(sum(map(len, sets)) * len(sets))
     return {one: frozenset(other for other in sets if other is not one and _meet(one, other)) for one in sets}
 
@@ -51,7 +51,7 @@ def _meet(one: Tags, other: Tags) -> bool:
     return all(values.get(key, value) == value for key, value in other)
 
 
-def _maximal(graph: _Graph, budget: Budget) -> Iterator[frozenset[Tags]]:
+def _maximal(graph: _Graph, budget: StepBudget) -> Iterator[frozenset[Tags]]:
     """Bron and Kerbosch's algorithm, with pivots."""
     stack: list[tuple[frozenset[Tags], set[Tags], set[Tags]]] = [(frozenset(), set(graph), set())]
     while stack:

@@ -6,16 +6,16 @@ from typing import TypeAlias
 
 from cp.model.names import Destination, Identity
 from cp.rules.build import PolicyRules
-from cp.rules.combined import Combined
+from cp.rules.combined import CombinedConf
 from cp.rules.items import SERVICE_TAG
-from cp.rules.merging import NOTHING, Merged
+from cp.rules.merging import NOTHING, MergedConf
 from cp.rules.subsets import MATCHES_TAG
 
 Via: TypeAlias = tuple[Identity, ...]
 """The routes that contribute to a way to a destination, the strongest first."""
 
 
-def effective(rules: PolicyRules, destination: Destination, via: Via = (), matches: str = "") -> Merged:
+def effective(rules: PolicyRules, destination: Destination, via: Via = (), matches: str = "") -> MergedConf:
     """The conf of a destination or, field by field over it, of routes to it. The policy's defaults are not in it.
 
     `matches` is the hash of the route's matches: by it, policies are found that name the route at their top level and
@@ -29,22 +29,22 @@ def effective(rules: PolicyRules, destination: Destination, via: Via = (), match
     return found
 
 
-def levels(rules: PolicyRules, destination: Destination, via: Via = (), matches: str = "") -> tuple[Combined, ...]:
+def levels(rules: PolicyRules, destination: Destination, via: Via = (), matches: str = "") -> tuple[CombinedConf, ...]:
     """What is said of a destination and of the routes to it, each level by itself, the most general first."""
     of_routes = (level for route in reversed(via) for level in _of_route(rules, destination, route))
     return tuple(found for found in (of_service(rules, destination, matches), *of_routes) if found is not None)
 
 
-def _effective(rules: PolicyRules, destination: Destination, via: Via, matches: str) -> Merged:
+def _effective(rules: PolicyRules, destination: Destination, via: Via, matches: str) -> MergedConf:
     return _laid(rules, tuple(level.conf for level in levels(rules, destination, via, matches)))
 
 
-def _laid(rules: PolicyRules, levels: tuple[Merged, ...]) -> Merged:
+def _laid(rules: PolicyRules, levels: tuple[MergedConf, ...]) -> MergedConf:
     said = tuple(level for level in levels if level is not NOTHING)
     return said[0] if len(said) == 1 else rules.lay(said)
 
 
-def at_gateway(rules: PolicyRules, via: Via = (), matches: str = "") -> Merged:
+def at_gateway(rules: PolicyRules, via: Via = (), matches: str = "") -> MergedConf:
     """What holds for a listener of a builtin gateway or, field by field over it, for routes on it.
 
     A gateway's listener is no destination: what is said to the whole mesh holds for it. The rules are those of the
@@ -56,7 +56,7 @@ def at_gateway(rules: PolicyRules, via: Via = (), matches: str = "") -> Merged:
     return _laid(rules, tuple(map(_conf, levels)))
 
 
-def of_service(rules: PolicyRules, destination: Destination, matches: str = "") -> Combined | None:
+def of_service(rules: PolicyRules, destination: Destination, matches: str = "") -> CombinedConf | None:
     """What holds for a service as a whole."""
     if destination.identity is not None:
         found = rules.to.rule(destination.identity)
@@ -68,7 +68,7 @@ def of_service(rules: PolicyRules, destination: Destination, matches: str = "") 
     return None if found_service is None else found_service.combined
 
 
-def _of_route(rules: PolicyRules, destination: Destination, route: Identity) -> tuple[Combined | None, ...]:
+def _of_route(rules: PolicyRules, destination: Destination, route: Identity) -> tuple[CombinedConf | None, ...]:
     """What is said of the route itself: the new way over the old one (decision 6).
 
     For a destination by tags the old way is part of the rules by tags, where Kuma has it.
@@ -78,5 +78,5 @@ def _of_route(rules: PolicyRules, destination: Destination, route: Identity) -> 
     return rules.combine(old) if old else None, None if found is None else found.combined
 
 
-def _conf(combined: Combined | None) -> Merged:
+def _conf(combined: CombinedConf | None) -> MergedConf:
     return NOTHING if combined is None else combined.conf

@@ -8,8 +8,8 @@ from typing import Any
 
 from cp.model.remembered import remembered
 from cp.resources.resource import Resource
-from cp.rules.combined import Combined, Shelf
-from cp.rules.items import Item, items
+from cp.rules.combined import CombinedConf, MergeCache
+from cp.rules.items import PolicyItem, items
 from cp.rules.matching import top_of
 from cp.rules.matching.order import Strength, attributes, names, role
 from cp.rules.merging import Origin
@@ -19,9 +19,9 @@ from cp.rules.merging import Origin
 class InboundRule:
     """One item, for the connections of one of its matches; for all where it has none."""
 
-    item: Item
+    item: PolicyItem
     match: Mapping[str, Any] | None
-    combined: Combined
+    combined: CombinedConf
 
     @property
     def origin(self) -> Origin:
@@ -31,7 +31,7 @@ class InboundRule:
 class InboundRules:
     """The rules of one inbound: those with matches first, the most specific in front; then those for everybody."""
 
-    def __init__(self, policies: Iterable[Resource], shelf: Shelf) -> None:
+    def __init__(self, policies: Iterable[Resource], shelf: MergeCache) -> None:
         self._shelf = shelf
         self._items = _ordered(policies)
 
@@ -45,7 +45,7 @@ class InboundRules:
         return tuple(sorted(found, key=lambda rule: specificity(rule.match)))
 
     @remembered
-    def for_all(self) -> Combined | None:
+    def for_all(self) -> CombinedConf | None:
         """What holds for every connection: all rules without matches, merged."""
         found = tuple(item for item in self._items if not item.matches)
         return self._shelf.combine(found) if found else None
@@ -63,7 +63,7 @@ def specificity(match: Mapping[str, Any] | None) -> tuple[int, int, int]:
     return (0 if spiffe is not None else 1, 0 if exact else 1, 0 if (match or {}).get("sni") is not None else 1)
 
 
-def _ordered(policies: Iterable[Resource]) -> list[Item]:
+def _ordered(policies: Iterable[Resource]) -> list[PolicyItem]:
     """From the weakest to the strongest; items of one policy in their order."""
     strength = sorted(policies, key=_strength, reverse=True)
     return [item for policy in strength for item in items(policy).rules]

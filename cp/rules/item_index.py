@@ -13,24 +13,24 @@ from weakref import WeakKeyDictionary
 from cp.model.names import Identity
 from cp.resources.resource import Resource
 from cp.resources.world import Table
-from cp.rules.items import Item, Reference, items, reference
+from cp.rules.items import ItemReference, PolicyItem, items, reference
 from cp.rules.matching import top_of
 from cp.rules.sections import has_sections, section_of
-from cp.rules.targets import Targets
+from cp.rules.targets import TargetTables
 
 _Label: TypeAlias = tuple[str, tuple[str, str]]
-_Referring: TypeAlias = tuple[Item, Reference]
-Own: TypeAlias = tuple[tuple[Item, str], ...]
+_Referring: TypeAlias = tuple[PolicyItem, ItemReference]
+Own: TypeAlias = tuple[tuple[PolicyItem, str], ...]
 """Items for one resource, each with the section that it is for; empty for the whole."""
 
 
-class Naming:
+class ItemIndex:
     """It knows no World: resources are looked at one by one."""
 
     def __init__(self, policies: Iterable[Resource]) -> None:
         found = [item for policy in policies if not is_outdated(policy) for item in items(policy).to]
         ordered = sorted(found, key=lambda item: item.order, reverse=True)
-        self.places: Mapping[Item, int] = {item: place for place, item in enumerate(ordered)}
+        self.places: Mapping[PolicyItem, int] = {item: place for place, item in enumerate(ordered)}
         """The order of merging (section 4.2)."""
 
         self.of_mesh = tuple(item for item in ordered if item.target.kind == "Mesh")
@@ -41,7 +41,7 @@ class Naming:
             if item.target.kind != "Mesh" and (to := reference(item)) is not None:
                 self._add(item, to)
 
-    def _add(self, item: Item, to: Reference) -> None:
+    def _add(self, item: PolicyItem, to: ItemReference) -> None:
         if to.labels:
             self._by_label.setdefault((to.identity.type, to.labels[0]), []).append((item, to))
         else:
@@ -64,7 +64,7 @@ class Naming:
                 found += [one for one in self._by_label.get((resource.type, label), ()) if _has(labels, one[1])]
         return found
 
-    def named_by(self, policies: Collection[Resource], targets: Targets) -> Iterator[Identity]:
+    def named_by(self, policies: Collection[Resource], targets: TargetTables) -> Iterator[Identity]:
         """The resources and sections that some policies name."""
         for referring in (*self._by_identity.values(), *self._by_label.values()):
             for item, to in referring:
@@ -72,9 +72,9 @@ class Naming:
                     yield from _identities(targets, to)
 
 
-def naming(table: Table) -> Naming:
+def naming(table: Table) -> ItemIndex:
     """The items of a table of policies; use it as `table.derived(naming)`."""
-    return Naming(table)
+    return ItemIndex(table)
 
 
 def is_outdated(policy: Resource) -> bool:
@@ -82,7 +82,7 @@ def is_outdated(policy: Resource) -> bool:
     return top_of(policy).kind == "MeshHTTPRoute"
 
 
-def resolve(targets: Targets, to: Reference) -> tuple[Resource, ...]:
+def resolve(targets: TargetTables, to: ItemReference) -> tuple[Resource, ...]:
     """The resources that a reference means; their sections are not looked at."""
     if to.labels:
         return tuple(one for one in targets.table(to.identity.type) if _has(one.selectable_labels, to))
@@ -90,7 +90,7 @@ def resolve(targets: Targets, to: Reference) -> tuple[Resource, ...]:
     return () if found is None else (found,)
 
 
-def section_meant(resource: Resource, to: Reference) -> str | None:
+def section_meant(resource: Resource, to: ItemReference) -> str | None:
     """The section of a resource that a reference means, empty for the whole; None if there is no such section."""
     written = to.identity.section
     if not written or not has_sections(resource):
@@ -99,12 +99,12 @@ def section_meant(resource: Resource, to: Reference) -> str | None:
     return "" if found is None and to.or_whole else found
 
 
-def _identities(targets: Targets, to: Reference) -> Iterator[Identity]:
+def _identities(targets: TargetTables, to: ItemReference) -> Iterator[Identity]:
     for resource in resolve(targets, to):
         section = section_meant(resource, to)
         if section is not None:
             yield resource.identity.of_section(section)
 
 
-def _has(labels: Mapping[str, str], to: Reference) -> bool:
+def _has(labels: Mapping[str, str], to: ItemReference) -> bool:
     return all(labels.get(name) == value for name, value in to.labels)

@@ -14,7 +14,7 @@ from cp.resources.kinds import PolicyShape
 from cp.resources.resource import Resource
 from cp.rules.matching import target_of, top_of
 from cp.rules.matching.order import Strength, attributes, gateway_tags, names, role
-from cp.rules.merging import Conf, Layer, Origin, Recipe
+from cp.rules.merging import Conf, Layer, MergeOptions, Origin
 
 SERVICE_TAG: Final = "kuma.io/service"
 _OLD_SERVICE_NAME: Final = re.compile(r"([^_]+)_([^_]+)_svc(?:_([0-9]+))?")
@@ -23,7 +23,7 @@ Tags = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Item:
+class PolicyItem:
     """One item of a policy: the same object for as long as the policy does not change."""
 
     policy: Resource
@@ -42,20 +42,20 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class PolicyItems:
     """All items of one policy."""
 
-    to: tuple[Item, ...] = ()
-    from_: tuple[Item, ...] = ()
-    rules: tuple[Item, ...] = ()
+    to: tuple[PolicyItem, ...] = ()
+    from_: tuple[PolicyItem, ...] = ()
+    rules: tuple[PolicyItem, ...] = ()
     """What holds on inbounds: `rules`, or where a policy has none `from`, if it means the same there."""
 
-    default: tuple[Item, ...] = ()
+    default: tuple[PolicyItem, ...] = ()
     """The one conf of a policy without lists."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ItemReference:
     """To whom among the real resources a target refers: one by its identity, or all with these labels."""
 
     identity: Identity
@@ -67,7 +67,7 @@ class Reference:
     """Whether the whole service is meant where it has no such section."""
 
 
-def items(policy: Resource) -> Items:
+def items(policy: Resource) -> PolicyItems:
     return policy.derived(_items)
 
 
@@ -75,23 +75,23 @@ def shape_of(policy: Resource) -> PolicyShape:
     return policy.kind.policy or PolicyShape()
 
 
-def recipe(shape: PolicyShape) -> Recipe:
-    return Recipe(shape.merge_by_key, shape.group_by, shape.finish)
+def recipe(shape: PolicyShape) -> MergeOptions:
+    return MergeOptions(shape.merge_by_key, shape.group_by, shape.finish)
 
 
-def _items(policy: Resource) -> Items:
+def _items(policy: Resource) -> PolicyItems:
     shape = shape_of(policy)
     from_ = tuple(_of_part(policy, "from"))
     rules = tuple(_of_part(policy, "rules"))
     if not rules and shape.from_as_rules:
         rules = from_
     single = shape.single and "default" in policy.data
-    default = (_item(policy, policy.data, Place("default", 0, policy.kind.root)),) if single else ()
-    return Items(tuple(_of_part(policy, "to")), from_, rules, default)
+    default = (_item(policy, policy.data, ItemPlace("default", 0, policy.kind.root)),) if single else ()
+    return PolicyItems(tuple(_of_part(policy, "to")), from_, rules, default)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ItemPlace:
     """Where an item stands in its policy."""
 
     part: str
@@ -99,19 +99,19 @@ class Place:
     path: str
 
 
-def _of_part(policy: Resource, part: str) -> Iterator[Item]:
+def _of_part(policy: Resource, part: str) -> Iterator[PolicyItem]:
     for index, data in enumerate(policy.data.get(part) or ()):
-        yield _item(policy, data, Place(part, index, step(step(policy.kind.root, part), index)))
+        yield _item(policy, data, ItemPlace(part, index, step(step(policy.kind.root, part), index)))
 
 
-def _item(policy: Resource, data: Conf, place: Place) -> Item:
+def _item(policy: Resource, data: Conf, place: ItemPlace) -> PolicyItem:
     target = target_of(data.get("targetRef") if place.part in {"to", "from"} else None)
     level = _level(policy, target) if place.part == "to" else ""
     origin = Origin(policy.key, policy.identity, place.part, place.index, level, place.path, policy.source)
     conf = shape_of(policy).conf_of(data)
     layer = Layer(conf, origin, _path_of_conf(data, conf, place.path), data)
     matches = tuple(data.get("matches") or ()) if place.part == "rules" else ()
-    return Item(policy, place.index, target, layer, _order(policy, target, place.index), matches)
+    return PolicyItem(policy, place.index, target, layer, _order(policy, target, place.index), matches)
 
 
 def _path_of_conf(item: Conf, conf: Conf, path: str) -> str:
@@ -146,7 +146,7 @@ def _order(policy: Resource, target: TargetRef, index: int) -> Strength:
     )
 
 
-def reference(item: Item) -> Reference | None:
+def reference(item: PolicyItem) -> ItemReference | None:
     """Whom the target of a `to` item means among the real resources; None for targets that only know tags (6.3)."""
     target, policy = item.target, item.policy
     if target.kind not in REAL:
@@ -155,16 +155,16 @@ def reference(item: Item) -> Reference | None:
     old = None if section or target.kind != "MeshService" else _OLD_SERVICE_NAME.fullmatch(target.name or "")
     if old is not None:
         labels = {"kuma.io/display-name": old[1], "k8s.kuma.io/namespace": old[2]}
-        return Reference(
+        return ItemReference(
             Identity(target.kind, policy.mesh, "", section=old[3] or ""), tuple(labels.items()), or_whole=True
         )
     if target.labels:
-        return Reference(Identity(target.kind, policy.mesh, "", section=section), tuple(target.labels.items()))
+        return ItemReference(Identity(target.kind, policy.mesh, "", section=section), tuple(target.labels.items()))
     namespace = target.namespace or policy.namespace
-    return Reference(Identity(target.kind, policy.mesh, target.name or "", policy.zone, namespace, section))
+    return ItemReference(Identity(target.kind, policy.mesh, target.name or "", policy.zone, namespace, section))
 
 
-def tags_of(item: Item) -> Tags | None:
+def tags_of(item: PolicyItem) -> Tags | None:
     """The tags by which a target chooses; None for targets that only know real resources (7.1)."""
     match item.target.kind:
         case "Mesh" | "MeshGateway":

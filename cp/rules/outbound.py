@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from cp.model.names import Identity
 from cp.model.remembered import remembered
 from cp.resources.resource import Resource
-from cp.rules.combined import Combined, Shelf
-from cp.rules.item_index import Naming, is_outdated
-from cp.rules.items import Item, items
+from cp.rules.combined import CombinedConf, MergeCache
+from cp.rules.item_index import ItemIndex, is_outdated
+from cp.rules.items import PolicyItem, items
 from cp.rules.matching import routes_at_top
-from cp.rules.targets import ROUTES, Targets
+from cp.rules.targets import ROUTES, TargetTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +20,21 @@ class ResourceRule:
     """What holds for one real resource, or one section of it."""
 
     identity: Identity
-    combined: Combined
+    combined: CombinedConf
 
 
 class ToRules:
     """The rules for real resources that some policies make."""
 
-    def __init__(self, targets: Targets, naming: Naming, policies: Collection[Resource], shelf: Shelf) -> None:
+    def __init__(
+        self, targets: TargetTables, naming: ItemIndex, policies: Collection[Resource], shelf: MergeCache
+    ) -> None:
         self._targets = targets
         self._naming = naming
         self._policies = frozenset(policies)
         self._outdated = [policy for policy in policies if is_outdated(policy)]
         self._shelf = shelf
-        self._combined: dict[tuple[Item, ...], Combined] = {}
+        self._combined: dict[tuple[PolicyItem, ...], CombinedConf] = {}
         """What items of one resource come to, together with those of the mesh."""
 
     def rule(self, identity: Identity) -> ResourceRule | None:
@@ -63,7 +65,7 @@ class ToRules:
         mesh = Identity("Mesh", "", self._of_mesh[0].policy.mesh)
         return ResourceRule(mesh, self._shelf.combine(self._of_mesh))
 
-    def outdated(self, route: Identity) -> tuple[Item, ...]:
+    def outdated(self, route: Identity) -> tuple[PolicyItem, ...]:
         """What policies say of a route in the old way, by naming it in their top-level target (decision 6)."""
         table = self._targets.table("MeshHTTPRoute")
         naming = (one for one in self._outdated if route in _identities(routes_at_top(table, one)))
@@ -80,7 +82,7 @@ class ToRules:
                 yield rule
 
     @remembered
-    def _of_mesh(self) -> tuple[Item, ...]:
+    def _of_mesh(self) -> tuple[PolicyItem, ...]:
         return tuple(item for item in self._naming.of_mesh if item.policy in self._policies)
 
     def take_over(self, before: ToRules) -> None:
@@ -89,7 +91,7 @@ class ToRules:
             if all(item.policy in self._policies for item in own):
                 self._combined[own] = combined
 
-    def _rule(self, identity: Identity, own: tuple[Item, ...]) -> ResourceRule:
+    def _rule(self, identity: Identity, own: tuple[PolicyItem, ...]) -> ResourceRule:
         if own not in self._combined:
             mesh = () if identity.type in ROUTES else self._of_mesh
             ordered = sorted((*mesh, *own), key=self._naming.places.__getitem__)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Final, TypeAlias
 
-from cp.rules.budget import Budget, TooMuch
+from cp.rules.budget import StepBudget, TooManySteps
 from cp.rules.cliques import cliques
 from cp.rules.items import Tags
 
@@ -27,7 +27,7 @@ _MOST_WORK: Final = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Matcher:
+class TagCondition:
     """One tag that a rule asks for, or rules out."""
 
     key: str
@@ -35,7 +35,7 @@ class Matcher:
     is_not: bool = False
 
 
-Part: TypeAlias = tuple[Matcher, ...]
+Part: TypeAlias = tuple[TagCondition, ...]
 
 
 def parts(tagged: Sequence[Tags], *, negations: bool) -> tuple[Part, ...] | None:
@@ -44,19 +44,19 @@ def parts(tagged: Sequence[Tags], *, negations: bool) -> tuple[Part, ...] | None
     if len(keys) <= 1 and not negations:
         return tuple(tuple(_asks(tags)) for tags in dict.fromkeys(tagged))
     most = _MOST + _MOST_EACH * len(tagged)
-    budget = Budget(_MOST_WORK)
+    budget = StepBudget(_MOST_WORK)
     try:
         groups = tuple(islice(cliques(list(dict.fromkeys(tagged)), budget), most + 1))
         if len(groups) > most:
             return None
         found = tuple(islice((one for group in _ordered(groups, tagged) for one in _divided(group, budget)), most + 1))
-    except TooMuch:
+    except TooManySteps:
         return None
     return None if len(found) > most else found
 
 
-def _asks(tags: Tags) -> Iterator[Matcher]:
-    return (Matcher(key, value) for key, value in sorted(tags))
+def _asks(tags: Tags) -> Iterator[TagCondition]:
+    return (TagCondition(key, value) for key, value in sorted(tags))
 
 
 def _ordered(groups: Sequence[frozenset[Tags]], tagged: Sequence[Tags]) -> list[frozenset[Tags]]:
@@ -71,7 +71,7 @@ def _ordered(groups: Sequence[frozenset[Tags]], tagged: Sequence[Tags]) -> list[
     return sorted(groups, key=text, reverse=True)
 
 
-def _divided(group: frozenset[Tags], budget: Budget) -> Iterator[Part]:
+def _divided(group: frozenset[Tags], budget: StepBudget) -> Iterator[Part]:
     """The parts of one group. Within it no key has two values."""
     tags = sorted(frozenset[tuple[str, str]]().union(*group))
     return _by_each(tags) if len(tags) < _MANY_TAGS else _where_it_matters(sorted(map(sorted, group)), budget)
@@ -84,10 +84,10 @@ def _by_each(tags: Sequence[tuple[str, str]]) -> Iterator[Part]:
     """
     first, *rest = product((False, True), repeat=len(tags))
     for choice in (*rest, first):
-        yield tuple(Matcher(key, value, no) for (key, value), no in zip(tags, reversed(choice), strict=True))
+        yield tuple(TagCondition(key, value, no) for (key, value), no in zip(tags, reversed(choice), strict=True))
 
 
-def _where_it_matters(asking: list[list[tuple[str, str]]], budget: Budget) -> Iterator[Part]:
+def _where_it_matters(asking: list[list[tuple[str, str]]], budget: StepBudget) -> Iterator[Part]:
     """Divide by the next tag that some item still asks for. Who lacks it is no longer asked for that item's others.
 
     Items may ask for more tags than Python lets a function call itself, so what is left to divide is kept in a list.
@@ -102,4 +102,4 @@ def _where_it_matters(asking: list[list[tuple[str, str]]], budget: Budget) -> It
             continue
         lacking = [tags for tags in asking if tag not in tags]
         having = [[one for one in tags if one != tag] for tags in asking]
-        left += [((*part, Matcher(*tag, is_not=True)), lacking), ((*part, Matcher(*tag)), having)]
+        left += [((*part, TagCondition(*tag, is_not=True)), lacking), ((*part, TagCondition(*tag)), having)]

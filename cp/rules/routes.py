@@ -10,7 +10,7 @@ from cp.model.names import Destination, Identity, kri
 from cp.rules.build import PolicyRules
 from cp.rules.destinations import of_service
 from cp.rules.matches import matches_hash
-from cp.rules.merging import Merged, Origin
+from cp.rules.merging import MergedConf, Origin
 
 _BACKENDS = "default.backendRefs"
 
@@ -80,12 +80,12 @@ def gateway_routes(rules: PolicyRules) -> tuple[tuple[str, RouteRule], ...]:
     return tuple((host, rule) for host, conf in hosts for rule in routes_of(conf))
 
 
-def routes_of(conf: Merged) -> tuple[RouteRule, ...]:
+def routes_of(conf: MergedConf) -> tuple[RouteRule, ...]:
     """The rules of one merged conf."""
     return tuple(_http(conf)) if "rules" in conf.value else tuple(_tcp(conf))
 
 
-def _http(conf: Merged) -> Iterator[RouteRule]:
+def _http(conf: MergedConf) -> Iterator[RouteRule]:
     for entry in conf.entries("rules"):
         backends = conf.fields.get(f"{entry.path}.{_BACKENDS}")
         source = entry.owner if backends is None else backends.winner.origin
@@ -93,7 +93,7 @@ def _http(conf: Merged) -> Iterator[RouteRule]:
         yield RouteRule(entry.key or (), entry.value.get("default") or {}, origins, source, entry.path)
 
 
-def _tcp(conf: Merged) -> Iterator[RouteRule]:
+def _tcp(conf: MergedConf) -> Iterator[RouteRule]:
     backends = conf.fields.get(_BACKENDS)
     if backends is not None:
         owner = backends.winner.origin

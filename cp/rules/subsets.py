@@ -11,39 +11,39 @@ from dataclasses import dataclass
 from typing import Final
 
 from cp.model.remembered import remembered
-from cp.rules.combined import Combined, Shelf
-from cp.rules.items import SERVICE_TAG, Item, Tags
-from cp.rules.partition import Matcher, Part, parts
+from cp.rules.combined import CombinedConf, MergeCache
+from cp.rules.items import SERVICE_TAG, PolicyItem, Tags
+from cp.rules.partition import Part, TagCondition, parts
 
 MATCHES_TAG: Final = "__rule-matches-hash__"
 """Stands for the matches of a route among tags, for policies that name the route at their top level."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class TaggedItem:
     """An item with the tags of those it is for."""
 
-    item: Item
+    item: PolicyItem
     tags: Tags
 
 
 class SubsetRule:
     """What holds for all whose tags fit."""
 
-    def __init__(self, matchers: tuple[Matcher, ...], items: tuple[Item, ...], shelf: Shelf) -> None:
+    def __init__(self, matchers: tuple[TagCondition, ...], items: tuple[PolicyItem, ...], shelf: MergeCache) -> None:
         self.matchers = matchers
         self._items = items
         self._shelf = shelf
 
     @remembered
-    def combined(self) -> Combined:
+    def combined(self) -> CombinedConf:
         return self._shelf.combine(self._items)
 
     def fits(self, tags: Mapping[str, str]) -> bool:
         return fits(self.matchers, tags)
 
 
-def fits(matchers: Sequence[Matcher], tags: Mapping[str, str]) -> bool:
+def fits(matchers: Sequence[TagCondition], tags: Mapping[str, str]) -> bool:
     """Whether a client or destination with these tags is meant. Without any tag, it is only by a rule for all."""
     if not tags:
         return not matchers
@@ -53,19 +53,19 @@ def fits(matchers: Sequence[Matcher], tags: Mapping[str, str]) -> bool:
 class SubsetRules:
     """A list of rules of which the first that fits is taken."""
 
-    def __init__(self, tagged: Sequence[Tagged], shelf: Shelf, *, negations: bool) -> None:
+    def __init__(self, tagged: Sequence[TaggedItem], shelf: MergeCache, *, negations: bool) -> None:
         self.tagged = tagged
         """The items themselves, from the weakest to the strongest: for who has a way to say "this, but not that"."""
 
         self._shelf = shelf
         self._negations = negations
-        self._made: dict[tuple[Matcher, ...], SubsetRule | None] = {}
+        self._made: dict[tuple[TagCondition, ...], SubsetRule | None] = {}
 
     def of(self, tags: Mapping[str, str]) -> SubsetRule | None:
         service = tags.get(SERVICE_TAG, "")
         if self._only_services:
             named = bool(service) and (SERVICE_TAG, service) in self._places
-            return self._rule((Matcher(SERVICE_TAG, service),) if named else ())
+            return self._rule((TagCondition(SERVICE_TAG, service),) if named else ())
         places = (self._by_service.get(wanted, ()) for wanted in dict.fromkeys((service, "")))
         first = (next((place for place in some if self.rules[place].fits(tags)), None) for some in places)
         found = min((place for place in first if place is not None), default=None)
@@ -91,14 +91,14 @@ class SubsetRules:
         """Whether nothing but services is told apart: then the rule of one can be had without all others."""
         return not self._negations and all(key == SERVICE_TAG for one in self.tagged for key, _ in one.tags)
 
-    def _rule(self, matchers: tuple[Matcher, ...]) -> SubsetRule | None:
+    def _rule(self, matchers: tuple[TagCondition, ...]) -> SubsetRule | None:
         if matchers not in self._made:
             wanted = frozenset((one.key, one.value) for one in matchers if not one.is_not)
             items = tuple(one.item for one in self._candidates(wanted) if one.tags <= wanted)
             self._made[matchers] = SubsetRule(matchers, items, self._shelf) if items else None
         return self._made[matchers]
 
-    def _candidates(self, wanted: Tags) -> Iterable[Tagged]:
+    def _candidates(self, wanted: Tags) -> Iterable[TaggedItem]:
         """The items that can be for those tags, in their order: those for one of them and those for everybody."""
         places = [place for tag in (None, *wanted) for place in self._places.get(tag, ())]
         return (self.tagged[place] for place in sorted(places))
@@ -122,5 +122,5 @@ class SubsetRules:
         return found
 
 
-def _asked(matchers: Sequence[Matcher]) -> int:
+def _asked(matchers: Sequence[TagCondition]) -> int:
     return sum(1 for one in matchers if not one.is_not)

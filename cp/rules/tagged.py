@@ -7,22 +7,22 @@ from typing import Any
 
 from cp.resources.resource import Resource
 from cp.resources.world import Table
-from cp.rules.items import SERVICE_TAG, Item, Tags, items, tags_of
+from cp.rules.items import SERVICE_TAG, PolicyItem, Tags, items, tags_of
 from cp.rules.matches import matches_hash
 from cp.rules.matching import routes_at_top, top_of
-from cp.rules.subsets import MATCHES_TAG, Tagged
+from cp.rules.subsets import MATCHES_TAG, TaggedItem
 from cp.rules.targets import ROUTES
 
 
-def by_tags(found: Iterable[Item]) -> Iterator[Tagged]:
+def by_tags(found: Iterable[PolicyItem]) -> Iterator[TaggedItem]:
     """Items whose targets choose by tags, with these."""
     for item in found:
         tags = tags_of(item)
         if tags is not None:
-            yield Tagged(item, tags)
+            yield TaggedItem(item, tags)
 
 
-def to_by_tags(routes: Table, policy: Resource) -> Iterator[Tagged]:
+def to_by_tags(routes: Table, policy: Resource) -> Iterator[TaggedItem]:
     """The `to` items of one policy, for destinations by tags.
 
     A policy that names routes in `to` is for real destinations altogether: "new ResourceRule for newly created
@@ -35,12 +35,12 @@ def to_by_tags(routes: Table, policy: Resource) -> Iterator[Tagged]:
         yield from by_tags(items(policy).to)
 
 
-def _of_route(route: Resource, policy: Resource) -> Iterator[Tagged]:
+def _of_route(route: Resource, policy: Resource) -> Iterator[TaggedItem]:
     """A policy that names a route at its top level: its items, for the matches of that route's rules (7.3)."""
     for to in route.data.get("to") or ():
         for rule in to.get("rules") or ():
             tags = frozenset({*_destination(to), (MATCHES_TAG, matches_hash(rule.get("matches") or ()))})
-            yield from (Tagged(item, tags) for item in items(policy).to)
+            yield from (TaggedItem(item, tags) for item in items(policy).to)
 
 
 def _destination(to: Mapping[str, Any]) -> Tags:

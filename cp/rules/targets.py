@@ -16,13 +16,13 @@ _NONE: Final = Table({})
 
 
 @dataclass(frozen=True, slots=True)
-class Targets:
+class TargetTables:
     """Those of one mesh. Two are equal as long as none of the resources changed."""
 
     tables: tuple[Table, ...] = ()
 
     @classmethod
-    def of(cls, world: World, mesh: str) -> Targets:
+    def of(cls, world: World, mesh: str) -> TargetTables:
         return cls(tuple(world.table(kind, mesh) for kind in _KINDS))
 
     def table(self, kind: str) -> Table:

@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ClientTimeouts:
     """How long a client is waited for, in seconds."""
 
     request: float = 30.0
@@ -46,7 +46,9 @@ class Patience:
 
 
 @asynccontextmanager
-async def http_served(app: ASGIApp, host: str, port: int, patience: Patience = Patience()) -> AsyncIterator[int]:
+async def http_served(
+    app: ASGIApp, host: str, port: int, patience: ClientTimeouts = ClientTimeouts()
+) -> AsyncIterator[int]:
     """An HTTP server for as long as the block lasts; yields the port that it got."""
     listener = listening(host, port)
     server = _Server(_config(app, patience))
@@ -80,7 +82,7 @@ def address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _config(app: ASGIApp, patience: Patience) -> uvicorn.Config:
+def _config(app: ASGIApp, patience: ClientTimeouts) -> uvicorn.Config:
     def protocol(*arguments: Any, **named: Any) -> _Connection:
         return _Connection(patience, *arguments, **named)
 
@@ -170,7 +172,7 @@ class _Acceptor:
 class _Connection(H11Protocol):
     """One connection, that ends if its client takes too long."""
 
-    def __init__(self, patience: Patience, *arguments: Any, **named: Any) -> None:
+    def __init__(self, patience: ClientTimeouts, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._patience = patience
         self._deadline: asyncio.TimerHandle | None = None

@@ -10,22 +10,22 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from cp.ads.connection import Seat
-from cp.ads.hub import Hub, Watch
-from cp.ads.session.messages import Nack, Status
+from cp.ads.connection import Connection
+from cp.ads.hub import Hub, ProxyWatch
+from cp.ads.session.messages import Nack, TypeStatus
 from cp.insight.lint.failed import failed_findings
 from cp.model.names import Key
 from cp.model.registration import OWNER, RESOURCE
 from cp.resources.world import World
 from cp.serving.delivery import (
-    Behind,
-    Complaint,
+    CauseFinder,
+    ChangeProgress,
+    ChangeStanding,
     Delivery,
-    Grouped,
+    NackGroup,
+    NackReport,
     Presence,
-    Progress,
-    Sources,
-    Stand,
+    ResourceCauses,
     delivery,
     finding,
     grouped,
@@ -33,9 +33,9 @@ from cp.serving.delivery import (
     stand,
     troubled_since,
 )
-from cp.serving.publications import Reach
+from cp.serving.publications import PublicationAudience
 from cp.serving.reconcile import Reconciler, key_of, proxy_of
-from cp.translate.compiler import Proxy
+from cp.translate.compiler import CompiledProxy
 
 _GATHERING: Final = 0.5
 """Seconds in which proxies that refuse the same thing are told of together."""
@@ -58,11 +58,11 @@ class _Refused:
     lasts: bool
     changed: tuple[frozenset[Key], ...]
 
-    def complaint(self, behind: Behind) -> Complaint:
+    def complaint(self, behind: ResourceCauses) -> NackReport:
         policies, every = behind.policies, (*behind.policies, *behind.resources)
         by_edition = (tuple(place for place in every if place.policy in keys) for keys in self.changed)
         suspects = [places for places in by_edition if places]
-        return Complaint(
+        return NackReport(
             proxy=self.proxy,
             dataplane=key_of(self.proxy),
             type_url=self.type_url,
@@ -124,7 +124,7 @@ class Observer:
 
     # --- what is refused ---
 
-    async def complaints(self, proxies: Iterable[str] | None = None) -> tuple[Complaint, ...]:
+    async def complaints(self, proxies: Iterable[str] | None = None) -> tuple[NackReport, ...]:
         """Everything that some proxies, or all, refuse, with the policies that stand behind it."""
         refused: list[_Refused] = []
         for proxy in list(self._hub.seats if proxies is None else proxies):
@@ -143,7 +143,7 @@ class Observer:
                 for nack in status.refused:
                     yield self._one(proxy, seat, status, nack)
 
-    def _one(self, proxy: str, seat: Seat, status: Status, nack: Nack) -> _Refused:
+    def _one(self, proxy: str, seat: Connection, status: TypeStatus, nack: Nack) -> _Refused:
         held = {one.name: one for one in status.held if one.name in nack.names}
         since = troubled_since(seat, status.type_url, nack)
         return _Refused(
@@ -161,7 +161,7 @@ class Observer:
 
     async def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
-    ) -> AsyncIterator[Progress]:
+    ) -> AsyncIterator[ChangeProgress]:
         """How far the changes of some revisions have come, until every proxy that they concern has answered.
 
         Without revisions and resources: how far everything has come. What proxies refuse of the resources counts
@@ -171,12 +171,12 @@ class Observer:
         deadline = loop.time() + within
         with self._hub.watch() as watch:
             if not await self._reconciler.reached(max(revisions, default=0), within):
-                yield Progress(self._reconciler.world.revision, 0, 0, is_done=True)
+                yield ChangeProgress(self._reconciler.world.revision, 0, 0, is_done=True)
                 return
             reach = self._reach(revisions, everybody=not revisions and not resources)
             stands = {proxy: self._stand(proxy, reach) for proxy in reach.proxies}
             told = loop.time()
-            while Stand.WAITING in stands.values() and (left := deadline - loop.time()) > 0:
+            while ChangeStanding.WAITING in stands.values() and (left := deadline - loop.time()) > 0:
                 if loop.time() - told >= _EVERY:
                     yield self._progress(stands, reach)
                     told = loop.time()
@@ -185,34 +185,36 @@ class Observer:
                         stands[proxy] = self._stand(proxy, reach)
             yield await self._outcome(stands, reach, frozenset(resources))
 
-    async def so_far(self, revisions: Collection[int], resources: Collection[Key], within: float) -> Progress:
+    async def so_far(self, revisions: Collection[int], resources: Collection[Key], within: float) -> ChangeProgress:
         """How far they have come when every proxy has answered, or when the time is over."""
         return [one async for one in self.progress(revisions, resources, within)][-1]
 
-    def _reach(self, revisions: Collection[int], *, everybody: bool) -> Reach:
+    def _reach(self, revisions: Collection[int], *, everybody: bool) -> PublicationAudience:
         reach = self._reconciler.editions.reach(revisions)
         if everybody or not reach.is_known:  # nobody knows any more whom it concerned, so everybody has to have all
-            return Reach(frozenset(self._hub.seats), frozenset(self._reconciler.failures))
+            return PublicationAudience(frozenset(self._hub.seats), frozenset(self._reconciler.failures))
         return reach
 
-    def _stand(self, proxy: str, reach: Reach) -> Stand:
+    def _stand(self, proxy: str, reach: PublicationAudience) -> ChangeStanding:
         return stand(self._hub.of(proxy), self._hub.newest(proxy), reach.at)
 
-    def _progress(self, stands: dict[str, Stand], reach: Reach) -> Progress:
-        by_stand: dict[Stand, list[str]] = {one: [] for one in Stand}
+    def _progress(self, stands: dict[str, ChangeStanding], reach: PublicationAudience) -> ChangeProgress:
+        by_stand: dict[ChangeStanding, list[str]] = {one: [] for one in ChangeStanding}
         for proxy, one in sorted(stands.items()):
             by_stand[one].append(proxy)
-        return Progress(
+        return ChangeProgress(
             revision=self._reconciler.world.revision,
             proxies=len(stands),
-            have=len(by_stand[Stand.HAS_IT]),
-            refusing=tuple(by_stand[Stand.REFUSES]),
-            waiting=tuple(by_stand[Stand.WAITING]),
-            gone=tuple(by_stand[Stand.GONE]),
+            have=len(by_stand[ChangeStanding.HAS_IT]),
+            refusing=tuple(by_stand[ChangeStanding.REFUSES]),
+            waiting=tuple(by_stand[ChangeStanding.WAITING]),
+            gone=tuple(by_stand[ChangeStanding.GONE]),
             failed=tuple(sorted(reach.failed)),
         )
 
-    async def _outcome(self, stands: dict[str, Stand], reach: Reach, resources: frozenset[Key]) -> Progress:
+    async def _outcome(
+        self, stands: dict[str, ChangeStanding], reach: PublicationAudience, resources: frozenset[Key]
+    ) -> ChangeProgress:
         concerned = None if resources else stands
         found = [
             one
@@ -221,8 +223,8 @@ class Observer:
             or not resources.isdisjoint(place.policy for place in one.likeliest)
         ]
         for one in found:
-            if stands.get(one.proxy) is not Stand.WAITING:
-                stands[one.proxy] = Stand.REFUSES
+            if stands.get(one.proxy) is not ChangeStanding.WAITING:
+                stands[one.proxy] = ChangeStanding.REFUSES
         so_far = self._progress(stands, reach)
         return replace(so_far, complaints=tuple(found), is_done=True)
 
@@ -259,7 +261,7 @@ class Observer:
         newest = self._hub.newest(proxy)
         return newest is not None and all(seat.session.has_answered_all(newest) for seat in self._hub.of(proxy))
 
-    def _tell(self, group: Grouped) -> None:
+    def _tell(self, group: NackGroup) -> None:
         one = finding(group)
         place, count = one.place or None, len(group.proxies)
         self._log.warning(
@@ -267,31 +269,33 @@ class Observer:
         )
 
 
-async def _news(watch: Watch, within: float) -> frozenset[str]:
+async def _news(watch: ProxyWatch, within: float) -> frozenset[str]:
     try:
         return await asyncio.wait_for(watch.news(), within)
     except TimeoutError:
         return frozenset()
 
 
-def _explained(world: World, compiled: Mapping[str, Proxy], refused: Iterable[_Refused]) -> tuple[Complaint, ...]:
-    sources = Sources(world)
+def _explained(
+    world: World, compiled: Mapping[str, CompiledProxy], refused: Iterable[_Refused]
+) -> tuple[NackReport, ...]:
+    sources = CauseFinder(world)
 
-    def behind(one: _Refused) -> Behind:
+    def behind(one: _Refused) -> ResourceCauses:
         proxy = compiled.get(one.proxy)
         if proxy is None:
-            return Behind()
+            return ResourceCauses()
         found = [sources.of(proxy, one.type_url, name) for name in one.names[:_NAMED]]
         policies = (place for some in found for place in some.policies)
         resources = (place for some in found for place in some.resources)
-        return Behind(tuple(dict.fromkeys(policies)), tuple(dict.fromkeys(resources)))
+        return ResourceCauses(tuple(dict.fromkeys(policies)), tuple(dict.fromkeys(resources)))
 
     return tuple(one.complaint(behind(one)) for one in refused)
 
 
-def _any_refused(seats: Iterable[Seat]) -> bool:
+def _any_refused(seats: Iterable[Connection]) -> bool:
     return any(len(seat.refused_at) > 0 for seat in seats)
 
 
-def _members(group: Grouped) -> frozenset[tuple[str, float]]:
+def _members(group: NackGroup) -> frozenset[tuple[str, float]]:
     return frozenset((one.proxy, one.at) for one in group.complaints)

@@ -1,4 +1,4 @@
-"""`Editions`: what was published at which revision and to whom, as far back as anybody may ask."""
+"""`PublicationLog`: what was published at which revision and to whom, as far back as anybody may ask."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEPT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Edition:
+class Publication:
     """What one turn of the loop made of the changes after one revision, up to another."""
 
     since: int
@@ -33,7 +33,7 @@ class Edition:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class PublicationAudience:
     """Whom some revisions concern."""
 
     proxies: frozenset[str] = frozenset()
@@ -46,19 +46,19 @@ class Reach:
 
 
 @dataclass(slots=True)
-class Editions:
+class PublicationLog:
     """The newest of them, in order."""
 
-    _kept: deque[Edition] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _kept: deque[Publication] = field(default_factory=lambda: deque(maxlen=KEPT))
 
-    def add(self, edition: Edition) -> None:
+    def add(self, edition: Publication) -> None:
         self._kept.append(edition)
 
-    def reach(self, revisions: Iterable[int]) -> Reach:
+    def reach(self, revisions: Iterable[int]) -> PublicationAudience:
         """Whom the changes of these revisions concern; others that were published together with them count too."""
         found = [self._of(revision) for revision in sorted(set(revisions))]
         known = [edition for edition in found if edition is not None and edition.is_whole]
-        return Reach(
+        return PublicationAudience(
             proxies=frozenset[str]().union(*(edition.proxies for edition in known)),
             failed=frozenset[str]().union(*(edition.failed for edition in known)),
             at=min((edition.at for edition in known), default=0.0),
@@ -72,5 +72,5 @@ class Editions:
         later = [edition for edition in reached if edition.at > since]
         return tuple(edition.changed for edition in (*before[-1:], *later))
 
-    def _of(self, revision: int) -> Edition | None:
+    def _of(self, revision: int) -> Publication | None:
         return next((one for one in self._kept if one.since < revision <= one.revision), None)

@@ -26,9 +26,9 @@ from cp.policies import Policies, kinds
 from cp.resources.initial_policies import is_initial
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.serving.publications import Edition, Editions
-from cp.store.port import Batch, Closed, Contents, Outdated, Store, Unusable
-from cp.translate.compiler import Compiler, Proxy
+from cp.serving.publications import Publication, PublicationLog
+from cp.store.port import ChangeBatch, Closed, Contents, Outdated, Store, Unusable
+from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.snapshot import TYPES, Snapshot
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class _Pending:
     contents: Contents | None = None
     """Everything, where the changes alone would not tell; what follows comes after it."""
 
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[ChangeBatch] = field(default_factory=list)
     arrived: dict[str, None] = field(default_factory=dict)
     since: float | None = None
     """When the first of the changes was noticed."""
@@ -93,7 +93,7 @@ class Reconciler:
         self._failures: dict[str, tuple[Failure, ...]] = {}
         self._followed = 0
         self._next_batch = asyncio.Event()
-        self.editions = Editions()
+        self.editions = PublicationLog()
         self.is_stopping = False
 
     @property
@@ -136,7 +136,7 @@ class Reconciler:
         async with self._between_turns():
             return await self._beside(self._compiler.snapshot, self.world, dataplane)
 
-    async def proxies(self, names: Iterable[str]) -> tuple[World, Mapping[str, Proxy]]:
+    async def proxies(self, names: Iterable[str]) -> tuple[World, Mapping[str, CompiledProxy]]:
         """What some proxies are served and why, in the World that it follows from."""
         async with self._between_turns():
             return self.world, await self._beside(self._compiled, self.world, tuple(names))
@@ -152,10 +152,10 @@ class Reconciler:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, partial(function, *arguments))
 
-    def _compiled(self, world: World, names: Iterable[str]) -> Mapping[str, Proxy]:
+    def _compiled(self, world: World, names: Iterable[str]) -> Mapping[str, CompiledProxy]:
         dataplanes = ((name, dataplane_of(world, name)) for name in names)
         found = ((name, self._proxy(world, dataplane)) for name, dataplane in dataplanes if dataplane is not None)
-        return {name: proxy for name, proxy in found if isinstance(proxy, Proxy)}
+        return {name: proxy for name, proxy in found if isinstance(proxy, CompiledProxy)}
 
     async def run(self) -> None:
         """Follow the store and the hub until cancelled."""
@@ -248,7 +248,7 @@ class Reconciler:
         if is_of_all or left:
             self._compiler.keep_only(key_of(proxy) for proxy in self._connected)
         changed = frozenset(_changed(pending.batches))
-        edition = Edition(
+        edition = Publication(
             since=self.world.revision,
             revision=world.revision,
             at=at,
@@ -316,7 +316,7 @@ class Reconciler:
             if dataplane_of(self.world, proxy) is None and not self._hub.of(proxy):
                 self._hub.forget(proxy)
 
-    def _enter(self, world: World, edition: Edition | None = None) -> None:
+    def _enter(self, world: World, edition: Publication | None = None) -> None:
         before, self._world = self._world, world
         if before is not None and before is not world:
             before.let_go()
@@ -325,14 +325,16 @@ class Reconciler:
         self._next_world.set()
         self._next_world = asyncio.Event()
 
-    def _compute(self, world: World, batches: Iterable[Batch], proxies: tuple[str, ...]) -> _Computed:
+    def _compute(self, world: World, batches: Iterable[ChangeBatch], proxies: tuple[str, ...]) -> _Computed:
         for batch in batches:
             changes: dict[Key, Document | None] = {change.key: change.after for change in batch.changes}
             world = world.next(changes, batch.revision, batch.findings)
         there = {proxy: dataplane for proxy in proxies if (dataplane := dataplane_of(world, proxy)) is not None}
         found = {proxy: self._proxy(world, dataplane) for proxy, dataplane in there.items()}
-        snapshots = {name: proxy.snapshot for name, proxy in found.items() if isinstance(proxy, Proxy)}
-        failures = {name: proxy.failures if isinstance(proxy, Proxy) else (proxy,) for name, proxy in found.items()}
+        snapshots = {name: proxy.snapshot for name, proxy in found.items() if isinstance(proxy, CompiledProxy)}
+        failures = {
+            name: proxy.failures if isinstance(proxy, CompiledProxy) else (proxy,) for name, proxy in found.items()
+        }
         if self._checks_itself:  # what could not be made is another thing when it is made afresh
             whole = {name: snapshot for name, snapshot in snapshots.items() if not failures[name]}
             snapshots |= self._corrections(world, whole)
@@ -355,7 +357,7 @@ class Reconciler:
             self._compiler = full
         return corrections
 
-    def _proxy(self, world: World, dataplane: Resource) -> Proxy | Failure:
+    def _proxy(self, world: World, dataplane: Resource) -> CompiledProxy | Failure:
         """A fault of ours that is in no single part of a proxy leaves it what it has, and everybody else theirs."""
         try:
             return self._compiler.proxy(world, dataplane)
@@ -382,11 +384,11 @@ def proxy_of(dataplane: Key) -> str:
     return f"{dataplane.mesh}.{dataplane.name}"
 
 
-def _changed(batches: Iterable[Batch]) -> Iterator[Key]:
+def _changed(batches: Iterable[ChangeBatch]) -> Iterator[Key]:
     return (change.key for batch in batches for change in batch.changes)
 
 
-def _findings(before: World, world: World, batches: Iterable[Batch]) -> Iterator[Finding]:
+def _findings(before: World, world: World, batches: Iterable[ChangeBatch]) -> Iterator[Finding]:
     """What is wrong with what was written. Of the store itself, only what was not wrong before."""
     known = before.store_findings
     for batch in batches:

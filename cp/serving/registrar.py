@@ -43,7 +43,7 @@ Clock: TypeAlias = Callable[[], float]
 """One that never goes back."""
 
 
-class Sightings(Protocol):
+class ProxySightings(Protocol):
     """Which proxies are connected, to this control plane in any of its processes."""
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
@@ -55,7 +55,7 @@ class Sightings(Protocol):
         ...
 
 
-class Current(Protocol):
+class CurrentWorld(Protocol):
     """What is in force."""
 
     @property
@@ -63,7 +63,7 @@ class Current(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class RegistrarTimes:
     """How long to wait, in seconds."""
 
     delay: float
@@ -85,7 +85,7 @@ class _Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedDataplane:
     """A Dataplane that a proxy registered."""
 
     key: Key
@@ -115,7 +115,9 @@ class _Memory:
 class Registrar:
     """`name` tells control planes on one store apart."""
 
-    def __init__(self, store: Store, current: Current, sightings: Sightings, times: Times, *, name: str) -> None:
+    def __init__(
+        self, store: Store, current: CurrentWorld, sightings: ProxySightings, times: RegistrarTimes, *, name: str
+    ) -> None:
         self._store, self._current, self._sightings = store, current, sightings
         self._times, self._name, self._clock = times, name, times.clock
         self._memory = _Memory(unsettled=times.clock())
@@ -147,14 +149,14 @@ class Registrar:
                 await self._missed(dataplane, now)
         await self._restore(world, connected)
 
-    def _forget_others(self, owned: list[Owned]) -> None:
+    def _forget_others(self, owned: list[OwnedDataplane]) -> None:
         runs = {(dataplane.key, dataplane.owner) for dataplane in owned}
         memory = self._memory
         memory.missing = {run: since for run, since in memory.missing.items() if run in runs}
         memory.marks = {run: mark for run, mark in memory.marks.items() if run in runs}
         memory.objections = {run: count for run, count in memory.objections.items() if run in runs}
 
-    async def _seen(self, dataplane: Owned) -> None:
+    async def _seen(self, dataplane: OwnedDataplane) -> None:
         """Whoever misses the proxy is told that it is here."""
         run = dataplane.key, dataplane.owner
         self._memory.missing.pop(run, None)
@@ -163,7 +165,7 @@ class Registrar:
         if dataplane.missed_by:
             await self._labelled(dataplane, missed_by="")
 
-    async def _missed(self, dataplane: Owned, now: float) -> None:
+    async def _missed(self, dataplane: OwnedDataplane, now: float) -> None:
         run = dataplane.key, dataplane.owner
         since = self._memory.missing.setdefault(run, now)
         half = self._times.delay / 2
@@ -177,12 +179,12 @@ class Registrar:
             del self._memory.marks[run]
             await self._remove(dataplane, mark)
 
-    async def _mark(self, dataplane: Owned) -> None:
+    async def _mark(self, dataplane: OwnedDataplane) -> None:
         revision = await self._labelled(dataplane, missed_by=self._name)
         if revision != ABSENT:
             self._memory.marks[dataplane.key, dataplane.owner] = _Mark(revision, self._clock())
 
-    async def _labelled(self, dataplane: Owned, *, missed_by: str) -> int:
+    async def _labelled(self, dataplane: OwnedDataplane, *, missed_by: str) -> int:
         """The revision at which the label stands so; that of no document if somebody else wrote it meanwhile."""
         stored = await self._store.get(dataplane.key)
         if stored is None or label(stored.document, OWNER) != dataplane.owner:
@@ -195,7 +197,7 @@ class Registrar:
         except (Conflict, ReadOnly, Unusable):
             return ABSENT
 
-    async def _remove(self, dataplane: Owned, mark: _Mark) -> None:
+    async def _remove(self, dataplane: OwnedDataplane, mark: _Mark) -> None:
         """Remove it if nobody has written it since it was marked."""
         try:
             await self._store.write(Delete(dataplane.key, mark.revision))
@@ -206,7 +208,7 @@ class Registrar:
             return
         self._log.info("proxy.removed", resource=str(dataplane.key), owner=dataplane.owner)
 
-    def _objected(self, dataplane: Owned) -> None:
+    def _objected(self, dataplane: OwnedDataplane) -> None:
         """The proxy is another control plane's: to mark it again soon would be answered in the same way, for ever."""
         run, memory = (dataplane.key, dataplane.owner), self._memory
         memory.objections[run] = min(memory.objections.get(run, 0) + 1, _MOST_PATIENT)
@@ -261,14 +263,16 @@ async def registrations_kept(registrar: Registrar) -> AsyncIterator[None]:
             task.cancel()
 
 
-def _owned(world: World) -> Iterator[Owned]:
+def _owned(world: World) -> Iterator[OwnedDataplane]:
     for mesh in world.table("Mesh"):
         yield from world.table(_DATAPLANE, mesh.name).derived(_owned_in)
 
 
-def _owned_in(table: Table) -> tuple[Owned, ...]:
+def _owned_in(table: Table) -> tuple[OwnedDataplane, ...]:
     return tuple(
-        Owned(one.key, one.labels[OWNER], one.labels.get(MISSED_BY, "")) for one in table if one.labels.get(OWNER)
+        OwnedDataplane(one.key, one.labels[OWNER], one.labels.get(MISSED_BY, ""))
+        for one in table
+        if one.labels.get(OWNER)
     )
 
 

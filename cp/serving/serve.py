@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cp.ads.hub import Hub
-from cp.ads.server import Options, serving
+from cp.ads.server import ServerOptions, serving
 from cp.metrics import Metrics
 from cp.policies import discover
 from cp.serving.lag import Lag
@@ -27,7 +27,7 @@ bound what is looked through otherwise, with every thread waiting: 10,000 object
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ProxyServing:
     """What serves proxies, for those who ask about it."""
 
     reconciler: Reconciler
@@ -52,9 +52,9 @@ async def reconciled(settings: Settings, store: Store) -> AsyncIterator[tuple[Hu
 @asynccontextmanager
 async def proxies_served(
     settings: Settings, store: Store, port: int, *, shares_port: bool = False
-) -> AsyncIterator[Serving]:
+) -> AsyncIterator[ProxyServing]:
     """An ADS server for as long as the block lasts, and while it drains."""
-    options = Options(
+    options = ServerOptions(
         host=settings.bind,
         port=port,
         shares_port=shares_port,
@@ -69,7 +69,7 @@ async def proxies_served(
         observer = Observer(hub, reconciler)
         await stack.enter_async_context(in_background(observer.run()))
         ads = await stack.enter_async_context(serving(hub, options, random.random, reconciler.knows))
-        yield Serving(reconciler, observer, hub.metrics, ads.port)
+        yield ProxyServing(reconciler, observer, hub.metrics, ads.port)
         reconciler.is_stopping = True
 
 

@@ -18,13 +18,13 @@ from cp.model.registration import NOT_READY, label, labelled, unlabelled
 from cp.model.violation import Finding
 from cp.store import outcome
 from cp.store.clock import Clock, utc
-from cp.store.feed import News, follow
-from cp.store.ledger import Ledger
+from cp.store.feed import RevisionSignal, follow
+from cp.store.ledger import DocumentLedger
 from cp.store.port import (
     KEPT,
     KEPT_BYTES,
-    Batch,
     Change,
+    ChangeBatch,
     Closed,
     Conflict,
     Contents,
@@ -43,7 +43,7 @@ Takes: TypeAlias = Callable[[Key], bool]
 class StoreBeside:
     """A store over two. Its revisions count what this process has seen of both. Use `combined`."""
 
-    def __init__(self, files: Store, beside: Store, takes: Takes, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, files: Store, beside: Store, takes: Takes, ledger: DocumentLedger, clock: Clock) -> None:
         self._stores = files, beside
         self._takes = takes
         self._contents, self._clock = ledger, clock
@@ -53,7 +53,7 @@ class StoreBeside:
         """The revision of the store beside up to which everything is in the ledger."""
 
         self._writing = asyncio.Lock()
-        self._news = News()
+        self._news = RevisionSignal()
 
     async def read(self) -> Contents:
         return self._open().contents()
@@ -79,7 +79,7 @@ class StoreBeside:
         await self._until(written)
         return self._contents.revision
 
-    def follow(self, since: int) -> AsyncIterator[Batch]:
+    def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         return follow(self._news, since, self._batch_after)
 
     async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
@@ -161,10 +161,10 @@ class StoreBeside:
         while self._seen < written and not self._news.closed:
             await self._news.after(self._news.edition)
 
-    async def _batch_after(self, since: int) -> Batch | None:
+    async def _batch_after(self, since: int) -> ChangeBatch | None:
         return self._open().after(since)
 
-    def _open(self) -> Ledger:
+    def _open(self) -> DocumentLedger:
         if self._news.closed:
             raise Closed
         return self._contents
@@ -175,7 +175,7 @@ async def combined(  # noqa: PLR0913  # what is remembered, and the clock
     files: Store, beside: Store, takes: Takes, *, kept: int = KEPT, kept_bytes: int = KEPT_BYTES, clock: Clock = utc
 ) -> AsyncIterator[StoreBeside]:
     """A store over two, for as long as the block lasts. It closes them."""
-    store = StoreBeside(files, beside, takes, Ledger(kept, kept_bytes), clock)
+    store = StoreBeside(files, beside, takes, DocumentLedger(kept, kept_bytes), clock)
     of_files, of_beside = await store.load()
     async with asyncio.TaskGroup() as group:
         group.create_task(store.guarded(store.follow_files, of_files))

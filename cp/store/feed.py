@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import TypeAlias
 
-from cp.store.port import Batch, Closed
+from cp.store.port import ChangeBatch, Closed
 
-BatchAfter: TypeAlias = Callable[[int], Awaitable[Batch | None]]
+BatchAfter: TypeAlias = Callable[[int], Awaitable[ChangeBatch | None]]
 """What came after a revision, or `None` if nothing did."""
 
 
@@ -19,7 +19,7 @@ def tell(loop: asyncio.AbstractEventLoop, what: Callable[..., None], *about: obj
         loop.call_soon_threadsafe(what, *about)
 
 
-class News:
+class RevisionSignal:
     """Wakes whoever waits for something newer than what he has seen.
 
     Each publication is a new edition. A reader notes the edition before he reads the store: what is written while
@@ -51,7 +51,7 @@ class News:
             await self._next.wait()
 
 
-async def follow(news: News, since: int, batch_after: BatchAfter) -> AsyncIterator[Batch]:
+async def follow(news: RevisionSignal, since: int, batch_after: BatchAfter) -> AsyncIterator[ChangeBatch]:
     """Every batch after a revision, until there is no more news."""
     while not news.closed:
         edition = news.edition

@@ -9,11 +9,23 @@ from typing import Final, NoReturn
 
 from cp.model.names import Key
 from cp.store.clock import Clock, utc
-from cp.store.feed import News, follow, tell
-from cp.store.folder import Edit, Folder, Parse
-from cp.store.ledger import Ledger
-from cp.store.port import KEPT, KEPT_BYTES, Batch, Change, Closed, Contents, Delete, Put, ReadOnly, Stored, Unusable
-from cp.store.watch import BACKSTOP, Sight, Watch
+from cp.store.feed import RevisionSignal, follow, tell
+from cp.store.folder import Folder, FolderEdit, Parse
+from cp.store.ledger import DocumentLedger
+from cp.store.port import (
+    KEPT,
+    KEPT_BYTES,
+    Change,
+    ChangeBatch,
+    Closed,
+    Contents,
+    Delete,
+    Put,
+    ReadOnly,
+    Stored,
+    Unusable,
+)
+from cp.store.watch import BACKSTOP, DirectoryWatch, Sight
 
 _PAUSE: Final = 0.02
 """Seconds between looks while something changes."""
@@ -32,11 +44,11 @@ class FilesStore:
         self._folder = Folder(
             root, parse, _LASTING
         )  # used in one thread at a time: at the opening, then in that of the watch
-        self._contents = Ledger(kept, kept_bytes)
-        self._news = News()
+        self._contents = DocumentLedger(kept, kept_bytes)
+        self._news = RevisionSignal()
         self._closed = False
         self._loop = asyncio.get_running_loop()
-        self._watch = Watch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
+        self._watch = DirectoryWatch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
 
     @classmethod
     async def open(  # noqa: PLR0913  # an option each
@@ -80,7 +92,7 @@ class FilesStore:
             + (", ".join(sorted(places)) or f"a file there{_hint(writes)}")
         )
 
-    def follow(self, since: int) -> AsyncIterator[Batch]:
+    def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         return follow(self._news, since, self._after)
 
     async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
@@ -91,15 +103,15 @@ class FilesStore:
         self._news.close()
         await asyncio.to_thread(self._watch.stop)
 
-    def _open(self) -> Ledger:
+    def _open(self) -> DocumentLedger:
         if self._closed:
             raise Closed
         return self._contents
 
-    async def _after(self, since: int) -> Batch | None:
+    async def _after(self, since: int) -> ChangeBatch | None:
         return self._open().after(since)
 
-    def _first_look(self) -> Edit:
+    def _first_look(self) -> FolderEdit:
         if not self._root.is_dir():
             raise Unusable(f"{self._root}: not a directory")
         return self._folder.read()
@@ -109,7 +121,7 @@ class FilesStore:
         tell(self._loop, self._take, edit)
         return Sight(edit.places, again=edit.in_doubt)
 
-    def _take(self, edit: Edit) -> None:
+    def _take(self, edit: FolderEdit) -> None:
         before = self._contents.revision
         if self._contents.write(edit.writes, self._clock(), edit.findings) != before:
             self._news.publish()

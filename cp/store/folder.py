@@ -15,16 +15,16 @@ from typing import Final, TypeAlias
 
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.source import Reading
+from cp.model.source import FileReading
 from cp.model.violation import Finding, Severity
 from cp.store.port import Delete, Put
-from cp.store.settling import Settling
-from cp.store.tree import Seen, Signature, reason, survey
+from cp.store.settling import SettledValues
+from cp.store.tree import FileSignature, Seen, reason, survey
 
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes that a file may have."""
 
-Parse: TypeAlias = Callable[[str, str], Reading]
+Parse: TypeAlias = Callable[[str, str], FileReading]
 """The text of a file and its name, to the documents in it."""
 
 Claims: TypeAlias = dict[Key, list[Document]]
@@ -34,10 +34,10 @@ _KEPT: Final = "until this is mended, what was last good stays in force"
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class FolderFile:
     """What one file contributes: the documents that are in force from it, and what is wrong with it."""
 
-    signature: Signature | None = None
+    signature: FileSignature | None = None
     documents: tuple[Document, ...] = ()
     findings: tuple[Finding, ...] = ()
     was_whole: bool = False
@@ -45,7 +45,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class FolderEdit:
     """What has changed since the last reading, all that is wrong now, and which directories tell of the next change."""
 
     writes: tuple[Put | Delete, ...]
@@ -60,20 +60,20 @@ class Folder:
 
     def __init__(self, root: Path, parse: Parse, lasting: float) -> None:
         self._root, self._parse = str(root), parse
-        self._settling = Settling[str, Seen](lasting)
-        self._files: dict[str, File] = {}
+        self._settling = SettledValues[str, Seen](lasting)
+        self._files: dict[str, FolderFile] = {}
         self._unreadable: dict[str, str] = {}
         self._documents: dict[Key, Document] = {}
         self._findings: tuple[Finding, ...] = ()
 
-    def read(self) -> Edit:
+    def read(self) -> FolderEdit:
         tree = survey(self._root)
         writes = self._take(self._settling.believe(tree.seen))
-        return Edit(writes, self._findings, frozenset(tree.places), self._settling.in_doubt)
+        return FolderEdit(writes, self._findings, frozenset(tree.places), self._settling.in_doubt)
 
     def _take(self, believed: Mapping[str, Seen]) -> tuple[Put | Delete, ...]:
         unreadable = {path: seen for path, seen in believed.items() if isinstance(seen, str)}
-        present = {path: self._file(path, seen) for path, seen in believed.items() if isinstance(seen, Signature)}
+        present = {path: self._file(path, seen) for path, seen in believed.items() if isinstance(seen, FileSignature)}
         files = dict(sorted((_unseen(self._files, unreadable) | present).items()))
         if (files, unreadable) == (self._files, self._unreadable):
             return ()
@@ -83,18 +83,18 @@ class Folder:
         self._findings = tuple(_findings(unreadable, files.values(), claims))
         return _writes(before, self._documents)
 
-    def _file(self, path: str, now: Signature) -> File:
-        before = self._files.get(path, File())
+    def _file(self, path: str, now: FileSignature) -> FolderFile:
+        before = self._files.get(path, FolderFile())
         if before.signature == now:
             return before
         try:
             return _updated(before, now, self._reading(path, now))
         except _Unreadable as error:
-            return _updated(before, now, Reading((), (error.finding,), broken=True))
+            return _updated(before, now, FileReading((), (error.finding,), broken=True))
         except _Changing:
             return before  # it will be seen that it changed, and it is read again
 
-    def _reading(self, path: str, now: Signature) -> Reading:
+    def _reading(self, path: str, now: FileSignature) -> FileReading:
         text = _text(path, now)
         try:
             return self._parse(text, _shown(path))
@@ -114,7 +114,7 @@ class _Changing(Exception):
     """A file was written or replaced between being looked at and being read."""
 
 
-def _text(path: str, now: Signature) -> str:
+def _text(path: str, now: FileSignature) -> str:
     if not stat.S_ISREG(now.mode):
         raise _Unreadable("unreadable-file", path, "is no ordinary file")
     data = _bytes(path, now)
@@ -127,11 +127,11 @@ def _text(path: str, now: Signature) -> str:
         raise _Unreadable("not-utf-8", path, "is not UTF-8", hint="save it as UTF-8", line=line) from error
 
 
-def _bytes(path: str, now: Signature) -> bytes:
+def _bytes(path: str, now: FileSignature) -> bytes:
     try:
         with Path(path).open("rb") as file:
             data = file.read(LARGEST + 1)
-            if Signature.of(os.fstat(file.fileno())) != now:
+            if FileSignature.of(os.fstat(file.fileno())) != now:
                 raise _Changing
             return data
     except FileNotFoundError as error:
@@ -140,7 +140,7 @@ def _bytes(path: str, now: Signature) -> bytes:
         raise _Unreadable("unreadable-file", path, f"cannot be read: {reason(error)}") from error
 
 
-def _updated(before: File, now: Signature, reading: Reading) -> File:
+def _updated(before: FolderFile, now: FileSignature, reading: FileReading) -> FolderFile:
     """The file after it was read again: what cannot be read any longer stays as it was last good."""
     last, read = _by_key(before.documents), _by_key(reading.documents)
     if reading.broken and before.was_whole:
@@ -151,10 +151,10 @@ def _updated(before: File, now: Signature, reading: Reading) -> File:
         kept = {key: last[key] for key in last if key in faulty or (None in faulty and key not in read)}
         documents = read | kept
     findings = tuple(map(_with_kept, reading.findings)) if kept else reading.findings
-    return File(now, tuple(documents.values()), findings, before.was_whole or not reading.broken)
+    return FolderFile(now, tuple(documents.values()), findings, before.was_whole or not reading.broken)
 
 
-def _unseen(files: Mapping[str, File], unreadable: Collection[str]) -> dict[str, File]:
+def _unseen(files: Mapping[str, FolderFile], unreadable: Collection[str]) -> dict[str, FolderFile]:
     """Files that may still be there, where we could not look."""
     if not unreadable:
         return {}
@@ -162,7 +162,7 @@ def _unseen(files: Mapping[str, File], unreadable: Collection[str]) -> dict[str,
     return {path: file for path, file in files.items() if not blind.isdisjoint((path, *map(str, Path(path).parents)))}
 
 
-def _claims(files: Iterable[File]) -> Claims:
+def _claims(files: Iterable[FolderFile]) -> Claims:
     claims: Claims = {}
     for file in files:
         for document in file.documents:
@@ -177,7 +177,7 @@ def _in_force(claims: Claims, before: Mapping[Key, Document]) -> dict[Key, Docum
     }
 
 
-def _findings(unreadable: Mapping[str, str], files: Iterable[File], claims: Claims) -> Iterator[Finding]:
+def _findings(unreadable: Mapping[str, str], files: Iterable[FolderFile], claims: Claims) -> Iterator[Finding]:
     for path, why in sorted(unreadable.items()):
         yield _finding("unreadable-file", path, f"cannot be read: {why}", hint=_KEPT)
     for file in files:

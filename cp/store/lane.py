@@ -1,4 +1,4 @@
-"""`Lane`: one SQLite connection, and the one thread that uses it."""
+"""`DatabaseThread`: one SQLite connection, and the one thread that uses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cp.store.port import Unusable
 T = TypeVar("T")
 
 
-class Lane:
+class DatabaseThread:
     """Work on a database, one piece after the other, away from the event loop."""
 
     def __init__(self, path: Path, name: str) -> None:

@@ -1,4 +1,4 @@
-"""`Ledger`: what is stored and how it came to be, in memory, for stores that have no database."""
+"""`DocumentLedger`: what is stored and how it came to be, in memory, for stores that have no database."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.store import outcome
-from cp.store.port import KEPT, KEPT_BYTES, Batch, Change, Contents, Delete, Outdated, Put, Stored
+from cp.store.port import KEPT, KEPT_BYTES, Change, ChangeBatch, Contents, Delete, Outdated, Put, Stored
 
 
-class Ledger:
+class DocumentLedger:
     """The documents at the newest revision, and the changes that led there. It does no I/O and never waits."""
 
     def __init__(self, kept: int = KEPT, kept_bytes: int = KEPT_BYTES) -> None:
@@ -56,7 +56,7 @@ class Ledger:
         by_key = sorted(self.stored.values(), key=_place)
         return Contents(self.revision, tuple(by_key), self.findings)
 
-    def after(self, since: int) -> Batch | None:
+    def after(self, since: int) -> ChangeBatch | None:
         """What came after a revision. Costs what it answers, however long the log is."""
         oldest = self.revision - len(self._log)
         if not oldest <= since <= self.revision:
@@ -65,7 +65,7 @@ class Ledger:
             return None
         newest_first = islice(reversed(self._log), self.revision - since)
         changes = [change for entry in reversed(list(newest_first)) for change in entry]
-        return Batch(self.revision, tuple(changes), self.findings)
+        return ChangeBatch(self.revision, tuple(changes), self.findings)
 
     def history(self, key: Key, limit: int) -> Sequence[Change]:
         of_key = (change for entry in reversed(self._log) for change in entry if change.key == key)

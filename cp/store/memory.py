@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from cp.model.names import Key
 from cp.store.clock import Clock, utc
-from cp.store.feed import News, follow
-from cp.store.ledger import Ledger
-from cp.store.port import KEPT, KEPT_BYTES, Batch, Change, Closed, Contents, Delete, Put, Stored
+from cp.store.feed import RevisionSignal, follow
+from cp.store.ledger import DocumentLedger
+from cp.store.port import KEPT, KEPT_BYTES, Change, ChangeBatch, Closed, Contents, Delete, Put, Stored
 
 
 class MemoryStore:
     """A store that nobody else sees."""
 
     def __init__(self, *, kept: int = KEPT, kept_bytes: int = KEPT_BYTES, clock: Clock = utc) -> None:
-        self._contents = Ledger(kept, kept_bytes)
-        self._news = News()
+        self._contents = DocumentLedger(kept, kept_bytes)
+        self._news = RevisionSignal()
         self._clock = clock
 
     async def read(self) -> Contents:
@@ -41,7 +41,7 @@ class MemoryStore:
             self._news.publish()
         return revision
 
-    def follow(self, since: int) -> AsyncIterator[Batch]:
+    def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         return follow(self._news, since, self._after)
 
     async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
@@ -50,10 +50,10 @@ class MemoryStore:
     async def close(self) -> None:
         self._news.close()
 
-    async def _after(self, since: int) -> Batch | None:
+    async def _after(self, since: int) -> ChangeBatch | None:
         return self._open().after(since)
 
-    def _open(self) -> Ledger:
+    def _open(self) -> DocumentLedger:
         if self._news.closed:
             raise Closed
         return self._contents

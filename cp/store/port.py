@@ -80,7 +80,7 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ChangeBatch:
     """What came after a revision, up to another; changes that one write made together are never cut apart.
 
     The findings are all that stand at this revision. What is wrong with the store can change by itself: then there
@@ -152,7 +152,7 @@ class Store(Protocol):
         """
         ...
 
-    def follow(self, since: int) -> AsyncIterator[Batch]:
+    def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         """Every change after a revision, in order and without gaps, until the store is closed.
 
         Waits for the next change without polling. A reader that is slow gets several changes in one batch; one that

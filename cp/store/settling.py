@@ -1,4 +1,4 @@
-"""`Settling`: believe a change only when it has lasted.
+"""`SettledValues`: believe a change only when it has lasted.
 
 Who writes a file empties it first, who saves it may move it away for a moment: what is seen in between is neither
 what was there nor what will be.
@@ -14,7 +14,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Settling(Generic[K, V]):
+class SettledValues(Generic[K, V]):
     """What is believed of some things that are looked at from time to time. The first sight is believed at once."""
 
     def __init__(self, lasting: float, now: Callable[[], float] = time.monotonic) -> None:

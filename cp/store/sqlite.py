@@ -18,10 +18,10 @@ from cp.model.names import Key
 from cp.store import outcome, rows
 from cp.store.clock import Clock, utc
 from cp.store.database import Busy, errors_of, impatient, prepare, reading, writing
-from cp.store.feed import News, follow, tell
-from cp.store.lane import Lane
-from cp.store.port import KEPT, KEPT_BYTES, Batch, Change, Closed, Contents, Delete, Outdated, Put, Stored
-from cp.store.watch import BACKSTOP, Sight, Watch
+from cp.store.feed import RevisionSignal, follow, tell
+from cp.store.lane import DatabaseThread
+from cp.store.port import KEPT, KEPT_BYTES, Change, ChangeBatch, Closed, Contents, Delete, Outdated, Put, Stored
+from cp.store.watch import BACKSTOP, DirectoryWatch, Sight
 
 _PAUSE: Final = 0.02
 """Seconds until the writes of another process are noticed, about."""
@@ -33,12 +33,12 @@ class SqliteStore:
     def __init__(self, path: Path, *, kept: int, kept_bytes: int, clock: Clock, backstop: float) -> None:
         self._kept, self._kept_bytes, self._clock = kept, kept_bytes, clock
         self._sight = Sight(frozenset({str(path.parent)}))
-        self._writer, self._reader = Lane(path, "koguma-write"), Lane(path, "koguma-read")
-        self._news = News()
+        self._writer, self._reader = DatabaseThread(path, "koguma-write"), DatabaseThread(path, "koguma-read")
+        self._news = RevisionSignal()
         self._noticed = (0, 0)
         self._closed = False
         self._loop = asyncio.get_running_loop()
-        self._watch = Watch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
+        self._watch = DirectoryWatch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
 
     @classmethod
     async def open(
@@ -74,7 +74,7 @@ class SqliteStore:
     async def write(self, *writes: Put | Delete) -> int:
         return await self._open(self._writer).do(partial(self._write, writes))
 
-    def follow(self, since: int) -> AsyncIterator[Batch]:
+    def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         return follow(self._news, since, self._after)
 
     async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
@@ -89,12 +89,12 @@ class SqliteStore:
         await self._writer.close()
         await self._reader.close()
 
-    def _open(self, lane: Lane) -> Lane:
+    def _open(self, lane: DatabaseThread) -> DatabaseThread:
         if self._closed:
             raise Closed
         return lane
 
-    async def _after(self, since: int) -> Batch | None:
+    async def _after(self, since: int) -> ChangeBatch | None:
         return await self._open(self._reader).do(partial(_batch, since=since))
 
     def _write(self, writes: Sequence[Put | Delete], connection: Connection) -> int:
@@ -145,12 +145,12 @@ def _found(connection: Connection, keys: Sequence[Key]) -> Mapping[Key, Stored]:
         return rows.find(connection, keys)
 
 
-def _batch(connection: Connection, since: int) -> Batch | None:
+def _batch(connection: Connection, since: int) -> ChangeBatch | None:
     with reading(connection):
         oldest, newest = rows.bounds(connection)
         if not oldest <= since <= newest:
             raise Outdated(since, oldest, newest)
-        return None if since == newest else Batch(newest, rows.changes_after(connection, since))
+        return None if since == newest else ChangeBatch(newest, rows.changes_after(connection, since))
 
 
 def _settled_bounds(connection: Connection) -> tuple[int, int]:

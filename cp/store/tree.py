@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
-class Signature(NamedTuple):
+class FileSignature(NamedTuple):
     """Another one whenever a file was written."""
 
     mode: int
@@ -22,29 +22,29 @@ class Signature(NamedTuple):
     changed: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> Signature:
+    def of(cls, status: os.stat_result) -> FileSignature:
         return cls(status.st_mode, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-Seen: TypeAlias = Signature | str
+Seen: TypeAlias = FileSignature | str
 """A file that may hold documents, or why something could not be looked at."""
 
 
 @dataclass(slots=True)
-class Tree:
+class FileTree:
     """What was seen, by path, and the directories that tell if it changes."""
 
     seen: dict[str, Seen] = field(default_factory=dict)
     places: set[str] = field(default_factory=set)
 
 
-def survey(root: str) -> Tree:
+def survey(root: str) -> FileTree:
     """Look through a directory and all below it. What is hidden is passed over, links are followed.
 
     A ConfigMap in Kubernetes is a directory of links into a hidden one, which is itself reached through a link. To
     change it that link is swapped, and all that changes is where the visible ones lead.
     """
-    tree = Tree()
+    tree = FileTree()
     if Path(root).is_symlink():
         tree.places.add(_nearest(Path(root).absolute().parent))
     waiting, passed = [_Directory(root, os.path.realpath(root))], set[str]()
@@ -67,7 +67,7 @@ def reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def _below(directory: _Directory, tree: Tree) -> list[_Directory]:
+def _below(directory: _Directory, tree: FileTree) -> list[_Directory]:
     """Enter what stands in one directory into the tree; answers with the directories below it."""
     tree.places.add(_nearest_of_real(directory.real))
     try:
@@ -83,7 +83,7 @@ def _real(entry: os.DirEntry[str], parent: _Directory) -> str:
     return os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(parent.real, entry.name)  # noqa: PTH118  # ten times as fast
 
 
-def _is_directory(entry: os.DirEntry[str], tree: Tree) -> bool:
+def _is_directory(entry: os.DirEntry[str], tree: FileTree) -> bool:
     """Enter one thing into the tree, unless it is a directory."""
     link = entry.is_symlink()
     if link:
@@ -99,7 +99,7 @@ def _is_directory(entry: os.DirEntry[str], tree: Tree) -> bool:
         return False
     directory = stat.S_ISDIR(status.st_mode)
     if not directory and entry.name.lower().endswith(SUFFIXES):
-        tree.seen[entry.path] = Signature.of(status)
+        tree.seen[entry.path] = FileSignature.of(status)
     return directory
 
 

@@ -1,4 +1,4 @@
-"""`Watch`: look again whenever something changes in some directories."""
+"""`DirectoryWatch`: look again whenever something changes in some directories."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def listen(places: frozenset[str]) -> Ears:
     return RustNotify(sorted(places), False, False, 0, False, True)  # noqa: FBT003  # it takes no keywords
 
 
-class Watch:
+class DirectoryWatch:
     """Calls `look` in a thread of its own: at the start, then after every change in the directories it named last.
 
     No change is missed: directories are listened to before they are looked at. After a change it waits for a pause,

@@ -26,7 +26,7 @@ Name: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class ChangeScope:
     """The names that a change concerns; or everything, where it does not say which."""
 
     names: frozenset[Name] = frozenset()
@@ -35,18 +35,18 @@ class Touched:
     def concerns(self, names: frozenset[Name]) -> bool:
         return self.everything or not self.names.isdisjoint(names)
 
-    def __or__(self, other: Touched) -> Touched:
-        return Touched(self.names | other.names, self.everything or other.everything)
+    def __or__(self, other: ChangeScope) -> ChangeScope:
+        return ChangeScope(self.names | other.names, self.everything or other.everything)
 
     def __bool__(self) -> bool:
         return self.everything or bool(self.names)
 
 
-NOTHING: Final = Touched()
-EVERYTHING: Final = Touched(everything=True)
+NOTHING: Final = ChangeScope()
+EVERYTHING: Final = ChangeScope(everything=True)
 
 
-def by_world(old: World, new: World, mesh: str) -> Touched:
+def by_world(old: World, new: World, mesh: str) -> ChangeScope:
     """What changed services, secrets, dataplanes, what confs refer to and the mesh itself concern."""
     if old.table("Mesh").get(mesh) is not new.table("Mesh").get(mesh):
         return EVERYTHING
@@ -63,10 +63,10 @@ def by_world(old: World, new: World, mesh: str) -> Touched:
             names.add((kind, ANY))
     for dataplane in _changed(old.table("Dataplane", mesh), new.table("Dataplane", mesh)):
         names |= _behind(dataplane, (old, new))
-    return Touched(frozenset(names))
+    return ChangeScope(frozenset(names))
 
 
-def by_policies(old: Mapping[str, tuple[Resource, ...]], new: Mapping[str, tuple[Resource, ...]]) -> Touched:
+def by_policies(old: Mapping[str, tuple[Resource, ...]], new: Mapping[str, tuple[Resource, ...]]) -> ChangeScope:
     """What the policies concern that select a proxy now and did not before, or the other way round."""
     touched = NOTHING
     for kind in old.keys() | new.keys():
@@ -85,7 +85,7 @@ def _changed(old: Table, new: Table) -> Iterator[Resource]:
         yield from (resource for resource in table if other.get(resource.name) is not resource)
 
 
-def _of_policy(policy: Resource) -> Touched:
+def _of_policy(policy: Resource) -> ChangeScope:
     shape = policy.kind.policy
     if shape is None or shape.single or top_of(policy).kind == "MeshHTTPRoute":
         return EVERYTHING
@@ -96,7 +96,7 @@ def _of_policy(policy: Resource) -> Touched:
             return EVERYTHING
         name = target.name or ""
         names |= {(target.kind, name), (target.kind, name.partition("_")[0]), (SERVICE_TAG, name)}
-    return Touched(frozenset(names))
+    return ChangeScope(frozenset(names))
 
 
 def _behind(dataplane: Resource, worlds: Iterable[World]) -> set[Name]:

@@ -1,8 +1,8 @@
 """`Compiler`: from a World to what each proxy gets, working out again only what a change reaches.
 
 Proxies that match the same policies and have the same outbounds form a class. What a class has in common is one
-`Bundle`, worked out once; from World to World it keeps every entry that the change does not reach (see
-`cp.translate.change_scope`).
+`ProxyClass`, worked out once; from World to World it keeps every result that the change does not reach
+(`cp.translate.change_scope`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,25 @@ from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules.matching import Matched, match
+from cp.rules.matching import MatchedPolicy, match
 from cp.rules.matching.matcher import ByKind
-from cp.translate.change_scope import Touched, by_policies, by_world
-from cp.translate.fragments import Fragment, Fragments, Task
-from cp.translate.snapshot import NO_PART, Packed, Part, Snapshot
-from cp.translate.stages import Beside, Captured, Entry, Reached, Rules, Stages, Upstream, rules_of
+from cp.translate.change_scope import ChangeScope, by_policies, by_world
+from cp.translate.fragments import Fragment, FragmentCache, Task
+from cp.translate.snapshot import NO_PART, PackedResource, Snapshot, SnapshotPart
+from cp.translate.stages import (
+    BackendResult,
+    CaptureResult,
+    InboundResult,
+    OutboundResult,
+    Rules,
+    SidecarResult,
+    Translator,
+    rules_of,
+)
 from cp.translate.stages import Effective as Effective
 from cp.translate.view import backend_refs
 from cp.translate.view.hostnames import hosts
-from cp.translate.view.outbound_address import Listening
+from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.proxies import inbounds, outbounds
 from cp.translate.view.redirected import capture_of
 from generators.proxy import Capture, Hosts
@@ -36,7 +45,7 @@ _ClassKey: TypeAlias = tuple[str, int, int, Caller]
 _OfKinds: TypeAlias = tuple[tuple[str, tuple[Any, ...]], ...]
 
 
-class Reach:
+class DecidingPolicies:
     """The policies that decide over one side of some proxies. Equal only to itself: proxies that share it are alike."""
 
     __slots__ = ("of_kinds",)
@@ -54,48 +63,48 @@ class _Sides:
     """The matched policies of some proxies, by the side of the proxy over which they decide."""
 
     matched: ByKind
-    outbounds: Reach
-    inbounds: Reach
+    outbounds: DecidingPolicies
+    inbounds: DecidingPolicies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Named:
+class ClassHosts:
     """The names by which the workloads of a class know its destinations, and what answers for them."""
 
     hosts: Hosts | None
-    part: Part
+    part: SnapshotPart
     fragment: Fragment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bundle:
+class ProxyClass:
     """What all proxies of a class have in common, in one World."""
 
     world: World
     rules: Rules
-    reach: Reach
+    reach: DecidingPolicies
     caller: Caller
-    listenings: tuple[Listening, ...]
-    entries: Mapping[Listening, Entry]
-    upstreams: Mapping[Destination, Upstream]
-    part: Part
-    named: Named
+    listenings: tuple[OutboundAddress, ...]
+    entries: Mapping[OutboundAddress, OutboundResult]
+    upstreams: Mapping[Destination, BackendResult]
+    part: SnapshotPart
+    named: ClassHosts
     failures: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Proxy:
+class CompiledProxy:
     """Everything about one proxy."""
 
     dataplane: Resource
-    bundle: Bundle
-    inbounds: tuple[Reached, ...]
-    beside: Beside
-    captured: Captured | None
+    bundle: ProxyClass
+    inbounds: tuple[InboundResult, ...]
+    beside: SidecarResult
+    captured: CaptureResult | None
     """What takes the traffic that its machine redirects to it; None where it redirects none."""
 
-    part: Part
-    reach: Reach
+    part: SnapshotPart
+    reach: DecidingPolicies
     """The policies that decide over its inbounds."""
 
     @property
@@ -121,19 +130,19 @@ class Compiler:
 
     def __init__(self, policies: Policies) -> None:
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
-        self._stages = Stages(policies)
+        self._stages = Translator(policies)
         self._world: World | None = None
-        self._bundles: dict[_ClassKey, Bundle] = {}
+        self._bundles: dict[_ClassKey, ProxyClass] = {}
         self._sides: dict[int, _Sides] = {}
-        self._same: dict[_OfKinds, Reach] = {}
-        self._proxies: dict[Key, Proxy] = {}
+        self._same: dict[_OfKinds, DecidingPolicies] = {}
+        self._proxies: dict[Key, CompiledProxy] = {}
 
     @property
-    def fragments(self) -> Fragments:
+    def fragments(self) -> FragmentCache:
         return self._stages.fragments
 
     @property
-    def stages(self) -> Stages:
+    def stages(self) -> Translator:
         return self._stages
 
     @property
@@ -143,7 +152,7 @@ class Compiler:
     def snapshot(self, world: World, dataplane: Resource) -> Snapshot:
         return self.proxy(world, dataplane).snapshot
 
-    def proxy(self, world: World, dataplane: Resource) -> Proxy:
+    def proxy(self, world: World, dataplane: Resource) -> CompiledProxy:
         self._enter(world)
         before = self._proxies.get(dataplane.key)
         matched, listenings = match(world, dataplane), outbounds(world, dataplane)
@@ -175,11 +184,18 @@ class Compiler:
         if known is None:
             of_outbounds = _decide(matched, _is_of_outbounds, lambda one: one.policy)
             of_inbounds = _decide(matched, _is_of_inbounds, lambda one: one)
-            ours, theirs = (self._same.setdefault(it, Reach(it)) for it in (of_outbounds, of_inbounds))
+            ours, theirs = (self._same.setdefault(it, DecidingPolicies(it)) for it in (of_outbounds, of_inbounds))
             known = self._sides[id(matched)] = _Sides(matched, ours, theirs)
         return known
 
-    def _proxy(self, world: World, dataplane: Resource, reach: Reach, bundle: Bundle, before: Proxy | None) -> Proxy:
+    def _proxy(
+        self,
+        world: World,
+        dataplane: Resource,
+        reach: DecidingPolicies,
+        bundle: ProxyClass,
+        before: CompiledProxy | None,
+    ) -> CompiledProxy:
         """A proxy's own inbounds are worked out again only if it itself, or who decides over them, is another.
 
         Or what they may refer to: to find out whether they do would cost more than to work them out.
@@ -188,7 +204,7 @@ class Compiler:
         is_same = before and before.dataplane is dataplane and before.reach is reach and before.capture == capture
         is_same = is_same and before is not None and not before.own_failures
         if before and is_same and backend_refs.same(before.bundle.world, world, mesh):
-            return Proxy(dataplane, bundle, before.inbounds, before.beside, before.captured, before.part, reach)
+            return CompiledProxy(dataplane, bundle, before.inbounds, before.beside, before.captured, before.part, reach)
         rules = rules_of(world, dataplane)
         reached = tuple(self._stages.reached(world, mesh, rules, *one) for one in inbounds(dataplane))
         beside = self._stages.beside(world, rules, dataplane)
@@ -196,11 +212,11 @@ class Compiler:
         if before is not None:
             reached, beside, captured = _kept_of_proxy(before, reached, beside, captured)
         fragments = [one.fragment for one in (*reached, beside, captured) if one is not None]
-        part = Part(_resources(fragments))
-        return Proxy(dataplane, bundle, reached, beside, captured, part, reach, _failures(fragments))
+        part = SnapshotPart(_resources(fragments))
+        return CompiledProxy(dataplane, bundle, reached, beside, captured, part, reach, _failures(fragments))
 
 
-def _decide(matched: ByKind, decides: Callable[[Resource], bool], what: Callable[[Matched], Any]) -> _OfKinds:
+def _decide(matched: ByKind, decides: Callable[[Resource], bool], what: Callable[[MatchedPolicy], Any]) -> _OfKinds:
     """The policies that decide over a side, by their kinds; kinds of which none does are left out."""
     of_kinds = ((kind, tuple(what(one) for one in found if decides(one.policy))) for kind, found in matched.items())
     return tuple((kind, deciding) for kind, deciding in of_kinds if deciding)
@@ -216,7 +232,7 @@ def _is_of_inbounds(policy: Resource) -> bool:
     return shape is not None and (shape.single or bool(policy.data.get("from") or policy.data.get("rules")))
 
 
-def _bundle(work: _Work, listenings: tuple[Listening, ...], before: Bundle | None) -> Bundle:
+def _bundle(work: _Work, listenings: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
     """The bundle of a class: what a change does not reach is taken from the one that the proxy had before."""
     if before is not None and before.caller == work.caller:
         touched = by_world(before.world, work.world, work.mesh)
@@ -230,20 +246,20 @@ def _bundle(work: _Work, listenings: tuple[Listening, ...], before: Bundle | Non
 class _Work:
     """Working out the bundle of one class in one World."""
 
-    stages: Stages
+    stages: Translator
     world: World
     mesh: str
     rules: Rules
-    reach: Reach
+    reach: DecidingPolicies
     caller: Caller
 
-    def all(self, listenings: tuple[Listening, ...], before: Bundle | None) -> Bundle:
+    def all(self, listenings: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
         entries = {one: self._entry(one, before) for one in listenings}
         needed = dict.fromkeys(used for entry in entries.values() for used in entry.uses)
         upstreams = {one: self._upstream(one, before) for one in needed}
-        return self._made(before, listenings, entries, upstreams, Part(_all_resources(entries, upstreams)))
+        return self._made(before, listenings, entries, upstreams, SnapshotPart(_all_resources(entries, upstreams)))
 
-    def some(self, before: Bundle, listenings: tuple[Listening, ...], touched: Touched) -> Bundle:
+    def some(self, before: ProxyClass, listenings: tuple[OutboundAddress, ...], touched: ChangeScope) -> ProxyClass:
         """Most entries are those of before; of these not even the hashes are worked out again.
 
         What could not be made is tried again: on what a fault depends is not known.
@@ -265,45 +281,49 @@ class _Work:
             if (old := before.upstreams.get(one)) is not upstream:
                 changed += zip_longest(old.fragments if old else (), upstream.fragments, fillvalue=_NO_FRAGMENT)
         changed += [(one, _NO_FRAGMENT) for gone in _gone(before, upstreams) for one in gone.fragments]
-        part = _updated(before.part, changed) or Part(_all_resources(entries, upstreams))
+        part = _updated(before.part, changed) or SnapshotPart(_all_resources(entries, upstreams))
         return self._made(before, listenings, entries, upstreams, part)
 
     def _elsewhere(
-        self, before: Bundle, listenings: tuple[Listening, ...], known: Mapping[Listening, Entry], touched: Touched
-    ) -> Bundle:
+        self,
+        before: ProxyClass,
+        listenings: tuple[OutboundAddress, ...],
+        known: Mapping[OutboundAddress, OutboundResult],
+        touched: ChangeScope,
+    ) -> ProxyClass:
         """Where outbounds come or go, what stays is kept all the same."""
         entries = {one: known.get(one) or self._entry(one, before) for one in listenings}
         upstreams = self._upstreams(before, entries.values(), touched)
-        return self._made(before, listenings, entries, upstreams, Part(_all_resources(entries, upstreams)))
+        return self._made(before, listenings, entries, upstreams, SnapshotPart(_all_resources(entries, upstreams)))
 
     def _made(
         self,
-        before: Bundle | None,
-        listenings: tuple[Listening, ...],
-        entries: Mapping[Listening, Entry],
-        upstreams: Mapping[Destination, Upstream],
-        part: Part,
-    ) -> Bundle:
+        before: ProxyClass | None,
+        listenings: tuple[OutboundAddress, ...],
+        entries: Mapping[OutboundAddress, OutboundResult],
+        upstreams: Mapping[Destination, BackendResult],
+        part: SnapshotPart,
+    ) -> ProxyClass:
         named = self._named(listenings, None if before is None else before.named)
         fragments = (*(one.fragment for one in entries.values()), *_fragments_of(upstreams), named.fragment)
         failures = _failures(fragments)
-        return Bundle(
+        return ProxyClass(
             self.world, self.rules, self.reach, self.caller, listenings, entries, upstreams, part, named, failures
         )
 
-    def _named(self, listenings: tuple[Listening, ...], before: Named | None) -> Named:
+    def _named(self, listenings: tuple[OutboundAddress, ...], before: ClassHosts | None) -> ClassHosts:
         found = hosts(self.world, self.mesh, listenings)
         if before is not None and before.hosts is found and before.fragment.failure is None:
             return before
         if found is None:
-            return Named(None, NO_PART, _NO_FRAGMENT)
+            return ClassHosts(None, NO_PART, _NO_FRAGMENT)
         fragment = self.stages.fragments.get(Task(found))
         if fragment.failure is not None:
             fragment = Fragment((), failure=replace(fragment.failure, part="the listener for names"))
             fragment = fragment if before is None else before.fragment.in_place_of(fragment)
-        return Named(found, Part(fragment), fragment)
+        return ClassHosts(found, SnapshotPart(fragment), fragment)
 
-    def _entry(self, listening: Listening, before: Bundle | None) -> Entry:
+    def _entry(self, listening: OutboundAddress, before: ProxyClass | None) -> OutboundResult:
         """An outbound. One that cannot be made stays as it was, and keeps what it leads to."""
         entry = self.stages.entry(self.world, self.mesh, self.rules, listening, self.caller)
         last = None if before is None else before.entries.get(listening)
@@ -312,7 +332,7 @@ class _Work:
         uses = tuple(dict.fromkeys((*last.uses, *entry.uses)))
         return replace(entry, fragment=last.fragment.in_place_of(entry.fragment), uses=uses)
 
-    def _upstream(self, destination: Destination, before: Bundle | None) -> Upstream:
+    def _upstream(self, destination: Destination, before: ProxyClass | None) -> BackendResult:
         upstream = self.stages.upstream(self.world, self.mesh, self.rules, destination, self.caller)
         last = None if before is None else before.upstreams.get(destination)
         if last is None or not _failures(upstream.fragments):
@@ -325,15 +345,17 @@ class _Work:
         kept = tuple(old.in_place_of(new) for new, old in zip(upstream.fragments, last.fragments, strict=True))
         return replace(upstream, fragments=kept)
 
-    def _upstreams(self, before: Bundle, entries: Iterable[Entry], touched: Touched) -> Mapping[Destination, Upstream]:
+    def _upstreams(
+        self, before: ProxyClass, entries: Iterable[OutboundResult], touched: ChangeScope
+    ) -> Mapping[Destination, BackendResult]:
         """Those to which these entries lead; what was there before and is not touched is kept."""
         needed = dict.fromkeys(used for entry in entries for used in entry.uses)
         kept = {one: before.upstreams.get(one) or self._upstream(one, before) for one in needed}
         return {**kept, **self._stale(before, kept, touched)}
 
     def _stale(
-        self, before: Bundle, upstreams: Mapping[Destination, Upstream], touched: Touched
-    ) -> Mapping[Destination, Upstream]:
+        self, before: ProxyClass, upstreams: Mapping[Destination, BackendResult], touched: ChangeScope
+    ) -> Mapping[Destination, BackendResult]:
         return {
             one: self._upstream(one, before)
             for one, found in upstreams.items()
@@ -342,8 +364,8 @@ class _Work:
 
 
 def _kept_of_proxy(
-    before: Proxy, reached: tuple[Reached, ...], beside: Beside, captured: Captured | None
-) -> tuple[tuple[Reached, ...], Beside, Captured | None]:
+    before: CompiledProxy, reached: tuple[InboundResult, ...], beside: SidecarResult, captured: CaptureResult | None
+) -> tuple[tuple[InboundResult, ...], SidecarResult, CaptureResult | None]:
     """What could not be made stays as it was."""
     last = {(one.inbound.address, one.inbound.port): one.fragment for one in before.inbounds}
     places = ((one, last.get((one.inbound.address, one.inbound.port), _NO_FRAGMENT)) for one in reached)
@@ -370,16 +392,16 @@ def _failures(fragments: Iterable[Fragment]) -> tuple[Failure, ...]:
     return tuple(fragment.failure for fragment in fragments if fragment.failure is not None)
 
 
-def _fragments_of(upstreams: Mapping[Destination, Upstream]) -> Iterator[Fragment]:
+def _fragments_of(upstreams: Mapping[Destination, BackendResult]) -> Iterator[Fragment]:
     return (fragment for upstream in upstreams.values() for fragment in upstream.fragments)
 
 
-def _gone(before: Bundle, upstreams: Mapping[Destination, Upstream]) -> Iterator[Upstream]:
+def _gone(before: ProxyClass, upstreams: Mapping[Destination, BackendResult]) -> Iterator[BackendResult]:
     if before.upstreams.keys() != upstreams.keys():
         yield from (old for one, old in before.upstreams.items() if one not in upstreams)
 
 
-def _updated(part: Part, changed: Iterable[tuple[Fragment, Fragment]]) -> Part | None:
+def _updated(part: SnapshotPart, changed: Iterable[tuple[Fragment, Fragment]]) -> SnapshotPart | None:
     """The part with new contents for the same names; None where a name came or went."""
     differing = [(old, new) for old, new in changed if old is not new]
     came = {(one.type_url, one.name): one for one in _resources(new for _, new in differing)}
@@ -387,12 +409,14 @@ def _updated(part: Part, changed: Iterable[tuple[Fragment, Fragment]]) -> Part |
     return part.updated(came.values()) if came.keys() == gone else None
 
 
-def _all_resources(entries: Mapping[Listening, Entry], upstreams: Mapping[Destination, Upstream]) -> Iterator[Packed]:
+def _all_resources(
+    entries: Mapping[OutboundAddress, OutboundResult], upstreams: Mapping[Destination, BackendResult]
+) -> Iterator[PackedResource]:
     yield from _resources(entry.fragment for entry in entries.values())
     yield from _resources(one for upstream in upstreams.values() for one in upstream.fragments)
 
 
-def _resources(fragments: Iterable[Fragment]) -> Iterator[Packed]:
+def _resources(fragments: Iterable[Fragment]) -> Iterator[PackedResource]:
     return (packed for fragment in fragments for packed in fragment)
 
 

@@ -16,7 +16,7 @@ import msgspec
 from cp.model.failure import Failure, failure
 from cp.policies import ClientRule, Policies, Policy
 from cp.resources.schema import decode
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
 from generators.build.clusters import backend_cluster, local_cluster
 from generators.build.dns import dns_listener
 from generators.build.endpoints import assignment
@@ -48,7 +48,7 @@ class Fragment:
 
     def __init__(
         self,
-        resources: Iterable[Packed],
+        resources: Iterable[PackedResource],
         problems: Iterable[Problem] = (),
         used: Iterable[tuple[str, str]] = (),
         failure: Failure | None = None,
@@ -61,7 +61,7 @@ class Fragment:
         self.used = frozenset(used)
         """Where a policy says which of its parts are about something here: its kind, and the path in its conf."""
 
-    def __iter__(self) -> Iterator[Packed]:
+    def __iter__(self) -> Iterator[PackedResource]:
         return iter(self.resources)
 
     def in_place_of(self, failed: Fragment) -> Fragment:
@@ -99,7 +99,7 @@ class Task:
     """Whether it is for a gRPC client without a proxy, and not for an Envoy."""
 
 
-class Fragments:
+class FragmentCache:
     """Every fragment that somebody has, by its arguments; when nobody has it any more it is forgotten."""
 
     def __init__(self, policies: Policies) -> None:
@@ -163,9 +163,9 @@ def build(task: Task, policies: Iterable[Policy[Any]]) -> Fragment:
     return Fragment((_packed(name, message) for name, message in finished), problems, used)
 
 
-def _packed(name: str, message: Any) -> Packed:
+def _packed(name: str, message: Any) -> PackedResource:
     type_url = _TYPE_URLS[message.DESCRIPTOR.name]
-    return Packed.of(type_url, name, message.SerializeToString(deterministic=True))
+    return PackedResource.of(type_url, name, message.SerializeToString(deterministic=True))
 
 
 def _drafts(task: Task, policies: Iterable[Policy[Any]], problems: list[Problem]) -> Iterator[Iterator[Finished]]:

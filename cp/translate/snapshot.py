@@ -29,13 +29,13 @@ SHORT = MappingProxyType(
     {CLUSTER: "clusters", ENDPOINTS: "endpoints", LISTENER: "listeners", ROUTES: "routes", SECRET: "secrets"}
 )
 
-_NOTHING: Mapping[str, Packed] = MappingProxyType({})
+_NOTHING: Mapping[str, PackedResource] = MappingProxyType({})
 _DIGEST_BITS = 128
 _MANY = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedResource:
     """One Envoy resource, serialised, hashed and framed once, whoever it is sent to."""
 
     type_url: str
@@ -47,7 +47,7 @@ class Packed:
     delta_frame: bytes = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, type_url: str, name: str, body: bytes) -> Packed:
+    def of(cls, type_url: str, name: str, body: bytes) -> PackedResource:
         version = hashlib.sha256(body).hexdigest()[:16]
         inner = text_field(1, type_url) + bytes_field(2, body)
         return cls(
@@ -61,10 +61,10 @@ class Packed:
         )
 
 
-class Batch:
+class ResourceBatch:
     """Resources of one type that are sent together; every stream that sends the same ones shares one batch."""
 
-    def __init__(self, resources: Iterable[Packed] = ()) -> None:
+    def __init__(self, resources: Iterable[PackedResource] = ()) -> None:
         self.resources = tuple(resources)
         self._messages: dict[bool, tuple[bytes, bytes]] = {}
         self._bodies: dict[bool, bytes] = {}
@@ -102,11 +102,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.resources)
 
-    def __iter__(self) -> Iterator[Packed]:
+    def __iter__(self) -> Iterator[PackedResource]:
         return iter(self.resources)
 
     def __eq__(self, other: object) -> bool:
-        return self.resources == other.resources if isinstance(other, Batch) else NotImplemented
+        return self.resources == other.resources if isinstance(other, ResourceBatch) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -116,34 +116,34 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PartDifference:
     """What has to be said to get from one set of resources to another."""
 
-    updated: Batch = field(default_factory=Batch)
+    updated: ResourceBatch = field(default_factory=ResourceBatch)
     removed: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return len(self.updated) > 0 or len(self.removed) > 0
 
 
-class Part:
+class SnapshotPart:
     """Some resources that go together, shared by every proxy that has them."""
 
     __slots__ = ("__weakref__", "_names", "_recent", "_since", "_types", "_versions", "_whole", "digest")
 
-    def __init__(self, resources: Iterable[Packed] = ()) -> None:
-        types: dict[str, dict[str, Packed]] = {}
+    def __init__(self, resources: Iterable[PackedResource] = ()) -> None:
+        types: dict[str, dict[str, PackedResource]] = {}
         for packed in resources:
             types.setdefault(packed.type_url, {})[packed.name] = packed
         self._types = {type_url: dict(sorted(of_type.items())) for type_url, of_type in types.items()}
         self.digest = sum(packed.digest for of_type in self._types.values() for packed in of_type.values())
-        self._whole: dict[str, Batch] = {}
+        self._whole: dict[str, ResourceBatch] = {}
         self._versions: dict[str, Mapping[str, str]] = {}
-        self._since: WeakKeyDictionary[Part, Mapping[str, Difference]] = WeakKeyDictionary()
-        self._recent: tuple[ref[Part], Mapping[str, Difference]] | None = None
+        self._since: WeakKeyDictionary[SnapshotPart, Mapping[str, PartDifference]] = WeakKeyDictionary()
+        self._recent: tuple[ref[SnapshotPart], Mapping[str, PartDifference]] | None = None
         self._names: dict[str, frozenset[str]] = {}
 
-    def of(self, type_url: str) -> Mapping[str, Packed]:
+    def of(self, type_url: str) -> Mapping[str, PackedResource]:
         return self._types.get(type_url, _NOTHING)
 
     def names(self, type_url: str) -> frozenset[str]:
@@ -152,10 +152,10 @@ class Part:
             self._names[type_url] = frozenset(self.of(type_url))
         return self._names[type_url]
 
-    def whole(self, type_url: str) -> Batch:
+    def whole(self, type_url: str) -> ResourceBatch:
         """All resources of a type, as one batch."""
         if type_url not in self._whole:
-            self._whole[type_url] = Batch(self.of(type_url).values())
+            self._whole[type_url] = ResourceBatch(self.of(type_url).values())
         return self._whole[type_url]
 
     def versions(self, type_url: str) -> Mapping[str, str]:
@@ -172,14 +172,14 @@ class Part:
         """The resources of a type as they stand in a state-of-the-world response."""
         return b"".join(self.whole(type_url).frames(delta=False))
 
-    def select(self, type_url: str, names: AbstractSet[str]) -> Batch:
+    def select(self, type_url: str, names: AbstractSet[str]) -> ResourceBatch:
         """The resources that have these names."""
         of_type = self.of(type_url)
         if of_type.keys() <= names:
             return self.whole(type_url)
-        return Batch(of_type[name] for name in sorted(names & of_type.keys()))
+        return ResourceBatch(of_type[name] for name in sorted(names & of_type.keys()))
 
-    def since(self, before: Part) -> Mapping[str, Difference]:
+    def since(self, before: SnapshotPart) -> Mapping[str, PartDifference]:
         """How it differs from an earlier part, for each type that does; worked out once for each pair."""
         if self._recent is not None and self._recent[0]() is before:  # as every stream of a class asks
             return self._recent[1]
@@ -191,15 +191,15 @@ class Part:
         self._recent = (ref(before), known)
         return known
 
-    def updated(self, resources: Iterable[Packed]) -> Part:
+    def updated(self, resources: Iterable[PackedResource]) -> SnapshotPart:
         """These resources in place of those of the same names; whole types that stay as they are are shared."""
-        changed: dict[str, dict[str, Packed]] = {}
+        changed: dict[str, dict[str, PackedResource]] = {}
         for packed in resources:
             if self.of(packed.type_url)[packed.name] != packed:
                 changed.setdefault(packed.type_url, {})[packed.name] = packed
         if not changed:
             return self
-        part = Part()
+        part = SnapshotPart()
         part._types = {url: {**of_type, **changed.get(url, {})} for url, of_type in self._types.items()}
         # Type by type: this runs in a thread, while streams on the event loop may have another type put together.
         kept = ((url, self._whole.get(url)) for url in self._types if url not in changed)
@@ -213,7 +213,7 @@ class Part:
     def __len__(self) -> int:
         return sum(map(len, self._types.values()))
 
-    def __iter__(self) -> Iterator[Packed]:
+    def __iter__(self) -> Iterator[PackedResource]:
         for type_url in TYPES:
             yield from self.of(type_url).values()
 
@@ -223,16 +223,16 @@ class Snapshot:
 
     __slots__ = ("parts",)
 
-    def __init__(self, *parts: Part) -> None:
+    def __init__(self, *parts: SnapshotPart) -> None:
         self.parts = parts
 
-    def get(self, type_url: str, name: str) -> Packed | None:
+    def get(self, type_url: str, name: str) -> PackedResource | None:
         for part in self.parts:
             if (found := part.of(type_url).get(name)) is not None:
                 return found
         return None
 
-    def of(self, type_url: str) -> Iterator[Packed]:
+    def of(self, type_url: str) -> Iterator[PackedResource]:
         for part in self.parts:
             yield from part.of(type_url).values()
 
@@ -264,15 +264,15 @@ class Snapshot:
     def frames(self, type_url: str) -> bytes:
         return b"".join(part.frames(type_url) for part in self.parts)
 
-    def whole(self, type_url: str) -> tuple[Batch, ...]:
+    def whole(self, type_url: str) -> tuple[ResourceBatch, ...]:
         """All resources of a type, in batches that are shared where the parts are."""
         return tuple(part.whole(type_url) for part in self.parts if part.of(type_url))
 
-    def select(self, type_url: str, names: AbstractSet[str]) -> tuple[Batch, ...]:
+    def select(self, type_url: str, names: AbstractSet[str]) -> tuple[ResourceBatch, ...]:
         """The resources that have these names, in batches that are shared where the names cover a whole part."""
         return tuple(batch for part in self.parts if (batch := part.select(type_url, names)))
 
-    def steps(self, before: Snapshot, type_url: str) -> tuple[Difference, ...]:
+    def steps(self, before: Snapshot, type_url: str) -> tuple[PartDifference, ...]:
         """How the resources of a type differ from those of an earlier snapshot, part by part.
 
         Shared parts cost nothing, and streams that go from the same part to the same part share the difference.
@@ -286,26 +286,28 @@ class Snapshot:
         """The types in which it may differ from an earlier snapshot; in all others it does not."""
         return frozenset(chain.from_iterable(self._ways(before)))
 
-    def _ways(self, before: Snapshot) -> list[Mapping[str, Difference]]:
+    def _ways(self, before: Snapshot) -> list[Mapping[str, PartDifference]]:
         ours = [part for part in self.parts if part not in before.parts]
         theirs = [part for part in before.parts if part not in self.parts]
         return [new.since(old) for new, old in zip_longest(ours, theirs, fillvalue=NO_PART)]
 
-    def since(self, before: Snapshot, type_url: str) -> Difference:
+    def since(self, before: Snapshot, type_url: str) -> PartDifference:
         """How the resources of a type differ from those of an earlier snapshot."""
         steps = self.steps(before, type_url)
         if len(steps) == 1:
             return steps[0]
-        return Difference(
-            Batch(chain.from_iterable(step.updated for step in steps)),
+        return PartDifference(
+            ResourceBatch(chain.from_iterable(step.updated for step in steps)),
             tuple(chain.from_iterable(step.removed for step in steps)),
         )
 
-    def _without(self, moved: AbstractSet[str], before: Snapshot, steps: Iterable[Difference]) -> Iterator[Difference]:
+    def _without(
+        self, moved: AbstractSet[str], before: Snapshot, steps: Iterable[PartDifference]
+    ) -> Iterator[PartDifference]:
         """A resource that only moved from one part to another is neither new nor gone."""
         for step in steps:
             updated = (p for p in step.updated if p.name not in moved or before.get(p.type_url, p.name) != p)
-            yield Difference(Batch(updated), tuple(name for name in step.removed if name not in moved))
+            yield PartDifference(ResourceBatch(updated), tuple(name for name in step.removed if name not in moved))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Snapshot):
@@ -318,15 +320,15 @@ class Snapshot:
         return sum(map(len, self.parts))
 
 
-NO_PART = Part()
+NO_PART = SnapshotPart()
 EMPTY = Snapshot()
 
 
-def _difference(before: Part, after: Part, type_url: str) -> Difference:
+def _difference(before: SnapshotPart, after: SnapshotPart, type_url: str) -> PartDifference:
     old, new = before.of(type_url), after.of(type_url)
     changed = [packed for name, packed in new.items() if name not in old or old[name].version != packed.version]
-    updated = after.whole(type_url) if len(changed) == len(new) else Batch(changed)
-    return Difference(updated, tuple(name for name in old if name not in new))
+    updated = after.whole(type_url) if len(changed) == len(new) else ResourceBatch(changed)
+    return PartDifference(updated, tuple(name for name in old if name not in new))
 
 
 def version_of(digest: int) -> str:

@@ -22,20 +22,20 @@ from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.schema import decode
 from cp.resources.world import World
-from cp.rules import Matcher, PolicyRules, RouteRule, build, effective, routes
+from cp.rules import PolicyRules, RouteRule, TagCondition, build, effective, routes
 from cp.rules.matching import match
-from cp.rules.merging import NOTHING, Layer, Merged, Origin, merge
+from cp.rules.merging import NOTHING, Layer, MergedConf, Origin, merge
 from cp.translate.change_scope import Name
-from cp.translate.fragments import Confs, Fragment, Fragments, RouteConfs, Task
+from cp.translate.fragments import Confs, Fragment, FragmentCache, RouteConfs, Task
 from cp.translate.view import backend_refs
-from cp.translate.view.backends import ANY, Resolver
+from cp.translate.view.backends import ANY, BackendResolver
 from cp.translate.view.dataplanes import SERVICE_TAG
-from cp.translate.view.outbound_address import Listening
+from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import backend_of, cluster_name, endpoints_of, outside_of, protocol_of
 from cp.translate.view.sidecars import sidecar_of, told, told_of
 from generators.proxy import Capture, Endpoints, Inbound, Outbound, Protocol, Route, Sidecar
 
-Effective: TypeAlias = Mapping[str, Merged]
+Effective: TypeAlias = Mapping[str, MergedConf]
 """The effective conf of each policy that says something, by its kind."""
 
 Rules: TypeAlias = Mapping[str, PolicyRules]
@@ -57,10 +57,10 @@ _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class OutboundResult:
     """One outbound of a class: what it is, what holds for it, and what is built from that."""
 
-    listening: Listening
+    listening: OutboundAddress
     outbound: Outbound
     effective: Effective
     of_routes: Mapping[str, Effective]
@@ -79,7 +79,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Upstream:
+class BackendResult:
     """One backend of a class: its cluster and, unless Envoy finds them by itself, its endpoints."""
 
     destination: Destination
@@ -91,7 +91,7 @@ class Upstream:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reached:
+class InboundResult:
     """One inbound of a proxy, and what holds for it."""
 
     inbound: Inbound
@@ -101,7 +101,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Beside:
+class SidecarResult:
     """What a proxy has beside its inbounds and outbounds, and what holds for it."""
 
     effective: Effective
@@ -110,7 +110,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Captured:
+class CaptureResult:
     """What takes the traffic that a machine redirects to its proxy."""
 
     capture: Capture
@@ -154,11 +154,11 @@ def _rules(_: World, __: _KnownRules | None) -> _KnownRules:
     return _KnownRules()
 
 
-class Stages:
+class Translator:
     """What the stages need beside the World: the policies, their defaults, and the fragments that there are."""
 
     def __init__(self, policies: Policies) -> None:
-        self.fragments = Fragments(policies)
+        self.fragments = FragmentCache(policies)
         self._of_grpc_clients = frozenset(policy.kind.name for policy in policies if policy.is_for_grpc_clients)
         self._route_policies = [policy for policy in policies if policy.is_route]
         self._arrangers = [policy for policy in policies if _writes(policy, ("arrange",))]
@@ -172,7 +172,9 @@ class Stages:
             for hooks in (_OF_CLUSTER, _OF_ENDPOINTS, _OF_LISTENER, _OF_INBOUND, _OF_SIDECAR, _OF_CAPTURE)
         }
 
-    def entry(self, world: World, mesh: str, rules: Rules, listening: Listening, caller: Caller) -> Entry:
+    def entry(
+        self, world: World, mesh: str, rules: Rules, listening: OutboundAddress, caller: Caller
+    ) -> OutboundResult:
         """One outbound. Where a fault of ours is in the way, it answers every call with 500 and the reason."""
         part = f"the listener of {listening.destination.service}"
         try:
@@ -193,9 +195,11 @@ class Stages:
         is_there = refusing.failure is None
         return Fragment(refusing.resources, failure=replace(why, instead=_REFUSAL if is_there else why.instead))
 
-    def _entry(self, world: World, mesh: str, rules: Rules, listening: Listening, caller: Caller) -> Entry:
+    def _entry(
+        self, world: World, mesh: str, rules: Rules, listening: OutboundAddress, caller: Caller
+    ) -> OutboundResult:
         destination = listening.destination
-        resolver = Resolver(world, mesh, destination)
+        resolver = BackendResolver(world, mesh, destination)
         outbound = replace(self._outbound(world, mesh, rules, listening, resolver), sidecar=told_of(caller))
         if caller.is_grpc:
             outbound = _called_by_grpc(outbound)
@@ -205,7 +209,7 @@ class Stages:
             for name, rule in resolver.owners.items()
         }
         task = self.listener_task(world, mesh, outbound, found, of_routes, is_grpc=caller.is_grpc)
-        return Entry(
+        return OutboundResult(
             listening=listening,
             outbound=outbound,
             effective=found,
@@ -270,24 +274,28 @@ class Stages:
         tables = ((policy, world.table(policy.kind.name, mesh)) for policy in asked)
         return frozenset[str]().union(*(table.derived(getattr(policy, hook)) for policy, table in tables))
 
-    def upstream(self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller) -> Upstream:
+    def upstream(
+        self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller
+    ) -> BackendResult:
         """One backend. Without it, what is sent there is answered with 503."""
         part = f"the cluster of {destination.service}"
         try:
             upstream = self._upstream(world, mesh, rules, destination, caller)
         except Exception as error:  # noqa: BLE001
             fragment = Fragment((), failure=failure(error, part))
-            upstream = Upstream(destination, {}, (_NO_TASK,), (fragment,), names_of(destination))
+            upstream = BackendResult(destination, {}, (_NO_TASK,), (fragment,), names_of(destination))
         of_part = partial(_told, part=part, rules=rules, effective=upstream.effective)
         return replace(upstream, fragments=tuple(map(of_part, upstream.fragments)))
 
-    def _upstream(self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller) -> Upstream:
+    def _upstream(
+        self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller
+    ) -> BackendResult:
         found = self._of_destination(rules, destination)
         outside = outside_of(world, destination)
         tasks = self.cluster_tasks(world, mesh, destination, found, caller)
         names = names_of(destination) | _referred(found)
         names = names if outside is None else names | outside.names
-        return Upstream(destination, found, tasks, tuple(map(self.fragments.get, tasks)), names)
+        return BackendResult(destination, found, tasks, tuple(map(self.fragments.get, tasks)), names)
 
     def cluster_tasks(
         self, world: World, mesh: str, destination: Destination, found: Effective, caller: Caller
@@ -300,16 +308,16 @@ class Stages:
         arranged = self._arranged(endpoints_of(world, mesh, destination), found, caller)
         return cluster, Task(arranged, self._confs(place, found, _OF_ENDPOINTS), is_grpc=caller.is_grpc)
 
-    def reached(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> Reached:
+    def reached(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> InboundResult:
         """One inbound. Without it nobody is let in: what should be checked of clients is not known."""
         part = f"inbound {inbound.port}"
         try:
             reached = self._reached(world, mesh, rules, index, inbound)
         except Exception as error:  # noqa: BLE001
-            reached = Reached(inbound, {}, Task(inbound), Fragment((), failure=failure(error, part)))
+            reached = InboundResult(inbound, {}, Task(inbound), Fragment((), failure=failure(error, part)))
         return replace(reached, fragment=_told(reached.fragment, part, rules, reached.effective))
 
-    def _reached(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> Reached:
+    def _reached(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> InboundResult:
         place = _Place(world, mesh)
         found = dict(self._inbound_defaults)
         for of_kind in rules.values():
@@ -318,41 +326,43 @@ class Stages:
             (kind, some) for kind, of_kind in sorted(rules.items()) if (some := _of_clients(place, of_kind, index))
         )
         task = Task(inbound, self._confs(place, found, _OF_INBOUND), clients=clients)
-        return Reached(inbound, found, task, self.fragments.get(task))
+        return InboundResult(inbound, found, task, self.fragments.get(task))
 
-    def beside(self, world: World, rules: Rules, dataplane: Resource) -> Beside:
+    def beside(self, world: World, rules: Rules, dataplane: Resource) -> SidecarResult:
         """What a proxy has beside its inbounds and outbounds; nothing, unless some policy is about that."""
         part = "what a proxy has beside its inbounds and outbounds"
         try:
             beside = self._beside(world, rules, dataplane)
         except Exception as error:  # noqa: BLE001
-            beside = Beside({}, _NO_TASK, Fragment((), failure=failure(error, part)))
+            beside = SidecarResult({}, _NO_TASK, Fragment((), failure=failure(error, part)))
         return replace(beside, fragment=_told(beside.fragment, part, rules, beside.effective))
 
-    def _beside(self, world: World, rules: Rules, dataplane: Resource) -> Beside:
+    def _beside(self, world: World, rules: Rules, dataplane: Resource) -> SidecarResult:
         found = {} if is_grpc_client(dataplane) else _of_proxies(rules)
         confs = self._confs(_Place(world, dataplane.mesh), found, _OF_SIDECAR)
         task = Task(dataplane.derived(sidecar_of) if confs else Sidecar(), confs)
-        return Beside(found, task, self.fragments.get(task))
+        return SidecarResult(found, task, self.fragments.get(task))
 
-    def captured(self, world: World, mesh: str, rules: Rules, capture: Capture) -> Captured:
+    def captured(self, world: World, mesh: str, rules: Rules, capture: Capture) -> CaptureResult:
         """What takes the calls that are redirected to a proxy and are for none of its destinations."""
         part = "what takes redirected calls"
         try:
             captured = self._captured(world, mesh, rules, capture)
         except Exception as error:  # noqa: BLE001
-            captured = Captured(capture, Task(capture), Fragment((), failure=failure(error, part)))
+            captured = CaptureResult(capture, Task(capture), Fragment((), failure=failure(error, part)))
         return replace(captured, fragment=_told(captured.fragment, part, rules, {}))
 
-    def _captured(self, world: World, mesh: str, rules: Rules, capture: Capture) -> Captured:
+    def _captured(self, world: World, mesh: str, rules: Rules, capture: Capture) -> CaptureResult:
         found, site = _of_proxies(rules), capture
         for policy in self._passers:
             if (said := found.get(policy.kind.name)) is not None:
                 site = policy.passes(decode(policy.conf, said.value), site)
         task = Task(site, self._confs(_Place(world, mesh), found, _OF_CAPTURE))
-        return Captured(capture, task, self.fragments.get(task))
+        return CaptureResult(capture, task, self.fragments.get(task))
 
-    def _outbound(self, world: World, mesh: str, rules: Rules, listening: Listening, resolver: Resolver) -> Outbound:
+    def _outbound(
+        self, world: World, mesh: str, rules: Rules, listening: OutboundAddress, resolver: BackendResolver
+    ) -> Outbound:
         """The destination with its routes: those that policies give it, or one to itself."""
         destination = listening.destination
         name, protocol = cluster_name(destination), protocol_of(world, mesh, destination)
@@ -407,7 +417,7 @@ _NO_TASK: Final = Task(Sidecar())
 _REFUSAL: Final = "an answer of 500"
 
 
-def _no_entry(listening: Listening, why: Failure) -> Entry:
+def _no_entry(listening: OutboundAddress, why: Failure) -> OutboundResult:
     """Of an outbound of which nothing is known any more but where it is."""
     destination = listening.destination
     outbound = Outbound(
@@ -421,7 +431,7 @@ def _no_entry(listening: Listening, why: Failure) -> Entry:
         names=listening.names,
     )
     task, fragment = Task(outbound), Fragment((), failure=why)
-    return Entry(listening, outbound, {}, {}, {}, task, fragment, (), names_of(destination))
+    return OutboundResult(listening, outbound, {}, {}, {}, task, fragment, (), names_of(destination))
 
 
 def _told(fragment: Fragment, part: str, rules: Rules, effective: Effective) -> Fragment:
@@ -458,7 +468,7 @@ class _Place:
     world: World
     mesh: str
 
-    def resolved(self, conf: Merged) -> bytes:
+    def resolved(self, conf: MergedConf) -> bytes:
         return backend_refs.resolved(self.world, self.mesh, conf.canonical)
 
 
@@ -473,7 +483,7 @@ def names_of(destination: Destination) -> frozenset[Name]:
     return frozenset({by_tag, (identity.type, identity.name), *depends})
 
 
-def _owners(resolver: Resolver) -> set[Name]:
+def _owners(resolver: BackendResolver) -> set[Name]:
     return {(route.type, route.name) for rule in resolver.owners.values() for route in rule.contributors}
 
 
@@ -486,33 +496,33 @@ def _writes(policy: Policy[Any], hooks: _Hooks) -> bool:
     return any(getattr(type(policy), hook) is not getattr(Policy, hook) for hook in hooks)
 
 
-def built_in(policy: Policy[Any], conf: Mapping[str, Any]) -> Merged:
+def built_in(policy: Policy[Any], conf: Mapping[str, Any]) -> MergedConf:
     """A policy's own default as the most general conf of all, with an origin of its own."""
     kind = policy.kind.name
     origin = Origin(Key(kind, "", "default"), Identity(kind, "", "default"), BUILT_IN)
     return merge((Layer(dict(conf), origin),))
 
 
-def _lay(found: dict[str, Merged], of_kind: PolicyRules, said: Merged) -> None:
+def _lay(found: dict[str, MergedConf], of_kind: PolicyRules, said: MergedConf) -> None:
     if said is not NOTHING:
         kind = of_kind.kind.name
         found[kind] = of_kind.lay((found[kind], said)) if kind in found else said
 
 
-def _of_proxy(of_kind: PolicyRules) -> Merged:
+def _of_proxy(of_kind: PolicyRules) -> MergedConf:
     return NOTHING if of_kind.proxy is None else of_kind.proxy.conf
 
 
 def _of_proxies(rules: Rules) -> Effective:
     """What policies say about proxies as a whole."""
-    found: dict[str, Merged] = {}
+    found: dict[str, MergedConf] = {}
     for of_kind in rules.values():
         if of_kind.shape.single:
             _lay(found, of_kind, _of_proxy(of_kind))
     return found
 
 
-def _of_all_clients(of_kind: PolicyRules, index: int) -> Merged:
+def _of_all_clients(of_kind: PolicyRules, index: int) -> MergedConf:
     found = of_kind.inbound(index).for_all
     return NOTHING if found is None else found.conf
 
@@ -522,7 +532,7 @@ def _of_clients(place: _Place, of_kind: PolicyRules, index: int) -> tuple[tuple[
     return tuple((_encode(who), place.resolved(conf)) for who, conf in _clients(of_kind, index))
 
 
-def _clients(of_kind: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, Any], Merged]]:
+def _clients(of_kind: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, Any], MergedConf]]:
     if of_kind.shape.from_ and not of_kind.shape.from_as_rules:
         for subset in of_kind.from_(index).rules:
             yield _tags(subset.matchers), subset.combined.conf
@@ -532,7 +542,7 @@ def _clients(of_kind: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, An
         yield from (({}, one.conf) for one in (inbound_rules.for_all,) if one is not None)
 
 
-def _tags(matchers: Iterable[Matcher]) -> Mapping[str, Any]:
+def _tags(matchers: Iterable[TagCondition]) -> Mapping[str, Any]:
     wanted = {one.key: one.value for one in matchers if not one.is_not}
     unwanted = [[one.key, one.value] for one in matchers if one.is_not]
     return {"tags": wanted, "not": unwanted}

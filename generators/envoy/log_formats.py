@@ -86,7 +86,7 @@ _DEEPEST: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class FormatCommand:
     """A command, and where it stands in its format."""
 
     name: str
@@ -98,7 +98,7 @@ class Command:
     end: int
 
 
-def commands(text: str) -> Iterator[Command]:
+def commands(text: str) -> Iterator[FormatCommand]:
     """The commands in a format, in one pass: many brackets may wait for the same end, which is looked for once."""
     at, end_of_brackets = 0, -1
     while name := _NAME.search(text, at):
@@ -113,7 +113,7 @@ def commands(text: str) -> Iterator[Command]:
         end = _END.match(text, rest)
         at = name.end() if end is None else end.end()
         if end is not None:
-            yield Command(name[1], of, end[1], name.start(), end.end())
+            yield FormatCommand(name[1], of, end[1], name.start(), end.end())
 
 
 def answers(site: Outbound | Inbound) -> Mapping[str, str]:
@@ -168,7 +168,7 @@ def key_values(pairs: Iterator[tuple[str, str]], answer: Mapping[str, str]) -> K
     return found
 
 
-def _command(command: Command, written: str, answer: Mapping[str, str]) -> str:
+def _command(command: FormatCommand, written: str, answer: Mapping[str, str]) -> str:
     if command.name in answer:
         return literal(answer[command.name])
     return written if _is_known(command.name, command.of, command.cut) else literal(written)

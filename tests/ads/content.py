@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed, Part, Snapshot
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource, Snapshot, SnapshotPart
 
 GOOD, BAD, POISON = "good", "bad", "poison"
 """A bad resource is refused by name, and what came with it is applied; a poisonous one spoils the whole response."""
@@ -20,38 +20,38 @@ class Content:
     to: tuple[str, ...] = ()
 
 
-def pack(type_url: str, content: Content) -> Packed:
+def pack(type_url: str, content: Content) -> PackedResource:
     body = json.dumps([content.name, content.revision, content.taste, content.to])
-    return Packed.of(type_url, content.name, body.encode())
+    return PackedResource.of(type_url, content.name, body.encode())
 
 
-def unpack(packed: Packed) -> Content:
+def unpack(packed: PackedResource) -> Content:
     name, revision, taste, to = json.loads(packed.body)
     return Content(name, revision, taste, tuple(to))
 
 
-def cluster(name: str, revision: int = 0, taste: str = GOOD) -> Packed:
+def cluster(name: str, revision: int = 0, taste: str = GOOD) -> PackedResource:
     return pack(CLUSTER, Content(name, revision, taste))
 
 
-def endpoints(name: str, revision: int = 0) -> Packed:
+def endpoints(name: str, revision: int = 0) -> PackedResource:
     return pack(ENDPOINTS, Content(name, revision))
 
 
-def listener(name: str, *routes: str, revision: int = 0, taste: str = GOOD) -> Packed:
+def listener(name: str, *routes: str, revision: int = 0, taste: str = GOOD) -> PackedResource:
     return pack(LISTENER, Content(name, revision, taste, routes))
 
 
-def routes(name: str, *clusters: str, revision: int = 0, taste: str = GOOD) -> Packed:
+def routes(name: str, *clusters: str, revision: int = 0, taste: str = GOOD) -> PackedResource:
     return pack(ROUTES, Content(name, revision, taste, clusters))
 
 
-def secret(name: str, revision: int = 0) -> Packed:
+def secret(name: str, revision: int = 0) -> PackedResource:
     return pack(SECRET, Content(name, revision))
 
 
-def snapshot(*resources: Packed) -> Snapshot:
-    return Snapshot(Part(resources))
+def snapshot(*resources: PackedResource) -> Snapshot:
+    return Snapshot(SnapshotPart(resources))
 
 
 @dataclass(frozen=True)
@@ -72,4 +72,6 @@ class Mesh:
             *(pack(ROUTES, one) for one in self.tables),
         ]
         names = set(shared)
-        return Snapshot(Part(p for p in every if p.name in names), Part(p for p in every if p.name not in names))
+        return Snapshot(
+            SnapshotPart(p for p in every if p.name in names), SnapshotPart(p for p in every if p.name not in names)
+        )

@@ -10,8 +10,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from cp.ads.session.messages import DeltaRequest, Request, Response
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed
+from cp.ads.session.messages import DeltaRequest, Response, SotwRequest
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
 from tests.ads.content import GOOD, POISON, unpack
 
 ORDER = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
@@ -26,7 +26,7 @@ class Client:
 
     def __init__(self, *, naming: bool = True) -> None:
         self.naming = naming  # it says which resources it refuses
-        self.has: dict[str, dict[str, Packed]] = {type_url: {} for type_url in ORDER}
+        self.has: dict[str, dict[str, PackedResource]] = {type_url: {} for type_url in ORDER}
         self.outbox: deque[Any] = deque()
         self.warming: set[str] = set()
         self.asked_listeners = False
@@ -136,7 +136,7 @@ class Client:
                     self.unneeded(packed)
                 self.has[ROUTES][packed.name] = packed
 
-    def unneeded(self, packed: Packed) -> None:
+    def unneeded(self, packed: PackedResource) -> None:
         key = packed.type_url, packed.name
         if self.asked_again[key] > 0:
             self.asked_again[key] -= 1
@@ -184,7 +184,7 @@ class SotwClient(Client):
         known, self.names[type_url] = self.names.get(type_url, frozenset()), self.wanted.get(type_url, frozenset())
         self.asked_again.update((type_url, name) for name in self.names[type_url] - known)
         version, nonce = self.versions.get(type_url, ""), self.nonces.get(type_url, "")
-        self.outbox.append(Request(type_url, self.names[type_url], nonce, version, error))
+        self.outbox.append(SotwRequest(type_url, self.names[type_url], nonce, version, error))
 
     def reply(self, response: Response, error: str | None) -> None:
         """The answer to clusters waits until they are warm; then one request speaks for all that came meanwhile."""
@@ -215,7 +215,7 @@ class SotwClient(Client):
     def has_clusters(self) -> bool:
         return CLUSTER in self.versions
 
-    def unneeded(self, packed: Packed) -> None:
+    def unneeded(self, packed: PackedResource) -> None:
         """Clusters and listeners come all together, whichever changed."""
         if packed.type_url not in (CLUSTER, LISTENER):
             super().unneeded(packed)

@@ -17,22 +17,22 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
 from tests.support.loopback import Address
 
 
-def _packed(type_url: str, name: str, message: Message) -> Packed:
-    return Packed.of(type_url, name, message.SerializeToString(deterministic=True))
+def _packed(type_url: str, name: str, message: Message) -> PackedResource:
+    return PackedResource.of(type_url, name, message.SerializeToString(deterministic=True))
 
 
-def cluster(name: str, connect_timeout: int = 1, *, broken: bool = False) -> Packed:
+def cluster(name: str, connect_timeout: int = 1, *, broken: bool = False) -> PackedResource:
     """A cluster with its endpoints over ADS. A broken one has a field that Envoy's constraints refuse."""
     message = Cluster(name=name, type=Cluster.EDS, connect_timeout=Duration(seconds=0 if broken else connect_timeout))
     message.eds_cluster_config.eds_config.CopyFrom(_over_ads())
     return _packed(CLUSTER, name, message)
 
 
-def stuck_cluster(name: str) -> Packed:
+def stuck_cluster(name: str) -> PackedResource:
     """One whose load balancer fails so late that Envoy answers neither way while it waits for endpoints of others."""
     message = Cluster(name=name, type=Cluster.EDS, lb_policy=Cluster.RING_HASH, connect_timeout=Duration(seconds=1))
     message.eds_cluster_config.eds_config.CopyFrom(_over_ads())
@@ -41,7 +41,7 @@ def stuck_cluster(name: str) -> Packed:
     return _packed(CLUSTER, name, message)
 
 
-def endpoints(name: str, *addresses: Address) -> Packed:
+def endpoints(name: str, *addresses: Address) -> PackedResource:
     message = ClusterLoadAssignment(cluster_name=name)
     if addresses:
         locality = message.endpoints.add()
@@ -50,7 +50,7 @@ def endpoints(name: str, *addresses: Address) -> Packed:
     return _packed(ENDPOINTS, name, message)
 
 
-def listener(name: str, address: Address, routes: str) -> Packed:
+def listener(name: str, address: Address, routes: str) -> PackedResource:
     """A listener that has its routes over ADS."""
     manager = HttpConnectionManager(stat_prefix=name)
     manager.rds.route_config_name = routes
@@ -62,7 +62,7 @@ def listener(name: str, address: Address, routes: str) -> Packed:
     return _packed(LISTENER, name, message)
 
 
-def routes(name: str, to: str, prefix: str = "/", *, broken: bool = False) -> Packed:
+def routes(name: str, to: str, prefix: str = "/", *, broken: bool = False) -> PackedResource:
     """A table with one route, to a cluster. A broken one claims a domain twice."""
     message = RouteConfiguration(name=name)
     for host in ("all", "again")[: 2 if broken else 1]:
@@ -71,7 +71,7 @@ def routes(name: str, to: str, prefix: str = "/", *, broken: bool = False) -> Pa
     return _packed(ROUTES, name, message)
 
 
-def wrong_regex(name: str) -> Packed:
+def wrong_regex(name: str) -> PackedResource:
     """A table that Envoy refuses without saying which it is."""
     message = RouteConfiguration(name=name)
     route = message.virtual_hosts.add(name="all", domains=["*"]).routes.add(route={"cluster": "backend"})

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
-from cp.ads.hub import Hub, Seat
+from cp.ads.hub import Connection, Hub
 from cp.ads.loop import DrainLoop
-from cp.ads.server import Options, Server
-from cp.translate.snapshot import Packed, Part, Snapshot
+from cp.ads.server import AdsServer, ServerOptions
+from cp.translate.snapshot import PackedResource, Snapshot, SnapshotPart
 from tests.support.loopback import Address
 from tests.support.waiting import eventually
 
@@ -23,14 +23,14 @@ class Serving:
     """Runs in a thread. What it is asked it asks on its loop."""
 
     def __init__(self, address: Address, **options: Any) -> None:
-        self._options = Options(host=address.host, port=address.port, **options)
+        self._options = ServerOptions(host=address.host, port=address.port, **options)
         self._loop = DrainLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"ADS at {address}", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         self.hub: Hub = self._on_loop(_made(Hub))
-        self._server: Server = self._on_loop(_made(lambda: Server(self.hub, self._options, lambda: 0.5)))
+        self._server: AdsServer = self._on_loop(_made(lambda: AdsServer(self.hub, self._options, lambda: 0.5)))
         self._on_loop(self._server.start())
         return self
 
@@ -46,18 +46,18 @@ class Serving:
             self._thread.join(5)
             self._loop.close()
 
-    def publish(self, proxy: str, *resources: Packed) -> Snapshot:
-        snapshot = Snapshot(Part(resources))
+    def publish(self, proxy: str, *resources: PackedResource) -> Snapshot:
+        snapshot = Snapshot(SnapshotPart(resources))
         self._on_loop(_made(lambda: self.hub.publish(proxy, snapshot)))
         return snapshot
 
     def in_sync(self, proxy: str, within: float = 10) -> None:
         eventually(lambda: self._on_loop(_made(lambda: self.hub.is_in_sync(proxy))), within)
 
-    def seat(self, proxy: str, within: float = 10) -> Seat:
+    def seat(self, proxy: str, within: float = 10) -> Connection:
         """The one stream of a proxy."""
 
-        def seated() -> Seat:
+        def seated() -> Connection:
             seats = self.hub.of(proxy)
             assert len(seats) == 1
             return seats[0]

@@ -15,9 +15,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from cp.ads.session.base import ITS_USERS, Rollout
+from cp.ads.session.base import ITS_USERS, SessionBase
 from cp.ads.session.delta import DeltaSession
-from cp.ads.session.sotw import Session
+from cp.ads.session.sotw import SotwSession
 from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
 from tests.ads.content import BAD, GOOD, POISON, Content, Mesh
 from tests.ads.model import Client, DeltaClient, SotwClient
@@ -60,7 +60,7 @@ class Conversation(RuleBasedStateMachine):
         self.begin(trusting=True)
 
     def begin(self, *, trusting: bool) -> None:
-        self.session: Rollout = self.make_session(trusting=trusting)
+        self.session: SessionBase = self.make_session(trusting=trusting)
         self.under_way.clear()
         self.client.connect()
         if self.newest is not None:
@@ -140,7 +140,7 @@ class Conversation(RuleBasedStateMachine):
 
 
 class Sotw(Conversation):
-    make_session = Session
+    make_session = SotwSession
     make_client = SotwClient
 
 

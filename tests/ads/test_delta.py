@@ -8,7 +8,7 @@ from cp.ads.session.base import ITS_USERS
 from cp.ads.session.delta import DeltaSession
 from cp.ads.session.messages import DeltaRequest, Response
 from cp.ads.session.wire import encoded_delta
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Packed, Part, Snapshot
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource, Snapshot, SnapshotPart
 from tests.ads.content import cluster, endpoints, listener, routes, secret, snapshot
 
 WEB = (cluster("web"), endpoints("web"), listener("out", "table"), routes("table", "web"))
@@ -40,7 +40,7 @@ def accept(session: DeltaSession, responses: list[Response]) -> list[Response]:
     return sent
 
 
-def begun(*resources: Packed) -> DeltaSession:
+def begun(*resources: PackedResource) -> DeltaSession:
     """A session whose client has these and confirmed them."""
     session = DeltaSession()
     session.publish(snapshot(*resources))
@@ -424,10 +424,10 @@ def test_what_a_client_says_it_has_is_compared_once_there_is_a_snapshot() -> Non
 
 
 def test_streams_of_a_class_send_the_very_same_bytes() -> None:
-    before, after = Part([cluster("a"), cluster("b")]), Part([cluster("a"), cluster("b", revision=1)])
+    before, after = SnapshotPart([cluster("a"), cluster("b")]), SnapshotPart([cluster("a"), cluster("b", revision=1)])
     messages = []
     for own in ("one", "two"):
-        session, mine = DeltaSession(), Part([listener(own, own)])
+        session, mine = DeltaSession(), SnapshotPart([listener(own, own)])
         session.publish(Snapshot(before, mine))
         messages.append([encoded_delta(r) for r in accept(session, session.receive(DeltaRequest(CLUSTER)))])
         messages[-1] += [encoded_delta(response) for response in session.publish(Snapshot(after, mine))]

@@ -25,7 +25,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 from google.protobuf.message import Message
 
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, Packed
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, PackedResource
 from tests.ads.resources import routes
 from tests.ads.serving import Serving
 from tests.support.loopback import Address, new_address
@@ -40,11 +40,11 @@ sys.stdout.write(answer.decode())
 """
 
 
-def packed(type_url: str, name: str, message: Message) -> Packed:
-    return Packed.of(type_url, name, message.SerializeToString(deterministic=True))
+def packed(type_url: str, name: str, message: Message) -> PackedResource:
+    return PackedResource.of(type_url, name, message.SerializeToString(deterministic=True))
 
 
-def resources(backend: Address) -> list[Packed]:
+def resources(backend: Address) -> list[PackedResource]:
     manager = HttpConnectionManager()
     manager.rds.route_config_name = "table"
     manager.rds.config_source.CopyFrom(OVER_ADS)

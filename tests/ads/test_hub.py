@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cp.ads.hub import REMEMBERED, Hub, Seat
-from cp.ads.session.messages import Held, Nack, Node, Status, Tally
+from cp.ads.hub import REMEMBERED, Connection, Hub
+from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
 from cp.translate.snapshot import CLUSTER, Snapshot
 from tests.ads.content import cluster, snapshot
 
@@ -26,13 +26,13 @@ class Client:
         self.refused: tuple[Nack, ...] = ()
 
     @property
-    def statuses(self) -> tuple[Status, ...]:
-        held = tuple(Held(name, nack.version, "") for nack in self.refused for name in nack.names)
-        return (Status(CLUSTER, "1", "1", self.refused, self.at is not None, 1, 1, 1, held),)
+    def statuses(self) -> tuple[TypeStatus, ...]:
+        held = tuple(NackedResource(name, nack.version, "") for nack in self.refused for name in nack.names)
+        return (TypeStatus(CLUSTER, "1", "1", self.refused, self.at is not None, 1, 1, 1, held),)
 
     @property
-    def tallies(self) -> tuple[Tally, ...]:
-        return (Tally(CLUSTER, 3, 2, 1),)
+    def tallies(self) -> tuple[ResponseCounts, ...]:
+        return (ResponseCounts(CLUSTER, 3, 2, 1),)
 
     def has_answered_all(self, snapshot: Snapshot) -> bool:
         return self.is_at(snapshot) or len(self.refused) > 0
@@ -41,8 +41,8 @@ class Client:
         return self.at is snapshot
 
 
-def seat(proxy: str, client: Client | None = None, wake: Callable[[], Any] = lambda: None) -> Seat:
-    return Seat(Node(proxy), "delta", client or Client(), wake)
+def seat(proxy: str, client: Client | None = None, wake: Callable[[], Any] = lambda: None) -> Connection:
+    return Connection(Node(proxy), "delta", client or Client(), wake)
 
 
 def test_a_change_wakes_the_streams_of_its_proxy_and_no_others() -> None:

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.ads.session.name_sets import LONG, REMEMBERED, Names
+from cp.ads.session.name_sets import LONG, REMEMBERED, NameSets
 from cp.ads.session.wire import decoded, decoded_delta, said
 from cp.translate.snapshot import CLUSTER, ENDPOINTS, ROUTES
 
@@ -36,7 +36,7 @@ def delta_request(names: list[str], node: str = "", nonce: str = "", held: Mappi
 
 
 def test_equal_names_are_one_set_for_as_long_as_anybody_holds_it() -> None:
-    names = Names(said)
+    names = NameSets(said)
     first = names.shared(frozenset({"a", "b"}))
 
     assert names.shared(frozenset({"b", "a"})) is first
@@ -45,7 +45,7 @@ def test_equal_names_are_one_set_for_as_long_as_anybody_holds_it() -> None:
 
 
 def test_names_that_are_repeated_are_not_made_a_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = Names(said)
+    known = NameSets(said)
     first = decoded(request(MANY), known)
     monkeypatch.setattr("cp.ads.session.name_sets.frozenset", pytest.fail, raising=False)
 
@@ -58,7 +58,7 @@ def test_names_that_are_repeated_are_not_made_a_set_again(monkeypatch: pytest.Mo
 def test_names_that_another_delta_stream_subscribed_to_are_not_made_a_set_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = Names(said)
+    known = NameSets(said)
     first = decoded_delta(delta_request(MANY, "web"), known)
     monkeypatch.setattr("cp.ads.session.name_sets.frozenset", pytest.fail, raising=False)
 
@@ -66,14 +66,14 @@ def test_names_that_another_delta_stream_subscribed_to_are_not_made_a_set_again(
 
 
 def test_the_same_names_in_another_order_are_the_same_set() -> None:
-    known = Names(said)
+    known = NameSets(said)
     first = decoded(request(MANY), known)
 
     assert decoded(request(MANY[::-1]), known).names is first.names
 
 
 def test_no_more_is_remembered_than_is_bounded() -> None:
-    known, kept = Names(lambda names: names[0].encode()), []
+    known, kept = NameSets(lambda names: names[0].encode()), []
     for number in range(REMEMBERED + 5):
         run = f"{number}".ljust(LONG)
         kept.append(known.read([run], memoryview(run.encode())))
@@ -121,16 +121,16 @@ def test_a_delta_request_says_the_same_whatever_was_said_before(told: list[bytes
     _say_the_same(told, decoded_delta)
 
 
-def _say_the_same(told: list[bytes], decode: Callable[[bytes, Names], Any]) -> None:
-    known = Names(said)
+def _say_the_same(told: list[bytes], decode: Callable[[bytes, NameSets], Any]) -> None:
+    known = NameSets(said)
     kept = []  # sets that nobody holds are not known any more
     for data in told:
         read = _read(data, known, decode)
         kept.append(read)
-        assert read == _read(data, Names(said), decode)
+        assert read == _read(data, NameSets(said), decode)
 
 
-def _read(data: bytes, known: Names, decode: Callable[[bytes, Names], Any]) -> object:
+def _read(data: bytes, known: NameSets, decode: Callable[[bytes, NameSets], Any]) -> object:
     try:
         return decode(data, known)
     except DecodeError:
@@ -138,14 +138,14 @@ def _read(data: bytes, known: Names, decode: Callable[[bytes, Names], Any]) -> o
 
 
 def test_a_run_that_is_known_says_nothing_of_names_elsewhere() -> None:
-    known = Names(said)
+    known = NameSets(said)
     first = decoded(request(MANY), known)
 
     assert decoded(request(MANY) + b"\x1a\x01b", known).names == {*first.names, "b"}
 
 
 def test_a_run_that_holds_more_than_names_or_less_is_not_known_later() -> None:
-    known = Names(said)
+    known = NameSets(said)
     type_first = DiscoveryRequest(type_url=ENDPOINTS).SerializeToString()
     one, other = ([*MANY, f"{ENDPOINTS}/{last}"] for last in "ab")
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from cp.ads.session.messages import Nack
-from cp.translate.snapshot import Packed
+from cp.translate.snapshot import PackedResource
 from tests.ads.resources import cluster, endpoints, listener, routes, stuck_cluster, wrong_regex
 from tests.ads.serving import Sent, Serving
 from tests.support.bootstraps import socket_address
@@ -81,7 +81,7 @@ class Rig:
         """Start a control plane where the Envoy looks for it."""
         self.serving = self._stack.enter_context(Serving(self.ads, patience=1.0))
 
-    def publish(self, *more: Packed, without: str = "") -> None:
+    def publish(self, *more: PackedResource, without: str = "") -> None:
         basis = (
             cluster("backend"),
             endpoints("backend", self.service.address),

@@ -14,13 +14,13 @@ from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
 
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
-from cp.ads.server import Options, Server, serving
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, Packed
+from cp.ads.server import AdsServer, ServerOptions, serving
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, PackedResource
 from tests.ads.content import cluster, listener, snapshot
 from tests.ads.proxy import Proxy, until
 
 WEB = "default.web"
-Scene = Callable[[Hub, Server], Coroutine[Any, Any, None]]
+Scene = Callable[[Hub, AdsServer], Coroutine[Any, Any, None]]
 
 
 def chance() -> float:
@@ -32,19 +32,19 @@ def play(scene: Scene, **options: Any) -> None:
 
     async def played() -> None:
         hub = Hub()
-        async with serving(hub, Options(**{"grace": 0.5, **options}), chance) as server:
+        async with serving(hub, ServerOptions(**{"grace": 0.5, **options}), chance) as server:
             await scene(hub, server)
 
     with asyncio.Runner(loop_factory=DrainLoop) as runner:
         runner.run(played())
 
 
-def large(name: str, filling: bytes = b"x") -> Packed:
-    return Packed.of(ENDPOINTS, name, filling * 300_000)
+def large(name: str, filling: bytes = b"x") -> PackedResource:
+    return PackedResource.of(ENDPOINTS, name, filling * 300_000)
 
 
 def test_a_proxy_gets_what_is_published_and_its_answer_is_known() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         hub.publish(WEB, snapshot(cluster("a")))
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
@@ -61,7 +61,7 @@ def test_a_proxy_gets_what_is_published_and_its_answer_is_known() -> None:
 
 
 def test_a_proxy_that_nobody_knows_yet_is_announced_and_waits() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
             (node,) = (await hub.arrivals()).values()
@@ -77,7 +77,7 @@ def test_a_stream_keeps_nothing_of_a_large_first_request() -> None:
     """What a proxy says of itself may fill a request. Nobody uses it, so nobody may have to keep it."""
     size = 2 * 1024 * 1024
 
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         request = DiscoveryRequest(type_url=CLUSTER)
         request.node.id = WEB
         request.node.metadata["padding"] = "x" * size
@@ -95,7 +95,7 @@ def test_a_stream_keeps_nothing_of_a_large_first_request() -> None:
 
 
 def test_a_stream_that_ends_takes_its_seat_along() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
             await until(lambda: hub.of(WEB))
@@ -105,7 +105,7 @@ def test_a_stream_that_ends_takes_its_seat_along() -> None:
 
 
 def test_a_client_that_hangs_up_is_let_go() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
             await until(lambda: hub.of(WEB))
@@ -117,7 +117,7 @@ def test_a_client_that_hangs_up_is_let_go() -> None:
 
 
 def test_a_client_that_hangs_up_before_it_says_anything_is_let_go() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port) as proxy:
             await proxy.hang_up()
 
@@ -128,7 +128,7 @@ def test_a_client_that_hangs_up_before_it_says_anything_is_let_go() -> None:
 
 
 def test_a_proxy_that_does_not_say_who_it_is_is_told_so() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port, name="") as proxy:
             await proxy.ask(CLUSTER)
 
@@ -141,7 +141,7 @@ def test_a_proxy_that_does_not_say_who_it_is_is_told_so() -> None:
 
 @pytest.mark.parametrize("begins", [True, False], ids=["at first", "later"])
 def test_what_is_not_a_request_ends_the_stream_and_no_other(begins: bool) -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         hub.publish("default.other", snapshot(cluster("a")))
         async with Proxy(server.port, "default.other") as other, Proxy(server.port) as proxy:
             if not begins:
@@ -156,7 +156,7 @@ def test_what_is_not_a_request_ends_the_stream_and_no_other(begins: bool) -> Non
 
 
 def test_what_happens_on_a_stream_is_logged_with_the_proxy_it_happens_to() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         hub.publish(WEB, snapshot(cluster("a")))
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
@@ -174,7 +174,7 @@ def test_what_happens_on_a_stream_is_logged_with_the_proxy_it_happens_to() -> No
 
 
 def test_listeners_wait_for_the_answer_about_clusters_until_time_is_up() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         hub.publish(WEB, snapshot(cluster("a"), listener("in")))
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
@@ -189,7 +189,7 @@ def test_listeners_wait_for_the_answer_about_clusters_until_time_is_up() -> None
 
 
 def test_a_clock_that_is_no_longer_needed_does_not_go_off() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         hub.publish(WEB, snapshot(cluster("a"), listener("in")))
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
@@ -205,7 +205,7 @@ def test_a_clock_that_is_no_longer_needed_does_not_go_off() -> None:
 def test_a_slow_client_gets_the_newest_and_not_everything_in_between() -> None:
     last = 200
 
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         hub.publish(WEB, snapshot(large("a")))
         async with Proxy(server.port) as proxy:
             await proxy.ask(ENDPOINTS, "a")
@@ -228,7 +228,7 @@ def test_a_slow_client_gets_the_newest_and_not_everything_in_between() -> None:
 
 
 def test_a_client_that_reads_and_does_not_answer_gets_the_newest_once_it_does() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
             heard = []
@@ -252,7 +252,7 @@ def test_a_client_that_reads_and_does_not_answer_gets_the_newest_once_it_does() 
 
 
 def test_a_client_that_does_not_read_delays_nobody_else() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         too_much = [large(f"t{number}") for number in range(64)]  # for what lies between server and client
         hub.publish("default.stuck", snapshot(*too_much))
         hub.publish(WEB, snapshot(large("a")))
@@ -267,7 +267,7 @@ def test_a_client_that_does_not_read_delays_nobody_else() -> None:
 
 
 def test_a_client_that_talks_without_listening_is_not_listened_to_for_ever() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         names = [f"t{number}" for number in range(100)]
         hub.publish(WEB, snapshot(*map(large, names)))
         async with Proxy(server.port) as proxy:
@@ -287,7 +287,7 @@ def test_a_client_that_talks_without_listening_is_not_listened_to_for_ever() -> 
 
 
 def test_a_stream_that_is_old_is_closed_without_an_error() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
 
@@ -297,14 +297,14 @@ def test_a_stream_that_is_old_is_closed_without_an_error() -> None:
 
 
 def test_streams_that_began_together_do_not_end_together() -> None:
-    options = Options(max_age=100)
+    options = ServerOptions(max_age=100)
 
     assert [options.age(number) for number in (0.0, 0.5, 1.0)] == [50, 75, 100]
-    assert Options().age(0.5) is None
+    assert ServerOptions().age(0.5) is None
 
 
 def test_a_server_that_stops_finishes_what_it_has_to_say() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         hub.publish(WEB, snapshot(cluster("a")))
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
@@ -322,7 +322,7 @@ def test_a_server_that_stops_finishes_what_it_has_to_say() -> None:
 def test_a_server_that_stops_lets_streams_go_one_after_the_other_and_takes_no_new_ones() -> None:
     moments = iter([0.0, 0.0, 1.0, 0.0])  # each stream's age as it begins, then when it is to end
 
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         server._chance = lambda: next(moments)
         async with Proxy(server.port, "default.a") as a, Proxy(server.port, "default.b") as b:
             for proxy in (a, b):
@@ -343,7 +343,7 @@ def test_a_server_that_stops_lets_streams_go_one_after_the_other_and_takes_no_ne
 
 
 def test_no_more_streams_than_wanted_are_served_and_whoever_comes_then_is_told_why() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         hub.publish(WEB, snapshot(cluster("a")))
         async with Proxy(server.port) as first:
             await first.ask(CLUSTER)
@@ -356,7 +356,7 @@ def test_no_more_streams_than_wanted_are_served_and_whoever_comes_then_is_told_w
 
 
 def test_a_request_that_is_too_large_ends_its_stream_and_no_other() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         hub.publish(WEB, snapshot(cluster("a")))
         async with Proxy(server.port) as proxy, Proxy(server.port, "default.large") as greedy:
             await greedy.ask(ENDPOINTS, *(f"{number:0100}" for number in range(1000)))
@@ -372,16 +372,16 @@ def test_a_request_that_is_too_large_ends_its_stream_and_no_other() -> None:
 
 
 def test_a_port_that_is_taken_is_an_error() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
         with pytest.raises(OSError, match=str(server.port)):
-            Server(hub, Options(port=server.port), chance)
+            AdsServer(hub, ServerOptions(port=server.port), chance)
 
     play(scene)
 
 
 def test_processes_that_are_told_to_share_a_port_do() -> None:
-    async def scene(hub: Hub, server: Server) -> None:
-        other = Server(hub, Options(port=server.port, shares_port=True), chance)
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        other = AdsServer(hub, ServerOptions(port=server.port, shares_port=True), chance)
         assert other.port == server.port
         await other.stop()
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from cp.ads.session.messages import Request, Response
+from cp.ads.session.messages import Response, SotwRequest
 from cp.ads.session.pending import UNANSWERED
-from cp.ads.session.sotw import Session
+from cp.ads.session.sotw import SotwSession
 from cp.ads.session.wire import encoded
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, TYPES, Packed, Part, Snapshot
+from cp.translate.snapshot import (
+    CLUSTER,
+    ENDPOINTS,
+    LISTENER,
+    ROUTES,
+    SECRET,
+    TYPES,
+    PackedResource,
+    Snapshot,
+    SnapshotPart,
+)
 from tests.ads.content import cluster, endpoints, listener, routes, secret, snapshot
 
 WEB = (cluster("web"), endpoints("web"), listener("out", "table"), routes("table", "web"))
@@ -19,14 +29,14 @@ def names(*values: str) -> frozenset[str]:
     return frozenset(values)
 
 
-def ack(response: Response, wanted: frozenset[str] | None = None) -> Request:
+def ack(response: Response, wanted: frozenset[str] | None = None) -> SotwRequest:
     wanted = NAMED.get(response.type_url, frozenset()) if wanted is None else wanted
-    return Request(response.type_url, wanted, response.nonce, response.version)
+    return SotwRequest(response.type_url, wanted, response.nonce, response.version)
 
 
-def nack(response: Response, text: str, in_force: str = "") -> Request:
+def nack(response: Response, text: str, in_force: str = "") -> SotwRequest:
     wanted = NAMED.get(response.type_url, frozenset())
-    return Request(response.type_url, wanted, response.nonce, in_force, error=text)
+    return SotwRequest(response.type_url, wanted, response.nonce, in_force, error=text)
 
 
 def said(responses: list[Response]) -> list[tuple[str, list[str]]]:
@@ -34,7 +44,7 @@ def said(responses: list[Response]) -> list[tuple[str, list[str]]]:
     return [(r.type_url, sorted(packed.name for packed in r.resources)) for r in responses]
 
 
-def accept(session: Session, responses: list[Response]) -> list[Response]:
+def accept(session: SotwSession, responses: list[Response]) -> list[Response]:
     """Accept these and all that follows; answers with everything that was sent."""
     sent = list(responses)
     for response in sent:
@@ -42,12 +52,12 @@ def accept(session: Session, responses: list[Response]) -> list[Response]:
     return sent
 
 
-def begun(*resources: Packed) -> Session:
+def begun(*resources: PackedResource) -> SotwSession:
     """A session whose client has these and confirmed them."""
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(*resources))
     for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES):
-        accept(session, session.receive(Request(type_url, NAMED.get(type_url, frozenset()))))
+        accept(session, session.receive(SotwRequest(type_url, NAMED.get(type_url, frozenset()))))
     return session
 
 
@@ -55,94 +65,94 @@ def begun(*resources: Packed) -> Session:
 
 
 def test_nothing_is_sent_before_there_is_a_snapshot() -> None:
-    session = Session()
+    session = SotwSession()
 
-    assert not session.receive(Request(CLUSTER))
+    assert not session.receive(SotwRequest(CLUSTER))
     assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"])]
 
 
 @pytest.mark.parametrize("wanted", [names(), names("*")], ids=["no names", "a star"])
 def test_asking_for_all_clusters_gets_all(wanted: frozenset[str]) -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(cluster("a"), cluster("b")))
 
-    assert said(session.receive(Request(CLUSTER, wanted))) == [(CLUSTER, ["a", "b"])]
+    assert said(session.receive(SotwRequest(CLUSTER, wanted))) == [(CLUSTER, ["a", "b"])]
 
 
 def test_there_being_no_clusters_is_an_answer() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot())
 
-    (sent,) = session.receive(Request(CLUSTER))
+    (sent,) = session.receive(SotwRequest(CLUSTER))
 
     assert not list(sent.resources)
 
 
 def test_endpoints_are_sent_for_the_names_asked_and_no_others() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(endpoints("a"), endpoints("b")))
 
-    assert said(session.receive(Request(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"])]
-    assert not session.receive(Request(ENDPOINTS, names("a")))
+    assert said(session.receive(SotwRequest(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"])]
+    assert not session.receive(SotwRequest(ENDPOINTS, names("a")))
 
 
 def test_a_further_name_is_answered_alone() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(endpoints("a"), endpoints("b")))
-    (first,) = session.receive(Request(ENDPOINTS, names("a")))
+    (first,) = session.receive(SotwRequest(ENDPOINTS, names("a")))
 
     assert said(session.receive(ack(first, names("a", "b")))) == [(ENDPOINTS, ["b"])]
 
 
 @pytest.mark.parametrize("type_url", [ENDPOINTS, ROUTES, SECRET])
 def test_asking_for_no_name_of_a_named_type_gets_nothing(type_url: str) -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(endpoints("a"), routes("a"), secret("a")))
 
-    assert not session.receive(Request(type_url))
+    assert not session.receive(SotwRequest(type_url))
 
 
 def test_a_name_that_is_not_there_is_answered_once_it_is() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot())
 
-    assert not session.receive(Request(ROUTES, names("table")))
+    assert not session.receive(SotwRequest(ROUTES, names("table")))
     assert said(session.publish(snapshot(routes("table")))) == [(ROUTES, ["table"])]
 
 
 def test_a_name_dropped_and_asked_for_again_is_sent_again() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(endpoints("a")))
-    (first,) = session.receive(Request(ENDPOINTS, names("a")))
+    (first,) = session.receive(SotwRequest(ENDPOINTS, names("a")))
 
     assert not session.receive(ack(first, names()))
     assert said(session.receive(ack(first, names("a")))) == [(ENDPOINTS, ["a"])]
 
 
 def test_a_name_no_longer_asked_for_is_not_kept_up_to_date() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(endpoints("a")))
-    (first,) = session.receive(Request(ENDPOINTS, names("a")))
+    (first,) = session.receive(SotwRequest(ENDPOINTS, names("a")))
     session.receive(ack(first, names()))
 
     assert not session.publish(snapshot(endpoints("a", revision=1)))
 
 
 def test_secrets_are_sent_for_the_names_asked() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(secret("identity"), secret("ca")))
 
-    (sent,) = session.receive(Request(SECRET, names("ca")))
+    (sent,) = session.receive(SotwRequest(SECRET, names("ca")))
 
     assert said([sent]) == [(SECRET, ["ca"])]
     assert said(session.publish(snapshot(secret("ca", revision=1)))) == [(SECRET, ["ca"])]
 
 
 def test_a_type_that_nobody_serves_is_not_answered() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(*WEB))
 
-    assert not session.receive(Request("type.googleapis.com/envoy.service.runtime.v3.Runtime", names("rtds")))
+    assert not session.receive(SotwRequest("type.googleapis.com/envoy.service.runtime.v3.Runtime", names("rtds")))
     assert not session.statuses
 
 
@@ -150,9 +160,9 @@ def test_a_type_that_nobody_serves_is_not_answered() -> None:
 
 
 def test_an_ack_is_not_answered() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(cluster("a")))
-    (sent,) = session.receive(Request(CLUSTER))
+    (sent,) = session.receive(SotwRequest(CLUSTER))
 
     assert not session.receive(ack(sent))
     assert session.heard == sent.version
@@ -171,9 +181,9 @@ def test_an_old_nonce_accepts_nothing() -> None:
 
 
 def test_the_names_of_a_request_with_an_old_nonce_count() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(endpoints("a"), endpoints("b")))
-    (first,) = session.receive(Request(ENDPOINTS, names("a")))
+    (first,) = session.receive(SotwRequest(ENDPOINTS, names("a")))
     session.receive(ack(first, names("a")))
     session.publish(snapshot(endpoints("a", revision=1), endpoints("b")))
 
@@ -181,18 +191,18 @@ def test_the_names_of_a_request_with_an_old_nonce_count() -> None:
 
 
 def test_two_first_requests_without_nonce_are_both_answered() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(endpoints("a"), endpoints("b")))
 
-    assert said(session.receive(Request(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"])]
-    assert said(session.receive(Request(ENDPOINTS, names("a", "b")))) == [(ENDPOINTS, ["b"])]
+    assert said(session.receive(SotwRequest(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"])]
+    assert said(session.receive(SotwRequest(ENDPOINTS, names("a", "b")))) == [(ENDPOINTS, ["b"])]
 
 
 def test_a_first_request_with_a_nonce_of_an_earlier_server_is_answered() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(cluster("a")))
 
-    assert said(session.receive(Request(CLUSTER, nonce="of another server"))) == [(CLUSTER, ["a"])]
+    assert said(session.receive(SotwRequest(CLUSTER, nonce="of another server"))) == [(CLUSTER, ["a"])]
 
 
 def test_no_two_responses_that_a_client_may_still_speak_of_share_a_nonce() -> None:
@@ -205,10 +215,10 @@ def test_no_two_responses_that_a_client_may_still_speak_of_share_a_nonce() -> No
 
 
 def test_what_is_sent_again_has_a_nonce_of_its_own() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(*WEB))
-    accept(session, session.receive(Request(CLUSTER)))
-    (first,) = session.receive(Request(ENDPOINTS, names("web")))
+    accept(session, session.receive(SotwRequest(CLUSTER)))
+    (first,) = session.receive(SotwRequest(ENDPOINTS, names("web")))
     session.receive(ack(first))
 
     _, again = session.publish(snapshot(cluster("web", revision=1), *WEB[1:]))
@@ -373,20 +383,20 @@ def test_endpoints_of_a_cluster_on_its_way_are_there_though_it_is_gone_from_the_
     session.publish(snapshot(*WEB, cluster("b"), endpoints("b")))
     session.publish(snapshot(*WEB))
 
-    asked = Request(ENDPOINTS, names("web", "b"))
+    asked = SotwRequest(ENDPOINTS, names("web", "b"))
 
     assert said(session.receive(asked)) == [(ENDPOINTS, ["b"])]
 
 
 def test_endpoints_of_a_cluster_that_waits_to_go_are_there() -> None:
     """A client that came back while the cluster was warming up asks for them, and answers nothing before."""
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(*WEB))
-    session.receive(Request(CLUSTER, version=snapshot(*WEB).version(CLUSTER)))
-    session.receive(Request(LISTENER))
+    session.receive(SotwRequest(CLUSTER, version=snapshot(*WEB).version(CLUSTER)))
+    session.receive(SotwRequest(LISTENER))
     session.publish(moved())
 
-    assert said(session.receive(Request(ENDPOINTS, names("web", "new")))) == [(ENDPOINTS, ["new", "web"])]
+    assert said(session.receive(SotwRequest(ENDPOINTS, names("web", "new")))) == [(ENDPOINTS, ["new", "web"])]
 
 
 # --- refusing ---
@@ -476,10 +486,10 @@ def test_a_refusal_that_names_nobody_is_cleared_up_until_the_culprit_stands_alon
 
 
 def test_what_goes_while_it_is_under_suspicion_is_no_longer_tried() -> None:
-    session, wanted = Session(), names("a", "b", "c")
+    session, wanted = SotwSession(), names("a", "b", "c")
     session.publish(snapshot(routes("a"), routes("b"), routes("c")))
-    (sent,) = session.receive(Request(ROUTES, wanted))
-    (first,) = session.receive(Request(ROUTES, wanted, sent.nonce, error="missing ]"))
+    (sent,) = session.receive(SotwRequest(ROUTES, wanted))
+    (first,) = session.receive(SotwRequest(ROUTES, wanted, sent.nonce, error="missing ]"))
     session.publish(snapshot(routes("a"), routes("c")))
 
     second = session.receive(ack(first, wanted))
@@ -506,12 +516,12 @@ def test_a_cluster_that_was_not_answered_for_yet_may_be_what_is_refused_later() 
     assert said(session.receive(nack(sent, "cluster bad: no"))) == [(CLUSTER, ["good", "web"])]
 
 
-def returned_and_refused(*resources: Packed) -> Session:
+def returned_and_refused(*resources: PackedResource) -> SotwSession:
     """The session of a client that came back with an older version, and refused the new one."""
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(*resources))
-    (clusters,) = session.receive(Request(CLUSTER, version="older"))
-    accept(session, session.receive(Request(ENDPOINTS, NAMED[ENDPOINTS], version="older")))
+    (clusters,) = session.receive(SotwRequest(CLUSTER, version="older"))
+    accept(session, session.receive(SotwRequest(ENDPOINTS, NAMED[ENDPOINTS], version="older")))
     assert not session.receive(nack(clusters, "cluster bad: no", in_force="older"))
     return session
 
@@ -537,9 +547,9 @@ def test_after_a_refusal_as_a_whole_there_being_no_clusters_is_said() -> None:
 
 def test_a_refusal_by_a_client_whose_clusters_are_unknown_leaves_none_of_them_out() -> None:
     """It came back with an older version: what is left out of the next response it would remove."""
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(*WEB, cluster("bad")))
-    (sent,) = session.receive(Request(CLUSTER, version="older"))
+    (sent,) = session.receive(SotwRequest(CLUSTER, version="older"))
 
     assert not session.receive(nack(sent, "cluster bad: no", in_force="older"))
 
@@ -575,9 +585,9 @@ def test_a_client_has_answered_all_when_nothing_is_under_way_though_it_may_refus
 
 
 def test_a_client_that_has_asked_for_no_listeners_has_not_answered_all() -> None:
-    session, wanted = Session(), snapshot(*WEB)
+    session, wanted = SotwSession(), snapshot(*WEB)
     session.publish(wanted)
-    accept(session, session.receive(Request(CLUSTER)))
+    accept(session, session.receive(SotwRequest(CLUSTER)))
 
     assert not session.has_answered_all(wanted)
 
@@ -611,9 +621,9 @@ def test_a_late_error_with_the_new_version_is_an_acceptance() -> None:
 def returned(newer: Snapshot, *, trusting: bool = True) -> list[Response]:
     """What a client is sent that had `WEB` on an earlier stream."""
     before = snapshot(*WEB)
-    session = Session(trusting=trusting)
+    session = SotwSession(trusting=trusting)
     session.publish(newer)
-    requests = [Request(t, NAMED.get(t, frozenset()), version=before.version(t)) for t in TYPES[:4]]
+    requests = [SotwRequest(t, NAMED.get(t, frozenset()), version=before.version(t)) for t in TYPES[:4]]
     return [response for request in requests for response in session.receive(request)]
 
 
@@ -622,14 +632,14 @@ def test_a_client_that_comes_back_to_what_it_has_is_sent_nothing() -> None:
 
 
 def test_a_version_counts_though_it_comes_with_a_nonce_of_an_earlier_server() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(*WEB))
 
-    assert not session.receive(Request(CLUSTER, nonce="old", version=snapshot(*WEB).version(CLUSTER)))
+    assert not session.receive(SotwRequest(CLUSTER, nonce="old", version=snapshot(*WEB).version(CLUSTER)))
 
 
 def test_it_does_not_matter_how_what_it_has_is_cut_into_parts() -> None:
-    assert not returned(Snapshot(Part(WEB[:2]), Part(WEB[2:])))
+    assert not returned(Snapshot(SnapshotPart(WEB[:2]), SnapshotPart(WEB[2:])))
 
 
 def test_a_client_that_comes_back_is_sent_the_type_that_changed() -> None:
@@ -649,34 +659,34 @@ def test_a_client_whose_last_stream_broke_off_is_not_believed() -> None:
 
 
 def test_a_client_that_is_not_believed_is_once_it_accepted_clusters_and_listeners() -> None:
-    session = Session(trusting=False)
+    session = SotwSession(trusting=False)
     session.publish(snapshot(*WEB))
     assert not session.is_settled
 
     for type_url in (CLUSTER, ENDPOINTS, LISTENER):
-        accept(session, session.receive(Request(type_url, NAMED.get(type_url, frozenset()))))
+        accept(session, session.receive(SotwRequest(type_url, NAMED.get(type_url, frozenset()))))
 
     assert session.is_settled
 
 
 def test_endpoints_are_not_sent_again_for_clusters_that_did_without() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(*WEB))
-    accept(session, session.receive(Request(CLUSTER, version="older")))
+    accept(session, session.receive(SotwRequest(CLUSTER, version="older")))
 
-    assert not session.receive(Request(ENDPOINTS, NAMED[ENDPOINTS], version=snapshot(*WEB).version(ENDPOINTS)))
+    assert not session.receive(SotwRequest(ENDPOINTS, NAMED[ENDPOINTS], version=snapshot(*WEB).version(ENDPOINTS)))
 
 
 def test_routes_asked_for_after_new_listeners_are_sent_whatever_version_the_client_names() -> None:
     """It has that version from a time when it had these routes; since then it dropped them."""
-    session = Session()
+    session = SotwSession()
     gone = snapshot(*WEB[:2])
     session.publish(gone)
     for type_url in (CLUSTER, ENDPOINTS, LISTENER):
-        session.receive(Request(type_url, NAMED.get(type_url, frozenset()), version=gone.version(type_url)))
+        session.receive(SotwRequest(type_url, NAMED.get(type_url, frozenset()), version=gone.version(type_url)))
     session.publish(snapshot(*WEB))
 
-    asked = Request(ROUTES, NAMED[ROUTES], version=snapshot(*WEB).version(ROUTES))
+    asked = SotwRequest(ROUTES, NAMED[ROUTES], version=snapshot(*WEB).version(ROUTES))
 
     assert said(session.receive(asked)) == [(ROUTES, ["table"])]
 
@@ -685,37 +695,37 @@ def test_routes_asked_for_after_new_listeners_are_sent_whatever_version_the_clie
 
 
 def test_a_client_may_name_the_clusters_that_it_wants() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(cluster("a"), cluster("b"), cluster("c")))
 
-    assert said(session.receive(Request(CLUSTER, names("a")))) == [(CLUSTER, ["a"])]
-    assert said(session.receive(Request(CLUSTER, names("a", "b")))) == [(CLUSTER, ["a", "b"])]
+    assert said(session.receive(SotwRequest(CLUSTER, names("a")))) == [(CLUSTER, ["a"])]
+    assert said(session.receive(SotwRequest(CLUSTER, names("a", "b")))) == [(CLUSTER, ["a", "b"])]
     assert not session.publish(snapshot(cluster("a"), cluster("b"), cluster("c", revision=1)))
 
 
 def test_a_client_that_names_a_listener_hears_that_there_is_none() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot())
 
-    (sent,) = session.receive(Request(LISTENER, names("backend")))
+    (sent,) = session.receive(SotwRequest(LISTENER, names("backend")))
 
     assert not list(sent.resources)
 
 
 def test_a_client_that_names_one_more_is_answered_even_if_that_is_not_there() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(listener("a")))
-    (first,) = session.receive(Request(LISTENER, names("a")))
+    (first,) = session.receive(SotwRequest(LISTENER, names("a")))
 
-    more = Request(LISTENER, names("a", "b"), version=first.version)
+    more = SotwRequest(LISTENER, names("a", "b"), version=first.version)
 
     assert said(session.receive(more)) == [(LISTENER, ["a"])]
 
 
 def test_a_client_that_named_clusters_and_names_none_any_more_wants_none() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(cluster("a")))
-    (sent,) = session.receive(Request(CLUSTER, names("a")))
+    (sent,) = session.receive(SotwRequest(CLUSTER, names("a")))
     session.receive(ack(sent, names()))
 
     assert not session.publish(snapshot(cluster("a", revision=1)))
@@ -724,27 +734,27 @@ def test_a_client_that_named_clusters_and_names_none_any_more_wants_none() -> No
 # --- what it costs ---
 
 
-def large(name: str) -> Packed:
-    return Packed.of(ENDPOINTS, name, b"x" * 40_000)
+def large(name: str) -> PackedResource:
+    return PackedResource.of(ENDPOINTS, name, b"x" * 40_000)
 
 
 def test_streams_of_a_class_send_the_very_same_bytes() -> None:
-    shared = Part([cluster("a"), cluster("b")])
+    shared = SnapshotPart([cluster("a"), cluster("b")])
     messages = []
     for _ in range(2):
-        session = Session()
-        session.publish(Snapshot(shared, Part([listener("own", "own")])))
-        messages += [encoded(response) for response in session.receive(Request(CLUSTER))]
+        session = SotwSession()
+        session.publish(Snapshot(shared, SnapshotPart([listener("own", "own")])))
+        messages += [encoded(response) for response in session.receive(SotwRequest(CLUSTER))]
 
     assert messages[0] is messages[1]
 
 
 def test_a_large_part_that_others_share_is_not_mixed_with_what_is_one_proxy_s_own() -> None:
-    shared, own = Part([large("a")]), Part([large("b")])
-    session = Session()
+    shared, own = SnapshotPart([large("a")]), SnapshotPart([large("b")])
+    session = SotwSession()
     session.publish(Snapshot(shared, own))
 
-    first, last = session.receive(Request(ENDPOINTS, names("a", "b")))
+    first, last = session.receive(SotwRequest(ENDPOINTS, names("a", "b")))
 
     assert said([first, last]) == [(ENDPOINTS, ["a"]), (ENDPOINTS, ["b"])]
     assert first.batches[0] is shared.whole(ENDPOINTS)
@@ -752,11 +762,11 @@ def test_a_large_part_that_others_share_is_not_mixed_with_what_is_one_proxy_s_ow
 
 def test_only_the_last_of_several_responses_has_the_version_of_all() -> None:
     """A client that breaks off in between must not come back and say that it has everything."""
-    newer = Snapshot(Part([large("a")]), Part([large("b")]))
-    session = Session()
+    newer = Snapshot(SnapshotPart([large("a")]), SnapshotPart([large("b")]))
+    session = SotwSession()
     session.publish(newer)
 
-    first, last = session.receive(Request(ENDPOINTS, names("a", "b")))
+    first, last = session.receive(SotwRequest(ENDPOINTS, names("a", "b")))
 
     assert last.version == newer.version(ENDPOINTS) != first.version
 
@@ -792,9 +802,9 @@ def test_a_proxy_is_in_sync_once_it_confirmed_everything() -> None:
 
 
 def test_a_proxy_that_did_not_ask_for_listeners_yet_is_not_in_sync() -> None:
-    session = Session()
+    session = SotwSession()
     session.publish(snapshot(*WEB))
-    (sent,) = session.receive(Request(CLUSTER))
+    (sent,) = session.receive(SotwRequest(CLUSTER))
     session.receive(ack(sent))
 
     assert not session.is_at(snapshot(*WEB))

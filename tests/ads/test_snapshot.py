@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.translate.snapshot import CLUSTER, EMPTY, ENDPOINTS, ROUTES, Batch, Difference, Packed, Part, Snapshot
+from cp.translate.snapshot import (
+    CLUSTER,
+    EMPTY,
+    ENDPOINTS,
+    ROUTES,
+    PackedResource,
+    PartDifference,
+    ResourceBatch,
+    Snapshot,
+    SnapshotPart,
+)
 from tests.ads.content import cluster, endpoints, routes
 
 packs = st.builds(cluster, st.sampled_from("abcd"), st.integers(0, 2))
@@ -16,36 +26,40 @@ resources = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2)).map(
 )
 
 
-def cut(made: list[Packed], names: set[str]) -> Snapshot:
-    return Snapshot(Part(p for p in made if p.name in names), Part(p for p in made if p.name not in names))
+def cut(made: list[PackedResource], names: set[str]) -> Snapshot:
+    return Snapshot(
+        SnapshotPart(p for p in made if p.name in names), SnapshotPart(p for p in made if p.name not in names)
+    )
 
 
 @given(resources, st.sets(st.sampled_from("abcd")), st.sets(st.sampled_from("abcd")))
 def test_the_version_does_not_depend_on_how_a_snapshot_is_cut(
-    made: list[Packed], one: set[str], other: set[str]
+    made: list[PackedResource], one: set[str], other: set[str]
 ) -> None:
     assert cut(made, one).version(CLUSTER) == cut(made, other).version(CLUSTER)
     assert cut(made, one) == cut(made, other)
 
 
 @given(resources, resources)
-def test_different_content_has_different_versions(one: list[Packed], other: list[Packed]) -> None:
+def test_different_content_has_different_versions(one: list[PackedResource], other: list[PackedResource]) -> None:
     same = {p.name: p.version for p in one} == {p.name: p.version for p in other}
 
-    assert (Snapshot(Part(one)).version(CLUSTER) == Snapshot(Part(other)).version(CLUSTER)) is same
-    assert (Snapshot(Part(one)) == Snapshot(Part(other))) is same
+    assert (Snapshot(SnapshotPart(one)).version(CLUSTER) == Snapshot(SnapshotPart(other)).version(CLUSTER)) is same
+    assert (Snapshot(SnapshotPart(one)) == Snapshot(SnapshotPart(other))) is same
 
 
 @given(resources, st.integers(0, 2))
-def test_a_part_with_something_new_is_what_it_would_be_if_it_were_made_anew(made: list[Packed], revision: int) -> None:
+def test_a_part_with_something_new_is_what_it_would_be_if_it_were_made_anew(
+    made: list[PackedResource], revision: int
+) -> None:
     new = [cluster(packed.name, revision) for packed in made[:2]]
 
-    assert Snapshot(Part(made).updated(new)) == Snapshot(Part([*new, *made[2:]]))
+    assert Snapshot(SnapshotPart(made).updated(new)) == Snapshot(SnapshotPart([*new, *made[2:]]))
 
 
 @given(resources, resources, st.sets(st.sampled_from("abcd")), st.sets(st.sampled_from("abcd")))
 def test_a_difference_leads_from_one_snapshot_to_the_other(
-    before: list[Packed], after: list[Packed], one: set[str], other: set[str]
+    before: list[PackedResource], after: list[PackedResource], one: set[str], other: set[str]
 ) -> None:
     old, new = cut(before, one), cut(after, other)
     has = {p.name: p for p in before}
@@ -66,9 +80,9 @@ def test_what_only_moved_from_one_part_to_another_is_not_different() -> None:
 
 
 def test_two_that_go_the_same_way_share_the_difference() -> None:
-    before, after = Part([cluster("a")]), Part([cluster("a", revision=1)])
+    before, after = SnapshotPart([cluster("a")]), SnapshotPart([cluster("a", revision=1)])
 
-    one, other = (Snapshot(after, Part([cluster(own)])) for own in "xy")
+    one, other = (Snapshot(after, SnapshotPart([cluster(own)])) for own in "xy")
 
     (step,) = one.steps(Snapshot(before, *one.parts[1:]), CLUSTER)
     (same,) = other.steps(Snapshot(before, *other.parts[1:]), CLUSTER)
@@ -76,7 +90,7 @@ def test_two_that_go_the_same_way_share_the_difference() -> None:
 
 
 def test_everything_new_is_the_part_itself() -> None:
-    part = Part([cluster("a"), cluster("b")])
+    part = SnapshotPart([cluster("a"), cluster("b")])
 
     (step,) = Snapshot(part).steps(EMPTY, CLUSTER)
 
@@ -84,8 +98,8 @@ def test_everything_new_is_the_part_itself() -> None:
 
 
 def test_names_that_cover_a_part_select_it_whole() -> None:
-    part = Part([endpoints("a"), endpoints("b")])
-    snapshot = Snapshot(part, Part([endpoints("c"), endpoints("d")]))
+    part = SnapshotPart([endpoints("a"), endpoints("b")])
+    snapshot = Snapshot(part, SnapshotPart([endpoints("c"), endpoints("d")]))
 
     whole, some = snapshot.select(ENDPOINTS, {"a", "b", "c", "x"})
 
@@ -94,7 +108,7 @@ def test_names_that_cover_a_part_select_it_whole() -> None:
 
 
 def test_types_do_not_mix() -> None:
-    snapshot = Snapshot(Part([cluster("a"), endpoints("a"), routes("b")]))
+    snapshot = Snapshot(SnapshotPart([cluster("a"), endpoints("a"), routes("b")]))
 
     assert list(snapshot.names(CLUSTER)) == ["a"]
     assert snapshot.get(ROUTES, "a") is None
@@ -102,9 +116,9 @@ def test_types_do_not_mix() -> None:
 
 
 def test_nothing_differs_from_itself() -> None:
-    snapshot = Snapshot(Part([cluster("a")]))
+    snapshot = Snapshot(SnapshotPart([cluster("a")]))
 
-    assert snapshot.since(snapshot, CLUSTER) == Difference()
+    assert snapshot.since(snapshot, CLUSTER) == PartDifference()
     assert snapshot != "something else"
 
 
@@ -112,7 +126,7 @@ def test_frames_of_parts_stand_side_by_side() -> None:
     assert cut([cluster("a"), cluster("b")], {"a"}).frames(CLUSTER) == cluster("a").frame + cluster("b").frame
 
 
-class Changing(dict[str, Batch]):
+class Changing(dict[str, ResourceBatch]):
     """As a dictionary is to which somebody else adds something right now."""
 
     def __iter__(self) -> Iterator[str]:
@@ -122,7 +136,7 @@ class Changing(dict[str, Batch]):
 
 
 def test_a_part_can_have_a_successor_while_streams_put_together_what_it_has() -> None:
-    part = Part([cluster("a"), endpoints("a")])
+    part = SnapshotPart([cluster("a"), endpoints("a")])
     together = part.whole(ENDPOINTS)
     part._whole = Changing(part._whole.copy())
 

@@ -11,18 +11,22 @@ import pytest
 
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
-from cp.ads.server import Options, serving
-from cp.ads.unknown_nodes import Strangers, TooMany
+from cp.ads.server import ServerOptions, serving
+from cp.ads.unknown_nodes import TooManyUnknownNodes, UnknownNodes
 from cp.translate.snapshot import CLUSTER
 from tests.ads.content import cluster, snapshot
 from tests.ads.proxy import Proxy, until
 
 
 def test_no_more_than_wanted_are_admitted_at_once() -> None:
-    strangers = Strangers(2, lambda _: False)
+    strangers = UnknownNodes(2, lambda _: False)
     with ExitStack() as stack:
         stack.enter_context(strangers.admitted("a"))
-        with strangers.admitted("a"), pytest.raises(TooMany, match="KOGUMA_MOST_UNKNOWN"), strangers.admitted("b"):
+        with (
+            strangers.admitted("a"),
+            pytest.raises(TooManyUnknownNodes, match="KOGUMA_MOST_UNKNOWN"),
+            strangers.admitted("b"),
+        ):
             pass
         with strangers.admitted("b"):
             pass
@@ -30,13 +34,13 @@ def test_no_more_than_wanted_are_admitted_at_once() -> None:
 
 def test_whose_dataplane_has_come_no_longer_counts() -> None:
     known: set[str] = set()
-    strangers = Strangers(1, known.__contains__)
+    strangers = UnknownNodes(1, known.__contains__)
     with strangers.admitted("a"):
         known.add("a")
         with strangers.admitted("b"):
             pass
     known.clear()
-    with strangers.admitted("a"), pytest.raises(TooMany), strangers.admitted("b"):
+    with strangers.admitted("a"), pytest.raises(TooManyUnknownNodes), strangers.admitted("b"):
         pass
 
 
@@ -44,7 +48,7 @@ def test_who_comes_without_a_dataplane_is_turned_away_and_who_has_one_is_served(
     async def scene() -> None:
         hub = Hub()
         hub.publish("default.web", snapshot(cluster("a")))
-        options = Options(grace=0.5, most_unknown=1)
+        options = ServerOptions(grace=0.5, most_unknown=1)
         known = "default.web".__eq__
         async with (
             serving(hub, options, lambda: 0.5, known) as server,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cp.ads.session.client_resources import Subscription
-from cp.translate.snapshot import ENDPOINTS, Part, Snapshot
+from cp.translate.snapshot import ENDPOINTS, Snapshot, SnapshotPart
 from tests.ads.content import endpoints
 
 NAMES = [f"e{number:02}" for number in range(40)]
@@ -16,7 +16,7 @@ def subscription(*names: str) -> Subscription:
 
 
 def test_a_part_that_is_asked_for_as_a_whole_goes_on_being_so() -> None:
-    part = Part(map(endpoints, NAMES))
+    part = SnapshotPart(map(endpoints, NAMES))
     asked = subscription(*NAMES, "of-its-own")
 
     for newer in (part, part.updated([endpoints("e07", 1)]), part.updated([endpoints("e07", 2)])):
@@ -26,7 +26,7 @@ def test_a_part_that_is_asked_for_as_a_whole_goes_on_being_so() -> None:
 
 
 def test_who_asks_for_less_gets_less_of_the_same_part() -> None:
-    part = Part(map(endpoints, NAMES))
+    part = SnapshotPart(map(endpoints, NAMES))
     asked = subscription(*NAMES)
     asked.of(Snapshot(part))
 
@@ -38,8 +38,8 @@ def test_who_asks_for_less_gets_less_of_the_same_part() -> None:
 
 def test_a_part_with_more_in_it_is_another() -> None:
     asked = subscription(*NAMES)
-    asked.of(Snapshot(Part(map(endpoints, NAMES))))
+    asked.of(Snapshot(SnapshotPart(map(endpoints, NAMES))))
 
-    (batch,) = asked.of(Snapshot(Part(map(endpoints, [*NAMES, "one-more"]))))
+    (batch,) = asked.of(Snapshot(SnapshotPart(map(endpoints, [*NAMES, "one-more"]))))
 
     assert batch.names == frozenset(NAMES)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from cp.ads.large_messages import Turns
+from cp.ads.large_messages import LargeMessageSlots
 
 WITHIN = 10
 
@@ -14,7 +14,7 @@ WITHIN = 10
 class Crowd:
     """Those who want a turn: how many had one at the same time."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: LargeMessageSlots) -> None:
         self._turns = turns
         self.now = self.most = 0
 
@@ -32,7 +32,7 @@ async def a_moment() -> None:
 
 def test_no_more_have_a_turn_at_once_than_there_are() -> None:
     async def most() -> int:
-        crowd = Crowd(Turns(at_once=2, patience=WITHIN))
+        crowd = Crowd(LargeMessageSlots(at_once=2, patience=WITHIN))
         async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
             for _ in range(10):
                 tasks.create_task(crowd.take(a_moment))
@@ -43,7 +43,7 @@ def test_no_more_have_a_turn_at_once_than_there_are() -> None:
 
 def test_who_takes_too_long_keeps_nobody_waiting_for_longer() -> None:
     async def others() -> None:
-        turns, done = Turns(at_once=1, patience=0.01), asyncio.Event()
+        turns, done = LargeMessageSlots(at_once=1, patience=0.01), asyncio.Event()
         async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
             tasks.create_task(Crowd(turns).take(done.wait))
             await asyncio.sleep(0)
@@ -55,7 +55,7 @@ def test_who_takes_too_long_keeps_nobody_waiting_for_longer() -> None:
 
 def test_a_turn_that_was_taken_away_is_not_given_back_as_well() -> None:
     async def most() -> int:
-        turns, done = Turns(at_once=1, patience=0.01), asyncio.Event()
+        turns, done = LargeMessageSlots(at_once=1, patience=0.01), asyncio.Event()
         async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
             tasks.create_task(Crowd(turns).take(done.wait))
             await asyncio.sleep(0)

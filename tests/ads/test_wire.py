@@ -11,14 +11,14 @@ from envoy.service.discovery.v3.discovery_pb2 import (
 )
 from google.protobuf.message import DecodeError
 
-from cp.ads.session.messages import DeltaRequest, Node, Refused, Request, Response
-from cp.ads.session.name_sets import Names
+from cp.ads.session.messages import DeltaRequest, Node, ProtocolViolation, Response, SotwRequest
+from cp.ads.session.name_sets import NameSets
 from cp.ads.session.wire import MOST_NAMES, decoded, decoded_delta, encoded, encoded_delta, node_of, node_of_delta, said
 from cp.serving.delivery.nacks import reason
-from cp.translate.snapshot import CLUSTER, SECRET, Batch
+from cp.translate.snapshot import CLUSTER, SECRET, ResourceBatch
 from tests.ads.content import cluster
 
-TWO = Batch([cluster("a"), cluster("b")])
+TWO = ResourceBatch([cluster("a"), cluster("b")])
 
 
 def test_a_response_is_what_protobuf_would_write() -> None:
@@ -43,20 +43,20 @@ def test_a_delta_response_is_what_protobuf_would_write() -> None:
 
 @pytest.mark.parametrize("encode", [encoded, encoded_delta])
 def test_several_batches_make_one_response(encode: type) -> None:
-    parts = (Batch([cluster("a")]), Batch([cluster("b")]))
+    parts = (ResourceBatch([cluster("a")]), ResourceBatch([cluster("b")]))
 
     assert encode(Response(CLUSTER, "v", "n", parts)) == encode(Response(CLUSTER, "v", "n", (TWO,)))
 
 
 @pytest.mark.parametrize("encode", [encoded, encoded_delta])
 def test_many_resources_are_put_together_once_for_all_messages_in_which_there_are_others_too(encode: type) -> None:
-    many = Batch([cluster(f"c{number}") for number in range(100)])
+    many = ResourceBatch([cluster(f"c{number}") for number in range(100)])
 
-    first = encode(Response(CLUSTER, "v", "n", (many, Batch([cluster("a")]))))
+    first = encode(Response(CLUSTER, "v", "n", (many, ResourceBatch([cluster("a")]))))
 
     body = many.body(delta=encode is encoded_delta)
     assert many.body(delta=encode is encoded_delta) is body
-    assert first == encode(Response(CLUSTER, "v", "n", (Batch([*many, cluster("a")]),)))
+    assert first == encode(Response(CLUSTER, "v", "n", (ResourceBatch([*many, cluster("a")]),)))
 
 
 def test_equal_responses_are_one_object_and_others_are_not() -> None:
@@ -71,18 +71,18 @@ def test_a_request_is_read() -> None:
     message = DiscoveryRequest(version_info="v", type_url=CLUSTER, response_nonce="n", resource_names=["a", "b"])
     message.error_detail.message = "no"
 
-    assert decoded(message.SerializeToString(), Names(said)) == Request(CLUSTER, frozenset("ab"), "n", "v", "no")
+    assert decoded(message.SerializeToString(), NameSets(said)) == SotwRequest(CLUSTER, frozenset("ab"), "n", "v", "no")
 
 
 def test_a_request_without_an_error_has_none() -> None:
-    assert decoded(DiscoveryRequest(type_url=CLUSTER).SerializeToString(), Names(said)).error is None
+    assert decoded(DiscoveryRequest(type_url=CLUSTER).SerializeToString(), NameSets(said)).error is None
 
 
 def test_an_error_without_a_text_is_an_error() -> None:
     message = DiscoveryRequest(type_url=CLUSTER)
     message.error_detail.SetInParent()
 
-    assert decoded(message.SerializeToString(), Names(said)).error == ""
+    assert decoded(message.SerializeToString(), NameSets(said)).error == ""
 
 
 def test_a_delta_request_is_read() -> None:
@@ -94,7 +94,7 @@ def test_a_delta_request_is_read() -> None:
         initial_resource_versions={"c": "1"},
     )
 
-    assert decoded_delta(message.SerializeToString(), Names(said)) == DeltaRequest(
+    assert decoded_delta(message.SerializeToString(), NameSets(said)) == DeltaRequest(
         CLUSTER, frozenset("a"), frozenset("b"), {"c": "1"}, "n"
     )
 
@@ -121,7 +121,7 @@ def test_a_request_without_a_node_has_none() -> None:
 
 def test_what_is_not_a_request_is_not_read() -> None:
     with pytest.raises(DecodeError):
-        decoded(b"\xff\xff\xff", Names(said))
+        decoded(b"\xff\xff\xff", NameSets(said))
 
 
 def test_what_a_client_says_is_wrong_with_a_secret_repeats_nothing_of_it() -> None:
@@ -129,13 +129,13 @@ def test_what_a_client_says_is_wrong_with_a_secret_repeats_nothing_of_it() -> No
     message.error_detail.message = 'goo.gle/debugonly tls_certificate { private_key {\n "KEY" } } : no certificate'
 
     assert (
-        decoded(message.SerializeToString(), Names(said)).error
+        decoded(message.SerializeToString(), NameSets(said)).error
         == "goo.gle/debugonly tls_certificate {…} : no certificate"
     )
     message.error_detail.message = 'goo.gle/debugonly tls_certificate { private_key {\n "KEY", which was cut o'
-    assert decoded(message.SerializeToString(), Names(said)).error == "goo.gle/debugonly tls_certificate {…}"
+    assert decoded(message.SerializeToString(), NameSets(said)).error == "goo.gle/debugonly tls_certificate {…}"
     message.type_url = CLUSTER
-    assert "KEY" in (decoded(message.SerializeToString(), Names(said)).error or "")
+    assert "KEY" in (decoded(message.SerializeToString(), NameSets(said)).error or "")
 
 
 @pytest.mark.parametrize("type_url", [CLUSTER, SECRET])
@@ -144,7 +144,7 @@ def test_what_a_client_says_is_wrong_is_cut_before_anything_else_is_made_of_it(t
     """A text of some megabytes took minutes: with the time limit of tests this fails where it is not linear."""
     message = DiscoveryRequest(type_url=type_url)
     message.error_detail.message = text
-    error = decoded(message.SerializeToString(), Names(said)).error or ""
+    error = decoded(message.SerializeToString(), NameSets(said)).error or ""
 
     assert len(error) < 10_000
     assert len(reason(error)) < 10_000
@@ -153,7 +153,7 @@ def test_what_a_client_says_is_wrong_is_cut_before_anything_else_is_made_of_it(t
 def test_of_a_long_text_the_beginning_and_the_end_are_kept() -> None:
     message = DiscoveryRequest(type_url=CLUSTER)
     message.error_detail.message = f"first{'x' * 100_000}last"
-    error = decoded(message.SerializeToString(), Names(said)).error or ""
+    error = decoded(message.SerializeToString(), NameSets(said)).error or ""
 
     assert error.startswith("first")
     assert error.endswith("last")
@@ -175,7 +175,7 @@ def test_a_proxy_of_an_endless_name_is_refused() -> None:
     message = DiscoveryRequest()
     message.node.id = "x" * 100_000
 
-    with pytest.raises(Refused, match="100000 characters"):
+    with pytest.raises(ProtocolViolation, match="100000 characters"):
         node_of(message.SerializeToString())
 
 
@@ -183,12 +183,12 @@ def test_a_request_with_very_many_names_is_refused() -> None:
     names = [""] * (MOST_NAMES + 1)
     held = {str(number): "" for number in range(MOST_NAMES + 1)}
 
-    with pytest.raises(Refused, match="names"):
-        decoded(DiscoveryRequest(resource_names=names).SerializeToString(), Names(said))
+    with pytest.raises(ProtocolViolation, match="names"):
+        decoded(DiscoveryRequest(resource_names=names).SerializeToString(), NameSets(said))
     for message in (
         DeltaDiscoveryRequest(resource_names_subscribe=names),
         DeltaDiscoveryRequest(resource_names_unsubscribe=names),
         DeltaDiscoveryRequest(initial_resource_versions=held),
     ):
-        with pytest.raises(Refused, match="names"):
-            decoded_delta(message.SerializeToString(), Names(said))
+        with pytest.raises(ProtocolViolation, match="names"):
+            decoded_delta(message.SerializeToString(), NameSets(said))

@@ -11,14 +11,14 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from cp.api.collaborators import About, Collaborators, ForProxies
+from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity
 from cp.api.http import create_api
 from cp.model.names import Key
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.serving.delivery import Complaint, Delivery, Presence, Progress, State
+from cp.serving.delivery import ChangeProgress, Delivery, NackReport, Presence, ProxyState
 from cp.store.memory import MemoryStore
 from cp.store.port import Store
 from cp.translate.snapshot import Snapshot
@@ -48,18 +48,18 @@ class NobodyThere:
     """A control plane without proxies."""
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
-        return {key: Presence(State.OFFLINE, None, ()) for key in dataplanes}
+        return {key: Presence(ProxyState.OFFLINE, None, ()) for key in dataplanes}
 
     async def delivery(self, dataplane: Key) -> Delivery:
-        return Delivery(dataplane, Presence(State.OFFLINE, None, ()), ())
+        return Delivery(dataplane, Presence(ProxyState.OFFLINE, None, ()), ())
 
-    async def complaints(self) -> Iterable[Complaint]:
+    async def complaints(self) -> Iterable[NackReport]:
         return ()
 
     async def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
-    ) -> AsyncIterator[Progress]:
-        yield Progress(max(revisions, default=0), 0, 0, is_done=True)
+    ) -> AsyncIterator[ChangeProgress]:
+        yield ChangeProgress(max(revisions, default=0), 0, 0, is_done=True)
 
 
 class Api:
@@ -74,8 +74,8 @@ class Api:
             kinds=KINDS,
             state=FixedState(World.of((), KINDS)),
             observed=NobodyThere(),
-            about=About("here", "1.2.3", "instance-1"),
-            for_proxies=ForProxies(5678, "", "127.0.0.1", 9901, admin_unix_socket=True),
+            about=ControlPlaneIdentity("here", "1.2.3", "instance-1"),
+            for_proxies=BootstrapDefaults(5678, "", "127.0.0.1", 9901, admin_unix_socket=True),
             body_limit=16 * 1024 * 1024,
         )
         self.collaborators = replace(given, **changes)

@@ -9,21 +9,25 @@ from typing import Any
 
 import pytest
 
-from cp.ads.connection import Visit
-from cp.ads.session.messages import Held, Nack, Node, Status, Tally
+from cp.ads.connection import ConnectionRecord
+from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
 from cp.model.names import Key
-from cp.serving.delivery import Complaint, Delivery, Place, Presence, Progress, Refusal, State
-from cp.serving.delivery.delivery import OfType, Stream
+from cp.serving.delivery import ChangeProgress, Delivery, NackReport, PolicyPart, Presence, ProxyState, StandingNack
+from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
 from cp.translate.snapshot import CLUSTER, LISTENER
 from tests.api.conftest import Api, FixedState, NobodyThere, Unit
 from tests.api.samples import dataplane, timeout
 
 WEB = Key("Dataplane", "default", "web-1")
-PLACE = Place(Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[0]", "patch.yaml", 7)
+PLACE = PolicyPart(Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[0]", "patch.yaml", 7)
 NACK = Nack("2", "cluster backend: no", ("backend",))
-COMPLAINT = Complaint("default.web-1", WEB, CLUSTER, NACK, 20.0, 10.0, ("backend",), True, (PLACE,), (PLACE,), (PLACE,))
+COMPLAINT = NackReport(
+    "default.web-1", WEB, CLUSTER, NACK, 20.0, 10.0, ("backend",), True, (PLACE,), (PLACE,), (PLACE,)
+)
 NODE = Node("default.web-1", version="1.36.0", metadata={"version": {"kumaDp": {"version": "2.14.3"}}})
-VISIT = Visit(NODE, "delta", 0.0, None, 20.0, (Tally(CLUSTER, 3, 2, 1), Tally(LISTENER, 1, 1, 0)))
+VISIT = ConnectionRecord(
+    NODE, "delta", 0.0, None, 20.0, (ResponseCounts(CLUSTER, 3, 2, 1), ResponseCounts(LISTENER, 1, 1, 0))
+)
 
 
 @dataclass
@@ -37,24 +41,24 @@ class Seen(NobodyThere):
         return dict.fromkeys(dataplanes, self.presence)
 
     async def delivery(self, dataplane: Key) -> Delivery:
-        status = Status(CLUSTER, "2", "1", (NACK,), False, 3, 9, 900, (Held("backend", "v2", "v1"),))
-        of_type = OfType(status, 10.0, 2, 1, (Refusal(NACK, 10.0, status.held, COMPLAINT),))
-        return Delivery(dataplane, self.presence, (Stream("delta", "1.36.0", 0.0, 20.0, (of_type,)),))
+        status = TypeStatus(CLUSTER, "2", "1", (NACK,), False, 3, 9, 900, (NackedResource("backend", "v2", "v1"),))
+        of_type = TypeDelivery(status, 10.0, 2, 1, (StandingNack(NACK, 10.0, status.held, COMPLAINT),))
+        return Delivery(dataplane, self.presence, (StreamDelivery("delta", "1.36.0", 0.0, 20.0, (of_type,)),))
 
-    async def complaints(self) -> Iterable[Complaint]:
+    async def complaints(self) -> Iterable[NackReport]:
         return [COMPLAINT]
 
     async def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
-    ) -> AsyncIterator[Progress]:
+    ) -> AsyncIterator[ChangeProgress]:
         self.asked.append((revisions, resources, within))
-        yield Progress(7, 2, 1, waiting=("default.web-1",))
-        yield Progress(7, 2, 1, refusing=("default.web-1",), complaints=(COMPLAINT,), is_done=True)
+        yield ChangeProgress(7, 2, 1, waiting=("default.web-1",))
+        yield ChangeProgress(7, 2, 1, refusing=("default.web-1",), complaints=(COMPLAINT,), is_done=True)
 
 
 @pytest.fixture
 def seen() -> Seen:
-    return Seen(Presence(State.REFUSED, 10.0, (VISIT,)))
+    return Seen(Presence(ProxyState.REFUSED, 10.0, (VISIT,)))
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 from cp.api.envoy_json import as_data, short_names
-from cp.api.work import Budget, Work, Works
+from cp.api.work import WorkBudget, WorkQueue, WorkQueues
 from cp.model.names import Key
 from cp.resources.resource import Resource
-from cp.serving.delivery import Complaint, Delivery, Progress
-from cp.translate.snapshot import CLUSTER, SECRET, Packed, Part, Snapshot
+from cp.serving.delivery import ChangeProgress, Delivery, NackReport
+from cp.translate.snapshot import CLUSTER, SECRET, PackedResource, Snapshot, SnapshotPart
 from tests.api.conftest import Api, FixedState, NobodyThere, Unit
 from tests.api.samples import dataplane
 
@@ -25,7 +25,7 @@ CONFIG = "/meshes/default/dataplanes/web-1/_config"
 
 def of_clusters(*names: str) -> Snapshot:
     messages = [Cluster(name=name) for name in names]
-    return Snapshot(Part(Packed.of(CLUSTER, one.name, one.SerializeToString()) for one in messages))
+    return Snapshot(SnapshotPart(PackedResource.of(CLUSTER, one.name, one.SerializeToString()) for one in messages))
 
 
 def serving(start: Unit, api: Api, snapshot: Snapshot) -> Api:
@@ -51,7 +51,7 @@ def test_a_private_key_is_never_shown() -> None:
     secret = Secret(name="identity")
     secret.tls_certificate.private_key.inline_string = "PRIVATE"
     secret.tls_certificate.certificate_chain.inline_string = "PUBLIC"
-    snapshot = Snapshot(Part([Packed.of(SECRET, secret.name, secret.SerializeToString())]))
+    snapshot = Snapshot(SnapshotPart([PackedResource.of(SECRET, secret.name, secret.SerializeToString())]))
 
     shown = as_data(snapshot)[SECRET]["identity"]["tlsCertificate"]
 
@@ -62,7 +62,7 @@ def test_an_extension_that_nothing_of_ours_uses_is_shown_too() -> None:
     type_url = "type.googleapis.com/envoy.extensions.filters.http.gcp_authn.v3.GcpAuthnFilterConfig"
     cluster = Cluster(name="a")
     cluster.typed_extension_protocol_options["x"].CopyFrom(AnyMessage(type_url=type_url))
-    snapshot = Snapshot(Part([Packed.of(CLUSTER, "a", cluster.SerializeToString())]))
+    snapshot = Snapshot(SnapshotPart([PackedResource.of(CLUSTER, "a", cluster.SerializeToString())]))
 
     assert as_data(snapshot)[CLUSTER]["a"]["typedExtensionProtocolOptions"] == {"x": {"@type": type_url}}
 
@@ -77,12 +77,12 @@ class Busy(NobodyThere):
     async def delivery(self, dataplane: Key) -> Delivery:
         return await never()
 
-    async def complaints(self) -> Iterable[Complaint]:
+    async def complaints(self) -> Iterable[NackReport]:
         return await never()
 
     async def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
-    ) -> AsyncIterator[Progress]:
+    ) -> AsyncIterator[ChangeProgress]:
         yield await never()
 
 
@@ -100,7 +100,7 @@ async def never() -> NoReturn:
 @pytest.mark.parametrize("path", [CONFIG, "/meshes/default/dataplanes/web-1/_delivery", "/_lint", "/_delivery"])
 def test_who_waits_for_what_proxies_are_served_waits_for_so_long(start: Unit, api: Api, path: str) -> None:
     api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
-    works = Works(questions=Work("questions", Budget(seconds=0.05)))
+    works = WorkQueues(questions=WorkQueue("questions", WorkBudget(seconds=0.05)))
     busy = start(store=api.store, state=BusyState(api.world()), observed=Busy(), works=works)
 
     answer = busy.get(path)

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect, Request
 
-from cp.api.errors import Refused
-from cp.api.work import Budget, Work, is_small, is_small_text, json_of
+from cp.api.errors import ApiError
+from cp.api.work import WorkBudget, WorkQueue, is_small, is_small_text, json_of
 from cp.model.checkpoint import Checkpoint, Stopped, never_stopped
 
 WITHIN = 20
@@ -65,8 +65,8 @@ class Long:
 
 
 @contextmanager
-def work(**budget: Any) -> Iterator[Work]:
-    made = Work("test", Budget(**budget))
+def work(**budget: Any) -> Iterator[WorkQueue]:
+    made = WorkQueue("test", WorkBudget(**budget))
     try:
         yield made
     finally:
@@ -82,9 +82,9 @@ async def test_what_is_worked_out_is_answered() -> None:
 @on_a_loop
 async def test_a_refusal_is_passed_on() -> None:
     def refuse(_checkpoint: Checkpoint) -> None:
-        raise Refused(400, "no", "no")
+        raise ApiError(400, "no", "no")
 
-    with work() as there, pytest.raises(Refused, match="no"):
+    with work() as there, pytest.raises(ApiError, match="no"):
         await there.do(Client().request, refuse)
 
 
@@ -107,7 +107,7 @@ async def test_work_stops_when_its_time_is_over() -> None:
         refused = await outcome(there, Client(), long)
         await long.until(long.stopped)
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ApiError)
     assert (refused.status, refused.headers["retry-after"]) == (503, "1")
 
 
@@ -125,7 +125,7 @@ async def test_who_comes_when_too_many_wait_is_sent_away() -> None:
             for client in clients:
                 client.left.set()
 
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, ApiError)
         assert refused.status == 503
         await first.until(first.stopped)
         assert not second.begun.is_set()
@@ -150,7 +150,7 @@ async def test_a_request_has_one_time_for_all_that_is_worked_out_for_it() -> Non
     first, second = Long(), Long()
     with work(seconds=60.0) as there:
         for long in (first, second):
-            with pytest.raises(Refused, match="longer than 60 s"):
+            with pytest.raises(ApiError, match="longer than 60 s"):
                 await asyncio.wait_for(there.do(client, long), WITHIN)
             if long is first:
                 await long.until(long.stopped)
@@ -205,11 +205,11 @@ async def test_who_waits_for_others_counts_and_ends_too() -> None:
         await asyncio.wait_for(ended.wait(), WITHIN)
         assert await there.do(Client().request, lambda _: 1) == 1
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ApiError)
     assert refused.status == 503
 
 
-async def outcome(there: Work, client: Client, function: Callable[[Checkpoint], Any]) -> Any:
+async def outcome(there: WorkQueue, client: Client, function: Callable[[Checkpoint], Any]) -> Any:
     try:
         return await there.do(client.request, function)
     except Exception as error:  # noqa: BLE001  # whatever it is, it is looked at
@@ -238,7 +238,7 @@ def test_a_long_answer_has_many_checkpoints() -> None:
 
 def test_what_is_small_is_done_where_it_is_asked_for_and_everything_else_in_a_thread() -> None:
     async def threads() -> tuple[int, int]:
-        work, request = Work("small"), Client().request
+        work, request = WorkQueue("small"), Client().request
         at_once = await work.do(request, lambda _: threading.get_ident(), is_small=True)
         handed_over = await work.do(request, lambda _: threading.get_ident())
         work.close()

@@ -15,7 +15,7 @@ import structlog
 from typer.testing import CliRunner
 
 from cp.ads.loop import DrainLoop
-from cp.app import Running, control_plane
+from cp.app import RunningControlPlane, control_plane
 from cp.cli.main import build
 from cp.settings import Settings, load, rows
 from tests.support.mesh import MESH
@@ -72,7 +72,7 @@ def offline() -> Koguma:
 
 
 @pytest.fixture
-def koguma(running: Running) -> Koguma:
+def koguma(running: RunningControlPlane) -> Koguma:
     """A command line with a control plane that has a Mesh `default`, and nothing else."""
     address = f"http://127.0.0.1:{running.http_port}"
     with httpx.Client(base_url=address) as client:
@@ -83,7 +83,7 @@ def koguma(running: Running) -> Koguma:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningControlPlane]:
     """A control plane in a thread, on ports of its own."""
     folder = tmp_path_factory.mktemp("control-plane")
     settings = load(store="memory:", work_dir=folder, ads_port=0, http_port=0, diagnostics_port=0)
@@ -100,11 +100,11 @@ class _Thread:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._is_up = threading.Event()
-        self._running: Running | None = None
+        self._running: RunningControlPlane | None = None
         self._thread = threading.Thread(target=self._run, name="control plane", daemon=True)
         self._thread.start()
 
-    def ready(self) -> Running:
+    def ready(self) -> RunningControlPlane:
         assert self._is_up.wait(20)
         assert self._running is not None
         return self._running

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from cp.agent import envoys, readiness
-from cp.agent.admin import Admin
+from cp.agent.admin import EnvoyAdmin
 from cp.client.problem import Problem
 from tests.api.samples import dataplane
 from tests.cli.conftest import Koguma
@@ -318,7 +318,7 @@ def test_an_envoy_that_becomes_ready_is_announced(tmp_path: Path) -> None:
     said: list[str] = []
 
     admin = Running([sys.executable, "-c", ADMIN, address.host, str(address.port)], tmp_path / "admin.log")
-    with admin, readiness.announced(Admin(admin_at(address)), said.append, entered):
+    with admin, readiness.announced(EnvoyAdmin(admin_at(address)), said.append, entered):
         eventually(lambda: bool(said), 20)
 
     assert said[0].startswith("ready after ")
@@ -328,7 +328,7 @@ def test_an_envoy_that_never_becomes_ready_is_no_longer_watched_when_it_ends(tmp
     said: list[str] = []
 
     with readiness.announced(
-        Admin(json.dumps({"admin": {"address": {"pipe": {"path": f"{tmp_path}/no"}}}})), said.append, entered
+        EnvoyAdmin(json.dumps({"admin": {"address": {"pipe": {"path": f"{tmp_path}/no"}}}})), said.append, entered
     ):
         pass
 
@@ -359,5 +359,5 @@ def test_the_admin_interface_is_told_as_one_reaches_it() -> None:
     pipe = json.dumps({"admin": {"address": {"pipe": {"path": "/run/a.sock"}}}})
     port = json.dumps({"admin": {"address": {"socketAddress": {"address": "::1", "portValue": 9901}}}})
 
-    assert Admin(pipe).where == "curl --unix-socket /run/a.sock http://envoy/"
-    assert Admin(port).where == "curl http://[::1]:9901/"
+    assert EnvoyAdmin(pipe).where == "curl --unix-socket /run/a.sock http://envoy/"
+    assert EnvoyAdmin(port).where == "curl http://[::1]:9901/"

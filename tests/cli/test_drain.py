@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cp.agent.admin import Admin
-from cp.agent.drain import Drain
+from cp.agent.admin import EnvoyAdmin
+from cp.agent.drain import ProxyDrain
 
 FAIL, ASK = "/healthcheck/fail", "/drain_listeners?graceful&inboundonly&skip_exit"
 CLOSE = "/drain_listeners?inboundonly"
 
 
 @dataclass
-class Scene(Admin):
+class Scene(EnvoyAdmin):
     """An Envoy with so many connections at each look, and the control plane; both write down what they are told."""
 
     connections: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Scene(Admin):
         self.told.append("gone")
 
     def drain(self, seconds: float) -> list[str]:
-        Drain(self, self, seconds, lambda _: None).run(self.at_once)
+        ProxyDrain(self, self, seconds, lambda _: None).run(self.at_once)
         return self.told
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cp.agent.joining import Joining, Membership
+from cp.agent.joining import Membership, MeshJoin
 
 PATIENCE = 20.0
 
@@ -49,7 +49,7 @@ def answering(*statuses: int) -> Iterator[tuple[str, list[str]]]:
 def test_a_control_plane_that_cannot_hear_now_that_a_proxy_is_ready_is_told_again(first: int) -> None:
     said = list[str]()
     with answering(first, first, 200) as (address, asked):
-        Membership(address, Joining("default", "web", ""), said.append).enter(threading.Event())
+        Membership(address, MeshJoin("default", "web", ""), said.append).enter(threading.Event())
 
     assert asked == ["/meshes/default/dataplanes/web/_readiness"] * 3
     assert said == []
@@ -58,6 +58,6 @@ def test_a_control_plane_that_cannot_hear_now_that_a_proxy_is_ready_is_told_agai
 def test_a_proxy_that_may_never_be_ready_says_so() -> None:
     said = list[str]()
     with answering(412) as (address, _):
-        Membership(address, Joining("default", "web", ""), said.append).enter(threading.Event())
+        Membership(address, MeshJoin("default", "web", ""), said.append).enter(threading.Event())
 
     assert said == ["callers are not told that the proxy is ready: it is not yours"]

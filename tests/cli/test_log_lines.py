@@ -9,7 +9,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.agent.log_lines import Sorting, sent_on
+from cp.agent.log_lines import LogLineSorter, sent_on
 
 KEY = "0123456789abcdef"
 
@@ -34,7 +34,7 @@ def enveloped(line: object, key: str = KEY, to: str = "logs:5000") -> bytes:
 
 def sorted_out(*chunks: bytes) -> tuple[list[tuple[str, bytes]], bytes]:
     taken = Taken()
-    sorting = Sorting(KEY, taken)
+    sorting = LogLineSorter(KEY, taken)
     rest = b"".join(map(sorting.take, chunks)) + sorting.end()
     return taken.lines, rest
 
@@ -70,7 +70,7 @@ def test_it_does_not_matter_where_a_read_ends(cuts: list[int]) -> None:
 
 
 def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
-    sorting = Sorting(KEY, Taken())
+    sorting = LogLineSorter(KEY, Taken())
     chunk = b"x" * 65536
 
     passed = sum(len(sorting.take(chunk)) for _ in range(100))

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from cp.agent.log_sinks import Limits, Sinks
+from cp.agent.log_sinks import LogSinks, SinkLimits
 from tests.support.line_sink import LineSink
 from tests.support.waiting import eventually
 
-QUICK = Limits(kept=10_000, first_pause=0.01, longest_pause=0.05)
+QUICK = SinkLimits(kept=10_000, first_pause=0.01, longest_pause=0.05)
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def sinks(said: list[str]) -> Iterator[Sinks]:
-    sinks = Sinks(said.append, QUICK)
+def sinks(said: list[str]) -> Iterator[LogSinks]:
+    sinks = LogSinks(said.append, QUICK)
     yield sinks
     sinks.close(0.1)
 
@@ -31,12 +31,12 @@ def lines(count: int, begin: int = 0) -> list[str]:
     return [f"line {number:04}" for number in range(begin, begin + count)]
 
 
-def put(sinks: Sinks, sink: LineSink, some: list[str]) -> None:
+def put(sinks: LogSinks, sink: LineSink, some: list[str]) -> None:
     for line in some:
         sinks.put(str(sink.address), f"{line}\n".encode())
 
 
-def test_lines_arrive_in_their_order(sinks: Sinks, said: list[str]) -> None:
+def test_lines_arrive_in_their_order(sinks: LogSinks, said: list[str]) -> None:
     with LineSink() as sink:
         put(sinks, sink, lines(500))
 
@@ -44,7 +44,7 @@ def test_lines_arrive_in_their_order(sinks: Sinks, said: list[str]) -> None:
         assert said == []
 
 
-def test_each_address_gets_its_own(sinks: Sinks) -> None:
+def test_each_address_gets_its_own(sinks: LogSinks) -> None:
     with LineSink() as one, LineSink() as other:
         put(sinks, one, ["to one"])
         put(sinks, other, ["to other"])
@@ -52,7 +52,7 @@ def test_each_address_gets_its_own(sinks: Sinks) -> None:
         eventually(lambda: (one.lines, other.lines) == (["to one"], ["to other"]))
 
 
-def test_what_is_written_while_an_address_is_away_arrives_later(sinks: Sinks, said: list[str]) -> None:
+def test_what_is_written_while_an_address_is_away_arrives_later(sinks: LogSinks, said: list[str]) -> None:
     sink = LineSink()
     put(sinks, sink, lines(50))
     eventually(lambda: "refused" in "".join(said))
@@ -62,7 +62,7 @@ def test_what_is_written_while_an_address_is_away_arrives_later(sinks: Sinks, sa
         assert said[-1].endswith("connected")
 
 
-def test_an_address_that_comes_back_gets_what_follows(sinks: Sinks) -> None:
+def test_an_address_that_comes_back_gets_what_follows(sinks: LogSinks) -> None:
     with LineSink() as sink:
         put(sinks, sink, ["before"])
         eventually(lambda: sink.lines == ["before"])
@@ -73,7 +73,7 @@ def test_an_address_that_comes_back_gets_what_follows(sinks: Sinks) -> None:
         eventually(lambda: sink.lines == ["before", *lines(50)])
 
 
-def test_an_address_that_is_away_holds_up_no_other(sinks: Sinks) -> None:
+def test_an_address_that_is_away_holds_up_no_other(sinks: LogSinks) -> None:
     away = LineSink()
     with LineSink() as sink:
         for line in lines(20):
@@ -83,7 +83,7 @@ def test_an_address_that_is_away_holds_up_no_other(sinks: Sinks) -> None:
         eventually(lambda: sink.lines == lines(20))
 
 
-def test_what_is_too_much_is_dropped_and_counted(sinks: Sinks, said: list[str]) -> None:
+def test_what_is_too_much_is_dropped_and_counted(sinks: LogSinks, said: list[str]) -> None:
     sink = LineSink()
     put(sinks, sink, lines(3000))
     with sink:
@@ -97,7 +97,7 @@ def test_what_is_too_much_is_dropped_and_counted(sinks: Sinks, said: list[str]) 
 def test_a_line_that_was_sent_in_part_is_sent_again(said: list[str]) -> None:
     """Somebody takes a part of a line, and no more, and then hangs up."""
     long = "x" * 30_000_000
-    sinks = Sinks(said.append, Limits(kept=100_000_000, first_pause=0.01))
+    sinks = LogSinks(said.append, SinkLimits(kept=100_000_000, first_pause=0.01))
     sink = LineSink()
     with socket.create_server(sink.address) as first:
         put(sinks, sink, [long])
@@ -110,7 +110,7 @@ def test_a_line_that_was_sent_in_part_is_sent_again(said: list[str]) -> None:
 
 
 def test_at_the_end_what_is_left_is_sent(said: list[str]) -> None:
-    sinks = Sinks(said.append, QUICK)
+    sinks = LogSinks(said.append, QUICK)
     with LineSink() as sink:
         put(sinks, sink, lines(100))
         sinks.close(5)
@@ -120,7 +120,7 @@ def test_at_the_end_what_is_left_is_sent(said: list[str]) -> None:
 
 
 def test_at_the_end_it_is_said_what_was_not_sent(said: list[str]) -> None:
-    sinks = Sinks(said.append, QUICK)
+    sinks = LogSinks(said.append, QUICK)
     sink = LineSink()
     put(sinks, sink, lines(100))
 
@@ -130,7 +130,7 @@ def test_at_the_end_it_is_said_what_was_not_sent(said: list[str]) -> None:
 
 
 @pytest.mark.parametrize("address", ["logs.internal", "logs.internal:http", ":5000"])
-def test_what_is_no_address_is_said(sinks: Sinks, said: list[str], address: str) -> None:
+def test_what_is_no_address_is_said(sinks: LogSinks, said: list[str], address: str) -> None:
     sinks.put(address, b"line\n")
 
     eventually(lambda: "this is no address, which is a host with a port" in "".join(said))

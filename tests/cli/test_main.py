@@ -19,7 +19,7 @@ import pytest
 import typer
 
 from cp.cli import environment, output
-from cp.cli.main import COMMANDS, Command, build
+from cp.cli.main import COMMANDS, CommandEntry, build
 from cp.client.problem import told
 from cp.listening import CannotListen
 from cp.version import VERSION
@@ -119,7 +119,7 @@ def test_a_command_that_asks_a_control_plane_does_not_wait_for_what_that_needs(w
 
 
 @pytest.mark.parametrize(("words", "command"), COMMANDS.items())
-def test_the_line_of_a_command_in_a_list_begins_as_its_help_does(words: tuple[str, ...], command: Command) -> None:
+def test_the_line_of_a_command_in_a_list_begins_as_its_help_does(words: tuple[str, ...], command: CommandEntry) -> None:
     help_ = inspect.getdoc(getattr(importlib.import_module(command.module), command.function)) or ""
 
     assert re.findall(r"\w+", command.summary)[:2] == re.findall(r"\w+", help_)[:2], words

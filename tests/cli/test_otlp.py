@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cp.agent.otlp import Span, families, request
-from cp.model.pushing import Choice, Orders, read, written
+from cp.agent.otlp import CounterSpan, families, request
+from cp.model.pushing import MetricSelection, PushOrders, read, written
 
 PAGE = b"""\
 # HELP asked_total Requests.
@@ -29,7 +29,7 @@ odd 1
 
 
 def metrics() -> dict[str, Any]:
-    (of_resource,) = request({"service.name": "web"}, [("envoy", families(PAGE))], Span(1, 2)).resource_metrics
+    (of_resource,) = request({"service.name": "web"}, [("envoy", families(PAGE))], CounterSpan(1, 2)).resource_metrics
     (scope,) = of_resource.instrumentation_library_metrics
     assert scope.instrumentation_library.name == "envoy"
     assert [(one.key, one.value.string_value) for one in of_resource.resource.attributes] == [("service.name", "web")]
@@ -78,10 +78,10 @@ def test_a_page_is_taken_up_to_where_it_cannot_be_read() -> None:
 
 
 def test_what_is_included_is_sent_whatever_else_is_said() -> None:
-    orders = Orders(
-        profile=(Choice("Prefix", "a"),),
-        include=(Choice("Contains", "_in_"), Choice("Regex", "(xy)+$")),
-        exclude=(Choice("Exact", "ab"), Choice("Contains", "in")),
+    orders = PushOrders(
+        profile=(MetricSelection("Prefix", "a"),),
+        include=(MetricSelection("Contains", "_in_"), MetricSelection("Regex", "(xy)+$")),
+        exclude=(MetricSelection("Exact", "ab"), MetricSelection("Contains", "in")),
     )
 
     wanted = ("a", "b", "ab", "ain", "a_in_a", "b_in_b", "bxyxy", "xyb")
@@ -89,7 +89,7 @@ def test_what_is_included_is_sent_whatever_else_is_said() -> None:
 
 
 def test_orders_that_are_not_understood_are_none() -> None:
-    orders = Orders(profile=(Choice("Prefix", ""),))
+    orders = PushOrders(profile=(MetricSelection("Prefix", ""),))
 
     assert read(written(orders)) == orders
     assert read('{"collectors": 1}') is None

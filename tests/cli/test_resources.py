@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cp.app import Running
+from cp.app import RunningControlPlane
 from tests.api.samples import TIMEOUT_YAML, dataplane, timeout
 from tests.cli.conftest import Koguma
 
@@ -293,7 +293,7 @@ def test_an_address_that_is_none_is_refused(offline: Koguma) -> None:
     assert "Write it as http://HOST:5681" in offline("get", "meshes", "--address", "localhost:5681").err
 
 
-def test_the_port_for_proxies_is_told_from_that_of_the_api(koguma: Koguma, running: Running) -> None:
+def test_the_port_for_proxies_is_told_from_that_of_the_api(koguma: Koguma, running: RunningControlPlane) -> None:
     ended = koguma("get", "meshes", "--address", f"http://127.0.0.1:{running.ads_port}")
 
     assert ended.status == 1

@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cp.cli.waiting import Written, conclude, duration, until_delivered
+from cp.cli.waiting import WrittenResources, conclude, duration, until_delivered
 from cp.client.problem import told
 from tests.api.samples import TIMEOUT_YAML, dataplane
 from tests.cli.conftest import Ended, Koguma
@@ -155,7 +155,7 @@ def test_what_changes_nothing_says_how_many_have_all(
 ) -> None:
     client: Any = Answers({"proxies": 0, "have": 0}, {"proxies": proxies, "have": have})
 
-    until_delivered(client, Written(), duration("1s"))
+    until_delivered(client, WrittenResources(), duration("1s"))
 
     assert capsys.readouterr().out == said
 

@@ -15,8 +15,8 @@ from cp.model.yaml import parse_all
 from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules import Matcher, fits
-from cp.rules.merging import Layer, Origin, Recipe, merge_groups
+from cp.rules import TagCondition, fits
+from cp.rules.merging import Layer, MergeOptions, Origin, merge_groups
 from tests.conformance.validate import validate
 
 Request = Mapping[str, Any]
@@ -71,7 +71,7 @@ def _dataplane(world: World, request: Request) -> Resource:
 def _merge(request: Request) -> Any:
     data = _plain(request)
     options = data.get("options") or {}
-    recipe = Recipe(options.get("mergeByKey") or {}, options.get("groupBy"))
+    recipe = MergeOptions(options.get("mergeByKey") or {}, options.get("groupBy"))
     origin = Origin(Key("", "", ""), Identity("", "", ""), "")
     merged = merge_groups([Layer(conf, origin) for conf in data["confs"]], recipe)
     return {"merged": [one.value for one in merged]}
@@ -83,8 +83,8 @@ def _eval(request: Request) -> Any:
     return {"conf": next(found, None)}
 
 
-def _matchers(rule: Mapping[str, Any]) -> list[Matcher]:
-    return [Matcher(one["key"], one["value"], bool(one.get("not"))) for one in rule["matchers"]]
+def _matchers(rule: Mapping[str, Any]) -> list[TagCondition]:
+    return [TagCondition(one["key"], one["value"], bool(one.get("not"))) for one in rule["matchers"]]
 
 
 def _plain(request: Request) -> Any:

@@ -6,15 +6,15 @@ from typing import Any
 
 from cp.ads.session.messages import Nack
 from cp.model.names import Key
-from cp.serving.delivery import CODE, Complaint, Place, finding, grouped
+from cp.serving.delivery import CODE, NackReport, PolicyPart, finding, grouped
 from cp.serving.delivery.nacks import reason
 from cp.translate.snapshot import LISTENER
 
-PATCH = Place(Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[0]", "patch.yaml", 7)
-TIMEOUT = Place(Key("MeshTimeout", "default", "slow"), "spec.to[0]")
+PATCH = PolicyPart(Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[0]", "patch.yaml", 7)
+TIMEOUT = PolicyPart(Key("MeshTimeout", "default", "slow"), "spec.to[0]")
 
 
-def complaint(number: int, text: str = "no", **changes: Any) -> Complaint:
+def complaint(number: int, text: str = "no", **changes: Any) -> NackReport:
     name = f"inbound:10.0.0.{number}:80"
     fields: dict[str, Any] = {
         "proxy": f"default.web-{number}",
@@ -29,7 +29,7 @@ def complaint(number: int, text: str = "no", **changes: Any) -> Complaint:
         "likeliest": (PATCH,),
         "suspects": (PATCH,),
     }
-    return Complaint(**{**fields, **changes})
+    return NackReport(**{**fields, **changes})
 
 
 def test_what_thousands_refuse_is_one_finding_that_says_how_many() -> None:

@@ -8,8 +8,8 @@ from cp.model.names import Key
 from cp.model.source import read_documents
 from cp.policies import kinds
 from cp.resources.world import World
-from cp.serving.delivery import Place, Sources
-from cp.serving.delivery.causes import Behind
+from cp.serving.delivery import CauseFinder, PolicyPart
+from cp.serving.delivery.causes import ResourceCauses
 from cp.translate.compiler import Compiler
 from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET
 from tests.snapshots import policies
@@ -105,12 +105,12 @@ spec:
 """
 
 
-def behind(type_url: str, name: str) -> Behind:
+def behind(type_url: str, name: str) -> ResourceCauses:
     world = World.of(read_documents(MESH, "mesh.yaml").documents, kinds(policies()))
     assert not [str(finding) for finding in world.findings if finding.severity == "error"]
     dataplane = world.get(Key("Dataplane", "default", "web"))
     assert dataplane is not None
-    return Sources(world).of(Compiler(policies()).proxy(world, dataplane), type_url, name)
+    return CauseFinder(world).of(Compiler(policies()).proxy(world, dataplane), type_url, name)
 
 
 def places(type_url: str, name: str) -> dict[str, list[str]]:
@@ -135,7 +135,7 @@ def test_a_patch_comes_first_because_nobody_but_envoy_can_judge_it() -> None:
     first, *_ = behind(CLUSTER, SERVICE).policies
 
     line = line_of("      - cluster:\n")
-    assert first == Place(
+    assert first == PolicyPart(
         Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[2]", "mesh.yaml", line
     )
 
@@ -181,7 +181,7 @@ def test_a_certificate_is_what_a_service_names_and_no_policy_made_it() -> None:
     proxy = Compiler(known).proxy(world, dataplane)
     secrets = [packed.name for part in proxy.snapshot.parts for packed in part if packed.type_url == SECRET]
 
-    found = [Sources(world).of(proxy, SECRET, name) for name in secrets]
+    found = [CauseFinder(world).of(proxy, SECRET, name) for name in secrets]
 
     assert found
     assert {behind_.policies for behind_ in found} == {()}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cp.insight.explain import Asked, Explanation, Unclear, asked, explain
+from cp.insight.explain import AmbiguousCall, CallQuery, Explanation, asked, explain
 from cp.model.names import Key
 from cp.translate.compiler import Compiler
 from tests.random_mesh import MESH, Mesh
@@ -16,19 +16,19 @@ from tests.snapshots import policies
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        ("GET http://backend:80/a?b=c", Asked("GET", "backend", 80, "/a?b=c")),
-        ("post http://Backend/a", Asked("POST", "backend", None, "/a")),
-        ("backend", Asked("GET", "backend", None, "/")),
-        ("backend:81", Asked("GET", "backend", 81, "/")),
-        ("backend?x", Asked("GET", "backend", None, "/?x")),
-        ("/a", Asked("GET", "", None, "/a")),
-        ("http://[::1]:80/a#part", Asked("GET", "::1", 80, "/a")),
-        ("tcp://redis:6379", Asked("GET", "redis", 6379, "/")),
-        ("http://backend/ä", Asked("GET", "backend", None, "/%C3%A4")),
-        ("http://backend/%20a/../b", Asked("GET", "backend", None, "/%20a/../b")),
+        ("GET http://backend:80/a?b=c", CallQuery("GET", "backend", 80, "/a?b=c")),
+        ("post http://Backend/a", CallQuery("POST", "backend", None, "/a")),
+        ("backend", CallQuery("GET", "backend", None, "/")),
+        ("backend:81", CallQuery("GET", "backend", 81, "/")),
+        ("backend?x", CallQuery("GET", "backend", None, "/?x")),
+        ("/a", CallQuery("GET", "", None, "/a")),
+        ("http://[::1]:80/a#part", CallQuery("GET", "::1", 80, "/a")),
+        ("tcp://redis:6379", CallQuery("GET", "redis", 6379, "/")),
+        ("http://backend/ä", CallQuery("GET", "backend", None, "/%C3%A4")),
+        ("http://backend/%20a/../b", CallQuery("GET", "backend", None, "/%20a/../b")),
     ],
 )
-def test_a_call_is_read_as_it_is_meant(call: str, expected: Asked) -> None:
+def test_a_call_is_read_as_it_is_meant(call: str, expected: CallQuery) -> None:
     assert asked(call) == expected
 
 
@@ -41,7 +41,7 @@ def test_headers_are_written_as_for_curl() -> None:
     [("", ()), ("GET http://b/a b", ()), ("http://b:99999/", ()), ("http://b:port/", ()), ("/", ("no colon",))],
 )
 def test_what_is_no_call_says_how_to_write_one(call: str, headers: tuple[str, ...]) -> None:
-    with pytest.raises(Unclear) as refused:
+    with pytest.raises(AmbiguousCall) as refused:
         asked(call, headers)
 
     assert "write for example" in refused.value.hint
@@ -120,7 +120,7 @@ def test_an_outbound_is_found_by_its_service_or_its_address(call: str, port: int
     ],
 )
 def test_a_call_that_means_no_one_outbound_is_told_which_there_are(call: str, message: str, hint: str) -> None:
-    with pytest.raises(Unclear) as unclear:
+    with pytest.raises(AmbiguousCall) as unclear:
         explained(call)
 
     assert message in unclear.value.message
@@ -132,5 +132,5 @@ def test_a_proxy_with_one_outbound_needs_no_host() -> None:
 
 
 def test_a_proxy_without_outbounds_says_so() -> None:
-    with pytest.raises(Unclear, match="has no outbound"):
+    with pytest.raises(AmbiguousCall, match="has no outbound"):
         explained("/a", dict(MESH.data), client())

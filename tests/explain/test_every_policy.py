@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cp.cli.explained import lines
-from cp.insight.explain import Asked, Unclear, explain
+from cp.insight.explain import AmbiguousCall, CallQuery, explain
 from cp.translate.compiler import Compiler
 from cp.translate.view.proxies import outbounds
 from tests.golden import Case, cases
@@ -22,9 +22,9 @@ def test_every_call_of_a_case_can_be_explained(case: Case) -> None:
     world, compiler = question.world(), Compiler(policies())
     for dataplane in world.table("Dataplane", question.mesh):
         for one in outbounds(world, dataplane):
-            call = Asked("GET", one.address, one.port, "/api/v1")
+            call = CallQuery("GET", one.address, one.port, "/api/v1")
             if case.name == WITHOUT_LISTENER:
-                with pytest.raises(Unclear, match="no listener"):
+                with pytest.raises(AmbiguousCall, match="no listener"):
                     explain(compiler, policies(), world, dataplane, call)
                 continue
             explained = explain(compiler, policies(), world, dataplane, call)

@@ -10,14 +10,14 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 
-from cp.insight.explain import Asked, Explanation, explain
-from cp.insight.explain.model import ENVOY, Value
+from cp.insight.explain import CallQuery, Explanation, explain
+from cp.insight.explain.model import ENVOY, FieldValue
 from cp.model.duration import Duration
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.view.proxies import Listening, outbounds
+from cp.translate.view.proxies import OutboundAddress, outbounds
 from tests.explain.served import CONDITIONS, Fields, Sent, of_manager, of_proxy, of_row
 from tests.random_mesh import CALLS, PATHS, Mesh, dataplanes, for_meshes
 from tests.snapshots import policies
@@ -25,7 +25,7 @@ from tests.snapshots import policies
 OURS = ("MeshTimeout", "MeshRetry")
 
 
-def calls(world: World, chance: Random) -> Iterator[tuple[Resource, Listening, Asked]]:
+def calls(world: World, chance: Random) -> Iterator[tuple[Resource, OutboundAddress, CallQuery]]:
     """For every outbound a few calls, among them those that routes ask for."""
     for dataplane in (proxy for proxy in dataplanes(world) if not is_grpc_client(proxy)):
         for listening in outbounds(world, dataplane):
@@ -33,7 +33,7 @@ def calls(world: World, chance: Random) -> Iterator[tuple[Resource, Listening, A
                 headers = chance.choice([(), (("x-version", "1"),)])
                 target = path + chance.choice(["", "/x", "?q"])
                 method = chance.choice(["GET", "POST"])
-                yield dataplane, listening, Asked(method, listening.address, listening.port, target, headers)
+                yield dataplane, listening, CallQuery(method, listening.address, listening.port, target, headers)
 
 
 @for_meshes(CALLS, times=0.75, also=(28,))
@@ -90,14 +90,14 @@ def test_every_value_stands_on_the_line_that_is_named(mesh: Mesh) -> None:
                     assert is_of_a_section or line.startswith(f"{names[-1]}:"), (value.path, line)
 
 
-def of_request(found: Explanation) -> list[Value]:
+def of_request(found: Explanation) -> list[FieldValue]:
     """What is said of timeouts and retries of the request, less what a zero switches off."""
     values = [one for one in found.values if not one.note.startswith(("has no meaning", "has no effect"))]
     retries = found.outcome.forward is not None and found.outcome.forward.retry is not None
     return [one for one in values if retries or one.policy != "MeshRetry" or one.path.startswith("tcp")]
 
 
-def assert_same(values: Iterable[Value], served: Fields, at: str = "") -> None:
+def assert_same(values: Iterable[FieldValue], served: Fields, at: str = "") -> None:
     """All that is served is explained; all that is explained is served, unless it is what Envoy does by itself."""
     ours = [value for value in values if value.policy in OURS and value.said.value is not None]
     said = {(one.policy, one.path): _text(_with_default(one)) for one in reversed(ours)}
@@ -107,7 +107,7 @@ def assert_same(values: Iterable[Value], served: Fields, at: str = "") -> None:
     assert certain - served.keys() == set()
 
 
-def _with_default(value: Value) -> Any:
+def _with_default(value: FieldValue) -> Any:
     """A list of methods alone says in its note on which conditions."""
     _, _, conditions = value.note.partition("on the default ")
     return [*value.said.value, *conditions.split(", ")] if conditions else value.said.value
@@ -124,7 +124,7 @@ def _text(value: Any) -> Any:
     return value
 
 
-def served_for_request(sent: Sent, listening: Listening, found: Explanation) -> Fields:
+def served_for_request(sent: Sent, listening: OutboundAddress, found: Explanation) -> Fields:
     end = sent.listener(listening.address, listening.port)
     if not isinstance(end, HttpConnectionManager):
         return of_proxy(end)

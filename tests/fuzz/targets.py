@@ -10,11 +10,11 @@ from typing import Any, Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from cp.ads.session.name_sets import Names
+from cp.ads.session.name_sets import NameSets
 from cp.ads.session.wire import decoded, decoded_delta, node_of, node_of_delta, said
-from cp.api.body import Place, _reading
-from cp.api.errors import Refused
-from cp.insight.explain.query import Unclear, asked
+from cp.api.body import BodyOrigin, _reading
+from cp.api.errors import ApiError
+from cp.insight.explain.query import AmbiguousCall, asked
 from cp.insight.lint import lint
 from cp.model.document import Document
 from cp.model.duration import Duration
@@ -150,7 +150,7 @@ def _pattern(data: bytes) -> None:
 
 
 def _call(data: bytes) -> None:
-    with suppress(Unclear):
+    with suppress(AmbiguousCall):
         asked(_text(data))
 
 
@@ -168,8 +168,8 @@ def _path(data: bytes) -> None:
 
 def _body(data: bytes) -> None:
     """The body of a request, as JSON."""
-    with suppress(Refused):
-        for document in _reading(_text(data), "application/json", Place("file.json")).documents:
+    with suppress(ApiError):
+        for document in _reading(_text(data), "application/json", BodyOrigin("file.json")).documents:
             json.dumps(document.data, allow_nan=False)
             _judged(document)
 
@@ -178,7 +178,7 @@ def _request(data: bytes) -> None:
     """What a client of the ADS port sends."""
     for decode in (decoded, decoded_delta):
         with suppress(DecodeError, UnicodeDecodeError):
-            decode(data, Names(said))
+            decode(data, NameSets(said))
     for node in (node_of, node_of_delta):
         with suppress(DecodeError):
             node(data)

@@ -11,9 +11,9 @@ import msgspec
 
 from cp.resources.world import World
 from cp.rules import PolicyRules
-from cp.translate.compiler import Compiler, Proxy
+from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.fragments import Fragment, build
-from cp.translate.stages import Effective, Entry, Rules, rules_of
+from cp.translate.stages import Effective, OutboundResult, Rules, rules_of
 from cp.translate.view.proxies import inbounds
 from generators.proxy import Sidecar
 from tests.random_mesh.words import SERVICES, TEAMS
@@ -32,7 +32,7 @@ def observed(world: World) -> Observed:
     return {proxy.dataplane.key: _of_proxy(rules_of(world, proxy.dataplane), proxy) for proxy in proxies}
 
 
-def _of_proxy(rules: Rules, proxy: Proxy) -> Observed:
+def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Observed:
     is_client = proxy.bundle.caller.is_grpc
     numbered = zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True)
     tags = list(_tags_of_clients())
@@ -58,7 +58,7 @@ def _of_proxy(rules: Rules, proxy: Proxy) -> Observed:
     }
 
 
-def _of_entry(entry: Entry, *, is_whole: bool) -> Observed:
+def _of_entry(entry: OutboundResult, *, is_whole: bool) -> Observed:
     """Where a listener or a cluster is all that is served of a destination, it counts what is built of it."""
     if not is_whole:
         return {"rows": entry.outbound.routes, "built": _bodies(_of_anybody(entry))}
@@ -70,7 +70,7 @@ def _of_entry(entry: Entry, *, is_whole: bool) -> Observed:
     }
 
 
-def _of_anybody(entry: Entry) -> Fragment:
+def _of_anybody(entry: OutboundResult) -> Fragment:
     """Without what the listener says of its proxy: that depends on every policy of the mesh, whomever it selects."""
     return build(replace(entry.task, site=replace(entry.outbound, sidecar=Sidecar())), policies())
 

@@ -9,7 +9,7 @@ import pytest
 from cp.insight.lint import lint
 from cp.insight.lint.protocols import MEANS
 from cp.insight.lint.routes import covers, paths_over
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.survey import MeshSurvey
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import kinds
@@ -155,7 +155,7 @@ def test_proxies_of_a_class_are_looked_at_once() -> None:
         for n in range(10)
     ]
     counts = {
-        (proxies, services): len(Scene(policies(), world([*mesh("http", proxies, services), *timeouts])).spots)
+        (proxies, services): len(MeshSurvey(policies(), world([*mesh("http", proxies, services), *timeouts])).spots)
         for proxies, services in ((1, 5), (100, 5), (1, 10))
     }
 

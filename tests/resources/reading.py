@@ -7,7 +7,7 @@ from functools import cache
 from cp.model.source import read_documents
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kinds
-from cp.resources.parse import Read, parse
+from cp.resources.parse import ParsedDocument, parse
 from cp.resources.resource import Resource
 
 
@@ -16,7 +16,7 @@ def every_kind() -> Kinds:
     return kinds(discover())
 
 
-def read(text: str) -> Read:
+def read(text: str) -> ParsedDocument:
     """What the one document of a text comes to."""
     (document,) = read_documents(text, "file.yaml").documents
     return parse(document, every_kind())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cp.model.document import Document
 from cp.model.source import key_of, read_documents
 from cp.resources.kinds import Kind
-from cp.resources.parse import Read, parse
+from cp.resources.parse import ParsedDocument, parse
 from cp.resources.schema import decode
 from tests.resources.made_up import Maker
 from tests.resources.reading import every_kind
@@ -21,11 +21,11 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
 ANYTHING = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(st.text(max_size=3), SCALARS, max_size=2)
 
 
-def read(said: dict[str, Any]) -> Read:
+def read(said: dict[str, Any]) -> ParsedDocument:
     return parse(Document(key_of(said), said), every_kind())
 
 
-def check(found: Read) -> None:
+def check(found: ParsedDocument) -> None:
     assert (found.resource is None) == bool(found.violations)
     for finding in found.findings():
         assert finding.message

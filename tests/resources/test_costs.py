@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cp.api.body import Place, _reading
-from cp.api.errors import Refused
-from cp.insight.explain.query import Unclear, asked
+from cp.api.body import BodyOrigin, _reading
+from cp.api.errors import ApiError
+from cp.insight.explain.query import AmbiguousCall, asked
 from cp.model.document import Document
 from cp.model.duration import Duration
 from cp.model.source import key_of, read_documents
@@ -21,7 +21,7 @@ from cp.policies.mesh_proxy_patch.schema import JsonPatch
 from cp.resources.checks import number
 from cp.resources.hostname_generator import Template, render
 from cp.resources.kinds import Kind
-from cp.resources.parse import Read, parse
+from cp.resources.parse import ParsedDocument, parse
 from cp.resources.schema import MOST_FAULTS
 from cp.rules.partition import parts
 from generators.envoy.log_formats import answered
@@ -31,7 +31,7 @@ from tests.resources.reading import every_kind
 pytestmark = pytest.mark.timeout(60)
 
 
-def read(data: dict[str, Any]) -> Read:
+def read(data: dict[str, Any]) -> ParsedDocument:
     return parse(Document(key_of(data), data), every_kind())
 
 
@@ -43,7 +43,7 @@ def policy(kind: str, **spec: Any) -> dict[str, Any]:
 
 
 def call(text: str) -> None:
-    with pytest.raises(Unclear):
+    with pytest.raises(AmbiguousCall):
         asked(text)
 
 
@@ -131,13 +131,13 @@ def test_a_number_beyond_all_is_a_fault_of_the_document(text: str) -> None:
 def test_a_number_beyond_all_in_json_is_refused(text: str) -> None:
     body = f'{{"type": "HostnameGenerator", "name": "x", "spec": {{"extension": {{"config": {text}}}}}}}'
 
-    with pytest.raises(Refused):
-        _reading(body, "application/json", Place())
+    with pytest.raises(ApiError):
+        _reading(body, "application/json", BodyOrigin())
 
 
 def test_json_nests_no_deeper_than_yaml() -> None:
-    with pytest.raises(Refused, match="nested more than 64 levels deep"):
-        _reading('{"type": "Mesh", "name": "x", "y": ' + "[" * 70 + "]" * 70 + "}", "application/json", Place())
+    with pytest.raises(ApiError, match="nested more than 64 levels deep"):
+        _reading('{"type": "Mesh", "name": "x", "y": ' + "[" * 70 + "]" * 70 + "}", "application/json", BodyOrigin())
 
 
 def test_aliases_nest_no_deeper_than_what_is_written_out() -> None:
@@ -157,8 +157,8 @@ def test_a_name_that_stands_in_one_object_twice_is_found_in_one_pass() -> None:
         return json.dumps({f"k{n}": 1 for n in range(count)})[:-1] + ', "k1": 2}'
 
     def work(text: str) -> None:
-        with pytest.raises(Refused, match="stands in one object twice"):
-            _reading(text, "application/json", Place())
+        with pytest.raises(ApiError, match="stands in one object twice"):
+            _reading(text, "application/json", BodyOrigin())
 
     assert growth(body, work, 5000) < MOST
 

@@ -11,10 +11,10 @@ from cp.model.names import Destination, Identity
 from cp.model.source import read_documents
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules import Combined, Item, Matcher, PolicyRules, build, by_specificity, routes
+from cp.rules import CombinedConf, PolicyItem, PolicyRules, TagCondition, build, by_specificity, routes
 from cp.rules.matching import match
 from cp.rules.matching.profile import profile, sections
-from cp.rules.merging import Field, Merged, Origin, Setting
+from cp.rules.merging import MergedConf, MergedField, Origin, Setting
 from cp.translate.view.proxies import outbounds
 from tests.rules.worlds import kinds
 
@@ -102,7 +102,7 @@ def _calls_tags(world: World, proxy: Resource) -> bool:
     return bool(profile(proxy).gateway_type) or any(not one.destination.is_real for one in outbounds(world, proxy))
 
 
-def _combined(combined: Combined, names: Mapping[int, str]) -> Data:
+def _combined(combined: CombinedConf, names: Mapping[int, str]) -> Data:
     """As the documents write it if they call the confs by names, else as it is."""
     said = [name for item in combined.items if (name := names.get(_line(item))) is not None]
     if said:
@@ -111,7 +111,7 @@ def _combined(combined: Combined, names: Mapping[int, str]) -> Data:
     return {"conf": confs[0] if len(confs) == 1 else confs, "origin": ", ".join(map(_origin, combined.origins))}
 
 
-def _line(item: Item) -> int:
+def _line(item: PolicyItem) -> int:
     return item.origin.source.line(item.layer.path)
 
 
@@ -120,7 +120,7 @@ def called(identity: Identity) -> str:
     return f"{name}:{identity.section}" if identity.section else name
 
 
-def clients(matchers: Iterable[Matcher]) -> str:
+def clients(matchers: Iterable[TagCondition]) -> str:
     return ", ".join(f"{one.key}{'≠' if one.is_not else '='}{one.value}" for one in matchers) or "all"
 
 
@@ -171,12 +171,12 @@ def _holds(world: World, proxy: Resource, matched: Iterable[str]) -> Data:
     return answer
 
 
-def _fields(merged: Merged) -> Data:
+def _fields(merged: MergedConf) -> Data:
     fields = (*merged.fields.values(), *merged.removed.values())
     return {field.path: _field(field) for field in sorted(fields, key=lambda one: one.path)}
 
 
-def _field(field: Field) -> str:
+def _field(field: MergedField) -> str:
     text = _setting(field.winner)
     return "; ".join([text, *map(_loser, field.losers)])
 

@@ -8,7 +8,7 @@ import pytest
 
 from cp.model.names import Destination
 from cp.rules import at_gateway, effective, gateway_routes, matches_hash
-from cp.rules.merging import NOTHING, Merged
+from cp.rules.merging import NOTHING, MergedConf
 from tests.rules.texts import (
     MESH,
     WHOLE_MESH,
@@ -33,7 +33,7 @@ TAGGED = to_tag("backend")
 MATCHES = matches_hash([{"path": {"type": "PathPrefix", "value": "/v1"}}])
 
 
-def of(*some: Data, destination: Destination = BACKEND, kind: str = "MeshTimeout", **call: Any) -> Merged:
+def of(*some: Data, destination: Destination = BACKEND, kind: str = "MeshTimeout", **call: Any) -> MergedConf:
     world = world_of(text(MESH, proxy(), service("backend"), route("r"), *some))
     return effective(rules_of(world, kind), destination, **call)
 
@@ -42,7 +42,7 @@ def http(**timeouts: str) -> Data:
     return {"http": timeouts}
 
 
-def levels(conf: Merged, path: str) -> list[tuple[str, Any]]:
+def levels(conf: MergedConf, path: str) -> list[tuple[str, Any]]:
     field = conf.fields[path]
     return [(one.origin.level, one.value) for one in (field.winner, *field.losers)]
 

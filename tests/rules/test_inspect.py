@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from cp.cli import rule_tables
-from cp.insight.inspect import Affected, affected, inspect_policies, inspect_rules
+from cp.insight.inspect import AffectedProxy, affected, inspect_policies, inspect_rules
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.translate.compiler import Compiler, Proxy
+from cp.translate.compiler import CompiledProxy, Compiler
 from tests.rules.texts import (
     MESH,
     WHOLE_MESH,
@@ -41,7 +41,7 @@ def of_proxy(*some: Data, name: str = "web") -> dict[str, Any]:
     return {found["type"]: found for found in inspect_rules(world, dataplane(world, name))["rules"]}
 
 
-def of_policy(name: str, *some: Data) -> dict[str, Affected]:
+def of_policy(name: str, *some: Data) -> dict[str, AffectedProxy]:
     world = world_of(text(MESH, service("backend"), *some))
     found = world.get(Key("MeshTimeout", "default", name))
     assert found is not None
@@ -115,7 +115,7 @@ def test_what_is_lost_of_it_is_told_with_who_took_it() -> None:
     ]
 
 
-def of_nulls(name: str) -> Affected:
+def of_nulls(name: str) -> AffectedProxy:
     """The levels of a service's timeout, with nulls of a stronger policy."""
     null, section = {"http": {"requestTimeout": None}}, ms("backend", sectionName="http")
     some = [
@@ -236,7 +236,7 @@ def test_what_is_served_is_worked_out_once_for_proxies_that_are_alike(monkeypatc
     asked: list[str] = []
     served = Compiler.proxy
 
-    def counting(compiler: Compiler, world: World, dataplane: Resource) -> Proxy:
+    def counting(compiler: Compiler, world: World, dataplane: Resource) -> CompiledProxy:
         asked.append(dataplane.name)
         return served(compiler, world, dataplane)
 

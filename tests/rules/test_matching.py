@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cp.rules.matching import Matched, match, precedence
+from cp.rules.matching import MatchedPolicy, match, precedence
 from tests.rules.texts import (
     MESH,
     WHOLE_MESH,
@@ -25,16 +25,16 @@ from tests.rules.texts import (
 from tests.rules.worlds import dataplane, world_of
 
 
-def matched(name: str, *some: Data, shadow: bool = False) -> tuple[Matched, ...]:
+def matched(name: str, *some: Data, shadow: bool = False) -> tuple[MatchedPolicy, ...]:
     world = world_of(text(MESH, *some))
     return match(world, dataplane(world, name), shadow=shadow).get("MeshTimeout", ())
 
 
-def names(found: tuple[Matched, ...]) -> list[str]:
+def names(found: tuple[MatchedPolicy, ...]) -> list[str]:
     return [one.policy.name for one in found]
 
 
-def selects(top: Data | None, target: Data, **rest: Any) -> tuple[Matched, ...]:
+def selects(top: Data | None, target: Data, **rest: Any) -> tuple[MatchedPolicy, ...]:
     return matched(target["name"], target, timeout("t", WHOLE_MESH, 1, top=top, **rest))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cp.model.names import Identity, Key
 from cp.model.paths import step
 from cp.model.source import read_documents
-from cp.rules.merging import Layer, Merged, Origin, Recipe, Setting, merge, merge_groups, overlay
+from cp.rules.merging import Layer, MergedConf, MergeOptions, Origin, Setting, merge, merge_groups, overlay
 
 Conf = dict[str, Any]
 
@@ -72,7 +72,7 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
     return {at: leaf for name, inner in value.items() for at, leaf in leaves(inner, step(path, name)).items()}
 
 
-def said_by(conf: Merged, path: str) -> tuple[str, list[str]]:
+def said_by(conf: MergedConf, path: str) -> tuple[str, list[str]]:
     field = conf.fields[path]
     return field.winner.origin.policy.name, [one.origin.policy.name for one in field.losers]
 
@@ -175,7 +175,7 @@ def test_an_object_of_nulls_is_no_object() -> None:
 LEVELS: Final = ("mesh", "service", "section", "route")
 
 
-def by_level(some: Sequence[tuple[str, Conf]]) -> Merged:
+def by_level(some: Sequence[tuple[str, Conf]]) -> MergedConf:
     """Items in the order of merging, each with its level."""
     return merge([layer(conf, f"p{index}", index=index, level=level) for index, (level, conf) in enumerate(some)])
 
@@ -257,7 +257,7 @@ def test_lists_whose_name_starts_with_append_are_appended_to() -> None:
     assert said_by(conf, "appendMatch[2]") == ("p2", [])
 
 
-ROUTES = Recipe(by_key={"rules": "matches"})
+ROUTES = MergeOptions(by_key={"rules": "matches"})
 
 
 def rule(path: str, **default: Any) -> Conf:
@@ -284,7 +284,7 @@ def test_an_entry_belongs_to_the_strongest_who_wrote_its_key() -> None:
 
 
 def test_fields_of_entries_are_found_by_their_final_place() -> None:
-    recipe = Recipe(by_key={"rules": "matches"}, finish=lambda value: {**value, "rules": value["rules"][::-1]})
+    recipe = MergeOptions(by_key={"rules": "matches"}, finish=lambda value: {**value, "rules": value["rules"][::-1]})
     conf = merge(layers([{"rules": [rule("/a", x=1), rule("/b", x=2)]}]), recipe)
 
     assert conf.fields["rules[0].default.x"].value == conf.value["rules"][0]["default"]["x"] == 2
@@ -306,7 +306,7 @@ def test_a_setting_knows_where_it_stands_in_the_document() -> None:
 
 def test_confs_are_merged_separately_for_each_group() -> None:
     some: list[Conf] = [{"hosts": ["a", "b"], "x": 1}, {"hosts": ["b"], "y": 2}, {"z": 3}]
-    found = merge_groups(layers(some), Recipe(group_by="hosts"))
+    found = merge_groups(layers(some), MergeOptions(group_by="hosts"))
 
     assert [one.value for one in found] == [
         {"hosts": ["a"], "x": 1},

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.rules import Matcher, SubsetRules, fits, matches_hash
-from cp.rules.budget import Budget
+from cp.rules import SubsetRules, TagCondition, fits, matches_hash
+from cp.rules.budget import StepBudget
 from cp.rules.cliques import cliques
 from tests.rules.texts import MESH, WHOLE_MESH, Data, hr, ms, policy, proxy, route, service, subset, text, timeout
 from tests.rules.worlds import rules_of, world_of
@@ -33,7 +33,7 @@ def shown(rules: SubsetRules) -> list[str]:
     return [f"{matchers(rule.matchers)}: {rule.combined.conf.value['action']}" for rule in rules.rules]
 
 
-def matchers(found: tuple[Matcher, ...]) -> str:
+def matchers(found: tuple[TagCondition, ...]) -> str:
     return " ".join(f"{one.key}{'!=' if one.is_not else '='}{one.value}" for one in found) or "all"
 
 
@@ -94,13 +94,13 @@ def test_looking_up_is_taking_the_first_that_fits(items: list[tuple[Data, str]])
 
 def test_who_has_no_tags_is_only_meant_by_a_rule_for_all() -> None:
     assert fits((), {})
-    assert not fits((Matcher("env", "dev", is_not=True),), {})
+    assert not fits((TagCondition("env", "dev", is_not=True),), {})
 
 
 def test_items_that_contradict_each_other_never_meet() -> None:
     a, b, general = frozenset({("env", "dev")}), frozenset({("env", "prod")}), frozenset[tuple[str, str]]()
 
-    groups = {frozenset(group) for group in cliques([a, b, general], Budget(1_000))}
+    groups = {frozenset(group) for group in cliques([a, b, general], StepBudget(1_000))}
     assert groups == {
         frozenset({a, general}),
         frozenset({b, general}),
@@ -119,7 +119,7 @@ def test_cliques_are_all_groups_that_can_meet_and_cannot_grow(sets: list[frozens
     groups = [frozenset(g) for n in range(1, len(sets) + 1) for g in itertools.combinations(sets, n) if meet(g)]
     largest = {group for group in groups if not any(group < other for other in groups)}
 
-    found = list(cliques(sets, Budget(1_000_000)))
+    found = list(cliques(sets, StepBudget(1_000_000)))
     assert len(found) == len(set(found))
     assert set(found) == largest
 

@@ -17,7 +17,7 @@ from cp.resources.world import World
 from cp.rules import PolicyRules, RouteRule, build, effective, routes
 from cp.rules.matching import match
 from cp.rules.matching.matcher import matcher
-from cp.rules.merging import Field
+from cp.rules.merging import MergedField
 from tests.rules.test_merging import leaves
 from tests.rules.texts import MESH, WHOLE_MESH, Data, hr, inbound, ms, policy, proxy, route, service, subset, timeout
 from tests.rules.worlds import kinds, to_service, to_tag
@@ -173,7 +173,7 @@ def _call(rules: PolicyRules, to: Any, via: Any) -> Any:
     return dict(conf.value), [_said(field) for field in conf.fields.values()]
 
 
-def _said(field: Field) -> Any:
+def _said(field: MergedField) -> Any:
     return [(one.origin.policy.name, one.origin.index, one.value) for one in (field.winner, *field.losers)]
 
 

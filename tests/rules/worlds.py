@@ -11,14 +11,14 @@ from cp.model.document import Document
 from cp.model.names import Destination, Identity, Key
 from cp.model.source import read_documents
 from cp.model.violation import Violation
-from cp.resources.kinds import Kind, Kinds, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, Kinds, PolicyShape
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyRules, build
 from cp.rules.matching import match
 
 
-def _anything_goes(_spec: Any, _meta: Meta) -> Iterator[Violation]:
+def _anything_goes(_spec: Any, _meta: DocumentMeta) -> Iterator[Violation]:
     return iter(())
 
 

@@ -22,7 +22,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from google.protobuf import json_format
 
 from cp.insight.simulate import Call
-from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, Packed, Part, Snapshot
+from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, PackedResource, Snapshot, SnapshotPart
 from generators.build.clusters import backend_cluster
 from generators.build.listeners import outbound_listener
 from generators.proxy import Backend, Outbound, Protocol
@@ -64,7 +64,7 @@ class Oracle:
     def __init__(self, tables: Sequence[RouteConfiguration], folder: Path) -> None:
         self._service = _Service()
         self.addresses = [new_address(host) for host in [new_host()] for _ in tables]
-        self.snapshot = Snapshot(Part(_resources(tables, self.addresses)))
+        self.snapshot = Snapshot(SnapshotPart(_resources(tables, self.addresses)))
         listeners = [_with_table(self.snapshot, table) for table in map(str, range(len(tables)))]
         self._envoy = Envoy(_bootstrap(listeners, self._service.address), folder)
         self._connections: dict[Address, _Connection] = {}
@@ -152,7 +152,7 @@ class _Echo(socketserver.StreamRequestHandler):
             self.wfile.write(answer.encode())
 
 
-def _resources(tables: Sequence[RouteConfiguration], addresses: Sequence[Address]) -> list[Packed]:
+def _resources(tables: Sequence[RouteConfiguration], addresses: Sequence[Address]) -> list[PackedResource]:
     """What we serve for an HTTP service, with these tables in place of its own."""
     cluster = backend_cluster(Backend(UPSTREAM, UPSTREAM, Protocol.HTTP))
     found = [_packed(CLUSTER, message) for message in cluster.finish()]
@@ -163,9 +163,9 @@ def _resources(tables: Sequence[RouteConfiguration], addresses: Sequence[Address
     return found
 
 
-def _packed(type_url: str, finished: tuple[str, Any]) -> Packed:
+def _packed(type_url: str, finished: tuple[str, Any]) -> PackedResource:
     name, message = finished
-    return Packed.of(type_url, name, message.SerializeToString(deterministic=True))
+    return PackedResource.of(type_url, name, message.SerializeToString(deterministic=True))
 
 
 def _with_table(snapshot: Snapshot, name: str) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import pytest
 from envoy.config.route.v3.route_components_pb2 import Route as RouteMessage
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from cp.insight.simulate import Call, NotListening, Outcome, Retry, Share, Unsimulated, simulate
+from cp.insight.simulate import Call, NotListening, Outcome, RetryRule, TrafficShare, Unsimulated, simulate
 from cp.model.duration import Duration
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed, Part, Snapshot
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource, Snapshot, SnapshotPart
 from generators.build.clusters import backend_cluster
 from generators.build.endpoints import assignment
 from generators.build.listeners import outbound_listener
@@ -41,7 +41,9 @@ TYPE_URLS = {
 
 def packed(*drafts: Any) -> Snapshot:
     finished = (one for draft in drafts for one in draft.finish())
-    return Snapshot(Part(Packed.of(TYPE_URLS[m.DESCRIPTOR.name], n, m.SerializeToString()) for n, m in finished))
+    return Snapshot(
+        SnapshotPart(PackedResource.of(TYPE_URLS[m.DESCRIPTOR.name], n, m.SerializeToString()) for n, m in finished)
+    )
 
 
 def backend(name: str, *addresses: str, protocol: Protocol = Protocol.HTTP) -> tuple[Any, Any]:
@@ -59,7 +61,7 @@ def with_rows(*messages: RouteMessage) -> Snapshot:
     table = RouteConfiguration(name="backend")
     table.virtual_hosts.add(name="backend", domains=["*"]).routes.extend(messages)
     resources = [one for part in served().parts for one in part if one.type_url != ROUTES]
-    return Snapshot(Part([*resources, Packed.of(ROUTES, "backend", table.SerializeToString())]))
+    return Snapshot(SnapshotPart([*resources, PackedResource.of(ROUTES, "backend", table.SerializeToString())]))
 
 
 def to(path: str = "/", method: str = "GET", **headers: str) -> Call:
@@ -84,8 +86,8 @@ def test_a_call_goes_to_the_shares_of_the_row_that_takes_it() -> None:
     assert found.row.name == "api"
     assert found.forward is not None
     assert found.forward.shares == (
-        Share("v1", 9, ("10.0.0.1:8080", "10.0.0.2:8080")),
-        Share("v2", 1, ("10.0.0.3:8080",)),
+        TrafficShare("v1", 9, ("10.0.0.1:8080", "10.0.0.2:8080")),
+        TrafficShare("v2", 1, ("10.0.0.3:8080",)),
     )
 
 
@@ -100,7 +102,7 @@ def test_a_cluster_that_is_not_served_is_503() -> None:
     found = outcome(served(Route("all", splits=(Split("elsewhere"),))))
 
     assert found.forward is not None
-    assert found.forward.shares == (Share("elsewhere", missing=True, status=503),)
+    assert found.forward.shares == (TrafficShare("elsewhere", missing=True, status=503),)
 
 
 def test_what_is_not_configured_is_as_envoy_has_it() -> None:
@@ -123,7 +125,7 @@ def test_timeouts_and_retries_are_those_of_the_row() -> None:
 
     assert found is not None
     assert (str(found.timeout), str(found.idle_timeout)) == ("2s", "0s")
-    assert found.retry == Retry(
+    assert found.retry == RetryRule(
         on=("5xx", "retriable-status-codes"),
         retries=1,
         per_try_timeout=Duration(),

@@ -17,7 +17,7 @@ from cp.model.source import read_documents
 from cp.store.beside import combined
 from cp.store.files import FilesStore
 from cp.store.memory import MemoryStore
-from cp.store.port import Batch, Change, Contents, Delete, Put, Store, Stored
+from cp.store.port import Change, ChangeBatch, Contents, Delete, Put, Store, Stored
 from cp.store.sqlite import SqliteStore
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class Edited:
         self.history, self.revision = store.history, store.revision
         self.close = store.close
 
-    def follow(self, since: int) -> AsyncIterator[Batch]:
+    def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         return self._store.follow(since)
 
     async def write(self, *writes: Put | Delete) -> int:
@@ -147,13 +147,13 @@ async def until(store: Store, condition: Callable[[Contents], bool]) -> int:
     return contents.revision
 
 
-async def next_batch(store: Store, since: int) -> Batch:
+async def next_batch(store: Store, since: int) -> ChangeBatch:
     return await anext(store.follow(since))
 
 
-async def batches(store: Store, since: int, until: int) -> list[Batch]:
+async def batches(store: Store, since: int, until: int) -> list[ChangeBatch]:
     """What a follower is given between two revisions."""
-    seen: list[Batch] = []
+    seen: list[ChangeBatch] = []
     async for batch in store.follow(since):
         seen.append(batch)
         if batch.revision >= until:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cp.model.document import Document, Source
 from cp.model.lines import Lines
 from cp.model.names import Key
-from cp.store.port import ABSENT, Batch, Closed, Conflict, Delete, Outdated, Put, Store
+from cp.store.port import ABSENT, ChangeBatch, Closed, Conflict, Delete, Outdated, Put, Store
 from tests.store.harness import (
     ALL,
     WRITABLE,
@@ -421,7 +421,7 @@ async def test_followers_agree_with_the_store_while_many_write(store: Store) -> 
         assert copied == contained(contents)
 
 
-def _apply(batch: Batch, copied: dict[Key, Document]) -> None:
+def _apply(batch: ChangeBatch, copied: dict[Key, Document]) -> None:
     for change in batch.changes:
         assert copied.get(change.key) == change.before
         assert change.before is not None or change.after is not None

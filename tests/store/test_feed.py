@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from cp.store.feed import News, follow, tell
-from cp.store.port import Batch, Closed
+from cp.store.feed import RevisionSignal, follow, tell
+from cp.store.port import ChangeBatch, Closed
 from tests.store.harness import run
 
 
@@ -18,9 +18,9 @@ class Log:
         self.newest = 0
         self.readings = 0
 
-    async def after(self, since: int) -> Batch | None:
+    async def after(self, since: int) -> ChangeBatch | None:
         self.readings += 1
-        return Batch(self.newest, ()) if self.newest > since else None
+        return ChangeBatch(self.newest, ()) if self.newest > since else None
 
 
 async def rest() -> None:
@@ -31,7 +31,7 @@ async def rest() -> None:
 
 def test_who_waits_reads_once_for_each_edition() -> None:
     async def scenario() -> None:
-        news, log = News(), Log()
+        news, log = RevisionSignal(), Log()
         seen: list[int] = []
 
         async def listen() -> None:
@@ -58,9 +58,9 @@ def test_who_waits_reads_once_for_each_edition() -> None:
 
 def test_what_is_published_while_one_reads_is_not_slept_over() -> None:
     async def scenario() -> None:
-        news, log = News(), Log()
+        news, log = RevisionSignal(), Log()
 
-        async def after(since: int) -> Batch | None:
+        async def after(since: int) -> ChangeBatch | None:
             batch = await log.after(since)
             if log.readings == 1:  # written after it was looked for, published before anyone waits
                 log.newest = 1
@@ -74,7 +74,7 @@ def test_what_is_published_while_one_reads_is_not_slept_over() -> None:
 
 def test_all_who_wait_are_told_of_a_failure() -> None:
     async def scenario() -> None:
-        news, log = News(), Log()
+        news, log = RevisionSignal(), Log()
         waiting = asyncio.gather(*(anext(follow(news, 0, log.after)) for _ in range(3)), return_exceptions=True)
         await rest()
         failure = OSError("the disk is gone")
@@ -88,11 +88,11 @@ def test_all_who_wait_are_told_of_a_failure() -> None:
 
 
 def test_a_store_that_closes_while_it_is_read_ends_the_follower() -> None:
-    async def after(since: int) -> Batch | None:
+    async def after(since: int) -> ChangeBatch | None:
         raise Closed
 
-    async def scenario() -> list[Batch]:
-        return [batch async for batch in follow(News(), 0, after)]
+    async def scenario() -> list[ChangeBatch]:
+        return [batch async for batch in follow(RevisionSignal(), 0, after)]
 
     assert run(scenario()) == []
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from cp.model.names import Key
-from cp.model.source import Reading, read_documents
+from cp.model.source import FileReading, read_documents
 from cp.model.violation import Finding, Severity
 from cp.store.files import FilesStore
-from cp.store.folder import LARGEST, Edit, File, Folder, Parse
-from cp.store.port import Batch, Contents, Put, ReadOnly, Unusable
-from cp.store.tree import Signature
+from cp.store.folder import LARGEST, Folder, FolderEdit, FolderFile, Parse
+from cp.store.port import ChangeBatch, Contents, Put, ReadOnly, Unusable
+from cp.store.tree import FileSignature
 from tests.store.harness import NEVER, contained, delete, document, key, next_batch, put, run, until
 
 
@@ -379,7 +379,7 @@ def test_a_broken_file_keeps_what_was_good_and_says_where_it_is_broken(root: Pat
 def test_findings_alone_are_told_to_followers(root: Path) -> None:
     (root / "a.yaml").write_text(text(("a", 1)))
 
-    async def scenario() -> tuple[Batch, Batch]:
+    async def scenario() -> tuple[ChangeBatch, ChangeBatch]:
         async with files(root) as store:
             following = store.follow(1)
             (root / "a.yaml").write_text("type: [")
@@ -483,19 +483,19 @@ def test_a_file_that_fails_to_be_read_does_not_hold_up_the_others(root: Path) ->
 def test_a_file_that_is_written_between_being_looked_at_and_read_is_left_for_later(root: Path) -> None:
     path = root / "a.yaml"
     path.write_text(text(("a", 1)))
-    looked_at = Signature.of(path.stat())
+    looked_at = FileSignature.of(path.stat())
     folder = Folder(root, read_documents, lasting=0)
     path.write_text(text(("a", 1), ("half", 1)))
 
-    assert folder._file(str(path), looked_at) == File()
+    assert folder._file(str(path), looked_at) == FolderFile()
     path.unlink()
-    assert folder._file(str(path), looked_at) == File()
+    assert folder._file(str(path), looked_at) == FolderFile()
     path.write_text(text(("a", 2)))
     assert [write.key for write in folder.read().writes] == [key("a")]
 
 
 def test_a_fault_of_our_own_is_told_to_followers(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> Edit:
+    def fail() -> FolderEdit:
         raise RuntimeError("a bug")
 
     async def scenario() -> None:
@@ -626,7 +626,7 @@ def test_a_name_twice_in_one_file_keeps_what_was_good(root: Path) -> None:
 
 
 def test_a_file_that_trips_the_parser_does_not_stop_the_others(root: Path) -> None:
-    def parse(text: str, file: str) -> Reading:
+    def parse(text: str, file: str) -> FileReading:
         if "trip" in text:
             raise RecursionError("too deep")
         return read_documents(text, file)
@@ -684,7 +684,7 @@ def test_reading_only_what_changed(root: Path) -> None:
         (root / f"{name}.yaml").write_text(text((name, 1)))
     read: list[str] = []
 
-    def parse(text: str, file: str) -> Reading:
+    def parse(text: str, file: str) -> FileReading:
         read.append(Path(file).name)
         return read_documents(text, file)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cp.store.settling import Settling
+from cp.store.settling import SettledValues
 
 
 @dataclass
@@ -12,10 +12,10 @@ class Looking:
     """Somebody who looks at letters, at times that the test chooses."""
 
     time: float = 0.0
-    settling: Settling[str, int] = field(init=False)
+    settling: SettledValues[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.settling = Settling(1.0, lambda: self.time)
+        self.settling = SettledValues(1.0, lambda: self.time)
 
     def at(self, time: float, **seen: int) -> tuple[dict[str, int], bool]:
         self.time = time

@@ -21,7 +21,7 @@ import pytest
 
 from cp.model.document import Document
 from cp.store import database
-from cp.store.port import Batch, Conflict, Outdated, Put, Unusable
+from cp.store.port import ChangeBatch, Conflict, Outdated, Put, Unusable
 from cp.store.sqlite import SqliteStore
 from tests.store.harness import (
     NEVER,
@@ -71,7 +71,7 @@ def query(path: Path, text: str) -> list[Any]:
         connection.close()
 
 
-async def told(store: SqliteStore, since: int, act: Callable[[], Awaitable[object]]) -> Batch:
+async def told(store: SqliteStore, since: int, act: Callable[[], Awaitable[object]]) -> ChangeBatch:
     """What a follower is given who was already waiting when something was done."""
     waiting = asyncio.Event()
     after = store._news.after

@@ -12,7 +12,7 @@ import pytest
 from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from cp.store import watch
-from cp.store.watch import Ears, Listen, Sight, Watch
+from cp.store.watch import DirectoryWatch, Ears, Listen, Sight
 from tests.store.harness import DEADLINE, NEVER
 
 PLACES = frozenset({"/a place"})
@@ -63,7 +63,7 @@ class Fake:
 @contextmanager
 def watching(look: watch.Look, listen: Listen = watch.listen) -> Iterator[queue.SimpleQueue[Exception]]:
     failures = queue.SimpleQueue[Exception]()
-    watched = Watch(look, failures.put, pause=0.01, backstop=NEVER, listen=listen)
+    watched = DirectoryWatch(look, failures.put, pause=0.01, backstop=NEVER, listen=listen)
     watched.start()
     try:
         yield failures
@@ -95,7 +95,7 @@ def test_it_looks_before_and_after_it_begins_to_listen_and_then_waits() -> None:
 
 def test_it_looks_when_it_is_called_though_nothing_was_heard() -> None:
     ears, looks = Fake(), Looks(lambda: Sight(PLACES))
-    watched = Watch(looks, lambda _: None, pause=0.01, backstop=NEVER, listen=lambda _: ears)
+    watched = DirectoryWatch(looks, lambda _: None, pause=0.01, backstop=NEVER, listen=lambda _: ears)
     watched.start()
     for _ in range(2):
         looks.wait()
@@ -200,7 +200,7 @@ def test_it_hears_of_changes_in_the_directory_itself_and_not_below(tmp_path: Pat
 
 def test_the_backstop_looks_though_nothing_was_heard(tmp_path: Path) -> None:
     looks = Looks(lambda: Sight(frozenset({str(tmp_path)})))
-    watched = Watch(looks, lambda failure: pytest.fail(str(failure)), pause=0.01, backstop=0.02)
+    watched = DirectoryWatch(looks, lambda failure: pytest.fail(str(failure)), pause=0.01, backstop=0.02)
     watched.start()
     for _ in range(5):
         looks.wait()

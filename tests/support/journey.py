@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cp.ads.session.messages import Request, Response
-from cp.ads.session.sotw import Session
+from cp.ads.session.messages import Response, SotwRequest
+from cp.ads.session.sotw import SotwSession
 from cp.ads.session.wire import encoded
 from cp.api.envoy_json import decoded
 from cp.model.document import Document
@@ -19,10 +19,10 @@ from cp.policies import Policies, discover, kinds
 from cp.resources.world import World
 from cp.rules import build
 from cp.rules.matching import match
-from cp.rules.merging import Field, Merged
+from cp.rules.merging import MergedConf, MergedField
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SHORT, Packed, Snapshot
-from cp.translate.stages import Entry
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SHORT, PackedResource, Snapshot
+from cp.translate.stages import OutboundResult
 from tests.golden import dump
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -94,7 +94,7 @@ class _Journey:
             }
         )
 
-    def _entry(self, world: World) -> Entry:
+    def _entry(self, world: World) -> OutboundResult:
         (entry,) = self.compiler.proxy(world, world.get(PROXY)).bundle.entries.values()  # type: ignore[arg-type]
         return entry
 
@@ -103,7 +103,7 @@ class _Journey:
 
     def _served(self) -> Iterator[tuple[str, str]]:
         """An Envoy that starts, then the edit of the timeout."""
-        session, said = Session(), []
+        session, said = SotwSession(), []
         before = self._snapshot(self.world)
         session.publish(before)
         for type_url, names in ((CLUSTER, ()), (ENDPOINTS, _names(before, ENDPOINTS)), (LISTENER, ())):
@@ -116,12 +116,12 @@ class _Journey:
         yield "change", "\n".join([f"fragments built: {self.compiler.fragments.built - built}", *said])
         yield "bytes", _bytes(responses[0])
 
-    def _exchange(self, session: Session, type_url: str, names: frozenset[str] | tuple[()]) -> list[str]:
+    def _exchange(self, session: SotwSession, type_url: str, names: frozenset[str] | tuple[()]) -> list[str]:
         asked = f"Envoy asks for {SHORT[type_url]}{f' {sorted(names)}' if names else ''}"
-        responses = session.receive(Request(type_url, frozenset(names)))
+        responses = session.receive(SotwRequest(type_url, frozenset(names)))
         said = [asked, *(f"  and is sent {_response(one)}" for one in responses)]
         for one in responses:
-            session.receive(Request(one.type_url, frozenset(names), nonce=one.nonce, version=one.version))
+            session.receive(SotwRequest(one.type_url, frozenset(names), nonce=one.nonce, version=one.version))
         return said
 
     def _edited(self) -> World:
@@ -173,11 +173,11 @@ def _place(origin: Any) -> str:
     return f"{origin.policy.name} {origin.path}, {origin.file}:{origin.line}"
 
 
-def _fields(conf: Merged) -> str:
+def _fields(conf: MergedConf) -> str:
     return "\n".join(line for field in conf.fields.values() for line in _field(field))
 
 
-def _field(field: Field) -> Iterator[str]:
+def _field(field: MergedField) -> Iterator[str]:
     for setting, mark in ((field.winner, ""), *((loser, "  not ") for loser in field.losers)):
         origin = setting.origin
         where = f"{origin.file}:{setting.line} {origin.policy.name}" if origin.file else "built in"
@@ -185,7 +185,7 @@ def _field(field: Field) -> Iterator[str]:
         yield f"{shown:36} {f'{origin.level}: ' if origin.level else ''}{where}"
 
 
-def _task(entry: Entry) -> str:
+def _task(entry: OutboundResult) -> str:
     outbound, task = entry.outbound, entry.task
     rows = [f"    {route.match.path.value:16} {route.owner or '(the service itself)'}" for route in outbound.routes]
     confs = [f"{kind} {conf.decode()}" for kind, conf in task.confs]
@@ -200,11 +200,11 @@ def _task(entry: Entry) -> str:
     )
 
 
-def _packed(packed: Packed) -> str:
+def _packed(packed: PackedResource) -> str:
     return f"{packed.type_url.rpartition('.')[2]} {packed.name}: {len(packed.body)} bytes, version {packed.version}"
 
 
-def _route(fragment: Iterable[Packed]) -> Any:
+def _route(fragment: Iterable[PackedResource]) -> Any:
     (table,) = (packed for packed in fragment if packed.type_url == ROUTES)
     return decoded(table)["virtualHosts"][0]["routes"]
 

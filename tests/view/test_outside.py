@@ -22,7 +22,7 @@ from cp.policies import kinds
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, SECRET
-from cp.translate.view.outside import Outside, outside
+from cp.translate.view.outside import ExternalDestination, outside
 from tests.snapshots import policies
 
 CLIENT: Final = trustme.CA().issue_cert("client.example.com")
@@ -58,7 +58,7 @@ def world_of(verification: dict[str, Any] | None = None, **secrets: bytes) -> Wo
     return world
 
 
-def outside_in(world: World) -> Outside:
+def outside_in(world: World) -> ExternalDestination:
     service = world.get(Key("MeshExternalService", "default", "api"))
     assert service is not None
     return outside(world, service)
@@ -121,7 +121,7 @@ def test_it_is_read_again_only_when_it_or_one_of_its_secrets_changes() -> None:
     world = world_of(shows(), chain=CHAIN, key=KEY, unrelated=b"x")
     first = outside_in(world)
 
-    def after(name: str, value: bytes) -> Outside:
+    def after(name: str, value: bytes) -> ExternalDestination:
         document = {"type": "Secret", "mesh": "default", "name": name, "data": b64encode(value).decode()}
         (changed,) = read_documents(yaml.safe_dump(document)).documents
         return outside_in(world.next({changed.key: changed}, 1))

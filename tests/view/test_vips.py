@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from cp.model.names import Key
 from cp.resources.world import World
-from cp.translate.view.vips import Vips, vips
+from cp.translate.view.vips import VirtualAddresses, vips
 from tests.random_mesh import document
 from tests.view.meshes import external, redirected, service, world
 
 
-def addresses(found: Vips) -> dict[tuple[str, str], str]:
+def addresses(found: VirtualAddresses) -> dict[tuple[str, str], str]:
     return {(one.type, one.name): address for one, address in found.services} | {
         ("tag", name): address for name, address in found.tagged
     }

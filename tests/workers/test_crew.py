@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 import structlog
 
-from cp.serving.delivery import Progress
+from cp.serving.delivery import ChangeProgress
 from cp.serving.workers import crew as crew_module
-from cp.serving.workers.crew import Crew, Silent, Worker
-from cp.serving.workers.link import ALIVE, Line
-from cp.serving.workers.observers import Observers
+from cp.serving.workers.crew import Crew, SilentWorkers, WorkerProcess
+from cp.serving.workers.link import ALIVE, ProcessLink
+from cp.serving.workers.observers import CombinedObserver
 from cp.settings import Settings
 
 WITHIN = 20
@@ -35,10 +35,10 @@ class Process:
 async def answering(what: str, _about: tuple[Any, ...]) -> Any:
     if what == ALIVE:
         return None
-    return Progress(7, proxies=1, have=1, is_done=True)
+    return ChangeProgress(7, proxies=1, have=1, is_done=True)
 
 
-async def hung(line: Line) -> None:
+async def hung(line: ProcessLink) -> None:
     """The end of a line at which nobody listens."""
     try:
         await asyncio.Event().wait()
@@ -46,17 +46,17 @@ async def hung(line: Line) -> None:
         line._writer.close()
 
 
-async def worker(number: int, group: asyncio.TaskGroup, *, hangs: bool) -> tuple[Worker, Process]:
+async def worker(number: int, group: asyncio.TaskGroup, *, hangs: bool) -> tuple[WorkerProcess, Process]:
     """A worker with its line; at the other end somebody answers, unless it hangs."""
     ours, theirs = socketpair()
-    line, other = await Line.over(ours, answering), await Line.over(theirs, answering)
+    line, other = await ProcessLink.over(ours, answering), await ProcessLink.over(theirs, answering)
     process = Process()
     group.create_task(line.listen())
     group.create_task(hung(other) if hangs else other.listen())
-    return Worker(number, cast("asyncio.subprocess.Process", process), line), process
+    return WorkerProcess(number, cast("asyncio.subprocess.Process", process), line), process
 
 
-def crew_of(workers: Iterable[Worker]) -> Crew:
+def crew_of(workers: Iterable[WorkerProcess]) -> Crew:
     made = Crew(Settings(), 1, silence=0.1)
     made._workers = {one.number: one for one in workers}
     return made
@@ -84,7 +84,7 @@ def test_whoever_asks_is_told_that_a_worker_does_not_answer() -> None:
         well, hanging = await worker(1, group, hangs=False), await worker(2, group, hangs=True)
         crew = crew_of([well[0], hanging[0]])
 
-        with pytest.raises(Silent, match="worker 2 does not answer") as silent:
+        with pytest.raises(SilentWorkers, match="worker 2 does not answer") as silent:
             await crew.ask("so_far")
 
         assert list(silent.value.answers) == [1]
@@ -95,7 +95,7 @@ def test_whoever_asks_is_told_that_a_worker_does_not_answer() -> None:
 def test_what_proxies_of_a_hanging_worker_have_is_not_taken_for_granted() -> None:
     async def scene(group: asyncio.TaskGroup) -> None:
         well, hanging = await worker(1, group, hangs=False), await worker(2, group, hangs=True)
-        observers = Observers(crew_of([well[0], hanging[0]]))
+        observers = CombinedObserver(crew_of([well[0], hanging[0]]))
 
         said = [progress async for progress in observers.progress([7], [], 0.2)]
 

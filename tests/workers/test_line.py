@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cp.serving.workers.link import HungUp, Line, Unanswering
+from cp.serving.workers.link import LinkClosed, LinkTimeout, ProcessLink
 
 WITHIN = 10
 
@@ -34,12 +34,12 @@ async def answer(what: str, about: tuple[Any, ...]) -> Any:
     raise LookupError(what)
 
 
-def talk(test: Callable[[Line, asyncio.Task[None]], Awaitable[None]]) -> None:
+def talk(test: Callable[[ProcessLink, asyncio.Task[None]], Awaitable[None]]) -> None:
     """One end asks, the other answers."""
 
     async def both() -> None:
         asking, answering = socketpair()
-        ours, theirs = await Line.over(asking, answer), await Line.over(answering, answer)
+        ours, theirs = await ProcessLink.over(asking, answer), await ProcessLink.over(answering, answer)
         async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as group:
             listening = [group.create_task(line.listen()) for line in (ours, theirs)]
             await test(ours, listening[1])
@@ -50,7 +50,7 @@ def talk(test: Callable[[Line, asyncio.Task[None]], Awaitable[None]]) -> None:
 
 
 def test_a_question_is_answered_while_others_wait_for_their_answers() -> None:
-    async def test(line: Line, _: asyncio.Task[None]) -> None:
+    async def test(line: ProcessLink, _: asyncio.Task[None]) -> None:
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(line.ask("wait"))
             await asyncio.sleep(0)
@@ -61,7 +61,7 @@ def test_a_question_is_answered_while_others_wait_for_their_answers() -> None:
 
 
 def test_what_went_wrong_there_is_raised_here() -> None:
-    async def test(line: Line, _: asyncio.Task[None]) -> None:
+    async def test(line: ProcessLink, _: asyncio.Task[None]) -> None:
         with pytest.raises(LookupError, match="nothing"):
             await line.ask("nothing")
         with pytest.raises(RuntimeError, match="Unfit"):
@@ -71,17 +71,17 @@ def test_what_went_wrong_there_is_raised_here() -> None:
 
 
 def test_an_answer_that_something_took_too_long_is_no_silence() -> None:
-    async def test(line: Line, _: asyncio.Task[None]) -> None:
+    async def test(line: ProcessLink, _: asyncio.Task[None]) -> None:
         with pytest.raises(TimeoutError, match="the disk"):
             await line.ask("time", within=WITHIN)
-        with pytest.raises(Unanswering):
+        with pytest.raises(LinkTimeout):
             await line.ask("wait", within=0.01)
 
     talk(test)
 
 
 def test_who_waits_for_an_answer_learns_that_nobody_is_there_any_more() -> None:
-    async def test(line: Line, other_end: asyncio.Task[None]) -> None:
+    async def test(line: ProcessLink, other_end: asyncio.Task[None]) -> None:
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(_hung_up(line))
             await asyncio.sleep(0)
@@ -92,6 +92,6 @@ def test_who_waits_for_an_answer_learns_that_nobody_is_there_any_more() -> None:
     talk(test)
 
 
-async def _hung_up(line: Line) -> None:
-    with pytest.raises(HungUp):
+async def _hung_up(line: ProcessLink) -> None:
+    with pytest.raises(LinkClosed):
         await line.ask("wait")

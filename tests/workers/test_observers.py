@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from cp.serving.workers.crew import Crew
-from cp.serving.workers.observers import Observers
+from cp.serving.workers.observers import CombinedObserver
 
 
 class Workers:
@@ -23,7 +23,7 @@ class Workers:
 
 
 def test_a_proxy_is_connected_wherever_one_of_its_runs_is() -> None:
-    observers = Observers(cast("Crew", Workers()))
+    observers = CombinedObserver(cast("Crew", Workers()))
 
     assert asyncio.run(observers.owners()) == {"default.a": frozenset({"one", "two"}), "default.b": frozenset()}
     assert asyncio.run(observers.brought("default.a", "two")) == "what ('default.a', 'two') brought"

@@ -1,4 +1,4 @@
-"""`Rollout`: in which order a client is brought to the newest snapshot, so that nothing ever points at nothing.
+"""`SessionBase`: in which order a client is brought to the newest snapshot, so that nothing ever points at nothing.
 
     clusters, with their endpoints right behind  ->  the client's word (or its deadline)  ->  listeners, routes
     ->  the client's word  ->  clusters that nobody uses any more go
@@ -15,15 +15,26 @@ from collections.abc import Callable, Iterator
 
 from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import LISTED
-from cp.ads.session.messages import WILDCARD, Nack, Response, Status, Tally
-from cp.ads.session.pending import Changes
-from cp.translate.snapshot import CLUSTER, EMPTY, ENDPOINTS, LISTENER, NO_PART, ROUTES, SECRET, Batch, Part, Snapshot
+from cp.ads.session.messages import WILDCARD, Nack, Response, ResponseCounts, TypeStatus
+from cp.ads.session.pending import ChannelUpdate
+from cp.translate.snapshot import (
+    CLUSTER,
+    EMPTY,
+    ENDPOINTS,
+    LISTENER,
+    NO_PART,
+    ROUTES,
+    SECRET,
+    ResourceBatch,
+    Snapshot,
+    SnapshotPart,
+)
 
 ITS_USERS = "listeners and routes"
 _ALONE = 32 * 1024  # a batch of so many bytes goes in a response of its own, which other streams then share
 
 
-class Rollout(ABC):
+class SessionBase(ABC):
     """The order of things on one stream. How a change is said is up to the kind of stream."""
 
     __slots__ = (
@@ -47,7 +58,7 @@ class Rollout(ABC):
         self.heard: Nack | str | None = None  # what the last request said
 
     @abstractmethod
-    def _responses(self, channel: Channel, changes: Changes, snapshot: Snapshot) -> Iterator[Response]: ...
+    def _responses(self, channel: Channel, changes: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]: ...
 
     # --- what happens ---
 
@@ -79,11 +90,11 @@ class Rollout(ABC):
         return ITS_USERS
 
     @property
-    def statuses(self) -> tuple[Status, ...]:
+    def statuses(self) -> tuple[TypeStatus, ...]:
         return tuple(channel.status(self._newest) for channel in self._channels.values() if channel.asked)
 
     @property
-    def tallies(self) -> tuple[Tally, ...]:
+    def tallies(self) -> tuple[ResponseCounts, ...]:
         return tuple(channel.tally for channel in self._channels.values() if channel.asked)
 
     def is_at(self, snapshot: Snapshot) -> bool:
@@ -168,7 +179,7 @@ class Rollout(ABC):
         last = (before.get(ENDPOINTS, name) for name in gone)
         still = [packed for packed in (*self._leaving.of(ENDPOINTS).values(), *last) if packed is not None]
         stay = [packed for packed in still if snapshot.get(ENDPOINTS, packed.name) is None]
-        self._leaving = Part(stay) if stay else NO_PART
+        self._leaving = SnapshotPart(stay) if stay else NO_PART
 
     @property
     def _behind(self) -> Snapshot:
@@ -190,7 +201,7 @@ class Rollout(ABC):
             self._channel(ROUTES).doubt()
         return responses
 
-    def _warm(self, changes: Changes) -> None:
+    def _warm(self, changes: ChannelUpdate) -> None:
         """A changed cluster warms up again, and for that needs its endpoints again, changed or not."""
         for batch in changes.batches:
             self._channel(ENDPOINTS).again(batch.names)
@@ -225,7 +236,7 @@ def but_wildcard(names: frozenset[str]) -> frozenset[str]:
     return names - {WILDCARD} if WILDCARD in names else names
 
 
-def portions(batches: tuple[Batch, ...]) -> list[tuple[Batch, ...]]:
+def portions(batches: tuple[ResourceBatch, ...]) -> list[tuple[ResourceBatch, ...]]:
     """How batches are spread over responses: large ones alone, as other streams send them too, small ones together."""
     small = tuple(batch for batch in batches if batch.size < _ALONE)
     return [(batch,) for batch in batches if batch.size >= _ALONE] + ([small] if small else [])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from cp.ads.session.client_resources import ABSENT, LISTED, Holding, Subscription
-from cp.ads.session.messages import WILDCARD, Nack, Response, Status, Tally
-from cp.ads.session.nack_suspects import Suspects
-from cp.ads.session.pending import NO_CHANGES, Changes, InFlight, Sent
-from cp.translate.snapshot import CLUSTER, EMPTY, ENDPOINTS, Batch, Packed, Snapshot, version_of
+from cp.ads.session.client_resources import ABSENT, LISTED, ClientResources, Subscription
+from cp.ads.session.messages import WILDCARD, Nack, Response, ResponseCounts, TypeStatus
+from cp.ads.session.nack_suspects import NackSuspects
+from cp.ads.session.pending import NO_CHANGES, ChannelUpdate, PendingResponses, SentResponse
+from cp.translate.snapshot import CLUSTER, EMPTY, ENDPOINTS, PackedResource, ResourceBatch, Snapshot, version_of
 
 # Types of which "there is none" is an answer. A listener whose routes were answered so would never get ready.
 ANSWERED_IF_MISSING = LISTED | {ENDPOINTS}
@@ -33,8 +33,8 @@ class Channel:
         self.told = ""  # the version that the client has, or will have once it has read everything
         self.messages = self.resources = self.size = 0
         self.accepted = self.rejected = 0  # responses
-        self._holding = Holding(self.subscription, keeps=full)
-        self._in_flight = InFlight()
+        self._holding = ClientResources(self.subscription, keeps=full)
+        self._in_flight = PendingResponses()
         self._claims: dict[str, str] = {}  # the versions that the client said it has of each
         self._trusting = trusting
         self._fresh: frozenset[str] = frozenset()  # asked for, and to be sent whatever was told before
@@ -46,14 +46,14 @@ class Channel:
         self._acked_version = self._refused_version = ""
         self._refusal: Nack | None = None  # of a whole version
         self._nacks: dict[str, Nack] = {}  # of what is held back
-        self._suspects = Suspects()
+        self._suspects = NackSuspects()
 
     # --- what is asked for ---
 
     def ask_for_all(self) -> None:
         if not self.subscription.wildcard:
             self.subscription.wildcard, self._due, self._begun = True, True, False
-            self._holding = Holding(self.subscription, keeps=self.full)
+            self._holding = ClientResources(self.subscription, keeps=self.full)
 
     def ask(self, names: frozenset[str]) -> None:
         """From now on these too; those asked for again are sent again."""
@@ -86,7 +86,7 @@ class Channel:
 
     # --- what is new to the client ---
 
-    def changes(self, wanted: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True) -> Changes:
+    def changes(self, wanted: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True) -> ChannelUpdate:
         """What it takes to get the client to `wanted`; from here on that counts as told."""
         if self._begun and not self._is_pending:
             steps = () if wanted is self._holding.base else wanted.steps(self._holding.base, self.type_url)
@@ -100,7 +100,7 @@ class Channel:
         self._holding.base = wanted
         updated, removed = self._holding.settle(wanted, fallback, removing=removing)
         due, self._due = self._due or (self.full and len(fresh) > 0) or self._is_unsure, False
-        return Changes(tuple(filter(None, (*batches, Batch(updated)))), (*missing, *removed), due)
+        return ChannelUpdate(tuple(filter(None, (*batches, ResourceBatch(updated)))), (*missing, *removed), due)
 
     def is_at_base(self, snapshot: Snapshot) -> bool:
         return self._holding.base is snapshot
@@ -173,7 +173,7 @@ class Channel:
 
     def _answers(
         self, fresh: frozenset[str], wanted: Snapshot, fallback: Snapshot
-    ) -> tuple[list[Batch], tuple[str, ...]]:
+    ) -> tuple[list[ResourceBatch], tuple[str, ...]]:
         if not fresh:
             return [], ()
         for name in [name for name in self._holding.apart if name in fresh]:
@@ -188,7 +188,7 @@ class Channel:
         missing = missing.difference(*(batch.names for batch in behind))
         return [*batches, *behind], tuple(sorted(missing)) if self.type_url in ANSWERED_IF_MISSING else ()
 
-    def content(self, snapshot: Snapshot) -> tuple[Batch, ...]:
+    def content(self, snapshot: Snapshot) -> tuple[ResourceBatch, ...]:
         """What a full response holds."""
         return self._holding.content(snapshot)
 
@@ -198,9 +198,11 @@ class Channel:
 
     # --- what was sent, and what the client says to it ---
 
-    def say(self, version: str, content: tuple[Batch, ...], changes: Changes, removed: tuple[str, ...]) -> Response:
+    def say(
+        self, version: str, content: tuple[ResourceBatch, ...], changes: ChannelUpdate, removed: tuple[str, ...]
+    ) -> Response:
         response = Response(self.type_url, version, self._in_flight.nonce(version), content, removed)
-        sent = Sent(version, changes, self._holding.base)
+        sent = SentResponse(version, changes, self._holding.base)
         self._in_flight.add(response.nonce, sent, gates=self.type_url == CLUSTER and len(changes.batches) > 0)
         self._sent, self.latest, self.told = self._holding.base, response.nonce, version
         self.messages += 1
@@ -237,7 +239,7 @@ class Channel:
         self._holding.accept()
         return version
 
-    def _rejected(self, sent: Sent, text: str) -> Nack:
+    def _rejected(self, sent: SentResponse, text: str) -> Nack:
         updated = self._refusable(sent)
         culprits = [p for p in updated if len(updated) == 1 or _mentions(text, p.name)]
         nack = Nack(sent.version, text, tuple(packed.name for packed in culprits or updated))
@@ -254,7 +256,7 @@ class Channel:
             self._suspects.add(nack.names)
         return nack
 
-    def _refusable(self, sent: Sent) -> list[Packed]:
+    def _refusable(self, sent: SentResponse) -> list[PackedResource]:
         """What in a response may be wrong. A full one repeats what was said before it and is not accepted yet."""
         if not self.full:
             return list(sent.changes.updated)
@@ -311,8 +313,8 @@ class Channel:
         same = base is snapshot or base.digest(self.type_url) == snapshot.digest(self.type_url)
         return not self.asked or (same and self.is_quiet and self.is_confirmed)
 
-    def status(self, wanted: Snapshot | None) -> Status:
-        return Status(
+    def status(self, wanted: Snapshot | None) -> TypeStatus:
+        return TypeStatus(
             type_url=self.type_url,
             sent=version_of(sum(batch.digest for batch in self.subscription.of(self._sent))),
             acked=self.version(self._acked),
@@ -326,8 +328,8 @@ class Channel:
         )
 
     @property
-    def tally(self) -> Tally:
-        return Tally(self.type_url, self.messages, self.accepted, self.rejected)
+    def tally(self) -> ResponseCounts:
+        return ResponseCounts(self.type_url, self.messages, self.accepted, self.rejected)
 
 
 def _joined(names: frozenset[str], more: frozenset[str]) -> frozenset[str]:

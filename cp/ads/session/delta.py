@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.ads.session.base import Rollout, but_wildcard, portions
+from cp.ads.session.base import SessionBase, but_wildcard, portions
 from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import LISTED
 from cp.ads.session.messages import WILDCARD, DeltaRequest, Response
-from cp.ads.session.pending import Changes
+from cp.ads.session.pending import ChannelUpdate
 from cp.translate.snapshot import CLUSTER, TYPES, Snapshot, digest_of, version_of
 
 
-class DeltaSession(Rollout):
+class DeltaSession(SessionBase):
     __slots__ = ()
 
     def receive(self, request: DeltaRequest) -> list[Response]:
@@ -44,15 +44,15 @@ class DeltaSession(Rollout):
     def _responses(
         self,
         channel: Channel,
-        changes: Changes,
+        changes: ChannelUpdate,
         snapshot: Snapshot,  # noqa: ARG002  what a state-of-the-world stream repeats all of
     ) -> Iterator[Response]:
         *earlier, last = portions(changes.batches) or [()]
         for portion in earlier:
-            yield self._tell(channel, Changes(portion))
-        yield self._tell(channel, Changes(last, changes.removed))
+            yield self._tell(channel, ChannelUpdate(portion))
+        yield self._tell(channel, ChannelUpdate(last, changes.removed))
 
-    def _tell(self, channel: Channel, changes: Changes) -> Response:
+    def _tell(self, channel: Channel, changes: ChannelUpdate) -> Response:
         gone = sum(digest_of(f"-{name}") for name in changes.removed)
         version = version_of(sum(batch.digest for batch in changes.batches) + gone)
         return channel.say(version, changes.batches, changes, changes.removed)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cp.translate.snapshot import Batch, Packed
+from cp.translate.snapshot import PackedResource, ResourceBatch
 
 WILDCARD = "*"
 
 
-class Refused(Exception):
+class ProtocolViolation(Exception):
     """The client broke the protocol."""
 
 
@@ -25,7 +25,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SotwRequest:
     """A state-of-the-world request: everything of a type that the client wants, and what it says to a response."""
 
     type_url: str
@@ -54,11 +54,11 @@ class Response:
     type_url: str
     version: str
     nonce: str
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[ResourceBatch, ...] = ()
     removed: tuple[str, ...] = ()
 
     @property
-    def resources(self) -> Iterator[Packed]:
+    def resources(self) -> Iterator[PackedResource]:
         for batch in self.batches:
             yield from batch
 
@@ -78,7 +78,7 @@ class Nack:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class NackedResource:
     """A resource that a client refused, which is not sent again until it changes."""
 
     name: str
@@ -87,7 +87,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ResponseCounts:
     """How many responses of one type a client was sent, and how it answered them."""
 
     type_url: str
@@ -97,7 +97,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class TypeStatus:
     """Where a client stands with one type of resources."""
 
     type_url: str
@@ -108,5 +108,5 @@ class Status:
     messages: int
     resources: int
     size: int
-    held: tuple[Held, ...] = ()
+    held: tuple[NackedResource, ...] = ()
     unanswered: int = 0  # responses

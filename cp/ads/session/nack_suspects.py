@@ -1,4 +1,4 @@
-"""`Suspects`: what came together and was refused together, without a word about which of it is wrong.
+"""`NackSuspects`: what came together and was refused together, without a word about which of it is wrong.
 
 They are let in again in groups, one after the other. A group that is refused again is divided again, until whoever is
 to blame stands alone and everyone else is in force.
@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 GROUPS = 8
 
 
-class Suspects:
+class NackSuspects:
     __slots__ = ("_groups",)
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""`Names`: sets of resource names, each there once, whoever asks for it.
+"""`NameSets`: sets of resource names, each there once, whoever asks for it.
 
 The streams of a class ask for the same names, and a state-of-the-world stream repeats all of them in each answer. So
 they are recognised by the bytes in which they were said before, which costs a fifth of making a set of them again.
@@ -20,7 +20,7 @@ LONG: Final = 1024
 _Saying: TypeAlias = tuple[int, int, int]
 
 
-class Names:
+class NameSets:
     """Nothing is held here: a set that nobody asks for any more is forgotten."""
 
     def __init__(self, said: Callable[[Sequence[str]], bytes]) -> None:

@@ -1,20 +1,20 @@
-"""`InFlight`: responses that await an answer, and the nonces by which they are told apart."""
+"""`PendingResponses`: responses that await an answer, and the nonces by which they are told apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cp.translate.snapshot import Batch, Packed, Snapshot
+from cp.translate.snapshot import PackedResource, ResourceBatch, Snapshot
 
 UNANSWERED = 64  # responses remembered at most: a client that never answers costs no more than these
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChannelUpdate:
     """What is new to a client. `due` says that it waits for an answer even if there is nothing in it."""
 
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[ResourceBatch, ...] = ()
     removed: tuple[str, ...] = ()
     due: bool = False
 
@@ -22,29 +22,29 @@ class Changes:
         return self.due or len(self.batches) > 0 or len(self.removed) > 0
 
     @property
-    def updated(self) -> Iterator[Packed]:
+    def updated(self) -> Iterator[PackedResource]:
         for batch in self.batches:
             yield from batch
 
 
-NO_CHANGES = Changes()
+NO_CHANGES = ChannelUpdate()
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentResponse:
     """What a response told a client, and where that got it to."""
 
     version: str
-    changes: Changes
+    changes: ChannelUpdate
     base: Snapshot
 
 
-class InFlight:
+class PendingResponses:
     __slots__ = ("_last_answered", "_sent", "gate")
 
     def __init__(self) -> None:
         self.gate: str | None = None  # the newest response whose answer decides how to go on
-        self._sent: dict[str, Sent] = {}
+        self._sent: dict[str, SentResponse] = {}
         self._last_answered = ""
 
     def __len__(self) -> int:
@@ -61,14 +61,14 @@ class InFlight:
             nonce = f"{content}.{turn}"
         return nonce
 
-    def add(self, nonce: str, sent: Sent, *, gates: bool) -> None:
+    def add(self, nonce: str, sent: SentResponse, *, gates: bool) -> None:
         self._sent[nonce] = sent
         if gates:
             self.gate = nonce
         if len(self._sent) > UNANSWERED:
             del self._sent[next(iter(self._sent))]
 
-    def answered(self, nonce: str) -> Sent | None:
+    def answered(self, nonce: str) -> SentResponse | None:
         """The response that this nonce is of. Answers come in order, so those before it are answered with it."""
         if nonce not in self._sent:
             return None

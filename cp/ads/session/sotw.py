@@ -1,4 +1,4 @@
-"""`Session`: a state-of-the-world stream as a state machine without I/O.
+"""`SotwSession`: a state-of-the-world stream as a state machine without I/O.
 
 A response for clusters or listeners holds all of them; one for endpoints, routes or secrets only what is new.
 """
@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.ads.session.base import Rollout, but_wildcard, portions
+from cp.ads.session.base import SessionBase, but_wildcard, portions
 from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import LISTED
-from cp.ads.session.messages import WILDCARD, Request, Response
-from cp.ads.session.pending import Changes
-from cp.translate.snapshot import TYPES, Batch, Snapshot, version_of
+from cp.ads.session.messages import WILDCARD, Response, SotwRequest
+from cp.ads.session.pending import ChannelUpdate
+from cp.translate.snapshot import TYPES, ResourceBatch, Snapshot, version_of
 
 
-class Session(Rollout):
+class SotwSession(SessionBase):
     __slots__ = ()
 
     says_all = True
 
-    def receive(self, request: Request) -> list[Response]:
+    def receive(self, request: SotwRequest) -> list[Response]:
         self.heard = None
         if request.type_url not in TYPES:
             return []
@@ -52,10 +52,10 @@ class Session(Rollout):
         self._ask(channel, more=named - has.names if has.names else named, less=has.names - named)
         return True
 
-    def _responses(self, channel: Channel, changes: Changes, snapshot: Snapshot) -> Iterator[Response]:
+    def _responses(self, channel: Channel, changes: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
         return self._all(channel, changes, snapshot) if channel.full else self._new(channel, changes, snapshot)
 
-    def _all(self, channel: Channel, changes: Changes, snapshot: Snapshot) -> Iterator[Response]:
+    def _all(self, channel: Channel, changes: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
         content = channel.content(snapshot)
         version = _version(content)
         if channel.is_refused(version):
@@ -63,14 +63,14 @@ class Session(Rollout):
         elif changes.due or version != channel.told:
             yield channel.say(version, content, changes, ())
 
-    def _new(self, channel: Channel, changes: Changes, snapshot: Snapshot) -> Iterator[Response]:
+    def _new(self, channel: Channel, changes: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
         """Only the last response carries the version of the whole: a client that got no further has not got it all."""
         *earlier, last = portions(changes.batches) or [()]
         for portion in earlier:
-            yield channel.say(_version(portion), portion, Changes(portion), ())
+            yield channel.say(_version(portion), portion, ChannelUpdate(portion), ())
         if last:
-            yield channel.say(channel.version(snapshot), last, Changes(last), ())
+            yield channel.say(channel.version(snapshot), last, ChannelUpdate(last), ())
 
 
-def _version(batches: tuple[Batch, ...]) -> str:
+def _version(batches: tuple[ResourceBatch, ...]) -> str:
     return version_of(sum(batch.digest for batch in batches))

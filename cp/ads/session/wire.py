@@ -14,8 +14,8 @@ from envoy.config.core.v3.base_pb2 import Node as NodeMessage
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
 from google.protobuf.json_format import MessageToDict
 
-from cp.ads.session.messages import DeltaRequest, Node, Refused, Request, Response
-from cp.ads.session.name_sets import Names
+from cp.ads.session.messages import DeltaRequest, Node, ProtocolViolation, Response, SotwRequest
+from cp.ads.session.name_sets import NameSets
 from cp.model.registration import OWNER, RESOURCE
 from cp.translate.snapshot import SECRET, bytes_field, text_field
 
@@ -37,11 +37,11 @@ _MORE: Final = 0x80
 """The bit of a byte of a number that says that there is another."""
 
 
-def decoded(data: bytes, known: Names) -> Request:
+def decoded(data: bytes, known: NameSets) -> SotwRequest:
     message = DiscoveryRequest.FromString(data)
     _must_be_few(len(message.resource_names))
     end = data.rfind(message.type_url.encode()) - 2  # its tag and its size, of one byte each
-    return Request(
+    return SotwRequest(
         type_url=message.type_url,
         names=known.read(message.resource_names, _run_of_names(data, end)),
         nonce=message.response_nonce,
@@ -50,7 +50,7 @@ def decoded(data: bytes, known: Names) -> Request:
     )
 
 
-def decoded_delta(data: bytes, known: Names) -> DeltaRequest:
+def decoded_delta(data: bytes, known: NameSets) -> DeltaRequest:
     message = DeltaDiscoveryRequest.FromString(data)
     _must_be_few(len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe))
     _must_be_few(len(message.initial_resource_versions))
@@ -148,7 +148,7 @@ def shortened(text: str) -> str:
 
 def _must_be_few(names: int) -> None:
     if names > MOST_NAMES:
-        raise Refused(f"a request with {names} names is refused: {MOST_NAMES} are the most")
+        raise ProtocolViolation(f"a request with {names} names is refused: {MOST_NAMES} are the most")
 
 
 def _node(message: DiscoveryRequest | DeltaDiscoveryRequest) -> Node | None:
@@ -156,7 +156,7 @@ def _node(message: DiscoveryRequest | DeltaDiscoveryRequest) -> Node | None:
         return None
     node = message.node
     if len(node.id) > _LONGEST_NAME:
-        raise Refused(f"node.id has {len(node.id)} characters: {_LONGEST_NAME} are the most")
+        raise ProtocolViolation(f"node.id has {len(node.id)} characters: {_LONGEST_NAME} are the most")
     return Node(id=node.id, cluster=node.cluster[:_LONGEST_NAME], version=_version(node), metadata=_metadata(node))
 
 

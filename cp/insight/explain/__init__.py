@@ -2,6 +2,6 @@
 
 from cp.insight.explain.explanation import explain as explain
 from cp.insight.explain.model import Explanation as Explanation
-from cp.insight.explain.query import Asked as Asked
-from cp.insight.explain.query import Unclear as Unclear
+from cp.insight.explain.query import AmbiguousCall as AmbiguousCall
+from cp.insight.explain.query import CallQuery as CallQuery
 from cp.insight.explain.query import asked as asked

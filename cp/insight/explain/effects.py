@@ -18,8 +18,8 @@ from cp.resources.schema import decode
 from cp.rules.merging import Conf, alone, without
 from cp.translate.fragments import Task
 from cp.translate.fragments import build as fragment
-from cp.translate.snapshot import ROUTES, Packed
-from cp.translate.stages import Entry, Reached, Upstream
+from cp.translate.snapshot import ROUTES, PackedResource
+from cp.translate.stages import BackendResult, InboundResult, OutboundResult
 from generators.proxy import Endpoints, Outbound, Route
 
 Build: TypeAlias = Callable[[Conf], object]
@@ -29,7 +29,7 @@ _ROUTE: Final = "explained"
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Effect(Enum):
+class FieldEffect(Enum):
     """What a field does at some place."""
 
     ACTS = "acts"
@@ -39,33 +39,33 @@ class Effect(Enum):
     NONE = "none"
 
 
-def effect(make: Build, conf: Conf, path: str) -> Effect:
+def effect(make: Build, conf: Conf, path: str) -> FieldEffect:
     if make(without(conf, path)) != make(conf):
-        return Effect.ACTS
-    return Effect.SAME if make(alone(conf, path)) != make({}) else Effect.NONE
+        return FieldEffect.ACTS
+    return FieldEffect.SAME if make(alone(conf, path)) != make({}) else FieldEffect.NONE
 
 
-def of_own_row(policy: Policy[Any], entry: Entry, row: Route, of_whole: Conf) -> Build:
+def of_own_row(policy: Policy[Any], entry: OutboundResult, row: Route, of_whole: Conf) -> Build:
     """What a policy makes of one row of a route table for which something of its own holds."""
     site = _with_one_row(entry.outbound, row)
     whole = _confs(policy, of_whole)
     return lambda conf: _built(Task(site, whole, ((_ROUTE, _confs(policy, conf)),)), policy)
 
 
-def of_row(policy: Policy[Any], entry: Entry, row: Route) -> Build:
+def of_row(policy: Policy[Any], entry: OutboundResult, row: Route) -> Build:
     """What a policy makes of a row for which holds what holds for the whole listener."""
     site = _with_one_row(entry.outbound, row)
     return lambda conf: _built(Task(site, _confs(policy, conf)), policy, lambda packed: packed.type_url == ROUTES)
 
 
-def of_listener(policy: Policy[Any], entry: Entry, row: Route, of_row: Conf | None) -> Build:
+def of_listener(policy: Policy[Any], entry: OutboundResult, row: Route, of_row: Conf | None) -> Build:
     """What a policy makes of a listener beside its rows. A TCP listener is all there is."""
     site = _with_one_row(entry.outbound, row)
     own = () if of_row is None else ((_ROUTE, _confs(policy, of_row)),)
     return lambda conf: _built(Task(site, _confs(policy, conf), own), policy, lambda packed: packed.type_url != ROUTES)
 
 
-def of_cluster(policy: Policy[Any], upstream: Upstream, endpoints: Endpoints, caller: Caller) -> Build:
+def of_cluster(policy: Policy[Any], upstream: BackendResult, endpoints: Endpoints, caller: Caller) -> Build:
     """What a policy makes of a cluster and of its endpoints, given as they are before anybody arranges them."""
     cluster, *served = upstream.tasks
 
@@ -79,11 +79,11 @@ def of_cluster(policy: Policy[Any], upstream: Upstream, endpoints: Endpoints, ca
     return make
 
 
-def of_inbound(policy: Policy[Any], reached: Reached) -> Build:
+def of_inbound(policy: Policy[Any], reached: InboundResult) -> Build:
     return lambda conf: _built(Task(reached.inbound, _confs(policy, conf)), policy)
 
 
-def _built(task: Task, policy: Policy[Any], wanted: Callable[[Packed], bool] = lambda _: True) -> list[bytes]:
+def _built(task: Task, policy: Policy[Any], wanted: Callable[[PackedResource], bool] = lambda _: True) -> list[bytes]:
     return [packed.body for packed in fragment(task, (policy,)) if wanted(packed)]
 
 

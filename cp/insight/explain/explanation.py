@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from cp.insight.explain import values
 from cp.insight.explain.enforcement import not_enforced
-from cp.insight.explain.limits import Servers, hops
-from cp.insight.explain.model import Backend, Explanation, Outbound, Value
+from cp.insight.explain.limits import ServerLimits, hops
+from cp.insight.explain.model import ExplainedBackend, ExplainedOutbound, Explanation, FieldValue
 from cp.insight.explain.outbounds import called, listening_for
-from cp.insight.explain.query import Asked, Unclear
+from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.insight.explain.rows import rows, taken
 from cp.insight.explain.unset import unset, with_conditions
-from cp.insight.explain.values import Place, acting, idle, taken_away
+from cp.insight.explain.values import ConfPlace, acting, idle, taken_away
 from cp.insight.parts import DestinationParts, destination_parts
-from cp.insight.simulate import Call, NotListening, Outcome, Share, simulate
+from cp.insight.simulate import Call, NotListening, Outcome, TrafficShare, simulate
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.policies import Policies
@@ -23,9 +23,9 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.matching import match
 from cp.translate.compiler import Compiler
-from cp.translate.stages import Entry, Upstream, rules_of
+from cp.translate.stages import BackendResult, OutboundResult, rules_of
 from cp.translate.view.outside import EXTERNAL
-from cp.translate.view.proxies import Listening
+from cp.translate.view.proxies import OutboundAddress
 from cp.translate.view.services import cluster_name, endpoints_of
 from generators.proxy import HeaderChange, Mirror, Route
 
@@ -33,8 +33,8 @@ _WHOLE = 100.0
 _PATCH = "MeshProxyPatch"
 
 
-def explain(compiler: Compiler, policies: Policies, world: World, dataplane: Resource, call: Asked) -> Explanation:
-    """Why a call of a proxy goes where it goes, and what holds for it. Raises `Unclear`, or `Unsimulated`.
+def explain(compiler: Compiler, policies: Policies, world: World, dataplane: Resource, call: CallQuery) -> Explanation:
+    """Why a call of a proxy goes where it goes, and what holds for it. Raises `AmbiguousCall`, or `Unsimulated`.
 
     The compiler may be one that is in use: what it has worked out already is not worked out again.
     """
@@ -46,8 +46,8 @@ def explain(compiler: Compiler, policies: Policies, world: World, dataplane: Res
 class _Backends:
     """The clusters that an outbound can lead to."""
 
-    by_cluster: Mapping[str, Upstream]
-    places: Mapping[str, tuple[Place, ...]]
+    by_cluster: Mapping[str, BackendResult]
+    places: Mapping[str, tuple[ConfPlace, ...]]
 
 
 class _Explainer:
@@ -57,13 +57,13 @@ class _Explainer:
         self._policies, self._world = policies, world
         self._stages = compiler.stages
         self._proxy = compiler.proxy(world, dataplane)
-        self._servers = Servers(compiler, policies, world, dataplane.mesh)
+        self._servers = ServerLimits(compiler, policies, world, dataplane.mesh)
 
-    def explain(self, call: Asked, listening: Listening) -> Explanation:
+    def explain(self, call: CallQuery, listening: OutboundAddress) -> Explanation:
         if self._proxy.bundle.caller.is_grpc:
             who = self._proxy.dataplane.key
             hint = "`koguma inspect` shows the rules that it has, `koguma render` what it is served"
-            raise Unclear(f"{who} is a gRPC client without a proxy, and calls of such are not followed", hint)
+            raise AmbiguousCall(f"{who} is a gRPC client without a proxy, and calls of such are not followed", hint)
         entry = self._proxy.bundle.entries[listening]
         outcome = self._outcome(call, listening)
         row = taken(entry, outcome)
@@ -84,11 +84,11 @@ class _Explainer:
             not_enforced=tuple(self._not_enforced(backends)),
         )
 
-    def _not_enforced(self, backends: Iterable[Backend]) -> Iterator[str]:
+    def _not_enforced(self, backends: Iterable[ExplainedBackend]) -> Iterator[str]:
         endpoints = (endpoint for backend in backends for endpoint in backend.endpoints)
         return not_enforced(self._world, self._proxy.dataplane, self._servers.dataplanes(endpoints))
 
-    def _outcome(self, call: Asked, listening: Listening) -> Outcome:
+    def _outcome(self, call: CallQuery, listening: OutboundAddress) -> Outcome:
         host = call.authority if call.host else f"{listening.address}:{listening.port}"
         sent = Call(listening.address, listening.port, call.method, call.path, host, call.headers)
         try:
@@ -96,7 +96,7 @@ class _Explainer:
         except NotListening as fault:
             patched = _PATCH in match(self._world, self._proxy.dataplane)
             hint = "a MeshProxyPatch has taken the listener away" if patched else "see what `koguma lint` says of it"
-            raise Unclear(str(fault), hint) from None
+            raise AmbiguousCall(str(fault), hint) from None
 
     def _backends(self, outcome: Outcome) -> _Backends:
         """Those of the clusters that this call can end up at."""
@@ -105,11 +105,13 @@ class _Explainer:
         reached = {name: upstream for name, upstream in found.items() if name in wanted}
         return _Backends(reached, {name: self._places(upstream) for name, upstream in reached.items()})
 
-    def _places(self, upstream: Upstream) -> tuple[Place, ...]:
+    def _places(self, upstream: BackendResult) -> tuple[ConfPlace, ...]:
         endpoints = endpoints_of(self._world, self._proxy.dataplane.mesh, upstream.destination)
         return values.of_backend(self._policies, upstream, endpoints, self._proxy.bundle.caller)
 
-    def _held(self, places: Sequence[Place], known: _Backends, entry: Entry, outcome: Outcome) -> Iterator[Value]:
+    def _held(
+        self, places: Sequence[ConfPlace], known: _Backends, entry: OutboundResult, outcome: Outcome
+    ) -> Iterator[FieldValue]:
         """What holds for the request; and once for everything, what holds nowhere."""
         of_clusters = [place for found in known.places.values() for place in found]
         acts = tuple(with_conditions(one, outcome.forward) for one in acting(places))
@@ -120,7 +122,7 @@ class _Explainer:
         yield from (*acts, *others)
         yield from unset((*acts, *others, *acting(of_clusters)), outcome.forward, entry.outbound.protocol)
 
-    def _why_idle(self, entry: Entry, outcome: Outcome, kind: str, path: str) -> str:
+    def _why_idle(self, entry: OutboundResult, outcome: Outcome, kind: str, path: str) -> str:
         """Why a field can do nothing for a call."""
         if outcome.reply is not None:
             return "has no meaning for a request that Envoy answers by itself"
@@ -139,10 +141,10 @@ class _Explainer:
         found = destination_parts(self._stages, self._proxy.bundle, self._proxy.dataplane.mesh)
         return {one.destination: one for one in found}
 
-    def _backend(self, share: Share, row: Route | None, outcome: Outcome, known: _Backends) -> Backend:
+    def _backend(self, share: TrafficShare, row: Route | None, outcome: Outcome, known: _Backends) -> ExplainedBackend:
         total = sum(one.weight for one in _shares(outcome)) or 1
         upstream = known.by_cluster.get(share.cluster)
-        return Backend(
+        return ExplainedBackend(
             cluster=share.cluster,
             service="" if upstream is None else called(self._world, upstream.destination),
             weight=share.weight,
@@ -152,9 +154,9 @@ class _Explainer:
             missing=_missing(share, row),
         )
 
-    def _outbound(self, entry: Entry) -> Outbound:
+    def _outbound(self, entry: OutboundResult) -> ExplainedOutbound:
         identity = entry.listening.destination.identity
-        return Outbound(
+        return ExplainedOutbound(
             address=entry.listening.address,
             port=entry.listening.port,
             destination=called(self._world, entry.listening.destination),
@@ -163,11 +165,11 @@ class _Explainer:
         )
 
 
-def _shares(outcome: Outcome) -> tuple[Share, ...]:
+def _shares(outcome: Outcome) -> tuple[TrafficShare, ...]:
     return () if outcome.forward is None else outcome.forward.shares
 
 
-def _missing(share: Share, row: Route | None) -> str:
+def _missing(share: TrafficShare, row: Route | None) -> str:
     if not share.missing:
         return ""
     reasons = dict.fromkeys(split.reason for split in row.splits if split.missing) if row is not None else {}

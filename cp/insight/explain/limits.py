@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cp.insight.explain.model import Backend, Hop, Limit, Value
+from cp.insight.explain.model import ExplainedBackend, ExplainedHop, ExplainedLimit, FieldValue
 from cp.insight.explain.values import acting, find, of_inbound
 from cp.model.duration import Duration
 from cp.policies import Policies
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.view.dataplanes import Port, ports_of
+from cp.translate.view.dataplanes import DataplanePort, ports_of
 from cp.translate.view.proxies import inbounds
 from generators.proxy import Protocol
 
@@ -46,17 +46,17 @@ def _http(section: str) -> tuple[_Limited, ...]:
 _TCP: Final = (_Limited("silence on the connection", ((_TIMEOUT, "idleTimeout"),), ((_TIMEOUT, "idleTimeout"),)),)
 
 
-class Servers:
+class ServerLimits:
     """The limits of the inbounds behind endpoints."""
 
     def __init__(self, compiler: Compiler, policies: Policies, world: World, mesh: str) -> None:
         self._compiler, self._policies, self._world = compiler, policies, world
         found = (port for dataplane in world.table("Dataplane", mesh) for port in ports_of(dataplane))
-        self._ports: Mapping[str, Port] = {f"{port.address}:{port.inbound.port}": port for port in found}
+        self._ports: Mapping[str, DataplanePort] = {f"{port.address}:{port.inbound.port}": port for port in found}
 
-    def behind(self, endpoints: Iterable[str]) -> Iterator[tuple[tuple[str, ...], tuple[Value, ...]]]:
+    def behind(self, endpoints: Iterable[str]) -> Iterator[tuple[tuple[str, ...], tuple[FieldValue, ...]]]:
         """Dataplanes with what holds on the inbound that is reached: those for which that is the same together."""
-        groups: list[tuple[tuple[Value, ...], list[str]]] = []
+        groups: list[tuple[tuple[FieldValue, ...], list[str]]] = []
         for port in (self._ports[endpoint] for endpoint in endpoints if endpoint in self._ports):
             values = self._values(port)
             names = next((names for same, names in groups if same == values), None)
@@ -69,7 +69,7 @@ class Servers:
         """The Dataplanes of those endpoints that are inbounds of the mesh."""
         return (self._ports[endpoint].dataplane for endpoint in endpoints if endpoint in self._ports)
 
-    def _values(self, port: Port) -> tuple[Value, ...]:
+    def _values(self, port: DataplanePort) -> tuple[FieldValue, ...]:
         reached = self._compiler.proxy(self._world, port.dataplane).inbounds
         indexes = [index for index, _ in inbounds(port.dataplane)]
         found = [one for index, one in zip(indexes, reached, strict=True) if index == port.index]
@@ -77,25 +77,27 @@ class Servers:
         return tuple(acting(place for one in found for place in of_inbound(limiting, one)))
 
 
-def hops(servers: Servers, values: Sequence[Value], backends: Iterable[Backend], protocol: Protocol) -> Iterator[Hop]:
+def hops(
+    servers: ServerLimits, values: Sequence[FieldValue], backends: Iterable[ExplainedBackend], protocol: Protocol
+) -> Iterator[ExplainedHop]:
     section = "grpc" if protocol is Protocol.GRPC else "http"
     limited = _http(section) if protocol.is_http else _TCP
     for backend in (one for one in backends if not one.missing):
         own = (*values, *backend.values)
         for names, reached in [*servers.behind(backend.endpoints)] or [((), ())]:
             found = (limit for one in limited for limit in _marked(tuple(_limits(one, own, reached))))
-            yield Hop(backend.cluster, names, tuple(found))
+            yield ExplainedHop(backend.cluster, names, tuple(found))
 
 
-def _limits(limited: _Limited, client: Sequence[Value], server: Sequence[Value]) -> Iterator[Limit]:
+def _limits(limited: _Limited, client: Sequence[FieldValue], server: Sequence[FieldValue]) -> Iterator[ExplainedLimit]:
     for side, fields, values in ((CLIENT, limited.client, client), (SERVER, limited.server, server)):
         for policy, path in fields:
             value = find(values, policy, path)
             if value is not None and value.at:
-                yield Limit(limited.of, side, policy, path, value.said, _seconds(value))
+                yield ExplainedLimit(limited.of, side, policy, path, value.said, _seconds(value))
 
 
-def _marked(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
+def _marked(limits: tuple[ExplainedLimit, ...]) -> tuple[ExplainedLimit, ...]:
     """Zero is no limit, and so never the smallest. What only the server limits is no news of its own."""
     if all(one.side == SERVER for one in limits) and limits and limits[0].of == "each try of it":
         return ()
@@ -103,7 +105,7 @@ def _marked(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
     return tuple(replace(one, binding=one.seconds > 0 and one.seconds == smallest) for one in limits)
 
 
-def _seconds(value: Value) -> float:
+def _seconds(value: FieldValue) -> float:
     try:
         return Duration.parse(str(value.said.value)).seconds
     except ValueError:

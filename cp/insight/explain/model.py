@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final
 
-from cp.insight.explain.query import Asked
-from cp.insight.simulate import Condition, Outcome
+from cp.insight.explain.query import CallQuery
+from cp.insight.simulate import Outcome, RouteCondition
 from cp.model.duration import Duration
 from cp.model.names import Key
 
@@ -22,7 +22,7 @@ CLUSTER: Final = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ValueOrigin:
     """A value, and who said it."""
 
     value: Any
@@ -38,7 +38,7 @@ class Said:
 
     file: str = ""
     line: int = 0
-    removed_by: Said | None = None
+    removed_by: ValueOrigin | None = None
     """The null that took it away, if one did."""
 
     @property
@@ -47,13 +47,13 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class FieldValue:
     """One field of a policy: what holds, who said so, and who said something else."""
 
     policy: str
     path: str
-    said: Said
-    over: tuple[Said, ...] = ()
+    said: ValueOrigin
+    over: tuple[ValueOrigin, ...] = ()
     """Those who were overridden, the strongest first."""
 
     at: str = ""
@@ -63,20 +63,20 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ExplainedRow:
     """One row of the route table."""
 
     index: int
     owner: Key | None
     """The route resource; None for the row that every service has for all the rest."""
 
-    place: Said | None
+    place: ValueOrigin | None
     """Where its match is written."""
 
     beside: tuple[Key, ...]
     """Weaker route resources with the same match of which something is left: their policies hold as well."""
 
-    asks: tuple[Condition, ...]
+    asks: tuple[RouteCondition, ...]
     matches: bool | None
     taken: bool
     why: str
@@ -87,7 +87,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Backend:
+class ExplainedBackend:
     """One cluster that the request can end up at."""
 
     cluster: str
@@ -97,13 +97,13 @@ class Backend:
     """Percent of the requests."""
 
     endpoints: tuple[str, ...] = ()
-    values: tuple[Value, ...] = ()
+    values: tuple[FieldValue, ...] = ()
     missing: str = ""
     """Why there is no such cluster, where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class ExplainedLimit:
     """One of several limits of the same thing, on the client's side or the server's."""
 
     of: str
@@ -112,7 +112,7 @@ class Limit:
     side: str
     policy: str
     field: str
-    said: Said
+    said: ValueOrigin
     seconds: float
     """Zero: no limit."""
 
@@ -121,16 +121,16 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class ExplainedHop:
     """The limits on the way through the client's proxy to some servers with equal limits."""
 
     cluster: str
     servers: tuple[str, ...]
-    limits: tuple[Limit, ...]
+    limits: tuple[ExplainedLimit, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Outbound:
+class ExplainedOutbound:
     """The local address by which the call leaves."""
 
     address: str
@@ -146,17 +146,17 @@ class Explanation:
     """Everything about one call of one proxy."""
 
     proxy: Key
-    call: Asked
-    outbound: Outbound
+    call: CallQuery
+    outbound: ExplainedOutbound
     outcome: Outcome
     """What Envoy does, read from the bytes that it is served."""
 
-    rows: tuple[Row, ...]
-    values: tuple[Value, ...]
+    rows: tuple[ExplainedRow, ...]
+    values: tuple[FieldValue, ...]
     """What holds for the request, by the route and by the listener."""
 
-    backends: tuple[Backend, ...]
-    hops: tuple[Hop, ...]
+    backends: tuple[ExplainedBackend, ...]
+    hops: tuple[ExplainedHop, ...]
     changes: tuple[str, ...] = ()
     """What the route does to the request and its response on the way."""
 
@@ -164,7 +164,7 @@ class Explanation:
     """What of the mesh, and of the policies of both ends, holds for nobody."""
 
     @property
-    def row(self) -> Row | None:
+    def row(self) -> ExplainedRow | None:
         return next((row for row in self.rows if row.taken), None)
 
     def as_json(self) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cp.insight.explain.query import Asked, Unclear
+from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.model.names import Destination
 from cp.resources.capabilities import missing_parts
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.translate.view.proxies import Listening, outbounds
+from cp.translate.view.proxies import OutboundAddress, outbounds
 from cp.translate.view.services import service_of
 
 _LOCALHOST: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104  # names for this machine
@@ -18,32 +18,32 @@ _USUAL_PORT: Final = 80
 _FEW: Final = 12
 
 
-def listening_for(world: World, dataplane: Resource, call: Asked) -> Listening:
+def listening_for(world: World, dataplane: Resource, call: CallQuery) -> OutboundAddress:
     """The one outbound that a call means: by the name of its service, or by its local address."""
     known = outbounds(world, dataplane)
     if not known:
         missing = next(missing_parts(dataplane.type, dataplane.document.data), None)
         hint = "its workload cannot call anybody through it" if missing is None else missing.sentence
-        raise Unclear(f"{dataplane.key} has no outbound", hint)
+        raise AmbiguousCall(f"{dataplane.key} has no outbound", hint)
     named = [one for one in known if not call.host or call.host in _hosts(one)]
     if not named:
-        raise Unclear(f"{dataplane.key} has no outbound for `{call.host}`", _there(world, known))
+        raise AmbiguousCall(f"{dataplane.key} has no outbound for `{call.host}`", _there(world, known))
     ported = [one for one in named if call.port is None or call.port in _ports(world, one, call.host)]
     if not ported:
-        raise Unclear(f"{dataplane.key} has no outbound for `{call.host}:{call.port}`", _there(world, named))
+        raise AmbiguousCall(f"{dataplane.key} has no outbound for `{call.host}:{call.port}`", _there(world, named))
     return _the_one(world, ported, call)
 
 
-def _the_one(world: World, found: list[Listening], call: Asked) -> Listening:
+def _the_one(world: World, found: list[OutboundAddress], call: CallQuery) -> OutboundAddress:
     if len(found) > 1 and call.port is None:
         found = [one for one in found if _USUAL_PORT in _ports(world, one, call.host)] or found
     if len(found) > 1 and len({one.destination for one in found}) > 1:
         said = f"`{call.authority}`" if call.host else "a call without a host"
-        raise Unclear(f"{said} can be any of several outbounds", _there(world, found))
+        raise AmbiguousCall(f"{said} can be any of several outbounds", _there(world, found))
     return found[0]
 
 
-def _hosts(one: Listening) -> Iterator[str]:
+def _hosts(one: OutboundAddress) -> Iterator[str]:
     """Every name by which a call can mean an outbound."""
     service = one.destination.service
     yield service
@@ -56,7 +56,7 @@ def _hosts(one: Listening) -> Iterator[str]:
         yield from _LOCALHOST
 
 
-def _ports(world: World, one: Listening, host: str) -> Iterator[int]:
+def _ports(world: World, one: OutboundAddress, host: str) -> Iterator[int]:
     """The ports by which a call can mean it: that of the listener and, by the service's name, that of the service."""
     yield one.port
     if host == one.address or host in _LOCALHOST:
@@ -70,7 +70,7 @@ def service_port(world: World, destination: Destination) -> int | None:
     return None if found is None else int(found[1].port)
 
 
-def _there(world: World, known: Iterable[Listening]) -> str:
+def _there(world: World, known: Iterable[OutboundAddress]) -> str:
     """What could be meant."""
     found = [f"`{called(world, one.destination)}` at {one.address}:{one.port}" for one in known]
     more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""

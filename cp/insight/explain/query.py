@@ -15,7 +15,7 @@ _MOST: Final = 65_535
 _LONGEST_QUOTE: Final = 200
 
 
-class Unclear(Exception):
+class AmbiguousCall(Exception):
     """A question that has no one answer: what is wrong with it, and what could be asked."""
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -24,7 +24,7 @@ class Unclear(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CallQuery:
     """One call that is asked about."""
 
     method: str
@@ -45,24 +45,24 @@ class Asked:
         return f"{self.method} http://{self.authority}{self.path}"
 
 
-def asked(call: str, headers: tuple[str, ...] = ()) -> Asked:
+def asked(call: str, headers: tuple[str, ...] = ()) -> CallQuery:
     """Read a call, and headers such as `x-version: 2`. Without a method it is GET, without a path `/`."""
     words = call.split(maxsplit=1)
     if not words:
-        raise Unclear("there is no call to explain", "write for example `GET http://backend:80/path`")
+        raise AmbiguousCall("there is no call to explain", "write for example `GET http://backend:80/path`")
     has_method = len(words) > 1 and words[0].isascii() and words[0].isalpha()
     method, url = (words[0].upper(), words[1].rstrip()) if has_method else ("GET", call.strip())
     if " " in url:
         hint = "write for example `GET http://backend:80/path`, with `%20` for a space"
-        raise Unclear(f"`{_quoted(call)}` is no call", hint)
+        raise AmbiguousCall(f"`{_quoted(call)}` is no call", hint)
     host, port, path = _url(url)
-    return Asked(method, host, port, path, tuple(map(_header, headers)))
+    return CallQuery(method, host, port, path, tuple(map(_header, headers)))
 
 
 def _url(url: str) -> tuple[str, int | None, str]:
     found = _URL.fullmatch(url)
     if found is None or (found["port"] and not 0 < int(found["port"]) <= _MOST):
-        raise Unclear(f"`{_quoted(url)}` is no URL", "write for example `http://backend:80/path`")
+        raise AmbiguousCall(f"`{_quoted(url)}` is no URL", "write for example `http://backend:80/path`")
     target = (found["path"] or "/") + (found["query"] or "")
     port = int(found["port"]) if found["port"] else None
     return found["host"].strip("[]").lower(), port, _NOT_IN_A_URL.sub(_escaped, target)
@@ -80,5 +80,5 @@ def _escaped(found: re.Match[str]) -> str:
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
-        raise Unclear(f"`{_quoted(text)}` is no header", "write for example `-H 'x-version: 2'`")
+        raise AmbiguousCall(f"`{_quoted(text)}` is no header", "write for example `-H 'x-version: 2'`")
     return name.strip(), value.strip()

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from cp.insight.explain.model import BUILT_IN, ENVOY, LISTENER, ROUTE, Said, Value
-from cp.insight.simulate import Forward, Retry
+from cp.insight.explain.model import BUILT_IN, ENVOY, LISTENER, ROUTE, FieldValue, ValueOrigin
+from cp.insight.simulate import ForwardedCall, RetryRule
 from generators.proxy import Protocol
 
 _NO_LIMIT: Final = ("http.requestHeadersTimeout", "http.maxStreamDuration", "http.maxConnectionDuration")
@@ -17,7 +17,7 @@ _BY_FIELDS: Final = frozenset({"retriable-headers", "retriable-status-codes"})
 """Conditions of Envoy's that only point to other fields."""
 
 
-def unset(known: Iterable[Value], forward: Forward | None, protocol: Protocol) -> Iterator[Value]:
+def unset(known: Iterable[FieldValue], forward: ForwardedCall | None, protocol: Protocol) -> Iterator[FieldValue]:
     """For timeouts and retries, the fields of which everybody asks."""
     there = {(one.policy, one.path) for one in known}
     if forward is None:
@@ -26,7 +26,7 @@ def unset(known: Iterable[Value], forward: Forward | None, protocol: Protocol) -
     yield from (one for one in found if (one.policy, one.path) not in there)
 
 
-def with_conditions(value: Value, forward: Forward | None) -> Value:
+def with_conditions(value: FieldValue, forward: ForwardedCall | None) -> FieldValue:
     """Where only methods are named, those are retried on the conditions that hold by default."""
     if not value.path.endswith(".retryOn") or forward is None or forward.retry is None:
         return value
@@ -35,23 +35,25 @@ def with_conditions(value: Value, forward: Forward | None) -> Value:
     return replace(value, note=f"for these methods, on the default {', '.join(_conditions(forward.retry))}")
 
 
-def _conditions(retry: Retry) -> list[str]:
+def _conditions(retry: RetryRule) -> list[str]:
     return [one for one in retry.on if one not in _BY_FIELDS]
 
 
-def _http(forward: Forward, protocol: Protocol) -> Iterator[Value]:
+def _http(forward: ForwardedCall, protocol: Protocol) -> Iterator[FieldValue]:
     for path in _NO_LIMIT:
-        yield Value("MeshTimeout", path, Said(None, ENVOY), note="no limit")
+        yield FieldValue("MeshTimeout", path, ValueOrigin(None, ENVOY), note="no limit")
     section = "grpc" if protocol is Protocol.GRPC else "http"
     if forward.retry is None:
-        yield Value("MeshRetry", f"{section}.numRetries", Said(0, ENVOY), at=ROUTE, note="nothing is tried again")
+        yield FieldValue(
+            "MeshRetry", f"{section}.numRetries", ValueOrigin(0, ENVOY), at=ROUTE, note="nothing is tried again"
+        )
     else:
         yield from _retry(section, forward.retry)
 
 
-def _retry(section: str, retry: Retry) -> Iterator[Value]:
-    def value(path: str, said: Any, level: str = ENVOY, note: str = "") -> Value:
-        return Value("MeshRetry", f"{section}.{path}", Said(said, level), at=ROUTE, note=note)
+def _retry(section: str, retry: RetryRule) -> Iterator[FieldValue]:
+    def value(path: str, said: Any, level: str = ENVOY, note: str = "") -> FieldValue:
+        return FieldValue("MeshRetry", f"{section}.{path}", ValueOrigin(said, level), at=ROUTE, note=note)
 
     yield value("numRetries", retry.retries)
     yield value("perTryTimeout", None, note="a try may take as long as the request")
@@ -64,6 +66,6 @@ def _retry(section: str, retry: Retry) -> Iterator[Value]:
     yield value("backOff.maxInterval", str(retry.max_interval))
 
 
-def _tcp(forward: Forward) -> Iterator[Value]:
-    attempts = Said(forward.connect_attempts, ENVOY)
-    yield Value("MeshRetry", "tcp.maxConnectAttempt", attempts, at=LISTENER, note="nothing is tried again")
+def _tcp(forward: ForwardedCall) -> Iterator[FieldValue]:
+    attempts = ValueOrigin(forward.connect_attempts, ENVOY)
+    yield FieldValue("MeshRetry", "tcp.maxConnectAttempt", attempts, at=LISTENER, note="nothing is tried again")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from cp.insight.simulate import Condition
+from cp.insight.simulate import RouteCondition
 from cp.rules import specificity
 
 _VERBS: Final = {
@@ -26,12 +26,12 @@ _MORE_SPECIFIC: Final = (
 )
 
 
-def asks(conditions: Iterable[Condition]) -> str:
+def asks(conditions: Iterable[RouteCondition]) -> str:
     """What a row asks for, in one line."""
     return ", ".join(_asks(one) for one in conditions)
 
 
-def _asks(one: Condition) -> str:
+def _asks(one: RouteCondition) -> str:
     inverted = "not " if one.inverted else ""
     if one.kind in {"Present", "Absent"}:
         return f"{inverted}{one.of} {one.kind}"
@@ -40,12 +40,12 @@ def _asks(one: Condition) -> str:
     return f"{inverted}{one.of} {one.wanted}" if one.kind == "Exact" else f"{inverted}{one.of} {one.kind} {one.wanted}"
 
 
-def why_not(conditions: Iterable[Condition]) -> str:
+def why_not(conditions: Iterable[RouteCondition]) -> str:
     """What of a row a request does not meet."""
     return ", ".join(_why_not(one) for one in conditions if one.holds is False)
 
 
-def _why_not(one: Condition) -> str:
+def _why_not(one: RouteCondition) -> str:
     if one.given is None:
         return f"there is no {one.of}"
     if one.kind == "Absent":

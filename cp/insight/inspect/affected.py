@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cp.insight.inspect.idle import IdleValues
-from cp.insight.inspect.places import Place, standing
+from cp.insight.inspect.places import ProxyPlace, standing
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
 from cp.policies import discover
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules.matching import ByKind, Matched, match
+from cp.rules.matching import ByKind, MatchedPolicy, match
 from cp.rules.matching.profile import sections
-from cp.rules.merging import Field, Setting
+from cp.rules.merging import MergedField, Setting
 from cp.translate.compiler import Compiler
 from cp.translate.view.proxies import outbounds
 
@@ -24,10 +24,10 @@ _REMOVES_NOTHING: Final = "has no effect: there is no weaker item for the same t
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class PolicyEffect:
     """One value that a policy sets at one place of a proxy, and who overrides it or takes it away, if somebody does."""
 
-    place: Place
+    place: ProxyPlace
     path: str
     setting: Setting
     overridden_by: Setting | None = None
@@ -51,25 +51,25 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Affected:
+class AffectedProxy:
     """One proxy that a policy selects."""
 
     dataplane: Key
-    matched: Matched
-    effects: tuple[Effect, ...]
+    matched: MatchedPolicy
+    effects: tuple[PolicyEffect, ...]
 
     @property
-    def survives(self) -> tuple[Effect, ...]:
+    def survives(self) -> tuple[PolicyEffect, ...]:
         """What is in force."""
         return tuple(one for one in self.effects if not one.is_lost and not one.idle)
 
     @property
-    def lost(self) -> tuple[Effect, ...]:
+    def lost(self) -> tuple[PolicyEffect, ...]:
         """What somebody else overrides, or took away."""
         return tuple(one for one in self.effects if one.is_lost)
 
     @property
-    def idle(self) -> tuple[Effect, ...]:
+    def idle(self) -> tuple[PolicyEffect, ...]:
         """What does nothing although nobody overrides it, such as a null with nothing to take away."""
         return tuple(one for one in self.effects if one.idle)
 
@@ -86,48 +86,48 @@ class Affected:
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class SelectedProxy:
     """A proxy that a policy selects, before it is asked what of the policy survives there."""
 
     dataplane: Resource
     by_kind: ByKind
-    matched: Matched
+    matched: MatchedPolicy
 
 
-def selected(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[Selected]:
+def selected(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[SelectedProxy]:
     """Every proxy that a policy selects. Proxies that policies cannot tell apart are looked at once."""
-    known: dict[int, tuple[ByKind, Matched | None]] = {}
+    known: dict[int, tuple[ByKind, MatchedPolicy | None]] = {}
     for dataplane in checked(world.table(_DATAPLANE, policy.mesh), checkpoint):
         by_kind = match(world, dataplane)
         if id(by_kind) not in known:  # kept in the value, so that no other object gets its number
             known[id(by_kind)] = (by_kind, _matched(by_kind, policy))
         matched = known[id(by_kind)][1]
         if matched is not None:
-            yield Selected(dataplane, by_kind, matched)
+            yield SelectedProxy(dataplane, by_kind, matched)
 
 
 def affected(
     world: World,
     policy: Resource,
-    proxies: Iterable[Selected] | None = None,
+    proxies: Iterable[SelectedProxy] | None = None,
     checkpoint: Checkpoint = never_stopped,
-) -> Iterator[Affected]:
+) -> Iterator[AffectedProxy]:
     """The proxies that a policy selects, or some of them, with what of it survives there.
 
     Proxies that matched the same, call the same and are called at the same ports share one answer, and what is served
     is worked out for one of them.
     """
-    effects: dict[tuple[object, ...], tuple[Effect, ...]] = {}
+    effects: dict[tuple[object, ...], tuple[PolicyEffect, ...]] = {}
     idle = IdleValues(Compiler(discover()), world, policy)
     every = selected(world, policy, checkpoint) if proxies is None else proxies
     for proxy in checked(every, checkpoint):
         alike = (*_alike(world, proxy), *idle.alike(proxy.dataplane))
         if alike not in effects:
             effects[alike] = tuple(checked(_effects(world, proxy.dataplane, policy, idle), checkpoint))
-        yield Affected(proxy.dataplane.key, proxy.matched, effects[alike])
+        yield AffectedProxy(proxy.dataplane.key, proxy.matched, effects[alike])
 
 
-def _alike(world: World, proxy: Selected) -> tuple[object, ...]:
+def _alike(world: World, proxy: SelectedProxy) -> tuple[object, ...]:
     """All of a proxy on which it depends what policies come to there."""
     ports = tuple(section.get("port") for section in sections(proxy.dataplane))
     found = outbounds(world, proxy.dataplane)
@@ -135,37 +135,37 @@ def _alike(world: World, proxy: Selected) -> tuple[object, ...]:
     return id(proxy.by_kind), ports, calls
 
 
-def _matched(by_kind: ByKind, policy: Resource) -> Matched | None:
+def _matched(by_kind: ByKind, policy: Resource) -> MatchedPolicy | None:
     return next((one for one in by_kind.get(policy.type, ()) if one.policy is policy), None)
 
 
-def _effects(world: World, dataplane: Resource, policy: Resource, idle: IdleValues) -> Iterator[Effect]:
+def _effects(world: World, dataplane: Resource, policy: Resource, idle: IdleValues) -> Iterator[PolicyEffect]:
     for place, merged in (*standing(world, dataplane, policy.kind), *idle.by_routes(dataplane)):
         for field in {**merged.nulls, **merged.removed, **merged.fields}.values():
             for effect in _of_field(place, field, policy.key):
                 yield effect if effect.is_lost else replace(effect, idle=_why_idle(idle, dataplane, effect))
 
 
-def _why_idle(idle: IdleValues, dataplane: Resource, effect: Effect) -> str:
+def _why_idle(idle: IdleValues, dataplane: Resource, effect: PolicyEffect) -> str:
     """Why what nobody overrides does nothing. What is not enforced is so whatever else could be said of it."""
     removed = effect.removes[0] if effect.removes and effect.then is None else None
     why = idle.why(dataplane, effect.place, effect.path, effect.setting, removed)
     return why or (_REMOVES_NOTHING if effect.removes_nothing else "")
 
 
-def _of_field(place: Place, field: Field, policy: Key) -> Iterator[Effect]:
+def _of_field(place: ProxyPlace, field: MergedField, policy: Key) -> Iterator[PolicyEffect]:
     """What a policy says of a field: of its values the strongest alone, for its others lose to that; and its nulls."""
     winner = field.winner if field.value is not None else None
     values = (*(() if winner is None else (winner,)), *field.losers)
     mine = next((value for value in values if value.origin.policy == policy), None)
     if mine is not None:
-        yield Effect(place, field.path, mine, None if mine is winner else mine.removed_by or winner)
+        yield PolicyEffect(place, field.path, mine, None if mine is winner else mine.removed_by or winner)
     for one in field.removals:
         if one.null.origin.policy == policy:
-            yield Effect(place, field.path, one.null, one.overridden_by, one.removed, winner)
+            yield PolicyEffect(place, field.path, one.null, one.overridden_by, one.removed, winner)
 
 
-def _data(effect: Effect) -> dict[str, Any]:
+def _data(effect: PolicyEffect) -> dict[str, Any]:
     by = effect.overridden_by
     return {
         "where": str(effect.place),

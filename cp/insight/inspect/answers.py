@@ -11,8 +11,8 @@ from cp.model.names import Key
 from cp.resources.capabilities import warning
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules import MATCHES_TAG, Matcher, PolicyRules, ResourceRule, SubsetRule, SubsetRules, build, matches_hash
-from cp.rules.matching import Matched, match
+from cp.rules import MATCHES_TAG, PolicyRules, ResourceRule, SubsetRule, SubsetRules, TagCondition, build, matches_hash
+from cp.rules.matching import MatchedPolicy, match
 from cp.rules.matching.profile import gateway_of, listeners, sections
 from cp.rules.merging import Origin
 
@@ -43,7 +43,7 @@ def meta(key: Key) -> Data:
     return {"type": key.type, "mesh": key.mesh, "name": key.name}
 
 
-def _selected(one: Matched) -> Data:
+def _selected(one: MatchedPolicy) -> Data:
     parts = {"inbounds": list(one.inbounds), "listeners": list(one.listeners)}
     return {**meta(one.policy.key), **{name: found for name, found in parts.items() if found}, **_silent(one.policy)}
 
@@ -133,7 +133,7 @@ def _subset_rule(rule: SubsetRule) -> Iterator[Data]:
         yield {"matchers": matchers, "conf": conf.value, "origin": _policies(rule.combined.origins)}
 
 
-def _matcher(one: Matcher) -> Data:
+def _matcher(one: TagCondition) -> Data:
     return {"key": one.key, "value": one.value, "not": one.is_not}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from cp.insight.inspect.places import Place
+from cp.insight.inspect.places import ProxyPlace
 from cp.insight.parts import DestinationParts, destination_parts
 from cp.model.names import Destination
 from cp.model.remembered import remembered
@@ -13,8 +13,8 @@ from cp.policies import Policy
 from cp.resources.capabilities import BUILTIN_GATEWAYS, WORDS, ZONE_PROXIES, MissingPart, missing_parts
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules.merging import Merged, Setting
-from cp.translate.compiler import Bundle, Compiler
+from cp.rules.merging import MergedConf, Setting
+from cp.translate.compiler import Compiler, ProxyClass
 
 
 def not_enforced(resource: Resource) -> tuple[MissingPart, ...]:
@@ -27,7 +27,7 @@ class IdleValues:
 
     def __init__(self, compiler: Compiler, world: World, policy: Resource) -> None:
         self._compiler, self._world, self._policy = compiler, world, policy
-        self._of_classes: dict[int, tuple[Bundle, Mapping[Destination, DestinationParts]]] = {}
+        self._of_classes: dict[int, tuple[ProxyClass, Mapping[Destination, DestinationParts]]] = {}
 
     def alike(self, dataplane: Resource) -> tuple[object, ...]:
         """All of a proxy on which the answers depend, beside what it matched, calls and is called at."""
@@ -35,7 +35,7 @@ class IdleValues:
         return not_enforced(dataplane), _without_inbound(dataplane), replace(caller, told=())
 
     def why(
-        self, dataplane: Resource, place: Place, path: str, setting: Setting, removes: Setting | None = None
+        self, dataplane: Resource, place: ProxyPlace, path: str, setting: Setting, removes: Setting | None = None
     ) -> str:
         """Why a field does nothing there; empty where it is in force. Of a null: one in whose place nothing holds."""
         found = next((one for one in self._missing if one.covers(setting.path)), None) or self._of_proxy(
@@ -53,7 +53,7 @@ class IdleValues:
             return f"has no effect on this route: it leads to others than {parts.name}, and this is about its cluster"
         return ""
 
-    def _is_passed_by(self, parts: DestinationParts, place: Place, path: str) -> bool:
+    def _is_passed_by(self, parts: DestinationParts, place: ProxyPlace, path: str) -> bool:
         """Whether a value is about the cluster of a service, at a route that leads to the clusters of others."""
         if not place.via or parts.is_reached_by(place.via):
             return False
@@ -64,18 +64,18 @@ class IdleValues:
             return parts.matters_to_missing_part_only(self._policy.type, path)
         return parts.null_matters_to_missing_part_only(self._policy.type, path, removes.value)
 
-    def by_routes(self, dataplane: Resource) -> Iterator[tuple[Place, Merged]]:
+    def by_routes(self, dataplane: Resource) -> Iterator[tuple[ProxyPlace, MergedConf]]:
         """What holds for the services that a proxy reaches only by the routes of others."""
         for destination, parts in self._parts(dataplane).items():
             held = parts.upstream.effective.get(self._policy.type) if parts.upstream is not None else None
             if held is not None and not parts.entries:
-                yield Place(destination), held
+                yield ProxyPlace(destination), held
 
     @remembered
     def _missing(self) -> tuple[MissingPart, ...]:
         return not_enforced(self._policy)
 
-    def _of_proxy(self, dataplane: Resource, place: Place) -> MissingPart | None:
+    def _of_proxy(self, dataplane: Resource, place: ProxyPlace) -> MissingPart | None:
         """What is missing for the proxy. Beside listeners it has what it has of policies that need none."""
         missing = {one.capability: one for one in not_enforced(dataplane)}
         if place.is_whole and self._adds_to_proxies:
@@ -94,7 +94,7 @@ class IdleValues:
         shape = self._policy.kind.policy
         return shape is not None and shape.to and bool(self._policy.data.get("to"))
 
-    def _bundle(self, dataplane: Resource) -> Bundle | None:
+    def _bundle(self, dataplane: Resource) -> ProxyClass | None:
         """What a proxy is served; None where that could not be made, which is told as a fault of its own."""
         try:
             return self._compiler.proxy(self._world, dataplane).bundle

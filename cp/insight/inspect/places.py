@@ -9,17 +9,17 @@ from cp.model.names import Destination, Identity
 from cp.resources.kinds import Kind
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules import Matcher, PolicyRules, at_gateway, build, effective, gateway_routes, routes
+from cp.rules import PolicyRules, TagCondition, at_gateway, build, effective, gateway_routes, routes
 from cp.rules.matching import match
 from cp.rules.matching.profile import gateway_of, listeners, sections
-from cp.rules.merging import NOTHING, Merged
+from cp.rules.merging import NOTHING, MergedConf
 from cp.translate.view.proxies import outbounds
 
 _ROUTES = ("MeshHTTPRoute", "MeshTCPRoute")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProxyPlace:
     """One place: a destination, a way to it by routes, an inbound (with some of its clients), or the whole proxy.
 
     On a builtin gateway, routes are on its listeners.
@@ -55,7 +55,7 @@ class Place:
         return f" by {' with '.join(names)}" if names else ""
 
 
-def standing(world: World, dataplane: Resource, kind: Kind) -> Iterator[tuple[Place, Merged]]:
+def standing(world: World, dataplane: Resource, kind: Kind) -> Iterator[tuple[ProxyPlace, MergedConf]]:
     """What a kind of policy says at each place of a proxy; places about which it says nothing are left out."""
     matched = match(world, dataplane)
     if kind.name not in matched:
@@ -70,42 +70,44 @@ def standing(world: World, dataplane: Resource, kind: Kind) -> Iterator[tuple[Pl
 
 def _outbound(
     world: World, dataplane: Resource, rules: PolicyRules, tables: list[PolicyRules]
-) -> Iterator[tuple[Place, Merged]]:
+) -> Iterator[tuple[ProxyPlace, MergedConf]]:
     for destination in dict.fromkeys(one.destination for one in outbounds(world, dataplane)):
-        yield Place(destination), effective(rules, destination)
+        yield ProxyPlace(destination), effective(rules, destination)
         found = (rule for table in tables for rule in routes(table, destination) or ())
         for via, matches in sorted({(rule.contributors, rule.hash) for rule in found}):
-            yield Place(destination, via=via), effective(rules, destination, via, matches)
+            yield ProxyPlace(destination, via=via), effective(rules, destination, via, matches)
 
 
-def _on_gateway(gateway: Resource, rules: PolicyRules, tables: list[PolicyRules]) -> Iterator[tuple[Place, Merged]]:
+def _on_gateway(
+    gateway: Resource, rules: PolicyRules, tables: list[PolicyRules]
+) -> Iterator[tuple[ProxyPlace, MergedConf]]:
     for index, listener in enumerate(listeners(gateway)):
         port, there = listener.get("port"), rules.at_listeners([index])
-        yield Place(listener=port), at_gateway(there)
+        yield ProxyPlace(listener=port), at_gateway(there)
         found = (one for table in tables for _, one in gateway_routes(table.at_listeners([index])))
         for via, matches in sorted({(rule.contributors, rule.hash) for rule in found}):
-            yield Place(listener=port, via=via), at_gateway(there, via, matches)
+            yield ProxyPlace(listener=port, via=via), at_gateway(there, via, matches)
 
 
-def _inbound(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[Place, Merged]]:
+def _inbound(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[ProxyPlace, MergedConf]]:
     for index, section in enumerate(sections(dataplane)):
         port = section.get("port")
         if not rules.shape.from_as_rules:
             for rule in rules.from_(index).rules:
-                yield Place(inbound=port, clients=_clients(rule.matchers)), rule.combined.conf
+                yield ProxyPlace(inbound=port, clients=_clients(rule.matchers)), rule.combined.conf
         found = rules.inbound(index)
         if found.for_all is not None:
-            yield Place(inbound=port), found.for_all.conf
+            yield ProxyPlace(inbound=port), found.for_all.conf
         for some in found.for_some:
-            yield Place(inbound=port, clients=str(dict(some.match or {}))), some.combined.conf
+            yield ProxyPlace(inbound=port, clients=str(dict(some.match or {}))), some.combined.conf
 
 
-def _whole(rules: PolicyRules) -> Iterator[tuple[Place, Merged]]:
+def _whole(rules: PolicyRules) -> Iterator[tuple[ProxyPlace, MergedConf]]:
     if rules.proxy is not None:
-        yield Place(), rules.proxy.conf
+        yield ProxyPlace(), rules.proxy.conf
 
 
-def _clients(matchers: tuple[Matcher, ...]) -> str:
+def _clients(matchers: tuple[TagCondition, ...]) -> str:
     return ", ".join(f"{one.key}{'≠' if one.is_not else '='}{one.value}" for one in matchers) or "all"
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.insight.lint.codes import Reason, found
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.survey import MeshSurvey
 from cp.model.violation import Finding
-from cp.resources.addresses import Address, Conflict, conflicts, not_served
+from cp.resources.addresses import Address, AddressConflict, conflicts, not_served
 from cp.resources.resource import Resource
 from cp.translate.view.dataplanes import ports_of
 
 
-def addresses(scene: Scene) -> Iterator[Finding]:
+def addresses(scene: MeshSurvey) -> Iterator[Finding]:
     """Within one Dataplane, where the first has it; and in several, which cannot all be there."""
     owners: dict[tuple[str, Address], Resource] = {}
     for proxy in scene.proxies:
@@ -32,18 +32,20 @@ def _inbounds(dataplane: Resource) -> Iterator[tuple[str, Address]]:
             yield f"networking.inbound[{port.index}]", (port.address, port.inbound.port)
 
 
-def _within(conflict: Conflict) -> Reason:
+def _within(conflict: AddressConflict) -> FindingReason:
     at = _shown(conflict.address)
     if conflict.same_workload:
         text = f"{conflict.owner} has {at} too: calls are taken by that one, with its protocol and its policies"
-        return Reason("address-shared", text, conflict.path, "give each its own `port`; `servicePort` may be the same")
+        return FindingReason(
+            "address-shared", text, conflict.path, "give each its own `port`; `servicePort` may be the same"
+        )
     text = f"is not served: {conflict.owner} has {at} already, and the first has it"
-    return Reason("address-taken", text, conflict.path, "give it another port, or remove one of the two")
+    return FindingReason("address-taken", text, conflict.path, "give it another port, or remove one of the two")
 
 
-def _of_another(owner: Resource, path: str, address: Address) -> Reason:
+def _of_another(owner: Resource, path: str, address: Address) -> FindingReason:
     text = f"Dataplane {owner.name} has {_shown(address)} too: calls for either reach whoever listens there"
-    return Reason("address-shared", text, path, "remove the Dataplane that is gone, or correct its address")
+    return FindingReason("address-shared", text, path, "remove the Dataplane that is gone, or correct its address")
 
 
 def _shown(address: Address) -> str:

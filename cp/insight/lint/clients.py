@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.insight.lint.codes import Reason, found
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.survey import MeshSurvey
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
 from cp.rules import PolicyRules
@@ -13,7 +13,7 @@ from cp.rules import PolicyRules
 _HINT = "tell fewer apart by tags, or divide the proxies among several policies by the top-level `targetRef`"
 
 
-def too_many(scene: Scene) -> Iterator[Finding]:
+def too_many(scene: MeshSurvey) -> Iterator[Finding]:
     """The parts of all policies of a kind that select a proxy are worked out together, so all of them are left out."""
     seen: set[tuple[Resource, str]] = set()
     for rules in scene.too_much:
@@ -21,7 +21,7 @@ def too_many(scene: Scene) -> Iterator[Finding]:
         for policy in (matched.policy for matched in rules.matched if matched.policy.data.get(part)):
             if (policy, part) not in seen:
                 seen.add((policy, part))
-                yield found(policy, Reason("too-many-clients", _text(rules, part), f"spec.{part}", _HINT))
+                yield found(policy, FindingReason("too-many-clients", _text(rules, part), f"spec.{part}", _HINT))
 
 
 def _text(rules: PolicyRules, part: str) -> str:

@@ -23,58 +23,70 @@ _INFO: Final = Severity.INFO
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class FindingCode:
     """One sort of finding."""
 
     severity: Severity
     meaning: str
 
 
-CATALOGUE: Final[Mapping[str, Code]] = MappingProxyType(
+CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
     {
-        "unreadable-file": Code(_ERROR, "a file cannot be read at all"),
-        "file-too-large": Code(_ERROR, "a file is too large to be read"),
-        "not-yaml": Code(_ERROR, "a file is neither YAML nor JSON"),
-        "no-document": Code(_ERROR, "something in a file is no resource"),
-        "invalid": Code(_ERROR, "a document is refused"),
-        "duplicate-name": Code(_ERROR, "two documents have the same type, mesh and name"),
-        "refers-to-nothing": Code(_ERROR, "a reference to a resource or a port that is not there"),
-        "not-served": Code(_ERROR, "a service outside the mesh that cannot be served, for example without its secret"),
-        "address-taken": Code(_ERROR, "an inbound or outbound is not served, as another has its address and port"),
-        "zero-weights": Code(_ERROR, "all backends of a rule have the weight 0"),
-        "refused-by-envoy": Code(_ERROR, "proxies refuse what a policy comes to, and keep the version before"),
-        "failed": Code(_ERROR, "a fault of koguma: a part of what a proxy gets cannot be made; all else is served"),
-        "too-many-clients": Code(_ERROR, "a policy tells more sorts of clients apart than can be worked out"),
-        "target-missing": Code(_WARNING, "an item is for a resource or a port that is not there"),
-        "selects-no-proxy": Code(_WARNING, "a policy selects no proxy"),
-        "selects-no-inbound": Code(_WARNING, "an item is about inbounds, and no selected proxy has one"),
-        "route-not-there": Code(_WARNING, "a route is there for none of the proxies that a policy selects"),
-        "overridden": Code(_WARNING, "stronger policies set every field that a policy sets"),
-        "hidden-by-route": Code(_WARNING, "a value for a service holds for no request, as every route has its own"),
-        "routed-elsewhere": Code(
+        "unreadable-file": FindingCode(_ERROR, "a file cannot be read at all"),
+        "file-too-large": FindingCode(_ERROR, "a file is too large to be read"),
+        "not-yaml": FindingCode(_ERROR, "a file is neither YAML nor JSON"),
+        "no-document": FindingCode(_ERROR, "something in a file is no resource"),
+        "invalid": FindingCode(_ERROR, "a document is refused"),
+        "duplicate-name": FindingCode(_ERROR, "two documents have the same type, mesh and name"),
+        "refers-to-nothing": FindingCode(_ERROR, "a reference to a resource or a port that is not there"),
+        "not-served": FindingCode(
+            _ERROR, "a service outside the mesh that cannot be served, for example without its secret"
+        ),
+        "address-taken": FindingCode(
+            _ERROR, "an inbound or outbound is not served, as another has its address and port"
+        ),
+        "zero-weights": FindingCode(_ERROR, "all backends of a rule have the weight 0"),
+        "refused-by-envoy": FindingCode(_ERROR, "proxies refuse what a policy comes to, and keep the version before"),
+        "failed": FindingCode(
+            _ERROR, "a fault of koguma: a part of what a proxy gets cannot be made; all else is served"
+        ),
+        "too-many-clients": FindingCode(_ERROR, "a policy tells more sorts of clients apart than can be worked out"),
+        "target-missing": FindingCode(_WARNING, "an item is for a resource or a port that is not there"),
+        "selects-no-proxy": FindingCode(_WARNING, "a policy selects no proxy"),
+        "selects-no-inbound": FindingCode(_WARNING, "an item is about inbounds, and no selected proxy has one"),
+        "route-not-there": FindingCode(_WARNING, "a route is there for none of the proxies that a policy selects"),
+        "overridden": FindingCode(_WARNING, "stronger policies set every field that a policy sets"),
+        "hidden-by-route": FindingCode(
+            _WARNING, "a value for a service holds for no request, as every route has its own"
+        ),
+        "routed-elsewhere": FindingCode(
             _WARNING, "a value for a service whose routes all lead to others, or to which only routes of others lead"
         ),
-        "no-meaning": Code(_WARNING, "a field, or a route, without a meaning for the protocol that is spoken"),
-        "shadowed-route": Code(_WARNING, "a MeshHTTPRoute takes the place of a MeshTCPRoute"),
-        "unreachable-route": Code(_WARNING, "an earlier match takes every request of a later one"),
-        "no-endpoints": Code(_WARNING, "no inbound of any proxy serves a port of a MeshService"),
-        "not-enforced": Code(_WARNING, "a document asks for what Koguma does not do yet, such as mTLS"),
-        "address-shared": Code(_WARNING, "inbounds of several services, or Dataplanes, have one address and port"),
-        "deprecated": Code(_WARNING, "something that still works, and should be written otherwise"),
-        "does-not-apply": Code(_WARNING, "a policy, or a part of it, asks what cannot be done, or is about nothing"),
-        "no-effect": Code(_WARNING, "a policy changes nothing, for more than one reason"),
-        "not-called": Code(_WARNING, "no proxy that a policy selects calls the service that an item is for"),
-        "not-redirected": Code(_WARNING, "a MeshPassthrough for proxies to which no traffic is redirected"),
-        "redundant": Code(_INFO, "a policy says what would hold without it"),
-        "shadow": Code(_INFO, "a policy with `kuma.io/effect: shadow` is looked at, and holds nowhere"),
-        "no-outbounds": Code(_INFO, "the workload of a Dataplane can call nobody through its proxy"),
-        "no-dataplanes": Code(_INFO, "a mesh without Dataplanes: what concerns proxies is not judged"),
+        "no-meaning": FindingCode(_WARNING, "a field, or a route, without a meaning for the protocol that is spoken"),
+        "shadowed-route": FindingCode(_WARNING, "a MeshHTTPRoute takes the place of a MeshTCPRoute"),
+        "unreachable-route": FindingCode(_WARNING, "an earlier match takes every request of a later one"),
+        "no-endpoints": FindingCode(_WARNING, "no inbound of any proxy serves a port of a MeshService"),
+        "not-enforced": FindingCode(_WARNING, "a document asks for what Koguma does not do yet, such as mTLS"),
+        "address-shared": FindingCode(
+            _WARNING, "inbounds of several services, or Dataplanes, have one address and port"
+        ),
+        "deprecated": FindingCode(_WARNING, "something that still works, and should be written otherwise"),
+        "does-not-apply": FindingCode(
+            _WARNING, "a policy, or a part of it, asks what cannot be done, or is about nothing"
+        ),
+        "no-effect": FindingCode(_WARNING, "a policy changes nothing, for more than one reason"),
+        "not-called": FindingCode(_WARNING, "no proxy that a policy selects calls the service that an item is for"),
+        "not-redirected": FindingCode(_WARNING, "a MeshPassthrough for proxies to which no traffic is redirected"),
+        "redundant": FindingCode(_INFO, "a policy says what would hold without it"),
+        "shadow": FindingCode(_INFO, "a policy with `kuma.io/effect: shadow` is looked at, and holds nowhere"),
+        "no-outbounds": FindingCode(_INFO, "the workload of a Dataplane can call nobody through its proxy"),
+        "no-dataplanes": FindingCode(_INFO, "a mesh without Dataplanes: what concerns proxies is not judged"),
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class FindingReason:
     """What is to be said of a place in a document."""
 
     code: str
@@ -83,7 +95,7 @@ class Reason:
     hint: str = ""
 
 
-def found(resource: Resource, reason: Reason) -> Finding:
+def found(resource: Resource, reason: FindingReason) -> Finding:
     """A finding about one resource, as bad as its code says."""
     severity = CATALOGUE[reason.code].severity
     return finding(resource.document, reason.code, severity, Violation(reason.path, reason.text, reason.hint))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from cp.insight.lint.codes import Reason, found
+from cp.insight.lint.codes import FindingReason, found
 from cp.insight.lint.sites import item_of
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.survey import MeshSurvey
 from cp.insight.parts import DestinationParts
 from cp.model.checkpoint import checked
 from cp.model.names import Key
@@ -20,7 +20,7 @@ _Held: TypeAlias = tuple[str, str, Setting]
 """A kind of policy, a field of its conf, and who set it."""
 
 
-def elsewhere(scene: Scene) -> Iterator[Finding]:
+def elsewhere(scene: MeshSurvey) -> Iterator[Finding]:
     """Fields that are about a missing part wherever they hold, of items whose other fields have an effect."""
     every = [parts for outbounds in scene.outbounds for parts in outbounds.parts]
     acting = {_value(setting) for parts in every if parts.is_whole for _, _, setting in _held(parts)}
@@ -37,7 +37,9 @@ def elsewhere(scene: Scene) -> Iterator[Finding]:
         policy = scene.world.get(key)
         has_effect = key in scene.effective and item_of(setting.origin) in scene.effective_items
         if policy is not None and has_effect and (key, path) not in acting:
-            yield found(policy, Reason("routed-elsewhere", f"this value has no effect: {parts.why}", path, parts.hint))
+            yield found(
+                policy, FindingReason("routed-elsewhere", f"this value has no effect: {parts.why}", path, parts.hint)
+            )
 
 
 def _held(parts: DestinationParts) -> Iterator[_Held]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.insight.lint.codes import Reason, found
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.survey import MeshSurvey
 from cp.model.violation import Finding
 from cp.translate.view.outside import EXTERNAL, outside
 
 
-def services(scene: Scene) -> Iterator[Finding]:
+def services(scene: MeshSurvey) -> Iterator[Finding]:
     for service in scene.world:
         if service.type == EXTERNAL:
             for fault in outside(scene.world, service).faults:
                 text = f"{fault.message}: calls to it fail"
-                yield found(service, Reason("not-served", text, fault.path, fault.hint))
+                yield found(service, FindingReason("not-served", text, fault.path, fault.hint))

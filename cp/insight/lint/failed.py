@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cp.insight.lint.codes import CATALOGUE
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.survey import MeshSurvey
 from cp.model.failure import CODE, HINT, Failure
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.resources.world import World
 
 
-def failed(scene: Scene) -> Iterator[Finding]:
+def failed(scene: MeshSurvey) -> Iterator[Finding]:
     for dataplane, failures in scene.failures.items():
         yield from failed_findings(scene.world, dataplane, failures)
 

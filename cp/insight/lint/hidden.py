@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from cp.insight.lint.codes import Reason, found
+from cp.insight.lint.codes import FindingReason, found
 from cp.insight.lint.reasons import said
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.targets import called
 from cp.model.names import Destination, Key
 from cp.model.violation import Finding
-from cp.rules.merging import Field, Origin
-from cp.translate.stages import BUILT_IN, Entry
+from cp.rules.merging import MergedField, Origin
+from cp.translate.stages import BUILT_IN, OutboundResult
 
 _OF_REQUESTS: Final = frozenset({"MeshTimeout", "MeshRetry", "MeshLoadBalancingStrategy"})
 """Policies whose fields for routes are for requests alone, and not for the listener as well."""
@@ -30,7 +30,7 @@ class _Seen:
     holds: bool = False
 
 
-def hidden(scene: Scene) -> Iterator[Finding]:
+def hidden(scene: MeshSurvey) -> Iterator[Finding]:
     """Values that are hidden at every service for which they are written."""
     seen: dict[_Value, _Seen] = {}
     for outbounds in scene.outbounds:
@@ -40,10 +40,12 @@ def hidden(scene: Scene) -> Iterator[Finding]:
         policy = scene.world.get(key)
         if policy is not None and not one.holds:
             text = f"holds for no request to {called(one.destination)}: each of its routes has its own value, from "
-            yield found(policy, Reason("hidden-by-route", text + ", ".join(one.by), path, "remove it, or theirs"))
+            yield found(
+                policy, FindingReason("hidden-by-route", text + ", ".join(one.by), path, "remove it, or theirs")
+            )
 
 
-def _look(scene: Scene, entry: Entry, seen: dict[_Value, _Seen]) -> None:
+def _look(scene: MeshSurvey, entry: OutboundResult, seen: dict[_Value, _Seen]) -> None:
     for kind in _OF_REQUESTS & entry.effective.keys():
         fields = scene.policies[kind].route_fields
         for path, one in entry.effective[kind].fields.items():
@@ -55,7 +57,7 @@ def _look(scene: Scene, entry: Entry, seen: dict[_Value, _Seen]) -> None:
                 mine.by |= dict.fromkeys(map(said, rivals or ()))
 
 
-def _rivals(entry: Entry, kind: str, path: str, one: Field) -> tuple[Origin, ...] | None:
+def _rivals(entry: OutboundResult, kind: str, path: str, one: MergedField) -> tuple[Origin, ...] | None:
     """Who sets the field for each of the routes; None where somebody does not, or not all rows are of routes."""
     if not entry.outbound.protocol.is_http or not all(row.owner for row in entry.outbound.routes):
         return None

@@ -7,13 +7,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from cp.insight.lint.codes import NO_EFFECT, NO_EFFECT_OF_ITEM, Reason, found
+from cp.insight.lint.codes import NO_EFFECT, NO_EFFECT_OF_ITEM, FindingReason, found
 from cp.insight.lint.reasons import reason
 from cp.insight.lint.sites import item_of
-from cp.insight.lint.survey import Scene, parts
+from cp.insight.lint.survey import MeshSurvey, parts
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
-from cp.rules import Item
+from cp.rules import PolicyItem
 from cp.rules.matching import is_shadow, top_of
 from cp.rules.targets import ROUTES
 
@@ -34,7 +34,7 @@ _COMPARE: Final[Mapping[str, str]] = MappingProxyType(
 """What to look at, by the kind of the target."""
 
 
-def idle(scene: Scene) -> Iterator[Finding]:
+def idle(scene: MeshSurvey) -> Iterator[Finding]:
     """Policies of which nothing holds anywhere, and of the others the items of which nothing does."""
     for policy in scene.judged:
         if policy.key in scene.effective:
@@ -43,21 +43,21 @@ def idle(scene: Scene) -> Iterator[Finding]:
             yield found(policy, _of_policy(scene, policy))
 
 
-def _of_policy(scene: Scene, policy: Resource) -> Reason:
+def _of_policy(scene: MeshSurvey, policy: Resource) -> FindingReason:
     if is_shadow(policy):
         hint = "remove the label to put it into force"
-        return Reason("shadow", f"{NO_EFFECT}, as its label says: it is only looked at", "labels", hint)
+        return FindingReason("shadow", f"{NO_EFFECT}, as its label says: it is only looked at", "labels", hint)
     if not scene.selected.get(policy):
         return _selects_nobody(scene, policy)
     reasons = [reason(scene, item, as_whole=True) for item in parts(policy)]
     codes = {one.code for one in reasons}
     if not reasons:
-        return Reason("no-effect", f"{NO_EFFECT}: it says nothing", policy.kind.root, _REMOVE)
-    first = reasons[0] if len(codes) == 1 else Reason("no-effect", "", policy.kind.root, _REMOVE)
+        return FindingReason("no-effect", f"{NO_EFFECT}: it says nothing", policy.kind.root, _REMOVE)
+    first = reasons[0] if len(codes) == 1 else FindingReason("no-effect", "", policy.kind.root, _REMOVE)
     return replace(first, text=f"{NO_EFFECT}: {_joined(one.text for one in reasons)}")
 
 
-def _items(scene: Scene, policy: Resource) -> Iterator[Finding]:
+def _items(scene: MeshSurvey, policy: Resource) -> Iterator[Finding]:
     """Where a policy has one item, what is true of it is true of the policy."""
     there = parts(policy)
     for item in there if len(there) > 1 and policy.key not in scene.needed else ():
@@ -67,19 +67,19 @@ def _items(scene: Scene, policy: Resource) -> Iterator[Finding]:
             yield found(policy, replace(why, text=text))
 
 
-def _is_the_only_route(item: Item, there: Iterable[Item]) -> bool:
+def _is_the_only_route(item: PolicyItem, there: Iterable[PolicyItem]) -> bool:
     """A policy that names a route in `to` is not for services by tag: without that item the others would be."""
     return item.target.kind in ROUTES and not any(one.target.kind in ROUTES for one in there if one is not item)
 
 
-def _selects_nobody(scene: Scene, policy: Resource) -> Reason:
+def _selects_nobody(scene: MeshSurvey, policy: Resource) -> FindingReason:
     target = top_of(policy)
     tags = " ".join(f"{name}={value}" for name, value in sorted((target.tags or target.labels or {}).items()))
     whom = " ".join(part for part in (target.kind, target.name or "", tags) if part)
     there = sum(proxy.dataplane.mesh == policy.mesh for proxy in scene.proxies)
     text = f"{NO_EFFECT}: it is for {whom}, and of the {there} proxies of the mesh none is"
     hint = _COMPARE["name" if target.name and target.kind == "Dataplane" else target.kind]
-    return Reason("selects-no-proxy", text, f"{policy.kind.root}.targetRef", hint)
+    return FindingReason("selects-no-proxy", text, f"{policy.kind.root}.targetRef", hint)
 
 
 def _joined(texts: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ from cp.insight.lint import (
     targets,
 )
 from cp.insight.lint.codes import CATALOGUE, NO_EFFECT, NO_EFFECT_OF_ITEM
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.survey import MeshSurvey
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import CODE, HINT, reason
 from cp.model.violation import Finding, Severity
@@ -31,7 +31,7 @@ from cp.policies import Policies
 from cp.resources.initial_policies import is_initial
 from cp.resources.world import World
 
-Rule: TypeAlias = Callable[[Scene], Iterator[Finding]]
+Rule: TypeAlias = Callable[[MeshSurvey], Iterator[Finding]]
 
 RULES: Final[tuple[Rule, ...]] = (
     idle.idle,
@@ -65,7 +65,7 @@ _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 def lint(policies: Policies, world: World, checkpoint: Checkpoint = never_stopped) -> tuple[Finding, ...]:
     """Everything that is to be said of a World, the worst first, then by file and line."""
-    scene = Scene(policies, world, checkpoint)
+    scene = MeshSurvey(policies, world, checkpoint)
     of_rules = (finding for rule in checked(RULES, checkpoint) for finding in checked(_judged(rule, scene), checkpoint))
     findings = (*world.findings, *of_rules)
     return in_order(finding for finding in _once(findings) if not _is_of_initial(world, finding))
@@ -96,7 +96,7 @@ def _is_of_initial(world: World, finding: Finding) -> bool:
     return resource is not None and is_initial(resource.document)
 
 
-def _judged(rule: Rule, scene: Scene) -> tuple[Finding, ...]:
+def _judged(rule: Rule, scene: MeshSurvey) -> tuple[Finding, ...]:
     """What a rule finds. One that has a fault of its own says so, and the others go on."""
     try:
         return tuple(rule(scene))

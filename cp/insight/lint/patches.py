@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.insight.lint.codes import Reason, found
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.survey import MeshSurvey
 from cp.model.names import Key
 from cp.model.violation import Finding
-from cp.translate.compiler import Proxy
+from cp.translate.compiler import CompiledProxy
 from cp.translate.fragments import Fragment
 from cp.translate.stages import Effective
 
@@ -16,21 +16,23 @@ _KIND = "MeshProxyPatch"
 _LIST = "appendModifications"
 
 
-def patches(scene: Scene) -> Iterator[Finding]:
+def patches(scene: MeshSurvey) -> Iterator[Finding]:
     yield from _failed(scene)
     yield from _idle(scene)
 
 
-def _failed(scene: Scene) -> Iterator[Finding]:
+def _failed(scene: MeshSurvey) -> Iterator[Finding]:
     for proxy in scene.proxies:
         for fragment in _fragments(proxy):
             for kind, path, reason in fragment.problems:
                 policy, where = _written(proxy.beside.effective, kind, path)
                 hint = "compare it with what `koguma render` prints"
-                yield from _finding(scene, policy, Reason("does-not-apply", f"has no effect: {reason}", where, hint))
+                yield from _finding(
+                    scene, policy, FindingReason("does-not-apply", f"has no effect: {reason}", where, hint)
+                )
 
 
-def _idle(scene: Scene) -> Iterator[Finding]:
+def _idle(scene: MeshSurvey) -> Iterator[Finding]:
     """Those about which there is nothing in any of the proxies that a policy selects."""
     asked, used = set[tuple[Key, str]](), set[tuple[Key, str]]()
     for proxy in scene.proxies:
@@ -42,10 +44,12 @@ def _idle(scene: Scene) -> Iterator[Finding]:
         used |= {_written(effective, kind, path) for kind, path in every}
     for policy, where in sorted(asked - used):
         text = "changes nothing: no proxy that it is for has what `match` is about"
-        yield from _finding(scene, policy, Reason("does-not-apply", text, where, "compare it with `koguma render`"))
+        yield from _finding(
+            scene, policy, FindingReason("does-not-apply", text, where, "compare it with `koguma render`")
+        )
 
 
-def _fragments(proxy: Proxy) -> Iterator[Fragment]:
+def _fragments(proxy: CompiledProxy) -> Iterator[Fragment]:
     yield from (entry.fragment for entry in proxy.bundle.entries.values())
     yield from (fragment for upstream in proxy.bundle.upstreams.values() for fragment in upstream.fragments)
     yield from (reached.fragment for reached in proxy.inbounds)
@@ -60,6 +64,6 @@ def _written(effective: Effective, kind: str, path: str) -> tuple[Key, str]:
     return found.winner.origin.policy, where
 
 
-def _finding(scene: Scene, policy: Key, reason: Reason) -> Iterator[Finding]:
+def _finding(scene: MeshSurvey, policy: Key, reason: FindingReason) -> Iterator[Finding]:
     if (resource := scene.world.get(policy)) is not None:
         yield found(resource, reason)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from cp.insight.lint.codes import Reason, found
-from cp.insight.lint.sites import ClientSpot, PartSpot, Spot, TableSpot
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.sites import ClientSite, PartSite, PolicySite, RouteTableSite
+from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.targets import called
 from cp.model.names import Key
 from cp.model.violation import Finding
@@ -46,7 +46,7 @@ class _Section:
     """A section that an item sets: where, and whether it says something at any place at which it holds."""
 
     setting: Setting
-    spot: Spot | ClientSpot
+    spot: PolicySite | ClientSite
     has_meaning: bool = False
 
 
@@ -68,7 +68,7 @@ class _Seen:
             yield from ((name, one) for name, one in self.sections.items() if not one.has_meaning)
 
 
-def protocols(scene: Scene) -> Iterator[Finding]:
+def protocols(scene: MeshSurvey) -> Iterator[Finding]:
     """Sections that somebody set, and that say something at no place at which they hold."""
     seen: dict[_Item, _Seen] = {}
     for spot in _spots(scene):
@@ -80,15 +80,15 @@ def protocols(scene: Scene) -> Iterator[Finding]:
             yield from (found(policy, _reason(name, section)) for name, section in one.pointless)
 
 
-def _spots(scene: Scene) -> Iterator[Spot | ClientSpot]:
+def _spots(scene: MeshSurvey) -> Iterator[PolicySite | ClientSite]:
     for spot in scene.spots:
-        if isinstance(spot, PartSpot):
+        if isinstance(spot, PartSite):
             yield from spot.spots
-        elif not isinstance(spot, TableSpot):
+        elif not isinstance(spot, RouteTableSite):
             yield spot
 
 
-def _look(spot: Spot | ClientSpot, seen: dict[_Item, _Seen]) -> None:
+def _look(spot: PolicySite | ClientSite, seen: dict[_Item, _Seen]) -> None:
     means = MEANS[spot.kind.name]
     for path, one in spot.merged.fields.items():
         origin = one.winner.origin
@@ -109,13 +109,15 @@ def _acts_alone(kind: str, path: str) -> bool:
     return kind not in _BESIDE or path.partition(".")[0] in _BESIDE[kind]
 
 
-def _reason(name: str, section: _Section) -> Reason:
+def _reason(name: str, section: _Section) -> FindingReason:
     spot = section.spot
     whom = "the inbounds of its proxies" if spot.destination is None else called(spot.destination)
     text = f"`{name}` has no meaning where {spot.protocol} is spoken, as with {whom}; and it holds nowhere else"
     meant = " or ".join(sorted(MEANS[spot.kind.name][name]))
     where = "the tag kuma.io/protocol of the inbound" if spot.destination is None else "`appProtocol` of the port"
-    return Reason("no-meaning", text, _upto(section.setting.path, name), f"if {meant} is spoken, say so in {where}")
+    return FindingReason(
+        "no-meaning", text, _upto(section.setting.path, name), f"if {meant} is spoken, say so in {where}"
+    )
 
 
 def _upto(path: str, name: str) -> str:

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from cp.insight.lint.codes import Reason, found
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.survey import MeshSurvey
 from cp.model.names import Destination
 from cp.model.paths import step
 from cp.model.violation import Finding
@@ -26,7 +26,7 @@ _Written: TypeAlias = tuple[bytes, str, str, str]
 _LOST: Final = "correct the reference, or remove the outbound"
 
 
-def outbounds(scene: Scene) -> Iterator[Finding]:
+def outbounds(scene: MeshSurvey) -> Iterator[Finding]:
     """Outbounds that lead nowhere, and workloads without any."""
     fine: set[_Written] = set()
     for proxy in scene.proxies:
@@ -39,7 +39,7 @@ def outbounds(scene: Scene) -> Iterator[Finding]:
         yield from _calls_nobody(dataplane)
 
 
-def services(scene: Scene) -> Iterator[Finding]:
+def services(scene: MeshSurvey) -> Iterator[Finding]:
     """Ports of MeshServices behind which there is nobody."""
     for service in scene.world:
         if service.type != "MeshService" or service.mesh not in scene.meshes:
@@ -49,16 +49,16 @@ def services(scene: Scene) -> Iterator[Finding]:
                 path = step("spec.ports", index)
                 text = f"no inbound serves port {port.port}: calls to it are answered with 503"
                 hint = "compare `selector` with tags and labels, and `targetPort` with ports and names of inbounds"
-                yield found(service, Reason("no-endpoints", text, path, hint))
+                yield found(service, FindingReason("no-endpoints", text, path, hint))
 
 
-def no_dataplanes(scene: Scene) -> Iterator[Finding]:
+def no_dataplanes(scene: MeshSurvey) -> Iterator[Finding]:
     """Meshes that have policies and no Dataplane."""
     with_policies = {one.mesh for one in scene.world if one.kind.policy is not None}
     for mesh in scene.world.table("Mesh"):
         if mesh.name in with_policies - scene.meshes:
             text = "there is no Dataplane in this mesh, so what its policies do is not judged"
-            yield found(mesh, Reason("no-dataplanes", text, "", "give `koguma lint` the Dataplanes too"))
+            yield found(mesh, FindingReason("no-dataplanes", text, "", "give `koguma lint` the Dataplanes too"))
 
 
 def _written(dataplane: Resource) -> _Written:
@@ -75,7 +75,7 @@ def _calls_nobody(dataplane: Resource) -> Iterator[Finding]:
     if net.outbound is None and net.transparent_proxying is None and net.gateway is None and not net.listeners:
         text = "has neither outbounds nor transparent proxying: its workload calls nobody through its proxy"
         hint = "give it `networking.outbound`; `[]` says that it only serves"
-        yield found(dataplane, Reason("no-outbounds", text, "networking", hint))
+        yield found(dataplane, FindingReason("no-outbounds", text, "networking", hint))
 
 
 def _to_nobody(world: World, dataplane: Resource) -> Iterator[Finding]:
@@ -91,4 +91,6 @@ def _to_nobody(world: World, dataplane: Resource) -> Iterator[Finding]:
         if service and not exists(world, dataplane.mesh, destination):
             path = f"{step('networking.outbound', index)}.tags"
             text = f"no inbound has the tags of {service}: calls to it are answered with 503"
-            yield found(dataplane, Reason("no-endpoints", text, path, "correct the tags, or register who serves them"))
+            yield found(
+                dataplane, FindingReason("no-endpoints", text, path, "correct the tags, or register who serves them")
+            )

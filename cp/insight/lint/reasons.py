@@ -6,20 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cp.insight.lint.codes import Reason
-from cp.insight.lint.sites import AnySpot, ClientSpot, PartSpot, Spot, TableSpot, UnitOf, item_of, policy_of
-from cp.insight.lint.survey import Scene, parts
+from cp.insight.lint.codes import FindingReason
+from cp.insight.lint.sites import AnySpot, ClientSite, PartSite, PolicySite, RouteTableSite, UnitOf, item_of, policy_of
+from cp.insight.lint.survey import MeshSurvey, parts
 from cp.insight.lint.targets import called, missing
-from cp.insight.lint.walk import PASSTHROUGH, Blocked
+from cp.insight.lint.walk import PASSTHROUGH, BlockedItem
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
 from cp.resources.resource import Resource
-from cp.rules import Item
+from cp.rules import PolicyItem
 from cp.rules.item_index import is_outdated, resolve
 from cp.rules.items import reference
 from cp.rules.matching import top_of
-from cp.rules.merging import Field, Origin, Removal, Setting
-from cp.rules.targets import ROUTES, Targets
+from cp.rules.merging import MergedField, Origin, Removal, Setting
+from cp.rules.targets import ROUTES, TargetTables
 from cp.translate.stages import BUILT_IN
 
 _FEW: Final = 3
@@ -41,7 +41,7 @@ class _Rivals:
         (self.same if is_same else self.other).setdefault(whose, {}).update(dict.fromkeys(paths))
 
 
-def reason(scene: Scene, item: Item, *, as_whole: bool) -> Reason:
+def reason(scene: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingReason:
     """Why: as a part of a policy that has no effect as a whole, or by itself."""
     spots = scene.spots_of.get(item, ())
     if spots:
@@ -51,27 +51,31 @@ def reason(scene: Scene, item: Item, *, as_whole: bool) -> Reason:
         return because_blocked(item, blocked)
     if _is_beyond_clients(scene, item.policy):
         text = "it selects gRPC clients without a proxy, and they do nothing of what it says"
-        return Reason("does-not-apply", text, item.origin.path, "write it for those that have a proxy")
+        return FindingReason("does-not-apply", text, item.origin.path, "write it for those that have a proxy")
     if item.policy.type == PASSTHROUGH:
         return _nothing_redirected(scene, item)
     return _of_target(scene, item) if item.origin.part == "to" else _no_inbound(scene, item)
 
 
-def _is_beyond_clients(scene: Scene, policy: Resource) -> bool:
+def _is_beyond_clients(scene: MeshSurvey, policy: Resource) -> bool:
     """Whether all that it selects are gRPC clients without a proxy, which cannot do what it asks."""
     only_clients = bool(scene.selected.get(policy)) and policy not in scene.of_envoys
     return only_clients and not scene.policies[policy.type].is_for_grpc_clients
 
 
-def because_blocked(item: Item, blocked: Sequence[Blocked]) -> Reason:
+def because_blocked(item: PolicyItem, blocked: Sequence[BlockedItem]) -> FindingReason:
     """A route that decides nothing for its destination."""
     path, service = step(item.origin.path, "targetRef"), called(blocked[0].destination)
     if blocked[0].by:
         by = _listed(said(one) for one in blocked[0].by)
         hint = "say the same in a MeshHTTPRoute, or remove one of them"
-        return Reason("shadowed-route", f"for {service} the MeshHTTPRoute counts, and not this one: {by}", path, hint)
+        return FindingReason(
+            "shadowed-route", f"for {service} the MeshHTTPRoute counts, and not this one: {by}", path, hint
+        )
     hint = "if it speaks HTTP, say so in its port's `appProtocol`; else write a MeshTCPRoute"
-    return Reason("no-meaning", f"a {item.policy.type} has no meaning for {service}, which speaks tcp", path, hint)
+    return FindingReason(
+        "no-meaning", f"a {item.policy.type} has no meaning for {service}, which speaks tcp", path, hint
+    )
 
 
 def said(origin: Origin, line: int | None = None) -> str:
@@ -82,41 +86,43 @@ def said(origin: Origin, line: int | None = None) -> str:
     return f"{origin.policy.type} {origin.policy.name}{place}"
 
 
-def _elsewhere(item: Item, spots: Sequence[AnySpot], *, as_whole: bool) -> Reason | None:
+def _elsewhere(item: PolicyItem, spots: Sequence[AnySpot], *, as_whole: bool) -> FindingReason | None:
     """Where it is about what is not served of a destination, because calls go to others or come by others."""
     unit_of = policy_of if as_whole else item_of
     unit = unit_of(item.origin)
     parts = [
         spot.parts
         for spot in spots
-        if isinstance(spot, PartSpot) and spot.is_about_the_other_part(lambda one: unit_of(one.origin) == unit)
+        if isinstance(spot, PartSite) and spot.is_about_the_other_part(lambda one: unit_of(one.origin) == unit)
     ]
     if not parts:
         return None
-    others = [spot for spot in spots if not isinstance(spot, PartSpot)]
+    others = [spot for spot in spots if not isinstance(spot, PartSite)]
     rest = f"; for others {_outdone(item, others, as_whole=as_whole).text}" if others else ""
     text = "; ".join(dict.fromkeys(one.why for one in parts)) + rest
-    return Reason("routed-elsewhere", text, step(item.origin.path, "targetRef"), parts[0].hint)
+    return FindingReason("routed-elsewhere", text, step(item.origin.path, "targetRef"), parts[0].hint)
 
 
-def _outdone(item: Item, spots: Sequence[AnySpot], *, as_whole: bool) -> Reason:
+def _outdone(item: PolicyItem, spots: Sequence[AnySpot], *, as_whole: bool) -> FindingReason:
     rivals = _Rivals(policy_of if as_whole else item_of)
     for spot in _as_if_whole(spots):
-        if isinstance(spot, TableSpot):
+        if isinstance(spot, RouteTableSite):
             _compare_rows(item, spot, rivals)
-        elif isinstance(spot, ClientSpot):
+        elif isinstance(spot, ClientSite):
             _compare_first(item, spot, rivals)
         else:
             _compare(item, spot, rivals)
     path = item.layer.path
     if rivals.other:
         text = _overridden(rivals)
-        if all(isinstance(spot, TableSpot) for spot in spots):
+        if all(isinstance(spot, RouteTableSite) for spot in spots):
             text = f"stronger routes with the same matches take its place: {_listed(rivals.other)}"
         hint = "remove it, or write it for fewer proxies than what overrides it"
-        return Reason("overridden", text, path, hint)
+        return FindingReason("overridden", text, path, hint)
     by = f" ({_listed(rivals.same)} says so)" if rivals.same else ""
-    return Reason("redundant", f"what it says would hold without it{by}", path, "remove it, or leave it as a reminder")
+    return FindingReason(
+        "redundant", f"what it says would hold without it{by}", path, "remove it, or leave it as a reminder"
+    )
 
 
 def _overridden(rivals: _Rivals) -> str:
@@ -129,15 +135,15 @@ def _overridden(rivals: _Rivals) -> str:
     return f"at one place or another {'; '.join(of_each[:_FEW])}{more}{rest}"
 
 
-def _as_if_whole(spots: Iterable[AnySpot]) -> Iterator[Spot | TableSpot | ClientSpot]:
+def _as_if_whole(spots: Iterable[AnySpot]) -> Iterator[PolicySite | RouteTableSite | ClientSite]:
     for spot in spots:
-        if isinstance(spot, PartSpot):
+        if isinstance(spot, PartSite):
             yield from spot.spots
         else:
             yield spot
 
 
-def _compare(item: Item, spot: Spot, rivals: _Rivals) -> None:
+def _compare(item: PolicyItem, spot: PolicySite, rivals: _Rivals) -> None:
     for one in {**spot.merged.nulls, **spot.merged.removed, **spot.merged.fields}.values():
         values = (setting for setting in (one.winner, *one.losers) if setting.value is not None)
         mine = next((setting for setting in values if setting.origin == item.origin), None)
@@ -159,7 +165,7 @@ def _over_null(removal: Removal, unit_of: UnitOf) -> Setting | None:
     return None if over is None or unit_of(over.origin) == unit_of(removal.null.origin) else over
 
 
-def _rival(one: Field, mine: Setting, unit_of: UnitOf) -> Setting | None:
+def _rival(one: MergedField, mine: Setting, unit_of: UnitOf) -> Setting | None:
     """Who wins over a setting; of one that wins itself, who says the same."""
     own = unit_of(mine.origin)
     over = mine.removed_by or one.winner
@@ -169,7 +175,7 @@ def _rival(one: Field, mine: Setting, unit_of: UnitOf) -> Setting | None:
     return next((setting for setting in others if setting.value == mine.value), None)
 
 
-def _compare_rows(item: Item, spot: TableSpot, rivals: _Rivals) -> None:
+def _compare_rows(item: PolicyItem, spot: RouteTableSite, rivals: _Rivals) -> None:
     """A rule of a table is owned by the strongest of those with its matches."""
     conf: Mapping[str, Any] = item.layer.conf
     mine = [list(rule.get("matches") or ()) for rule in conf.get("rules", ())]
@@ -178,14 +184,14 @@ def _compare_rows(item: Item, spot: TableSpot, rivals: _Rivals) -> None:
             rivals.add(said(rule.origin), [], is_same=False)
 
 
-def _compare_first(item: Item, spot: ClientSpot, rivals: _Rivals) -> None:
+def _compare_first(item: PolicyItem, spot: ClientSite, rivals: _Rivals) -> None:
     mine = item.layer.conf
     for one in spot.candidates:
         if item not in one.items:
             rivals.add(said(one.items[0].origin), mine, is_same=one.conf.value == mine)
 
 
-def _of_target(scene: Scene, item: Item) -> Reason:
+def _of_target(scene: MeshSurvey, item: PolicyItem) -> FindingReason:
     path = step(item.origin.path, "targetRef")
     lacks = missing(scene.world, item)
     if lacks is not None:
@@ -196,16 +202,18 @@ def _of_target(scene: Scene, item: Item) -> Reason:
         verb = "has" if count > 1 else "does not have"
         why, hint = _why_no_route(scene, item)
         text = f"{whom} {verb} {item.target.kind} {item.target.name or 'with these labels'}: {why}"
-        return Reason("route-not-there", text, path, hint)
+        return FindingReason("route-not-there", text, path, hint)
     misunderstood = _for_real_services_alone(scene, item, path) or _of_another_place(scene, item, path)
     if misunderstood is not None:
         return misunderstood
     verb = "calls" if count > 1 else "does not call"
     what = "anybody" if item.target.kind == "Mesh" else f"{item.target.kind} {item.target.name or ''}".rstrip()
-    return Reason("not-called", f"{whom} {verb} {what}", path, "give a proxy an outbound for it, or remove the item")
+    return FindingReason(
+        "not-called", f"{whom} {verb} {what}", path, "give a proxy an outbound for it, or remove the item"
+    )
 
 
-def _for_real_services_alone(scene: Scene, item: Item, path: str) -> Reason | None:
+def _for_real_services_alone(scene: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
     """An item beside one for a route, where what it is for is called by its tag."""
     if is_outdated(item.policy):
         return _of_route_at_top(item)
@@ -217,18 +225,18 @@ def _for_real_services_alone(scene: Scene, item: Item, path: str) -> Reason | No
         f"as the policy has an item for a {routes[0].kind}, its others are for real services alone, "
         "and what they are for is called by `kuma.io/service`"
     )
-    return Reason("not-called", text, path, f"write what is for the {routes[0].kind} in a policy of its own")
+    return FindingReason("not-called", text, path, f"write what is for the {routes[0].kind} in a policy of its own")
 
 
-def _of_route_at_top(item: Item) -> Reason:
+def _of_route_at_top(item: PolicyItem) -> FindingReason:
     """A policy with a route at its top is for what is called by that route, and for nothing else."""
     name = top_of(item.policy).name
     text = f"it is for the calls that MeshHTTPRoute {name} takes, and no proxy that it selects has that route"
     path = f"{item.policy.kind.root}.targetRef"
-    return Reason("route-not-there", text, path, "see what is said of the route, or name another one")
+    return FindingReason("route-not-there", text, path, "see what is said of the route, or name another one")
 
 
-def _of_another_place(scene: Scene, item: Item, path: str) -> Reason | None:
+def _of_another_place(scene: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
     """An item for a service of another namespace or zone than the service of that name that is called."""
     meant = reference(item)
     if meant is None or not item.target.name:
@@ -239,9 +247,11 @@ def _of_another_place(scene: Scene, item: Item, path: str) -> Reason | None:
         return None
     if _is_there(called_, meant.identity):
         text = f"of {item.target.kind} {_placed(called_)} the port {called_.section} is called, and not "
-        return Reason("not-called", text + meant.identity.section, path, "correct `sectionName`, or remove the item")
+        return FindingReason(
+            "not-called", text + meant.identity.section, path, "correct `sectionName`, or remove the item"
+        )
     text = f"it is for {item.target.kind} {_placed(meant.identity)}, and what is called is the one {_place(called_)}"
-    return Reason("not-called", text, path, _how_to_name(called_, meant.identity))
+    return FindingReason("not-called", text, path, _how_to_name(called_, meant.identity))
 
 
 def _is_there(called_: Identity, meant: Identity) -> bool:
@@ -264,7 +274,7 @@ def _place(identity: Identity) -> str:
     return f"in the namespace {identity.namespace}{zone}" if identity.namespace else f"without a namespace{zone}"
 
 
-def _called(scene: Scene, policy: Resource) -> Iterator[Destination]:
+def _called(scene: MeshSurvey, policy: Resource) -> Iterator[Destination]:
     """What the proxies call that a policy selects."""
     for outbounds in scene.outbounds:
         of_kind = outbounds.rules.get(policy.type)
@@ -272,7 +282,7 @@ def _called(scene: Scene, policy: Resource) -> Iterator[Destination]:
             yield from (entry.listening.destination for entry in outbounds.entries)
 
 
-def _why_no_route(scene: Scene, item: Item) -> tuple[str, str]:
+def _why_no_route(scene: MeshSurvey, item: PolicyItem) -> tuple[str, str]:
     """And what can be done about it."""
     routes = _routes(scene, item)
     if not any(scene.selected.get(route) for route in routes):
@@ -291,29 +301,29 @@ def _why_no_route(scene: Scene, item: Item) -> tuple[str, str]:
     )
 
 
-def _routes(scene: Scene, item: Item) -> tuple[Resource, ...]:
+def _routes(scene: MeshSurvey, item: PolicyItem) -> tuple[Resource, ...]:
     to = reference(item)
-    return () if to is None else resolve(Targets.of(scene.world, item.policy.mesh), to)
+    return () if to is None else resolve(TargetTables.of(scene.world, item.policy.mesh), to)
 
 
-def _both(scene: Scene, one: Resource, other: Resource) -> bool:
+def _both(scene: MeshSurvey, one: Resource, other: Resource) -> bool:
     """Whether some proxy is selected by both."""
     chosen = ({found.policy for some in matched.values() for found in some} for matched, _ in scene.classes)
     return any({one, other} <= policies for policies in chosen)
 
 
-def _no_inbound(scene: Scene, item: Item) -> Reason:
+def _no_inbound(scene: MeshSurvey, item: PolicyItem) -> FindingReason:
     count = scene.selected[item.policy]
     text = f"none of the {count} proxies that it selects has an inbound" if count > 1 else "its proxy has no inbound"
-    return Reason("selects-no-inbound", text, item.origin.path, "select proxies that others call")
+    return FindingReason("selects-no-inbound", text, item.origin.path, "select proxies that others call")
 
 
-def _nothing_redirected(scene: Scene, item: Item) -> Reason:
+def _nothing_redirected(scene: MeshSurvey, item: PolicyItem) -> FindingReason:
     count = scene.selected[item.policy]
     who = f"none of the {count} proxies that it selects has" if count > 1 else "its proxy has no"
     text = f"{who} `networking.transparentProxying`, so calls to places outside of the mesh do not come by"
     hint = "give the Dataplane `transparentProxying` and redirect its traffic, or remove the policy"
-    return Reason("not-redirected", text, item.origin.path, hint)
+    return FindingReason("not-redirected", text, item.origin.path, hint)
 
 
 def _fields(paths: Iterable[str]) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from cp.insight.lint.codes import Reason, found
+from cp.insight.lint.codes import FindingReason, found
 from cp.insight.lint.reasons import because_blocked, said
-from cp.insight.lint.sites import TableSpot
-from cp.insight.lint.survey import Scene
+from cp.insight.lint.sites import RouteTableSite
+from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.walk import HTTP_ROUTE
 from cp.model.names import Key
 from cp.model.paths import step
@@ -36,21 +36,21 @@ class _Seen:
     by: RouteRule | None = None
 
 
-def unreachable(scene: Scene) -> Iterator[Finding]:
+def unreachable(scene: MeshSurvey) -> Iterator[Finding]:
     """Matches that come too late, in every table that they are in."""
     seen: dict[_Place, _Seen] = {}
     for spot in scene.spots:
-        if isinstance(spot, TableSpot) and spot.kind.name == HTTP_ROUTE:
+        if isinstance(spot, RouteTableSite) and spot.kind.name == HTTP_ROUTE:
             _look(scene, by_specificity(spot.rules), seen)
     for (key, path), one in seen.items():
         policy = scene.world.get(key)
         if policy is not None and not one.is_reached and one.by is not None:
             text = f"an earlier match takes every request of this one: {_by(one.by)}"
             hint = "give it the path of the other, which makes it the more specific one; or remove it"
-            yield found(policy, Reason("unreachable-route", text, path, hint))
+            yield found(policy, FindingReason("unreachable-route", text, path, hint))
 
 
-def repeated(scene: Scene) -> Iterator[Finding]:
+def repeated(scene: MeshSurvey) -> Iterator[Finding]:
     """Rules with the matches of an earlier rule of the same item: of the two the first counts."""
     for policy in scene.world:
         for item in items(policy).to if policy.type == HTTP_ROUTE else ():
@@ -58,10 +58,10 @@ def repeated(scene: Scene) -> Iterator[Finding]:
             for index, first in _repeats(rules):
                 path = step(step(item.origin.path, "rules"), index)
                 text = f"rules[{first}] has the same matches and counts, field by field"
-                yield found(policy, Reason("unreachable-route", text, path, "make one rule of the two"))
+                yield found(policy, FindingReason("unreachable-route", text, path, "make one rule of the two"))
 
 
-def blocked(scene: Scene) -> Iterator[Finding]:
+def blocked(scene: MeshSurvey) -> Iterator[Finding]:
     """Items of routes that decide nothing for a destination, of routes that have an effect elsewhere."""
     for one in scene.blocked:
         policy = one.item.policy
@@ -87,7 +87,7 @@ def paths_over(match: Match) -> Iterator[tuple[str, str]]:
     yield from (("PathPrefix", prefix) for prefix in _prefixes(inside, is_open=kind == "RegularExpression"))
 
 
-def _look(scene: Scene, rows: Iterable[_Row], seen: dict[_Place, _Seen]) -> None:
+def _look(scene: MeshSurvey, rows: Iterable[_Row], seen: dict[_Place, _Seen]) -> None:
     earlier: dict[tuple[str, str], list[_Row]] = {}
     for match, rule in rows:
         over = (row for path in paths_over(match) for row in earlier.get(path, ()) if covers(row[0], match))

@@ -16,9 +16,9 @@ from cp.insight.parts import DestinationParts
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Destination
 from cp.resources.kinds import Kind
-from cp.rules import Combined, Item, RouteRule
+from cp.rules import CombinedConf, PolicyItem, RouteRule
 from cp.rules.items import recipe, shape_of
-from cp.rules.merging import Field, Merged, Origin, merge_groups, overlay
+from cp.rules.merging import MergedConf, MergedField, Origin, merge_groups, overlay
 from cp.rules.routes import routes_of
 from cp.translate.stages import BUILT_IN
 from generators.proxy import Protocol
@@ -27,7 +27,7 @@ Unit: TypeAlias = Hashable
 """What is judged: a policy as a whole, or one item of it."""
 
 UnitOf: TypeAlias = Callable[[Origin], Unit]
-Gone: TypeAlias = Callable[[Item], bool]
+Gone: TypeAlias = Callable[[PolicyItem], bool]
 
 
 def policy_of(origin: Origin) -> Unit:
@@ -39,17 +39,17 @@ def item_of(origin: Origin) -> Unit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spot:
+class PolicySite:
     """A destination, a route to it, a cluster, an inbound or a whole proxy, and one kind of policy."""
 
     kind: Kind
-    levels: tuple[Combined, ...]
+    levels: tuple[CombinedConf, ...]
     """What is said there, from the most general to the most specific level."""
 
-    merged: Merged
+    merged: MergedConf
     """What holds there."""
 
-    default: Merged | None = None
+    default: MergedConf | None = None
     protocol: Protocol | None = None
     destination: Destination | None = None
 
@@ -59,14 +59,14 @@ class Spot:
         return self.kind.name, tuple(map(id, self.levels)), id(self.merged), self.protocol
 
     @property
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[PolicyItem]:
         return chain.from_iterable(level.items for level in self.levels)
 
     def sure(self, unit_of: UnitOf) -> set[Unit]:
         """Those of whom the origins alone say that something differs without them."""
         return {unit_of(field.winner.origin) for field in self.merged.fields.values() if _is_alone(field, unit_of)}
 
-    def left(self, gone: Gone) -> Merged | None:
+    def left(self, gone: Gone) -> MergedConf | None:
         """What would hold there without some of its items; None: nothing."""
         left = [one for level in self.levels if (one := _left(level, gone)) is not None]
         said = [overlay(left)] if left else []
@@ -78,22 +78,22 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartSpot:
+class PartSite:
     """A destination of which only one part is served, and one kind of policy: what is built of it decides.
 
     A conf may differ there and nothing that is served, because it is about the other part.
     """
 
     parts: DestinationParts
-    of_service: Spot
-    of_routes: Mapping[str, Spot]
+    of_service: PolicySite
+    of_routes: Mapping[str, PolicySite]
 
     @property
     def kind(self) -> Kind:
         return self.of_service.kind
 
     @property
-    def spots(self) -> tuple[Spot, ...]:
+    def spots(self) -> tuple[PolicySite, ...]:
         """The same as if all of the destination was served."""
         return (self.of_service, *self.of_routes.values())
 
@@ -107,7 +107,7 @@ class PartSpot:
         return "part", tuple(spot.key for spot in self.spots), tuple(map(id, fragments))
 
     @property
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[PolicyItem]:
         return chain.from_iterable(spot.items for spot in self.spots)
 
     def sure(self, _unit_of: UnitOf) -> set[Unit]:
@@ -127,11 +127,11 @@ class PartSpot:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TableSpot:
+class RouteTableSite:
     """The table of routes of a destination, where a kind of routes decides what it is."""
 
     kind: Kind
-    candidates: tuple[Combined, ...]
+    candidates: tuple[CombinedConf, ...]
     """What the routes come to: one, or none."""
 
     rules: Sequence[RouteRule]
@@ -144,7 +144,7 @@ class TableSpot:
         return self.kind.name, tuple(map(id, self.candidates))
 
     @property
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[PolicyItem]:
         return chain.from_iterable(one.items for one in self.candidates)
 
     def sure(self, unit_of: UnitOf) -> set[Unit]:
@@ -161,16 +161,16 @@ class TableSpot:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClientSpot:
+class ClientSite:
     """Clients of an inbound with one and the same match: the first of their rules counts, whatever others say."""
 
     kind: Kind
-    candidates: tuple[Combined, ...]
+    candidates: tuple[CombinedConf, ...]
     protocol: Protocol
     destination: None = None
 
     @property
-    def merged(self) -> Merged:
+    def merged(self) -> MergedConf:
         return self.candidates[0].conf
 
     @property
@@ -178,7 +178,7 @@ class ClientSpot:
         return self.kind.name, tuple(map(id, self.candidates)), self.protocol
 
     @property
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[PolicyItem]:
         return chain.from_iterable(one.items for one in self.candidates)
 
     def sure(self, unit_of: UnitOf) -> set[Unit]:
@@ -190,7 +190,7 @@ class ClientSpot:
         return left is None or left.value != self.merged.value
 
 
-AnySpot: TypeAlias = Spot | PartSpot | TableSpot | ClientSpot
+AnySpot: TypeAlias = PolicySite | PartSite | RouteTableSite | ClientSite
 
 
 def with_effect(spots: Iterable[AnySpot], unit_of: UnitOf, checkpoint: Checkpoint = never_stopped) -> set[Unit]:
@@ -204,7 +204,7 @@ def with_effect(spots: Iterable[AnySpot], unit_of: UnitOf, checkpoint: Checkpoin
     return effective
 
 
-def _is_alone(field: Field, unit_of: UnitOf) -> bool:
+def _is_alone(field: MergedField, unit_of: UnitOf) -> bool:
     """Whether nobody else says the winner's value. Of an object that is there and empty, not all who said it are known.
 
     What a null of a stronger level took away on that level is not known either. But whoever said that null, and this
@@ -217,7 +217,7 @@ def _is_alone(field: Field, unit_of: UnitOf) -> bool:
     return all(one.value != winner.value or unit_of(one.origin) == unit for one in field.losers)
 
 
-def _left(level: Combined, gone: Gone) -> Merged | None:
+def _left(level: CombinedConf, gone: Gone) -> MergedConf | None:
     """What a level comes to without some of its items; None if there are no others."""
     left = [item for item in level.items if not gone(item)]
     if len(left) == len(level.items):

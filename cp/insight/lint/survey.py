@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cp.insight.lint.sites import AnySpot, Unit, item_of, policy_of, with_effect
-from cp.insight.lint.walk import Blocked, Outbounds, of_inbound, of_proxy
+from cp.insight.lint.walk import BlockedItem, ClassOutbounds, of_inbound, of_proxy
 from cp.insight.parts import destination_parts
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import Failure, failure
@@ -17,18 +17,18 @@ from cp.policies import Policies, Policy
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules import Item, PolicyRules
+from cp.rules import PolicyItem, PolicyRules
 from cp.rules.item_index import is_outdated
-from cp.rules.items import Items, items
+from cp.rules.items import PolicyItems, items
 from cp.rules.matching import ByKind, match, routes_at_top
-from cp.translate.compiler import Compiler, Proxy
+from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.stages import Rules, built_in, rules_of
 from cp.translate.view.proxies import inbounds
 
 _DATAPLANE = "Dataplane"
 
 
-class Scene:
+class MeshSurvey:
     """A World with all of its proxies."""
 
     def __init__(self, policies: Policies, world: World, checkpoint: Checkpoint = never_stopped) -> None:
@@ -37,8 +37,12 @@ class Scene:
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
         self._compiler = Compiler(policies)
         found = {one.key: _proxy(self._compiler, world, one) for one in self._proxies_of(world)}
-        self.proxies: tuple[Proxy, ...] = tuple(proxy for proxy in found.values() if isinstance(proxy, Proxy))
-        failures = {key: proxy.failures if isinstance(proxy, Proxy) else (proxy,) for key, proxy in found.items()}
+        self.proxies: tuple[CompiledProxy, ...] = tuple(
+            proxy for proxy in found.values() if isinstance(proxy, CompiledProxy)
+        )
+        failures = {
+            key: proxy.failures if isinstance(proxy, CompiledProxy) else (proxy,) for key, proxy in found.items()
+        }
         self.failures: Mapping[Key, tuple[Failure, ...]] = {key: some for key, some in failures.items() if some}
         """What could not be made, by the Dataplanes of the proxies."""
 
@@ -87,7 +91,7 @@ class Scene:
         return frozenset(one.policy for matched in found.values() for some in matched.values() for one in some)
 
     @remembered
-    def outbounds(self) -> tuple[Outbounds, ...]:
+    def outbounds(self) -> tuple[ClassOutbounds, ...]:
         """What each class of proxies calls."""
         found = {id(proxy.bundle): proxy for proxy in self.proxies}
         return tuple(self._outbounds(proxy) for proxy in found.values())
@@ -98,7 +102,7 @@ class Scene:
         return tuple({spot.key: spot for spot in checked(self._spots(), self.checkpoint)}.values())
 
     @remembered
-    def blocked(self) -> tuple[Blocked, ...]:
+    def blocked(self) -> tuple[BlockedItem, ...]:
         """Items of routes that decide nothing for some destination, each once."""
         found = (one for some in self.outbounds for one in some.blocked())
         return tuple({(one.item, one.destination): one for one in found}.values())
@@ -125,19 +129,19 @@ class Scene:
         return frozenset(with_effect(self.spots, item_of, self.checkpoint))
 
     @remembered
-    def spots_of(self) -> Mapping[Item, list[AnySpot]]:
+    def spots_of(self) -> Mapping[PolicyItem, list[AnySpot]]:
         """Where items speak of which it is asked why they have no effect."""
-        found: dict[Item, list[AnySpot]] = {}
+        found: dict[PolicyItem, list[AnySpot]] = {}
         for spot in self.spots:
             for item in spot.items:
                 if item.policy.key not in self.effective or item_of(item.origin) not in self.effective_items:
                     found.setdefault(item, []).append(spot)
         return found
 
-    def _outbounds(self, proxy: Proxy) -> Outbounds:
+    def _outbounds(self, proxy: CompiledProxy) -> ClassOutbounds:
         mesh, bundle = proxy.dataplane.mesh, proxy.bundle
         parts = tuple(destination_parts(self._compiler.stages, bundle, mesh))
-        return Outbounds(self.world, mesh, bundle.rules, bundle, self._outbound, parts)
+        return ClassOutbounds(self.world, mesh, bundle.rules, bundle, self._outbound, parts)
 
     def _spots(self) -> Iterator[AnySpot]:
         for some in checked(self.outbounds, self.checkpoint):
@@ -177,16 +181,16 @@ class Scene:
         return (rules_of(self.world, proxy.dataplane) for proxy in self.proxies)
 
 
-def _proxy(compiler: Compiler, world: World, dataplane: Resource) -> Proxy | Failure:
+def _proxy(compiler: Compiler, world: World, dataplane: Resource) -> CompiledProxy | Failure:
     try:
         return compiler.proxy(world, dataplane)
     except Exception as error:  # noqa: BLE001  # the others can be judged all the same
         return failure(error, "all that it gets")
 
 
-def parts(policy: Resource) -> tuple[Item, ...]:
+def parts(policy: Resource) -> tuple[PolicyItem, ...]:
     """Every item of a policy, in the order in which they are written."""
-    every: Items = items(policy)
+    every: PolicyItems = items(policy)
     rules = every.rules if every.rules and every.rules[0].origin.part == "rules" else ()
     return (*every.to, *every.from_, *rules, *every.default)
 
@@ -195,7 +199,7 @@ def _of_type(world: World, type_: str) -> Iterator[Resource]:
     return (one for one in world if one.type == type_)
 
 
-def _has_listeners(proxy: Proxy) -> bool:
+def _has_listeners(proxy: CompiledProxy) -> bool:
     spec = proxy.dataplane.spec
     return bool(spec.is_builtin_gateway or spec.net.listeners)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cp.insight.lint.codes import Reason, found
+from cp.insight.lint.codes import FindingReason, found
 from cp.insight.lint.sites import item_of
-from cp.insight.lint.survey import Scene, parts
+from cp.insight.lint.survey import MeshSurvey, parts
 from cp.insight.lint.walk import ROUTES, TCP_ROUTE
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
@@ -16,17 +16,17 @@ from cp.model.violation import Finding
 from cp.resources.resource import Resource
 from cp.resources.schema import near
 from cp.resources.world import World
-from cp.rules import Item
+from cp.rules import PolicyItem
 from cp.rules.item_index import resolve, section_meant
-from cp.rules.items import Reference, items, reference, tags_of
-from cp.rules.targets import Targets
-from cp.translate.view.backends import Resolver
+from cp.rules.items import ItemReference, items, reference, tags_of
+from cp.rules.targets import TargetTables
+from cp.translate.view.backends import BackendResolver
 from cp.translate.view.services import destination_of, exists
 
 _SERVICE_TAG: Final = "kuma.io/service"
 
 
-def targets(scene: Scene) -> Iterator[Finding]:
+def targets(scene: MeshSurvey) -> Iterator[Finding]:
     """Items for what is not there, unless it is told already why they have no effect.
 
     An item for a section that is not there can have an effect on destinations by tags, which have no sections.
@@ -38,7 +38,7 @@ def targets(scene: Scene) -> Iterator[Finding]:
             yield from (found(policy, why) for why in reasons if why is not None)
 
 
-def backends(scene: Scene) -> Iterator[Finding]:
+def backends(scene: MeshSurvey) -> Iterator[Finding]:
     """Backends and mirrors of routes that lead nowhere."""
     called = _called_by_tag(scene)
     for kind in ROUTES:
@@ -47,29 +47,29 @@ def backends(scene: Scene) -> Iterator[Finding]:
                 yield from _of_item(scene.world, policy, item, called)
 
 
-def _called_by_tag(scene: Scene) -> tuple[Destination, ...]:
+def _called_by_tag(scene: MeshSurvey) -> tuple[Destination, ...]:
     entries = (entry.listening.destination for outbounds in scene.outbounds for entry in outbounds.entries)
     return tuple(dict.fromkeys(destination for destination in entries if not destination.is_real))
 
 
-def missing(world: World, item: Item) -> Reason | None:
+def missing(world: World, item: PolicyItem) -> FindingReason | None:
     """What an item of `to` is for, if it is not there."""
     if item.origin.part != "to":
         return None
     path, to = step(item.origin.path, "targetRef"), reference(item)
     if item.target.kind == "Mesh":
         return None
-    resources = () if to is None else resolve(Targets.of(world, item.policy.mesh), to)
+    resources = () if to is None else resolve(TargetTables.of(world, item.policy.mesh), to)
     if resources:
         return None if to is None else _section(resources, to, path)
     if _is_tagged(world, item):
         return None
     wanted = item.target.name or " ".join(f"{k}={v}" for k, v in sorted((item.target.labels or {}).items()))
     text = f"there is no {item.target.kind} {wanted}"
-    return Reason("target-missing", text, path, _meant(world, item, wanted))
+    return FindingReason("target-missing", text, path, _meant(world, item, wanted))
 
 
-def _meant(world: World, item: Item, wanted: str) -> str:
+def _meant(world: World, item: PolicyItem, wanted: str) -> str:
     """What was probably meant. What has the very name is somewhere else, so it can't be called by the name alone."""
     names = [resource.display_name for resource in world.table(item.target.kind, item.policy.mesh)]
     if wanted in names:
@@ -77,7 +77,7 @@ def _meant(world: World, item: Item, wanted: str) -> str:
     return near(wanted, names) or "create it, or correct the name"
 
 
-def _is_judged(scene: Scene, item: Item) -> bool:
+def _is_judged(scene: MeshSurvey, item: PolicyItem) -> bool:
     """Whether the reason why an item has no effect is told elsewhere."""
     return item.policy in scene.judged_set and item_of(item.origin) not in scene.effective_items
 
@@ -87,16 +87,16 @@ def called(destination: Destination) -> str:
     return f"the service {destination.service}" if identity is None else f"{identity.type} {identity.name}"
 
 
-def _section(resources: Iterable[Resource], to: Reference, path: str) -> Reason | None:
+def _section(resources: Iterable[Resource], to: ItemReference, path: str) -> FindingReason | None:
     if any(section_meant(one, to) is not None for one in resources):
         return None
     one = next(iter(resources))
     ports = ", ".join(str(port.get("name") or port.get("port")) for port in one.data.get("ports") or ()) or "none"
     text = f"{one.type} {one.display_name} has no port {to.identity.section}"
-    return Reason("target-missing", text, step(path, "sectionName"), f"it has {ports}")
+    return FindingReason("target-missing", text, step(path, "sectionName"), f"it has {ports}")
 
 
-def _is_tagged(world: World, item: Item) -> bool:
+def _is_tagged(world: World, item: PolicyItem) -> bool:
     """Whether some inbound has the tags by which a target chooses."""
     tags = dict(tags_of(item) or {})
     service = tags.pop(_SERVICE_TAG, "")
@@ -108,7 +108,7 @@ def _of_type(world: World, kind: str) -> Iterator[Resource]:
     return (one for one in world if one.type == kind)
 
 
-def _of_item(world: World, policy: Resource, item: Item, called: Iterable[Destination]) -> Iterator[Finding]:
+def _of_item(world: World, policy: Resource, item: PolicyItem, called: Iterable[Destination]) -> Iterator[Finding]:
     to: Mapping[str, Any] = policy.data["to"][item.index]
     by_tag = [destination for destination in called if (_SERVICE_TAG, destination.service) in (tags_of(item) or ())]
     calls = [*_destinations(world, item), *by_tag] or [Destination(item.target.name or "")]
@@ -120,13 +120,13 @@ def _of_item(world: World, policy: Resource, item: Item, called: Iterable[Destin
                 yield found(policy, _to_nothing(why, path, reference_))
 
 
-def _to_nothing(why: str, path: str, reference_: Mapping[str, Any]) -> Reason:
+def _to_nothing(why: str, path: str, reference_: Mapping[str, Any]) -> FindingReason:
     if ".requestMirror." in path:
-        return Reason("refers-to-nothing", f"{why}: no copies are sent", path, "correct the reference")
+        return FindingReason("refers-to-nothing", f"{why}: no copies are sent", path, "correct the reference")
     if reference_.get("weight") == 0:
         hint = "create it before you raise the weight"
-        return Reason("target-missing", f"{why}, which gets nothing yet", path, hint)
-    return Reason("refers-to-nothing", f"{why}: its share of the calls fails", path, "correct the reference")
+        return FindingReason("target-missing", f"{why}, which gets nothing yet", path, hint)
+    return FindingReason("refers-to-nothing", f"{why}: its share of the calls fails", path, "correct the reference")
 
 
 def _references(rule: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -146,13 +146,13 @@ def _weights(policy: Resource, rule: Mapping[str, Any], path: str) -> Iterator[F
     if weights and not any(weights) and not redirects:
         what = "connection is closed" if policy.type == TCP_ROUTE else "request is answered with 500"
         text = f"all weights are 0: every {what}"
-        yield found(policy, Reason("zero-weights", text, step(path, "backendRefs"), "give one of them a weight"))
+        yield found(policy, FindingReason("zero-weights", text, step(path, "backendRefs"), "give one of them a weight"))
 
 
 def _lost(world: World, policy: Resource, calls: Iterable[Destination], data: Mapping[str, Any]) -> str:
     """Why a reference leads nowhere, for some port that can be called; empty if it always leads somewhere."""
     wanted = _decoded(data)
-    splits = (Resolver(world, policy.mesh, one).split(wanted, policy.identity) for one in calls)
+    splits = (BackendResolver(world, policy.mesh, one).split(wanted, policy.identity) for one in calls)
     return next((split.reason for split in splits if split.missing), "")
 
 
@@ -161,10 +161,10 @@ def _decoded(data: Mapping[str, Any]) -> BackendRef:
     return BackendRef(**{names.get(name, name): value for name, value in data.items()})
 
 
-def _destinations(world: World, item: Item) -> Iterator[Destination]:
+def _destinations(world: World, item: PolicyItem) -> Iterator[Destination]:
     """The ports of the services that an item is for."""
     to = reference(item)
-    for service in () if to is None else resolve(Targets.of(world, item.policy.mesh), to):
+    for service in () if to is None else resolve(TargetTables.of(world, item.policy.mesh), to):
         for port in getattr(service.spec, "ports", None) or ():
             one = destination_of(service, port)
             section = section_meant(service, to) if to is not None else ""

@@ -8,14 +8,14 @@ from typing import Final
 
 import msgspec
 
-from cp.insight.lint.sites import AnySpot, ClientSpot, PartSpot, Spot, TableSpot
+from cp.insight.lint.sites import AnySpot, ClientSite, PartSite, PolicySite, RouteTableSite
 from cp.insight.parts import DestinationParts
 from cp.model.names import Destination
 from cp.resources.world import World
-from cp.rules import Combined, InboundRules, Item, PolicyRules, levels, of_service, routes
-from cp.rules.merging import NOTHING, Merged, Origin
-from cp.translate.compiler import Bundle
-from cp.translate.stages import Effective, Entry, Reached, Rules
+from cp.rules import CombinedConf, InboundRules, PolicyItem, PolicyRules, levels, of_service, routes
+from cp.rules.merging import NOTHING, MergedConf, Origin
+from cp.translate.compiler import ProxyClass
+from cp.translate.stages import Effective, InboundResult, OutboundResult, Rules
 from cp.translate.view.services import protocol_of
 from generators.proxy import Protocol
 
@@ -24,34 +24,34 @@ TCP_ROUTE: Final = "MeshTCPRoute"
 ROUTES: Final = (HTTP_ROUTE, TCP_ROUTE)
 PASSTHROUGH: Final = "MeshPassthrough"
 
-Defaults = Mapping[str, Merged]
+Defaults = Mapping[str, MergedConf]
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class BlockedItem:
     """An item of a route that decides nothing for a destination."""
 
-    item: Item
+    item: PolicyItem
     destination: Destination
     by: tuple[Origin, ...] = ()
     """The routes that take its place; none where the destination does not speak HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outbounds:
+class ClassOutbounds:
     """What a class of proxies calls, with the rules of one of them."""
 
     world: World
     mesh: str
     rules: Rules
-    bundle: Bundle
+    bundle: ProxyClass
     defaults: Defaults
     parts: tuple[DestinationParts, ...]
 
     @property
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[OutboundResult]:
         """What can be called: a gRPC client knows only services that understand gRPC."""
         every = self.bundle.entries.values()
         return (entry for entry in every if entry.outbound.names or not self.bundle.caller.is_grpc)
@@ -62,21 +62,21 @@ class Outbounds:
         for parts in self.parts:
             yield from self._of_whole(parts) if parts.is_whole else self._of_part(parts)
 
-    def blocked(self) -> Iterator[Blocked]:
+    def blocked(self) -> Iterator[BlockedItem]:
         for entry in self.entries:
             destination, is_http = entry.listening.destination, self.in_force(entry) == HTTP_ROUTE
             by = self._in_place_of_others(entry) if is_http else ()
             kind = TCP_ROUTE if is_http else HTTP_ROUTE
             for combined in self._candidates(kind, destination)[:1]:
-                yield from (Blocked(item, destination, by) for item in combined.items)
+                yield from (BlockedItem(item, destination, by) for item in combined.items)
 
-    def _in_place_of_others(self, entry: Entry) -> tuple[Origin, ...]:
+    def _in_place_of_others(self, entry: OutboundResult) -> tuple[Origin, ...]:
         """The routes of HTTP for a destination; one without rules has no row, and is there all the same."""
         owners = tuple(rule.origin for rule in entry.owners.values())
         candidates = self._candidates(HTTP_ROUTE, entry.listening.destination)
         return owners or tuple(origin for combined in candidates for origin in combined.origins)
 
-    def in_force(self, entry: Entry) -> str | None:
+    def in_force(self, entry: OutboundResult) -> str | None:
         """The kind of routes of which the table of a destination is made; None where it has none."""
         destination = entry.listening.destination
         speaks_http = protocol_of(self.world, self.mesh, destination).is_http
@@ -85,7 +85,7 @@ class Outbounds:
                 return kind
         return None
 
-    def _of_whole(self, parts: DestinationParts) -> Iterator[Spot]:
+    def _of_whole(self, parts: DestinationParts) -> Iterator[PolicySite]:
         for of_kind in self._policies():
             for entry in parts.entries:
                 yield from self._of_service(of_kind, parts.destination, entry.effective)
@@ -93,24 +93,24 @@ class Outbounds:
             if not parts.entries and parts.upstream is not None:
                 yield from self._of_service(of_kind, parts.destination, parts.upstream.effective)
 
-    def _of_part(self, parts: DestinationParts) -> Iterator[PartSpot]:
+    def _of_part(self, parts: DestinationParts) -> Iterator[PartSite]:
         held = parts.entries[0].effective if parts.upstream is None else parts.upstream.effective
         for of_kind in self._policies():
             of_routes = {
                 name: spot for entry in parts.entries for name, spot in self._of_routes(of_kind, entry).items()
             }
             for spot in self._of_service(of_kind, parts.destination, held, also_silent=bool(of_routes)):
-                yield PartSpot(parts, spot, of_routes)
+                yield PartSite(parts, spot, of_routes)
 
     def _of_service(
         self, of_kind: PolicyRules, destination: Destination, held: Effective, *, also_silent: bool = False
-    ) -> Iterator[Spot]:
+    ) -> Iterator[PolicySite]:
         protocol = protocol_of(self.world, self.mesh, destination)
         found = levels(of_kind, destination)
         if found or also_silent:
             yield self._spot(of_kind, found, held, protocol, destination)
 
-    def _of_routes(self, of_kind: PolicyRules, entry: Entry) -> Mapping[str, Spot]:
+    def _of_routes(self, of_kind: PolicyRules, entry: OutboundResult) -> Mapping[str, PolicySite]:
         """What is said of each of an outbound's routes, by `RouteRule.name`."""
         destination, protocol = entry.listening.destination, entry.outbound.protocol
         by_name = {
@@ -128,30 +128,30 @@ class Outbounds:
     def _spot(
         self,
         of_kind: PolicyRules,
-        found: tuple[Combined, ...],
+        found: tuple[CombinedConf, ...],
         held: Effective,
         protocol: Protocol,
         destination: Destination,
-    ) -> Spot:
+    ) -> PolicySite:
         kind = of_kind.kind
         default = self.defaults.get(kind.name)
-        return Spot(kind, found, held.get(kind.name, NOTHING), default, protocol, destination)
+        return PolicySite(kind, found, held.get(kind.name, NOTHING), default, protocol, destination)
 
-    def _tables(self, entry: Entry) -> Iterator[TableSpot]:
+    def _tables(self, entry: OutboundResult) -> Iterator[RouteTableSite]:
         kind, destination = self.in_force(entry), entry.listening.destination
         if kind is not None:
             candidates = self._candidates(kind, destination)
             rules = routes(self.rules[kind], destination) or ()
             hides = kind == HTTP_ROUTE and bool(self._candidates(TCP_ROUTE, destination))
-            yield TableSpot(self.rules[kind].kind, candidates, rules, destination, hides_others=hides)
+            yield RouteTableSite(self.rules[kind].kind, candidates, rules, destination, hides_others=hides)
 
-    def _candidates(self, kind: str, destination: Destination) -> tuple[Combined, ...]:
+    def _candidates(self, kind: str, destination: Destination) -> tuple[CombinedConf, ...]:
         """What routes of a kind come to for a destination; empty if there is none."""
         found = of_service(self.rules[kind], destination) if kind in self.rules else None
         return () if found is None else (found,)
 
 
-def of_inbound(rules: Rules, index: int, reached: Reached, defaults: Defaults) -> Iterator[AnySpot]:
+def of_inbound(rules: Rules, index: int, reached: InboundResult, defaults: Defaults) -> Iterator[AnySpot]:
     """What holds for those who call an inbound: for all of them, and for some."""
     protocol = reached.inbound.protocol
     for kind, of_kind in rules.items():
@@ -159,23 +159,23 @@ def of_inbound(rules: Rules, index: int, reached: Reached, defaults: Defaults) -
             continue
         found = of_kind.inbound(index).for_all
         if found is not None:
-            yield Spot(of_kind.kind, (found,), reached.effective[kind], defaults.get(kind), protocol)
+            yield PolicySite(of_kind.kind, (found,), reached.effective[kind], defaults.get(kind), protocol)
         if of_kind.shape.from_ and not of_kind.shape.from_as_rules:
             for rule in of_kind.from_(index).rules:
-                yield Spot(of_kind.kind, (rule.combined,), rule.combined.conf, None, protocol)
-        yield from (ClientSpot(of_kind.kind, rules_, protocol) for rules_ in _by_match(of_kind.inbound(index)))
+                yield PolicySite(of_kind.kind, (rule.combined,), rule.combined.conf, None, protocol)
+        yield from (ClientSite(of_kind.kind, rules_, protocol) for rules_ in _by_match(of_kind.inbound(index)))
 
 
-def _by_match(rules: InboundRules) -> Iterable[tuple[Combined, ...]]:
+def _by_match(rules: InboundRules) -> Iterable[tuple[CombinedConf, ...]]:
     """What is said of the clients of each match. Several rules for the same one are not merged: the first counts."""
-    found: dict[bytes, list[Combined]] = {}
+    found: dict[bytes, list[CombinedConf]] = {}
     for rule in rules.for_some:
         found.setdefault(_encode(rule.match), []).append(rule.combined)
     return map(tuple, found.values())
 
 
-def of_proxy(rules: Rules, *, is_redirected: bool) -> Iterator[Spot]:
+def of_proxy(rules: Rules, *, is_redirected: bool) -> Iterator[PolicySite]:
     """What holds for a proxy as a whole. Where nothing is redirected to it, nothing passes through it either."""
     for kind, of_kind in rules.items():
         if of_kind.shape.single and (found := of_kind.proxy) is not None and (is_redirected or kind != PASSTHROUGH):
-            yield Spot(of_kind.kind, (found,), found.conf)
+            yield PolicySite(of_kind.kind, (found,), found.conf)

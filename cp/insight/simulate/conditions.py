@@ -37,7 +37,7 @@ class Unsimulated(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class RouteCondition:
     """One thing that a row asks of a request."""
 
     of: str
@@ -64,7 +64,7 @@ def check_known(message: Message) -> None:
             raise Unsimulated(f"a {message.DESCRIPTOR.name} with `{field.name}`")
 
 
-def conditions(match: RouteMatch, request: Request) -> tuple[Condition, ...]:
+def conditions(match: RouteMatch, request: Request) -> tuple[RouteCondition, ...]:
     """All that a row asks for. It takes the request if all of it holds."""
     return (
         _told(_path, match, request),
@@ -73,22 +73,22 @@ def conditions(match: RouteMatch, request: Request) -> tuple[Condition, ...]:
     )
 
 
-def _told(compare: Callable[[M, Request], Condition], matcher: M, request: Request) -> Condition:
+def _told(compare: Callable[[M, Request], RouteCondition], matcher: M, request: Request) -> RouteCondition:
     try:
         check_known(matcher)
         return compare(matcher, request)
     except Unsimulated as why:
-        return Condition("request", "Unsimulated", str(why), None, holds=None)
+        return RouteCondition("request", "Unsimulated", str(why), None, holds=None)
 
 
-def _path(match: RouteMatch, request: Request) -> Condition:
+def _path(match: RouteMatch, request: Request) -> RouteCondition:
     kind = match.WhichOneof("path_specifier") or ""
     if kind == "connect_matcher":
-        return Condition("method", "Exact", "CONNECT", request.values(":method")[0], not request.target)
+        return RouteCondition("method", "Exact", "CONNECT", request.values(":method")[0], not request.target)
     name, wanted = _path_wanted(match, kind)
     given = request.path
     holds = bool(given) and _path_holds(match, kind, given)
-    return Condition("path", name, wanted, given or None, holds)
+    return RouteCondition("path", name, wanted, given or None, holds)
 
 
 def _path_wanted(match: RouteMatch, kind: str) -> tuple[str, str]:
@@ -112,7 +112,7 @@ def _path_holds(match: RouteMatch, kind: str, given: str) -> bool:
     return given.startswith(wanted) and ends
 
 
-def _header(matcher: HeaderMatcher, request: Request) -> Condition:
+def _header(matcher: HeaderMatcher, request: Request) -> RouteCondition:
     values = request.values(matcher.name)
     if not values and matcher.treat_missing_header_as_empty:
         values = ("",)
@@ -126,7 +126,7 @@ def _header(matcher: HeaderMatcher, request: Request) -> Condition:
         # Of several values one is enough; and what is not there is not compared, not even to be the opposite.
         holds = bool(values) and any(_value_holds(matcher, one) for one in values) is not matcher.invert_match
     name = {":method": "method", ":authority": "host"}.get(matcher.name.lower(), f"header {matcher.name.lower()}")
-    return Condition(name, kind, wanted, ", ".join(values) if values else None, holds, matcher.invert_match)
+    return RouteCondition(name, kind, wanted, ", ".join(values) if values else None, holds, matcher.invert_match)
 
 
 def _header_wanted(matcher: HeaderMatcher) -> tuple[str, str]:
@@ -150,7 +150,7 @@ def _number(value: str) -> int | None:
     return int(value) if digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS else None
 
 
-def _parameter(matcher: QueryParameterMatcher, request: Request) -> Condition:
+def _parameter(matcher: QueryParameterMatcher, request: Request) -> RouteCondition:
     value = dict(reversed(list(_parameters(request.query)))).get(matcher.name)
     specifier = matcher.WhichOneof("query_parameter_match_specifier")
     if specifier == "string_match":
@@ -160,7 +160,7 @@ def _parameter(matcher: QueryParameterMatcher, request: Request) -> Condition:
         is_wanted = matcher.present_match or specifier is None
         kind, wanted = "Present" if is_wanted else "Absent", ""
         holds = (value is not None) is is_wanted
-    return Condition(f"query parameter {matcher.name}", kind, wanted, value, holds)
+    return RouteCondition(f"query parameter {matcher.name}", kind, wanted, value, holds)
 
 
 def _parameters(query: str) -> Iterator[tuple[str, str]]:

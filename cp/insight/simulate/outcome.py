@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cp.insight.simulate.conditions import Condition
+from cp.insight.simulate.conditions import RouteCondition
 from cp.model.duration import Duration
 
 _NO_LIMIT = Duration()
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class RowTrial:
     """One row of a route table, and how the request compares with what it asks for."""
 
     index: int
     name: str
-    conditions: tuple[Condition, ...]
+    conditions: tuple[RouteCondition, ...]
 
     @property
     def matches(self) -> bool | None:
@@ -26,7 +26,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TrafficShare:
     """A cluster, with its weight among all that a row leads to."""
 
     cluster: str
@@ -40,7 +40,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class RetryRule:
     """When a request is sent again, and how soon. What the configuration leaves open is Envoy's own default."""
 
     on: tuple[str, ...]
@@ -55,10 +55,10 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
+class ForwardedCall:
     """A request that goes on, or a connection."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[TrafficShare, ...]
     path: str = ""
     host: str | None = ""
     """None: that of the endpoint."""
@@ -67,7 +67,7 @@ class Forward:
     """Zero: no limit, here and below."""
 
     idle_timeout: Duration = _NO_LIMIT
-    retry: Retry | None = None
+    retry: RetryRule | None = None
     connect_attempts: int = 1
     """Of a connection; a request has `retry`."""
 
@@ -76,7 +76,7 @@ class Forward:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class DirectReply:
     """An answer of Envoy's own."""
 
     status: int
@@ -96,12 +96,12 @@ class Outcome:
     host: str = ""
     table: str = ""
     virtual_host: str = ""
-    rows: tuple[Tried, ...] = ()
+    rows: tuple[RowTrial, ...] = ()
     """Every row, in the order in which they are tried: the first that matches takes the request."""
 
-    forward: Forward | None = None
-    reply: Reply | None = None
+    forward: ForwardedCall | None = None
+    reply: DirectReply | None = None
 
     @property
-    def row(self) -> Tried | None:
+    def row(self) -> RowTrial | None:
         return next((row for row in self.rows if row.matches), None)

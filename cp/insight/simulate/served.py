@@ -16,7 +16,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from google.protobuf.message import Message
 
 from cp.insight.simulate.conditions import Unsimulated
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Packed, Snapshot
+from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource, Snapshot
 
 M = TypeVar("M", bound=Message)
 
@@ -25,7 +25,7 @@ class NotListening(Exception):
     """Nothing of the proxy's listens at an address."""
 
 
-class Served:
+class ServedResources:
     """What a proxy is served."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -79,6 +79,6 @@ def _addresses(assignment: ClusterLoadAssignment) -> Iterator[str]:
             yield address.pipe.path if address.HasField("pipe") else f"{at.address}:{at.port_value}"
 
 
-def _decoded(packed: Packed, message: M) -> M:
+def _decoded(packed: PackedResource, message: M) -> M:
     message.ParseFromString(packed.body)
     return message

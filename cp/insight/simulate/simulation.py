@@ -11,11 +11,11 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 
 from cp.insight.simulate.conditions import Unsimulated, conditions
-from cp.insight.simulate.outcome import Forward, Outcome, Reply, Retry, Share, Tried
+from cp.insight.simulate.outcome import DirectReply, ForwardedCall, Outcome, RetryRule, RowTrial, TrafficShare
 from cp.insight.simulate.paths import Unacceptable
 from cp.insight.simulate.request import Call, Request, request_of
 from cp.insight.simulate.rewrites import host_of, location_of, path_of
-from cp.insight.simulate.served import Served, terminal
+from cp.insight.simulate.served import ServedResources, terminal
 from cp.insight.simulate.virtual_hosts import chosen
 from cp.model.duration import Duration
 
@@ -51,7 +51,7 @@ _MAX_INTERVAL_OF_BASE: Final = 10
 
 def simulate(snapshot: Snapshot, call: Call) -> Outcome:
     """What becomes of a call. Raises `NotListening`, or `Unsimulated` rather than say something that is not so."""
-    served = Served(snapshot)
+    served = ServedResources(snapshot)
     listener = served.listener(call.address, call.port)
     end = terminal(listener)
     if isinstance(end, HttpConnectionManager):
@@ -59,7 +59,7 @@ def simulate(snapshot: Snapshot, call: Call) -> Outcome:
     return Outcome(listener.name, forward=_connection(served, end))
 
 
-def _http(served: Served, listener: str, manager: HttpConnectionManager, call: Call) -> Outcome:
+def _http(served: ServedResources, listener: str, manager: HttpConnectionManager, call: Call) -> Outcome:
     if any(name.lower() == "upgrade" for name, _ in call.headers):
         raise Unsimulated("a call that wants to upgrade its connection")
     if not manager.normalize_path.value or manager.merge_slashes or manager.path_with_escaped_slashes_action > 1:
@@ -68,20 +68,20 @@ def _http(served: Served, listener: str, manager: HttpConnectionManager, call: C
     try:
         request = request_of(call)
     except Unacceptable as fault:
-        return Outcome(listener, table=table.name, reply=Reply(_BAD_REQUEST, str(fault)))
+        return Outcome(listener, table=table.name, reply=DirectReply(_BAD_REQUEST, str(fault)))
     if request.values("x-forwarded-proto") == ("",):
         return Outcome(
             listener,
             request.target,
             request.authority,
             table.name,
-            reply=Reply(_NOT_FOUND, "`x-forwarded-proto` is empty"),
+            reply=DirectReply(_NOT_FOUND, "`x-forwarded-proto` is empty"),
         )
     host = chosen(table, request.authority)
     if host is None:
-        nobody = Reply(_NOT_FOUND, f"no virtual host is for `{request.authority}`")
+        nobody = DirectReply(_NOT_FOUND, f"no virtual host is for `{request.authority}`")
         return Outcome(listener, request.target, request.authority, table.name, reply=nobody)
-    rows = tuple(Tried(at, row.name, conditions(row.match, request)) for at, row in enumerate(host.routes))
+    rows = tuple(RowTrial(at, row.name, conditions(row.match, request)) for at, row in enumerate(host.routes))
     first = next((row for row in rows if row.matches is not False), None)
     if first is not None and first.matches is None:
         raise Unsimulated(next(one.wanted for one in first.conditions if one.holds is None))
@@ -90,25 +90,25 @@ def _http(served: Served, listener: str, manager: HttpConnectionManager, call: C
 
 
 def _done(
-    served: Served, manager: HttpConnectionManager, row: Route | None, request: Request
-) -> tuple[Forward | None, Reply | None]:
+    served: ServedResources, manager: HttpConnectionManager, row: Route | None, request: Request
+) -> tuple[ForwardedCall | None, DirectReply | None]:
     if row is None:
-        return None, Reply(_NOT_FOUND, "no row of the route table takes this request")
+        return None, DirectReply(_NOT_FOUND, "no row of the route table takes this request")
     action = row.WhichOneof("action")
     if action == "route":
         return _forward(served, manager, row, request), None
     if action == "redirect":
         location = location_of(row.redirect, row.match, request)
-        return None, Reply(_REDIRECTS[row.redirect.response_code], "a redirect", location=location)
+        return None, DirectReply(_REDIRECTS[row.redirect.response_code], "a redirect", location=location)
     if action == "direct_response":
         answer = row.direct_response
-        return None, Reply(answer.status, "the route answers by itself", answer.body.inline_string)
+        return None, DirectReply(answer.status, "the route answers by itself", answer.body.inline_string)
     raise Unsimulated(f"a route with `{action}`")
 
 
-def _forward(served: Served, manager: HttpConnectionManager, row: Route, request: Request) -> Forward:
+def _forward(served: ServedResources, manager: HttpConnectionManager, row: Route, request: Request) -> ForwardedCall:
     action = row.route
-    return Forward(
+    return ForwardedCall(
         shares=tuple(_shares(served, action)),
         path=path_of(action, row.match, request),
         host=host_of(action, request),
@@ -119,7 +119,7 @@ def _forward(served: Served, manager: HttpConnectionManager, row: Route, request
     )
 
 
-def _shares(served: Served, action: RouteAction) -> Iterator[Share]:
+def _shares(served: ServedResources, action: RouteAction) -> Iterator[TrafficShare]:
     missing = _WITHOUT_CLUSTER[action.cluster_not_found_response_code]
     specifier = action.WhichOneof("cluster_specifier")
     if specifier == "cluster":
@@ -131,11 +131,11 @@ def _shares(served: Served, action: RouteAction) -> Iterator[Share]:
         raise Unsimulated(f"a RouteAction with `{specifier}`")
 
 
-def _share(served: Served, name: str, weight: int, missing: int) -> Share:
+def _share(served: ServedResources, name: str, weight: int, missing: int) -> TrafficShare:
     cluster = served.cluster(name)
     if cluster is None:
-        return Share(name, weight, missing=True, status=missing)
-    return Share(name, weight, served.endpoints(cluster))
+        return TrafficShare(name, weight, missing=True, status=missing)
+    return TrafficShare(name, weight, served.endpoints(cluster))
 
 
 def _mirrors(action: RouteAction) -> Iterator[tuple[str, float]]:
@@ -145,10 +145,10 @@ def _mirrors(action: RouteAction) -> Iterator[tuple[str, float]]:
         yield mirror.cluster, 100 * fraction.numerator / whole if mirror.HasField("runtime_fraction") else 100.0
 
 
-def _retry(policy: RetryPolicy) -> Retry:
+def _retry(policy: RetryPolicy) -> RetryRule:
     back_off = policy.retry_back_off
     base = _duration(back_off, "base_interval", _BASE_INTERVAL)
-    return Retry(
+    return RetryRule(
         on=tuple(one for one in policy.retry_on.split(",") if one),
         retries=policy.num_retries.value if policy.HasField("num_retries") else 1,
         per_try_timeout=_duration(policy, "per_try_timeout", Duration()),
@@ -159,12 +159,12 @@ def _retry(policy: RetryPolicy) -> Retry:
     )
 
 
-def _connection(served: Served, proxy: TcpProxy) -> Forward:
+def _connection(served: ServedResources, proxy: TcpProxy) -> ForwardedCall:
     weighted = [(one.name, one.weight) for one in proxy.weighted_clusters.clusters] or [(proxy.cluster, 1)]
     shares = tuple(_share(served, name, weight, 0) for name, weight in weighted)
     attempts = proxy.max_connect_attempts.value if proxy.HasField("max_connect_attempts") else 1
     idle_timeout = _duration(proxy, "idle_timeout", _TCP_IDLE_TIMEOUT)
-    return Forward(shares, idle_timeout=idle_timeout, connect_attempts=attempts)
+    return ForwardedCall(shares, idle_timeout=idle_timeout, connect_attempts=attempts)
 
 
 def _duration(message: Any, field: str, otherwise: Duration) -> Duration:

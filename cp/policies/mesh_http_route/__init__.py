@@ -92,7 +92,7 @@ from cp.policies.mesh_http_route.shape import table
 from cp.policies.mesh_http_route.validation import TARGETS, validate
 from cp.resources import deprecated
 from cp.resources.complete import completed
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 
 if TYPE_CHECKING:
     from cp.policies import Backends
@@ -118,7 +118,7 @@ def finish(conf: dict[str, Any]) -> dict[str, Any]:
     return conf | {"rules": list(reversed(conf.get("rules") or []))}
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     return deprecated.top_kind(spec)
 
 

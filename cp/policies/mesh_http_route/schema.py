@@ -12,7 +12,7 @@ from cp.resources.schema import Number, Schema
 from cp.resources.spec import PolicySpec
 
 
-class PathMatch(Schema, frozen=True):
+class HttpPathMatch(Schema, frozen=True):
     type: Literal["Exact", "PathPrefix", "RegularExpression"] | None = None
     value: str = ""
 
@@ -23,10 +23,10 @@ class QueryMatch(Schema, frozen=True):
     value: str | None = None
 
 
-class Match(Schema, frozen=True):
+class HttpRouteMatch(Schema, frozen=True):
     """Requests of which all of this is true."""
 
-    path: PathMatch | None = None
+    path: HttpPathMatch | None = None
     method: Literal["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"] | None = None
     headers: list[HeaderMatch] | None = None
     query_params: list[QueryMatch] | None = None
@@ -77,28 +77,28 @@ class Filter(Schema, frozen=True):
     request_mirror: RequestMirror | None = None
 
 
-class RuleConf(Schema, frozen=True):
+class HttpRouteConf(Schema, frozen=True):
     filters: list[Filter] | None = None
     backend_refs: list[BackendRef] | None = None
 
 
-class Rule(Schema, frozen=True):
-    matches: list[Match] | None = None
-    default: RuleConf | None = None
+class HttpRouteRule(Schema, frozen=True):
+    matches: list[HttpRouteMatch] | None = None
+    default: HttpRouteConf | None = None
 
 
-class To(Schema, frozen=True):
+class HttpRouteTo(Schema, frozen=True):
     target_ref: TargetRef = TargetRef()
     hostnames: list[str] | None = None
-    rules: list[Rule] | None = None
+    rules: list[HttpRouteRule] | None = None
 
 
 class Conf(Schema, frozen=True):
     """The rules for one destination, of all policies together."""
 
-    rules: list[Rule] | None = None
+    rules: list[HttpRouteRule] | None = None
     hostnames: list[str] | None = None
 
 
 class Spec(PolicySpec, frozen=True):
-    to: list[To] | None = None
+    to: list[HttpRouteTo] | None = None

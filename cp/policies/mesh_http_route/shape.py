@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cp.model.names import Identity
 from cp.policies.mesh_http_route.schema import Filter as FilterConf
-from cp.policies.mesh_http_route.schema import Header, HeaderModifier, Match, PathRewrite, RuleConf
+from cp.policies.mesh_http_route.schema import Header, HeaderModifier, HttpRouteConf, HttpRouteMatch, PathRewrite
 from cp.resources.schema import decode
 from cp.rules import RouteRule, by_specificity
 from generators.proxy import (
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 def table(rules: Sequence[RouteRule], backends: Backends) -> tuple[Route, ...]:
     """One row for each match of each rule, the most specific first, and at the end a row for everything else."""
-    routes = [_route(decode(Match, match), rule, backends) for match, rule in by_specificity(rules)]
+    routes = [_route(decode(HttpRouteMatch, match), rule, backends) for match, rule in by_specificity(rules)]
     if all(route.match != CATCH_ALL for route in routes):
         routes.append(backends.rest())
     return tuple(routes)
 
 
-def _route(match: Match, rule: RouteRule, backends: Backends) -> Route:
-    conf = decode(RuleConf, rule.default)
+def _route(match: HttpRouteMatch, rule: RouteRule, backends: Backends) -> Route:
+    conf = decode(HttpRouteConf, rule.default)
     seen_from = rule.backends.identity
     filters = tuple(_filters(conf.filters or (), seen_from, backends))
     splits = tuple(backends.split(reference, seen_from) for reference in conf.backend_refs or ())
@@ -69,7 +69,7 @@ def _refusal(owner: Identity, served: tuple[Split, ...]) -> str:
     return ""
 
 
-def _match(match: Match) -> RouteMatch:
+def _match(match: HttpRouteMatch) -> RouteMatch:
     path = CATCH_ALL.path
     if match.path is not None and match.path.type is not None:
         path = PathMatch(PathKind(match.path.type), match.path.value)

@@ -9,24 +9,24 @@ from cp.model.violation import Violation, at
 from cp.policies.mesh_http_route.schema import (
     Filter,
     HeaderModifier,
-    Match,
-    PathMatch,
+    HttpPathMatch,
+    HttpRouteMatch,
+    HttpRouteRule,
+    HttpRouteTo,
     PathRewrite,
     QueryMatch,
     RequestMirror,
     RequestRedirect,
-    Rule,
     Spec,
-    To,
     UrlRewrite,
 )
 from cp.resources.backends import MIRRORS, backend_refs
 from cp.resources.checks import absent, hostname, incomplete, must_be_set, percentage, regex_of_route, repeated
 from cp.resources.headers import header_match, header_name
-from cp.resources.kinds import Meta
-from cp.resources.targets import GATEWAY, SERVICES, Targets, target
+from cp.resources.kinds import DocumentMeta
+from cp.resources.targets import GATEWAY, SERVICES, AllowedTargets, target
 
-TARGETS: Final = Targets(top_system=(GATEWAY,), to=SERVICES, to_gateway=("Mesh",))
+TARGETS: Final = AllowedTargets(top_system=(GATEWAY,), to=SERVICES, to_gateway=("Mesh",))
 
 _FIELD_OF_TYPE: Final = {
     "RequestHeaderModifier": "requestHeaderModifier",
@@ -37,20 +37,20 @@ _FIELD_OF_TYPE: Final = {
 }
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from at("spec", TARGETS.violations(spec, meta))
     for index, to in enumerate(spec.to or ()):
         yield from at(f"spec.to[{index}]", _to(to, is_gateway=spec.top.kind == GATEWAY))
 
 
-def _to(to: To, *, is_gateway: bool) -> Iterator[Violation]:
+def _to(to: HttpRouteTo, *, is_gateway: bool) -> Iterator[Violation]:
     if to.hostnames and not is_gateway:
         yield Violation("hostnames", "have a meaning for gateways alone", "remove them: the targetRef is the host")
     for index, rule in enumerate(to.rules or ()):
         yield from at(f"rules[{index}]", _rule(rule, is_gateway=is_gateway))
 
 
-def _rule(rule: Rule, *, is_gateway: bool) -> Iterator[Violation]:
+def _rule(rule: HttpRouteRule, *, is_gateway: bool) -> Iterator[Violation]:
     if not rule.matches:
         hint = "write `matches: [{path: {type: PathPrefix, value: /}}]` for all requests"
         yield incomplete("matches", hint=hint)
@@ -66,7 +66,7 @@ def _rule(rule: Rule, *, is_gateway: bool) -> Iterator[Violation]:
         yield absent("default.backendRefs", "must be set: a gateway has no service of its own")
 
 
-def _match(match: Match) -> Iterator[Violation]:
+def _match(match: HttpRouteMatch) -> Iterator[Violation]:
     if match.path is not None:
         yield from at("path", _path(match.path))
     for index, header in enumerate(match.headers or ()):
@@ -74,7 +74,7 @@ def _match(match: Match) -> Iterator[Violation]:
     yield from at("queryParams", _queries(match.query_params or []))
 
 
-def _path(path: PathMatch) -> Iterator[Violation]:
+def _path(path: HttpPathMatch) -> Iterator[Violation]:
     if path.type is None:
         yield incomplete("type", hint="Exact, PathPrefix or RegularExpression")
     if path.type == "RegularExpression":
@@ -158,7 +158,7 @@ def _path_rewrite(path: PathRewrite) -> Iterator[Violation]:
         yield incomplete("replacePrefixMatch", "must be set for the type ReplacePrefixMatch")
 
 
-def _prefix_rewrites(each: Filter, matches: list[Match]) -> Iterator[Violation]:
+def _prefix_rewrites(each: Filter, matches: list[HttpRouteMatch]) -> Iterator[Violation]:
     """A prefix can be replaced only where there is one, in every match."""
     if all(match.path is not None and match.path.type == "PathPrefix" for match in matches):
         return

@@ -9,10 +9,10 @@ import msgspec
 from cp.model.duration import Duration
 from cp.model.numbers import Natural
 from cp.resources.schema import Number, Schema
-from cp.resources.spec import Item, PolicySpec
+from cp.resources.spec import PolicySpec, SpecItem
 
 
-class Named(Schema, frozen=True):
+class NamedKey(Schema, frozen=True):
     name: str = ""
 
 
@@ -22,7 +22,7 @@ class Cookie(Schema, frozen=True):
     path: str | None = None
 
 
-class Connection(Schema, frozen=True):
+class ConnectionHash(Schema, frozen=True):
     source_ip: bool | None = msgspec.field(name="sourceIP", default=None)
 
 
@@ -35,14 +35,14 @@ class HashPolicy(Schema, frozen=True):
 
     type: Literal["Header", "Cookie", "Connection", "SourceIP", "QueryParameter", "FilterState"] | None = None
     terminal: bool | None = None
-    header: Named | None = None
+    header: NamedKey | None = None
     cookie: Cookie | None = None
-    connection: Connection | None = None
-    query_parameter: Named | None = None
+    connection: ConnectionHash | None = None
+    query_parameter: NamedKey | None = None
     filter_state: FilterState | None = None
 
 
-class Plain(Schema, frozen=True):
+class PlainBalancer(Schema, frozen=True):
     """Has nothing to be set."""
 
 
@@ -65,8 +65,8 @@ class Maglev(Schema, frozen=True):
 
 class LoadBalancer(Schema, frozen=True):
     type: Literal["RoundRobin", "LeastRequest", "RingHash", "Random", "Maglev"] | None = None
-    round_robin: Plain | None = None
-    random: Plain | None = None
+    round_robin: PlainBalancer | None = None
+    random: PlainBalancer | None = None
     least_request: LeastRequest | None = None
     ring_hash: RingHash | None = None
     maglev: Maglev | None = None
@@ -117,4 +117,4 @@ class Conf(Schema, frozen=True):
 
 
 class Spec(PolicySpec, frozen=True):
-    to: list[Item[Conf]] | None = None
+    to: list[SpecItem[Conf]] | None = None

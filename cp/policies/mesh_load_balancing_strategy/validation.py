@@ -33,11 +33,11 @@ from cp.resources.checks import (
     printable,
     within,
 )
-from cp.resources.kinds import Meta
-from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, TCP_ROUTE, Targets
+from cp.resources.kinds import DocumentMeta
+from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, TCP_ROUTE, AllowedTargets
 
 _SERVICES: Final = ("Mesh", "MeshService", "MeshMultiZoneService")
-TARGETS: Final = Targets(
+TARGETS: Final = AllowedTargets(
     top=(*PROXIES, GATEWAY),
     to=(*_SERVICES, HTTP_ROUTE, TCP_ROUTE),
     to_gateway=(*_SERVICES, HTTP_ROUTE, TCP_ROUTE),
@@ -60,11 +60,11 @@ _FIELD_OF_TYPE: Final = {
 }
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     return at("spec", _violations(spec, meta))
 
 
-def _violations(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     if not spec.to and spec.top.kind != "Dataplane":
         yield incomplete("to", "says nothing", "give it an item, for example for `kind: Mesh`")
@@ -219,7 +219,7 @@ def _failover(failover: Failover) -> Iterator[Violation]:
         yield from must_be_set("to.zones", failover.to.zones, f"which zones {failover.to.type} means")
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     for path, _, conf in spec.confs():
         balancer = conf.load_balancer if conf is not None else None

@@ -15,7 +15,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 
 from cp.policies.mesh_metric.filtering import program
-from cp.policies.mesh_metric.schema import Application, Backend, Conf, Prometheus
+from cp.policies.mesh_metric.schema import Conf, MetricApplication, MetricBackend, MetricPrometheus
 from generators.drafts import SidecarDraft
 from generators.envoy import names
 from generators.envoy.edit import pack, set_address
@@ -27,7 +27,7 @@ _LARGEST: Final = 64 * 1024 * 1024
 """The most that a proxy and its applications may have to tell at once."""
 
 
-def endpoint(conf: Conf, backend: Backend, draft: SidecarDraft) -> None:
+def endpoint(conf: Conf, backend: MetricBackend, draft: SidecarDraft) -> None:
     """Add what a backend needs. Whoever asks for TLS is not given a listener without it."""
     if backend.type == "Prometheus" and backend.prometheus is not None:
         tls = backend.prometheus.tls
@@ -35,7 +35,7 @@ def endpoint(conf: Conf, backend: Backend, draft: SidecarDraft) -> None:
             _listen(conf, backend.prometheus, draft)
 
 
-def _listen(conf: Conf, prometheus: Prometheus, draft: SidecarDraft) -> None:
+def _listen(conf: Conf, prometheus: MetricPrometheus, draft: SidecarDraft) -> None:
     address, port = draft.site.address, prometheus.port or _PORT
     name = names.metrics_listener(address, port)
     if any(isinstance(one, Listener) and one.name == name for one in draft.resources):
@@ -70,7 +70,7 @@ def _host(conf: Conf, path: str) -> VirtualHost:
     return host
 
 
-def _asked(application: Application, draft: SidecarDraft) -> tuple[str, str, str]:
+def _asked(application: MetricApplication, draft: SidecarDraft) -> tuple[str, str, str]:
     """The cluster of an application, made where it is not there yet, and what to ask it for."""
     address = application.address or names.LOOPBACK
     name = names.application_cluster(address, application.port)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from cp.policies.mesh_metric.patterns import NotAPattern, patterns
-from cp.policies.mesh_metric.schema import Profiles, Selector
+from cp.policies.mesh_metric.schema import MetricProfiles, MetricSelector
 
 Report: TypeAlias = list[tuple[str, str]]
 
@@ -91,9 +91,9 @@ end
 """
 
 
-def program(profiles: Profiles | None, applications: Iterable[tuple[str, str, str]], report: Report) -> str:
+def program(profiles: MetricProfiles | None, applications: Iterable[tuple[str, str, str]], report: Report) -> str:
     """The program, or nothing where everything is passed on as it is."""
-    profiles = profiles or Profiles()
+    profiles = profiles or MetricProfiles()
     names = [one.name or "All" for one in profiles.append_profiles or ()] or ["All"]
     profile = tuple(("prefix", begin) for name in names for begin in PROFILES[name])
     exclude = tuple(_tests(profiles.exclude, "exclude", report))
@@ -109,7 +109,7 @@ def program(profiles: Profiles | None, applications: Iterable[tuple[str, str, st
     return text.replace("{APPLICATIONS}", _list(f"{{{row}}}" for row in rows))
 
 
-def _tests(selectors: Iterable[Selector] | None, field: str, report: Report) -> Iterator[tuple[str, str]]:
+def _tests(selectors: Iterable[MetricSelector] | None, field: str, report: Report) -> Iterator[tuple[str, str]]:
     for selector in selectors or ():
         if selector.type != "Regex":
             yield (selector.type or "Exact").lower(), selector.match

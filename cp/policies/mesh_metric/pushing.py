@@ -7,9 +7,18 @@ from typing import Final
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 
-from cp.model.pushing import CLUSTER, FIELD, METADATA, Application, Choice, Collector, Orders, written
+from cp.model.pushing import (
+    CLUSTER,
+    FIELD,
+    METADATA,
+    MetricCollector,
+    MetricSelection,
+    PushedApplication,
+    PushOrders,
+    written,
+)
 from cp.policies.mesh_metric.filtering import PROFILES
-from cp.policies.mesh_metric.schema import Conf, Profiles, Selector
+from cp.policies.mesh_metric.schema import Conf, MetricProfiles, MetricSelector
 from generators.build.collectors import Otlp
 from generators.drafts import SidecarDraft
 from generators.envoy import names
@@ -23,12 +32,12 @@ def orders(conf: Conf, draft: SidecarDraft) -> None:
     if not (collectors := tuple(_collectors(conf))):
         return
     sidecar = conf.sidecar
-    profiles = (sidecar.profiles if sidecar is not None else None) or Profiles()
+    profiles = (sidecar.profiles if sidecar is not None else None) or MetricProfiles()
     chosen = [one.name or "All" for one in profiles.append_profiles or ()] or ["All"]
-    found = Orders(
+    found = PushOrders(
         collectors=collectors,
         applications=tuple(_applications(conf)),
-        profile=tuple(Choice("Prefix", name) for profile in chosen for name in PROFILES[profile]),
+        profile=tuple(MetricSelection("Prefix", name) for profile in chosen for name in PROFILES[profile]),
         include=_choices(profiles.include),
         exclude=_choices(profiles.exclude),
         unused=bool(sidecar is not None and sidecar.include_unused),
@@ -39,19 +48,19 @@ def orders(conf: Conf, draft: SidecarDraft) -> None:
     draft.resources.append(cluster)
 
 
-def _collectors(conf: Conf) -> Iterator[Collector]:
+def _collectors(conf: Conf) -> Iterator[MetricCollector]:
     for backend in conf.backends or ():
         if backend.type == "OpenTelemetry" and (otel := backend.open_telemetry) is not None:
             to = Otlp.parse(otel.endpoint or "")
             if to is not None:
                 seconds = _EVERY if otel.refresh_interval is None else otel.refresh_interval.seconds
-                yield Collector(to.collector.host, to.collector.port, seconds, to.is_http, to.path)
+                yield MetricCollector(to.collector.host, to.collector.port, seconds, to.is_http, to.path)
 
 
-def _applications(conf: Conf) -> Iterator[Application]:
+def _applications(conf: Conf) -> Iterator[PushedApplication]:
     for one in conf.applications or ():
-        yield Application(one.name or "", one.address or names.LOOPBACK, one.port, one.path or _PATH)
+        yield PushedApplication(one.name or "", one.address or names.LOOPBACK, one.port, one.path or _PATH)
 
 
-def _choices(selectors: Iterable[Selector] | None) -> tuple[Choice, ...]:
-    return tuple(Choice(one.type or "Exact", one.match) for one in selectors or ())
+def _choices(selectors: Iterable[MetricSelector] | None) -> tuple[MetricSelection, ...]:
+    return tuple(MetricSelection(one.type or "Exact", one.match) for one in selectors or ())

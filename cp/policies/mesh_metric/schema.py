@@ -11,58 +11,58 @@ from cp.resources.schema import Schema
 from cp.resources.spec import PolicySpec
 
 
-class Profile(Schema, frozen=True):
+class MetricProfile(Schema, frozen=True):
     name: Literal["All", "Basic", "None"] | None = None
 
 
-class Selector(Schema, frozen=True):
+class MetricSelector(Schema, frozen=True):
     type: Literal["Prefix", "Regex", "Exact", "Contains"] | None = None
     match: str = ""
 
 
-class Profiles(Schema, frozen=True):
-    append_profiles: list[Profile] | None = None
-    include: list[Selector] | None = None
-    exclude: list[Selector] | None = None
+class MetricProfiles(Schema, frozen=True):
+    append_profiles: list[MetricProfile] | None = None
+    include: list[MetricSelector] | None = None
+    exclude: list[MetricSelector] | None = None
 
 
-class Sidecar(Schema, frozen=True):
-    profiles: Profiles | None = None
+class SidecarMetrics(Schema, frozen=True):
+    profiles: MetricProfiles | None = None
     include_unused: bool | None = None
 
 
-class Application(Schema, frozen=True):
+class MetricApplication(Schema, frozen=True):
     name: str | None = None
     address: str | None = None
     port: Integer = 0
     path: str | None = None
 
 
-class PrometheusTls(Schema, frozen=True):
+class MetricPrometheusTls(Schema, frozen=True):
     mode: Literal["Disabled", "ProvidedTLS", "ActiveMTLSBackend"] | None = None
 
 
-class Prometheus(Schema, frozen=True):
+class MetricPrometheus(Schema, frozen=True):
     client_id: str | None = None
     port: Integer | None = None
     path: str | None = None
-    tls: PrometheusTls | None = None
+    tls: MetricPrometheusTls | None = None
 
 
-class OpenTelemetry(telemetry.OpenTelemetry, frozen=True):
+class MetricOpenTelemetry(telemetry.OpenTelemetryConf, frozen=True):
     refresh_interval: Duration | None = None
 
 
-class Backend(Schema, frozen=True):
+class MetricBackend(Schema, frozen=True):
     type: Literal["Prometheus", "OpenTelemetry"] | None = None
-    prometheus: Prometheus | None = None
-    open_telemetry: OpenTelemetry | None = None
+    prometheus: MetricPrometheus | None = None
+    open_telemetry: MetricOpenTelemetry | None = None
 
 
 class Conf(Schema, frozen=True):
-    sidecar: Sidecar | None = None
-    applications: list[Application] | None = None
-    backends: list[Backend] | None = None
+    sidecar: SidecarMetrics | None = None
+    applications: list[MetricApplication] | None = None
+    backends: list[MetricBackend] | None = None
 
 
 class Spec(PolicySpec, frozen=True):

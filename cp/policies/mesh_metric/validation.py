@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from cp.model.violation import Violation, at
-from cp.policies.mesh_metric.schema import Backend, Conf, OpenTelemetry, Profiles, Spec
+from cp.policies.mesh_metric.schema import Conf, MetricBackend, MetricOpenTelemetry, MetricProfiles, Spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, must_be_set, port, regex
-from cp.resources.kinds import Meta
-from cp.resources.targets import GATEWAY, Targets
+from cp.resources.kinds import DocumentMeta
+from cp.resources.targets import GATEWAY, AllowedTargets
 from cp.resources.telemetry import collector, endpoints_deprecated
 
-TARGETS: Final = Targets(top_system=(GATEWAY,))
+TARGETS: Final = AllowedTargets(top_system=(GATEWAY,))
 SCHEMA_DEFAULTS: Final = {
     "default.applications[].path": "/metrics",
     "default.backends[].prometheus.port": 5670,
@@ -22,7 +22,7 @@ SCHEMA_DEFAULTS: Final = {
 }
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from at("spec", TARGETS.violations(spec, meta))
     yield from at("spec.default", _conf(spec.default or Conf()))
 
@@ -36,7 +36,7 @@ def _conf(conf: Conf) -> Iterator[Violation]:
         yield from at(f"backends[{index}]", _backend(backend))
 
 
-def _profiles(profiles: Profiles) -> Iterator[Violation]:
+def _profiles(profiles: MetricProfiles) -> Iterator[Violation]:
     for index, profile in enumerate(profiles.append_profiles or ()):
         yield from must_be_set(f"appendProfiles[{index}].name", profile.name, "All, Basic or None")
     for name, selectors in (("include", profiles.include), ("exclude", profiles.exclude)):
@@ -46,7 +46,7 @@ def _profiles(profiles: Profiles) -> Iterator[Violation]:
                 yield from regex(f"{name}[{index}].match", selector.match)
 
 
-def _backend(backend: Backend) -> Iterator[Violation]:
+def _backend(backend: MetricBackend) -> Iterator[Violation]:
     yield from must_be_set("type", backend.type, "Prometheus or OpenTelemetry")
     if backend.type == "Prometheus":
         if backend.prometheus is None:
@@ -57,13 +57,13 @@ def _backend(backend: Backend) -> Iterator[Violation]:
         yield from at("openTelemetry", _otel(backend.open_telemetry))
 
 
-def _otel(otel: OpenTelemetry | None) -> Iterator[Violation]:
+def _otel(otel: MetricOpenTelemetry | None) -> Iterator[Violation]:
     yield from collector(otel, needs_port=True)
     if otel is not None:
         yield from above_zero("refreshInterval", otel.refresh_interval, "leave it out for 30s")
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     backends = (spec.default or Conf()).backends or ()
     yield from endpoints_deprecated("spec.default.backends", (one.open_telemetry for one in backends))

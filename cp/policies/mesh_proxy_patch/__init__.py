@@ -75,13 +75,13 @@ from cp.policies.mesh_proxy_patch.changes import change
 from cp.policies.mesh_proxy_patch.schema import Conf, Spec
 from cp.policies.mesh_proxy_patch.validation import TARGETS, validate
 from cp.resources import deprecated
-from cp.resources.kinds import Kind, Meta, PolicyShape
+from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 
 if TYPE_CHECKING:
     from generators.drafts import Built
 
 
-def deprecations(spec: Spec, _meta: Meta) -> Iterator[Violation]:
+def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     return deprecated.top_kind(spec)
 
 

@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 
 from cp.policies.mesh_proxy_patch.json_patch import DoesNotApply
 from cp.policies.mesh_proxy_patch.messages import merged, merged_any, unpacked, with_patches, written
-from cp.policies.mesh_proxy_patch.schema import Change, FilterMatch, Modification, VirtualHostMatch
+from cp.policies.mesh_proxy_patch.schema import FilterMatch, Modification, PatchChange, VirtualHostMatch
 from generators.drafts import Built
 from generators.envoy.edit import pack
 
@@ -67,7 +67,7 @@ def _change(modification: Modification, built: Built, attempt: Attempt) -> None:
         _virtual_hosts(modification.virtual_host, built, attempt)
 
 
-def _resources(asked: Change[Any], kind: type[Message], built: Built, attempt: Attempt) -> None:
+def _resources(asked: PatchChange[Any], kind: type[Message], built: Built, attempt: Attempt) -> None:
     """Whole resources. One that is added belongs to the proxy, and takes the place of one with its name."""
     if asked.operation == "Add":
         added = written(asked.value or "", kind)
@@ -85,19 +85,19 @@ def _resources(asked: Change[Any], kind: type[Message], built: Built, attempt: A
     built.resources = [*others, *_changed(asked, ours, kind, fits, attempt)]
 
 
-def _network_filters(asked: Change[FilterMatch], built: Built, attempt: Attempt) -> None:
+def _network_filters(asked: PatchChange[FilterMatch], built: Built, attempt: Attempt) -> None:
     for chain in _chains(asked.match, built):
         _write(chain.filters, _changed(asked, list(chain.filters), Filter, _named(asked), attempt))
 
 
-def _http_filters(asked: Change[FilterMatch], built: Built, attempt: Attempt) -> None:
+def _http_filters(asked: PatchChange[FilterMatch], built: Built, attempt: Attempt) -> None:
     for chain in _chains(asked.match, built):
         for manager in _managers(chain):
             found = _changed(asked, list(manager.http_filters), HttpFilter, _named(asked), attempt)
             _write(manager.http_filters, found)
 
 
-def _virtual_hosts(asked: Change[VirtualHostMatch], built: Built, attempt: Attempt) -> None:
+def _virtual_hosts(asked: PatchChange[VirtualHostMatch], built: Built, attempt: Attempt) -> None:
     if not _fits_origin(asked.match, built):
         return
     wanted = None if asked.match is None else asked.match.route_configuration_name
@@ -107,7 +107,9 @@ def _virtual_hosts(asked: Change[VirtualHostMatch], built: Built, attempt: Attem
             _write(table.virtual_hosts, found)
 
 
-def _changed(asked: Change[Any], there: list[M], kind: type[M], fits: Callable[[M], bool], attempt: Attempt) -> list[M]:
+def _changed(
+    asked: PatchChange[Any], there: list[M], kind: type[M], fits: Callable[[M], bool], attempt: Attempt
+) -> list[M]:
     """A list with one modification made."""
     attempt.fits |= asked.operation in _NEED_NOTHING or any(map(fits, there))
     if asked.operation == "Remove":
@@ -138,7 +140,7 @@ def _ends_a_chain(one: Message) -> bool:
     return isinstance(one, Filter | HttpFilter) and one.typed_config.TypeName() in _ENDS
 
 
-def _patched(asked: Change[Any], one: M, kind: type[M], attempt: Attempt) -> M:
+def _patched(asked: PatchChange[Any], one: M, kind: type[M], attempt: Attempt) -> M:
     try:
         if isinstance(one, Filter | HttpFilter):
             return _with_config(asked, one, kind)
@@ -148,7 +150,7 @@ def _patched(asked: Change[Any], one: M, kind: type[M], attempt: Attempt) -> M:
         return one
 
 
-def _rewritten(asked: Change[Any], one: M, kind: type[M]) -> M:
+def _rewritten(asked: PatchChange[Any], one: M, kind: type[M]) -> M:
     if asked.json_patches:
         return with_patches(one, asked.json_patches)
     return merged(one, written(asked.value or "", kind))
@@ -161,7 +163,7 @@ def _same_name(before: M, after: M) -> M:
     return after
 
 
-def _with_config(asked: Change[Any], one: Any, kind: type[M]) -> M:
+def _with_config(asked: PatchChange[Any], one: Any, kind: type[M]) -> M:
     """Of a filter, what it is configured with is patched."""
     found = kind()
     found.CopyFrom(one)
@@ -221,7 +223,7 @@ def _fits_tags(wanted: Mapping[str, str] | None, built: Built) -> bool:
     )
 
 
-def _named(asked: Change[Any]) -> Callable[[Any], bool]:
+def _named(asked: PatchChange[Any]) -> Callable[[Any], bool]:
     name = None if asked.match is None else asked.match.name
     return lambda one: name in {None, one.name}
 

@@ -45,7 +45,7 @@ class VirtualHostMatch(Schema, frozen=True):
     route_configuration_name: str | None = None
 
 
-class Change(Schema, Generic[M], frozen=True):
+class PatchChange(Schema, Generic[M], frozen=True):
     """What is done to the things that match."""
 
     operation: str = ""
@@ -57,11 +57,11 @@ class Change(Schema, Generic[M], frozen=True):
 class Modification(Schema, frozen=True):
     """One of these."""
 
-    cluster: Change[ClusterMatch] | None = None
-    listener: Change[ListenerMatch] | None = None
-    network_filter: Change[FilterMatch] | None = None
-    http_filter: Change[FilterMatch] | None = None
-    virtual_host: Change[VirtualHostMatch] | None = None
+    cluster: PatchChange[ClusterMatch] | None = None
+    listener: PatchChange[ListenerMatch] | None = None
+    network_filter: PatchChange[FilterMatch] | None = None
+    http_filter: PatchChange[FilterMatch] | None = None
+    virtual_host: PatchChange[VirtualHostMatch] | None = None
 
 
 class Conf(Schema, frozen=True):

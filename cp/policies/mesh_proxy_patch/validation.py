@@ -15,12 +15,12 @@ from google.protobuf.message import Message
 
 from cp.model.violation import Violation, at
 from cp.policies.mesh_proxy_patch.native import NotNative, native
-from cp.policies.mesh_proxy_patch.schema import Change, Conf, JsonPatch, Modification, Spec
+from cp.policies.mesh_proxy_patch.schema import Conf, JsonPatch, Modification, PatchChange, Spec
 from cp.resources.checks import absent, one_of, unwanted
-from cp.resources.kinds import Meta
-from cp.resources.targets import GATEWAY, Targets
+from cp.resources.kinds import DocumentMeta
+from cp.resources.targets import GATEWAY, AllowedTargets
 
-TARGETS: Final = Targets(top_system=(GATEWAY,), gateway_tags=False)
+TARGETS: Final = AllowedTargets(top_system=(GATEWAY,), gateway_tags=False)
 
 NATIVE: Final[dict[str, type[Message]]] = {
     "cluster": Cluster,
@@ -45,7 +45,7 @@ _REPEATED: Final = "it is repeated for everything that matches, in every proxy"
 _MOST_PATCHES: Final = 500
 
 
-def validate(spec: Spec, meta: Meta) -> Iterator[Violation]:
+def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from at("spec", TARGETS.violations(spec, meta))
     modifications = (spec.default or Conf()).append_modifications
     if not modifications:
@@ -60,7 +60,7 @@ def _modification(modification: Modification) -> Iterator[Violation]:
         choices = ", ".join(f"`{name}`" for name in NATIVE)
         yield absent("", f"changes {len(given)} things, not one", f"write an item for each; one of {choices}")
         return
-    changes: dict[str, Change[Any] | None] = {
+    changes: dict[str, PatchChange[Any] | None] = {
         "cluster": modification.cluster,
         "listener": modification.listener,
         "networkFilter": modification.network_filter,
@@ -71,7 +71,7 @@ def _modification(modification: Modification) -> Iterator[Violation]:
         yield from at(given[0], _change(change, given[0]))
 
 
-def _change(change: Change[Any], what: str) -> Iterator[Violation]:
+def _change(change: PatchChange[Any], what: str) -> Iterator[Violation]:
     operations = _OF_FILTERS if what in _FILTERS else _OF_RESOURCES
     wrong = list(one_of("operation", change.operation, operations))
     yield from wrong
@@ -89,7 +89,7 @@ def _change(change: Change[Any], what: str) -> Iterator[Violation]:
         yield from _value(change.value, NATIVE[what])
 
 
-def _match(change: Change[Any], what: str) -> Iterator[Violation]:
+def _match(change: PatchChange[Any], what: str) -> Iterator[Violation]:
     if change.operation == "Add" and change.match is not None:
         if what != "virtualHost":
             yield unwanted("match", "has no meaning for Add", "remove it")
@@ -99,7 +99,7 @@ def _match(change: Change[Any], what: str) -> Iterator[Violation]:
         yield absent("match.name", f"must be set for {change.operation}", _NEED_NAME[change.operation])
 
 
-def _patch(change: Change[Any], kind: type[Message]) -> Iterator[Violation]:
+def _patch(change: PatchChange[Any], kind: type[Message]) -> Iterator[Violation]:
     patches = change.json_patches or []
     if change.value is not None and patches:
         yield Violation("", "`value` and `jsonPatches` exclude each other", "keep one of them")

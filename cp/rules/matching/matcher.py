@@ -13,13 +13,13 @@ from typing import TypeAlias
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.rules.matching.order import precedence, top_of
-from cp.rules.matching.profile import Signature, gateway_of, looking_at, profile
-from cp.rules.matching.selection import SERVICE_TAG, Matched, by_name, is_shadow, select
+from cp.rules.matching.profile import DataplaneSignature, gateway_of, looking_at, profile
+from cp.rules.matching.selection import SERVICE_TAG, MatchedPolicy, by_name, is_shadow, select
 
-_Found: TypeAlias = tuple[Matched, ...]
+_Found: TypeAlias = tuple[MatchedPolicy, ...]
 ByKind: TypeAlias = Mapping[str, _Found]
 
-_Class: TypeAlias = tuple[str, Signature, tuple[Matched, ...], bool]
+_Class: TypeAlias = tuple[str, DataplaneSignature, tuple[MatchedPolicy, ...], bool]
 """What tells classes of dataplanes apart: mesh, signature, the policies that name the dataplane, shadows or not."""
 
 
@@ -31,9 +31,9 @@ def match(world: World, dataplane: Resource, *, shadow: bool = False) -> ByKind:
     return world.derived(matcher).match(dataplane, shadow=shadow)
 
 
-def matcher(world: World, previous: Matcher | None) -> Matcher:
+def matcher(world: World, previous: PolicyMatcher | None) -> PolicyMatcher:
     """The matcher of a World; use it as `world.derived(matcher)`."""
-    return Matcher(world, previous)
+    return PolicyMatcher(world, previous)
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _OfKind:
     named: dict[str, list[Resource]]
     """Policies that name one dataplane, by the name."""
 
-    found: dict[Signature, tuple[Matched, ...]] = field(default_factory=dict)
+    found: dict[DataplaneSignature, tuple[MatchedPolicy, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: Table) -> _OfKind:
@@ -69,17 +69,17 @@ class _Seen:
     tags: frozenset[str]
     """Those of all tags of inbounds by which some policy does."""
 
-    signatures: dict[Resource, Signature] = field(default_factory=dict)
+    signatures: dict[Resource, DataplaneSignature] = field(default_factory=dict)
 
     def is_like(self, other: _Seen) -> bool:
         same = self.dataplanes is other.dataplanes and self.gateways is other.gateways
         return same and (self.labels, self.tags) == (other.labels, other.tags)
 
 
-class Matcher:
+class PolicyMatcher:
     """What is known of one World, taken over from the World before as far as it holds."""
 
-    def __init__(self, world: World, previous: Matcher | None = None) -> None:
+    def __init__(self, world: World, previous: PolicyMatcher | None = None) -> None:
         self._world = world
         self._kinds = [kind.name for kind in world.kinds.values() if kind.policy is not None]
         self._of_kind: dict[tuple[str, str], _OfKind] = {}
@@ -87,7 +87,7 @@ class Matcher:
         self._seen: dict[str, _Seen] = {}
         self._classes: dict[_Class, ByKind] = {}
         self._before: Mapping[_Class, ByKind] = {}
-        self._interned: dict[Signature, Signature] = {}
+        self._interned: dict[DataplaneSignature, DataplaneSignature] = {}
         self._came_from: dict[int, tuple[_Found, _Found]] = {}
         self.asked = 0
         """How often a policy had to be asked about a signature."""
@@ -107,7 +107,7 @@ class Matcher:
         now, earlier = self._came_from.get(id(found), (None, found))
         return earlier if now is found else found
 
-    def signature(self, dataplane: Resource) -> Signature:
+    def signature(self, dataplane: Resource) -> DataplaneSignature:
         """All that policies look at of a dataplane. Equal ones are the same object."""
         seen = self._of_mesh(dataplane.mesh)
         found = seen.signatures.get(dataplane)
@@ -115,13 +115,13 @@ class Matcher:
             known = dataplane.selectable_labels
             labels = tuple((name, known[name]) for name in seen.labels if name in known)
             looked_at = looking_at(profile(dataplane), seen.tags)
-            found = Signature(looked_at, gateway_of(self._world, dataplane), labels)
+            found = DataplaneSignature(looked_at, gateway_of(self._world, dataplane), labels)
             found = seen.signatures[dataplane] = self._interned.setdefault(found, found)
         return found
 
     def _matched(self, of: _Class) -> ByKind:
         mesh, signature, named, shadow = of
-        answer: dict[str, tuple[Matched, ...]] = {}
+        answer: dict[str, tuple[MatchedPolicy, ...]] = {}
         for kind in self._kinds:
             found = self._broad(kind, mesh, signature)
             if own := [one for one in named if one.policy.type == kind]:
@@ -132,13 +132,13 @@ class Matcher:
                 answer[kind] = found
         return answer
 
-    def _broad(self, kind: str, mesh: str, of: Signature) -> tuple[Matched, ...]:
+    def _broad(self, kind: str, mesh: str, of: DataplaneSignature) -> tuple[MatchedPolicy, ...]:
         known = self._policies(kind, mesh)
         if of not in known.found:
             known.found[of] = _ordered(self._ask(known.broad, of))
         return known.found[of]
 
-    def _named(self, dataplane: Resource, of: Signature) -> Iterable[Matched]:
+    def _named(self, dataplane: Resource, of: DataplaneSignature) -> Iterable[MatchedPolicy]:
         for policy in self._naming(dataplane.mesh).get(dataplane.display_name, ()):
             if (found := by_name(policy, top_of(policy), dataplane, of)) is not None:
                 yield found
@@ -152,7 +152,7 @@ class Matcher:
                     found.setdefault(name, []).extend(policies)
         return self._by_name[mesh]
 
-    def _ask(self, policies: Sequence[Resource], of: Signature) -> list[Matched]:
+    def _ask(self, policies: Sequence[Resource], of: DataplaneSignature) -> list[MatchedPolicy]:
         self.asked += len(policies)
         answers = (select(self._world, policy, of) for policy in policies)
         return [found for found in answers if found is not None]
@@ -172,11 +172,11 @@ class Matcher:
             self._seen[mesh] = _Seen(dataplanes, gateways, tuple(sorted(labels)), tags)
         return self._seen[mesh]
 
-    def _take_over(self, previous: Matcher) -> None:
+    def _take_over(self, previous: PolicyMatcher) -> None:
         """Keep what was found out about unchanged policies, for the signatures that dataplanes still have."""
         self._before = previous._classes
         self._interned = previous._interned
-        live: set[Signature] = set()
+        live: set[DataplaneSignature] = set()
         for mesh, before in previous._seen.items():
             seen = self._of_mesh(mesh)
             if seen.is_like(before):
@@ -189,7 +189,7 @@ class Matcher:
             kept = _kept(known, table, same_routes=routes[0] is routes[1])
             self._of_kind[kind, mesh] = self._again(known, _OfKind.of(table), kept, live)
 
-    def _again(self, before: _OfKind, now: _OfKind, kept: set[Resource], live: set[Signature]) -> _OfKind:
+    def _again(self, before: _OfKind, now: _OfKind, kept: set[Resource], live: set[DataplaneSignature]) -> _OfKind:
         changed = [policy for policy in now.broad if policy not in kept]
         for signature, found in before.found.items():
             if signature not in live:
@@ -221,7 +221,7 @@ def _kept(known: _OfKind, table: Table, *, same_routes: bool) -> set[Resource]:
     return {policy for policy in there if same_routes or top_of(policy).kind != "MeshHTTPRoute"}
 
 
-def _ordered(found: Iterable[Matched]) -> tuple[Matched, ...]:
+def _ordered(found: Iterable[MatchedPolicy]) -> tuple[MatchedPolicy, ...]:
     return tuple(sorted(found, key=lambda one: precedence(one.policy), reverse=True))
 
 

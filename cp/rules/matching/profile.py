@@ -16,7 +16,7 @@ Tags: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ProfileSection:
     """An inbound or an embedded listener: its tags and the names by which it can be called."""
 
     tags: Tags
@@ -24,10 +24,10 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class DataplaneProfile:
     """A dataplane without its name and addresses."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[ProfileSection, ...]
     """Its inbounds, and after them its embedded listeners."""
 
     gateway_type: str
@@ -46,10 +46,10 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class DataplaneSignature:
     """All that decides which policies select a dataplane, but for those that name it."""
 
-    profile: Profile
+    profile: DataplaneProfile
     gateway: Resource | None
     """The MeshGateway by which a builtin gateway is configured."""
 
@@ -66,16 +66,16 @@ class Signature:
         return self._hash
 
 
-def profile(dataplane: Resource) -> Profile:
+def profile(dataplane: Resource) -> DataplaneProfile:
     return dataplane.derived(_profile)
 
 
-def _profile(dataplane: Resource) -> Profile:
+def _profile(dataplane: Resource) -> DataplaneProfile:
     networking: Mapping[str, Any] = dataplane.data.get("networking") or {}
     gateway = networking.get("gateway")
     zone = zone_of(dataplane.document.data) or ZONE
     its_sections = tuple(_section(found, zone) for found in sections(dataplane))
-    return Profile(
+    return DataplaneProfile(
         sections=its_sections,
         gateway_type="" if gateway is None else gateway.get("type") or "DELEGATED",
         gateway_tags=() if gateway is None else _tags(gateway.get("tags"), zone),
@@ -86,10 +86,11 @@ def _profile(dataplane: Resource) -> Profile:
     )
 
 
-def looking_at(whole: Profile, names: AbstractSet[str]) -> Profile:
+def looking_at(whole: DataplaneProfile, names: AbstractSet[str]) -> DataplaneProfile:
     """A profile in which inbounds have only the tags of these names."""
     sections = (
-        Section(tuple(tag for tag in section.tags if tag[0] in names), section.names) for section in whole.sections
+        ProfileSection(tuple(tag for tag in section.tags if tag[0] in names), section.names)
+        for section in whole.sections
     )
     return replace(whole, sections=tuple(sections))
 
@@ -106,14 +107,14 @@ def listeners(gateway: Resource) -> list[Mapping[str, Any]]:
     return list(conf.get("listeners") or ())
 
 
-def listener_tags(found: Profile, gateway: Resource, listener: Mapping[str, Any]) -> dict[str, str]:
+def listener_tags(found: DataplaneProfile, gateway: Resource, listener: Mapping[str, Any]) -> dict[str, str]:
     """The tags of one listener, over those of its gateway, over those of the dataplane (section 3)."""
     return {**dict(found.gateway_tags), **(gateway.data.get("tags") or {}), **(listener.get("tags") or {})}
 
 
-def _section(found: Mapping[str, Any], zone: str) -> Section:
+def _section(found: Mapping[str, Any], zone: str) -> ProfileSection:
     names = (found.get("name") or "", str(found.get("port", "")))
-    return Section(_tags(found.get("tags"), zone), tuple(name for name in names if name))
+    return ProfileSection(_tags(found.get("tags"), zone), tuple(name for name in names if name))
 
 
 def _tags(tags: Mapping[str, str] | None, zone: str) -> Tags:

@@ -15,8 +15,8 @@ import msgspec
 from cp.model.names import Identity, Key
 from cp.model.paths import step
 from cp.model.remembered import remembered
-from cp.rules.merging.origins import Conf, Entry, Field, Layer, Origin
-from cp.rules.merging.tree import Keyed, Object
+from cp.rules.merging.origins import Conf, KeyedEntry, Layer, MergedField, Origin
+from cp.rules.merging.tree import KeyedList, Object
 
 _LAST_STEP: Final = re.compile(r"(\.[^.\[\]]+|\[[0-9]+\])$")
 _canonical: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -27,7 +27,7 @@ def _unchanged(value: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class MergeOptions:
     """How confs of one kind merge, beyond RFC 7386."""
 
     by_key: Mapping[str, str] = field(default_factory=dict)
@@ -40,10 +40,10 @@ class Recipe:
     """What remains to be done to a merged value."""
 
 
-PLAIN: Final = Recipe()
+PLAIN: Final = MergeOptions()
 
 
-class Merged:
+class MergedConf:
     """A merged conf: plain data that nobody may change, and where each field of it comes from."""
 
     def __init__(self, root: Object, finish: Callable[[dict[str, Any]], dict[str, Any]] = _unchanged) -> None:
@@ -57,21 +57,21 @@ class Merged:
         return _canonical(self.value)
 
     @remembered
-    def fields(self) -> Mapping[str, Field]:
+    def fields(self) -> Mapping[str, MergedField]:
         """Every leaf of the value, by its path."""
         return {found.path: found for found in self._leaves if found.value is not None}
 
     @remembered
-    def removed(self) -> Mapping[str, Field]:
+    def removed(self) -> Mapping[str, MergedField]:
         """What is not there because a null took it away. The null is the winner."""
         return {found.path: found for found in self._leaves if found.value is None and found.losers}
 
     @remembered
-    def nulls(self) -> Mapping[str, Field]:
+    def nulls(self) -> Mapping[str, MergedField]:
         """Every field for which somebody wrote a null, whether it took something away or not."""
         return {found.path: found for found in self._leaves if found.removals}
 
-    def written(self, path: str) -> tuple[Field, str]:
+    def written(self, path: str) -> tuple[MergedField, str]:
         """Who wrote what stands at a path, be it inside of a value or around several, and where in the document."""
         fields, known = self.fields, path
         while known not in fields and (wider := _LAST_STEP.sub("", known)) != known:
@@ -79,52 +79,52 @@ class Merged:
         field = fields[known] if known in fields else next(one for name, one in fields.items() if name.startswith(path))
         return field, f"{field.winner.path}{path.removeprefix(known)}"
 
-    def entries(self, name: str) -> tuple[Entry, ...]:
+    def entries(self, name: str) -> tuple[KeyedEntry, ...]:
         """The entries of a list that is merged by key, in the order of the value."""
         node = self._root.children.get(name)
-        if not isinstance(node, Keyed):
+        if not isinstance(node, KeyedList):
             return ()
         return tuple(entry.of(step(name, at)) for at, entry in self._in_order(name, node))
 
     @remembered
-    def _leaves(self) -> tuple[Field, ...]:
+    def _leaves(self) -> tuple[MergedField, ...]:
         return tuple(self._walk())
 
-    def _walk(self) -> Iterator[Field]:
+    def _walk(self) -> Iterator[MergedField]:
         for name, node in self._root.children.items():
-            if isinstance(node, Keyed) and node.entries:
+            if isinstance(node, KeyedList) and node.entries:
                 for at, entry in self._in_order(name, node):
                     yield from entry.leaves(step(name, at))
             else:
                 yield from node.leaves(name, name)
 
-    def _in_order(self, name: str, node: Keyed) -> Iterable[tuple[int, Any]]:
+    def _in_order(self, name: str, node: KeyedList) -> Iterable[tuple[int, Any]]:
         """The entries with their places in the value: finishing may have put them in another order."""
         places = {id(value): at for at, value in enumerate(self.value[name])}
         found = ((places.get(id(entry.value), at), entry) for at, entry in enumerate(node.entries.values()))
         return sorted(found, key=lambda one: one[0])
 
-    def over(self, below: Merged) -> Merged:
+    def over(self, below: MergedConf) -> MergedConf:
         """This conf over a more general one, field by field."""
         both = self._root.over(below._root)
         assert isinstance(both, Object)  # noqa: S101  # two objects make one
-        return Merged(both, self._finish)
+        return MergedConf(both, self._finish)
 
     def __repr__(self) -> str:
         return f"Merged({self.value})"
 
 
-def merge(layers: Sequence[Layer], recipe: Recipe = PLAIN) -> Merged:
+def merge(layers: Sequence[Layer], recipe: MergeOptions = PLAIN) -> MergedConf:
     """Layers from the weakest to the strongest, merged into one."""
     if not layers:
         return NOTHING
     root = Object(layers[0])
     for layer in layers:
         root.patch(layer.conf, layer, recipe.by_key)
-    return Merged(root, recipe.finish)
+    return MergedConf(root, recipe.finish)
 
 
-def merge_groups(layers: Sequence[Layer], recipe: Recipe = PLAIN) -> tuple[Merged, ...]:
+def merge_groups(layers: Sequence[Layer], recipe: MergeOptions = PLAIN) -> tuple[MergedConf, ...]:
     """As `merge`, separately for each group that the recipe makes, in the order in which groups first appear."""
     if recipe.group_by is None:
         return (merge(layers, recipe),)
@@ -140,7 +140,7 @@ def _for_group(layer: Layer, group_by: str, text: str) -> Layer:
     return replace(layer, conf={**rest, group_by: [text]} if text else rest)
 
 
-def overlay(levels: Sequence[Merged]) -> Merged:
+def overlay(levels: Sequence[MergedConf]) -> MergedConf:
     """Merged confs from the most general to the most specific, field by field (decision 2).
 
     What a null took away on one level is what that level leaves out: the level below has its say.
@@ -152,5 +152,5 @@ def overlay(levels: Sequence[Merged]) -> Merged:
 
 
 _NOBODY: Final = Origin(Key("", "", ""), Identity("", "", ""), "")
-NOTHING: Final = Merged(Object(Layer({}, _NOBODY)))
+NOTHING: Final = MergedConf(Object(Layer({}, _NOBODY)))
 """What no layers come to."""

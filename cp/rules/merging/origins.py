@@ -90,7 +90,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MergedField:
     """One field of a merged conf: who set it, and who lost, the strongest first.
 
     The winner is a null where a null took away every value.
@@ -108,7 +108,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeyedEntry:
     """One entry of a list that is merged by key, with all who wrote an entry with this key, the weakest first."""
 
     key: Any

@@ -15,7 +15,7 @@ import msgspec
 
 from cp.model.paths import step
 from cp.model.violation import join
-from cp.rules.merging.origins import Conf, Entry, Field, Layer, Origin, Removal, Setting
+from cp.rules.merging.origins import Conf, KeyedEntry, Layer, MergedField, Origin, Removal, Setting
 
 _canonical: Final = msgspec.json.Encoder(order="deterministic").encode
 _NO_KEYS: Final[Mapping[str, str]] = {}
@@ -82,15 +82,15 @@ class Leaf:
         self.writes.append(Write(None, layer))
         return self
 
-    def leaves(self, path: str, place: str) -> Iterator[Field]:
+    def leaves(self, path: str, place: str) -> Iterator[MergedField]:
         settings, removals = self._history(place)
         live = self.live
         left = [setting for setting, write in settings if write is not live]
         if live is not None:
-            yield Field(path, live.setting(place), tuple(left), tuple(removals))
+            yield MergedField(path, live.setting(place), tuple(left), tuple(removals))
         else:
             null = next((one.null for one in removals if one.removed), removals[0].null)
-            yield Field(path, null, tuple(left), tuple(removals))
+            yield MergedField(path, null, tuple(left), tuple(removals))
 
     def _history(self, place: str) -> tuple[list[tuple[Setting, Write]], list[Removal]]:
         """Every value and every null, the strongest first."""
@@ -187,9 +187,9 @@ class Object:
             old.writes.append(Write({}, layer))
         old.patch(value, layer)
 
-    def _list(self, name: str, old: Node | None, layer: Layer, key: str | None) -> Appended | Keyed:
-        if not isinstance(old, Appended | Keyed):
-            old = self.children[name] = Appended(layer) if key is None else Keyed(layer, key)
+    def _list(self, name: str, old: Node | None, layer: Layer, key: str | None) -> AppendedList | KeyedList:
+        if not isinstance(old, AppendedList | KeyedList):
+            old = self.children[name] = AppendedList(layer) if key is None else KeyedList(layer, key)
         return old
 
     def gone(self, layer: Layer) -> Node:
@@ -198,12 +198,12 @@ class Object:
         self.writes.append(Write(None, layer))
         return self
 
-    def leaves(self, path: str, place: str) -> Iterator[Field]:
+    def leaves(self, path: str, place: str) -> Iterator[MergedField]:
         for name, node in self.children.items():
             yield from node.leaves(step(path, name), step(place, name))
         live = _live(self.writes)
         if live and not any(node.is_there for node in self.children.values()):
-            yield Field(path, live[-1].setting(place))
+            yield MergedField(path, live[-1].setting(place))
 
     def over(self, below: Node) -> Node:
         """A new object with the fields of both; where both have one, this one's."""
@@ -223,7 +223,7 @@ def _is_of_nulls(conf: Any) -> bool:
     return isinstance(conf, dict) and bool(conf) and all(one is None or _is_of_nulls(one) for one in conf.values())
 
 
-class Appended:
+class AppendedList:
     """A list to which every layer adds. A null cannot take away what others added."""
 
     __slots__ = ("elements", "layer")
@@ -247,22 +247,22 @@ class Appended:
     def setting(self, place: str) -> Setting:
         return Setting(self.layer.origin, self.value, join(self.layer.path, place))
 
-    def leaves(self, path: str, place: str) -> Iterator[Field]:
+    def leaves(self, path: str, place: str) -> Iterator[MergedField]:
         for at, (element, layer, index) in enumerate(self.elements):
             where = join(layer.path, step(place, index))
-            yield Field(step(path, at), Setting(layer.origin, element, where))
+            yield MergedField(step(path, at), Setting(layer.origin, element, where))
         if not self.elements:
-            yield Field(path, self.setting(place))
+            yield MergedField(path, self.setting(place))
 
     def over(self, below: Node) -> Node:
-        if not isinstance(below, Appended):
+        if not isinstance(below, AppendedList):
             return self
-        both = Appended(below.layer)
+        both = AppendedList(below.layer)
         both.elements = below.elements + self.elements
         return both
 
 
-class Keyed:
+class KeyedList:
     """A list of entries, each with a key and a `default`: those with equal keys are merged, in the place of the last.
 
     As with lists that are appended to, a null cannot take it away.
@@ -294,9 +294,9 @@ class Keyed:
     def setting(self, place: str) -> Setting:
         return Setting(self.layer.origin, self.value, join(self.layer.path, place))
 
-    def leaves(self, path: str, place: str) -> Iterator[Field]:
+    def leaves(self, path: str, place: str) -> Iterator[MergedField]:
         if not self.entries:
-            yield Field(path, self.setting(place))
+            yield MergedField(path, self.setting(place))
         for index, entry in enumerate(self.entries.values()):
             yield from entry.leaves(step(path, index))
 
@@ -325,21 +325,21 @@ class _Entry:
         rest = {} if self.default is None else {"default": self.default.value}
         self.value = {**raw, **rest}
 
-    def leaves(self, path: str) -> Iterator[Field]:
+    def leaves(self, path: str) -> Iterator[MergedField]:
         last = self.layers[-1]
         for name, value in self.raw.items():
             if name != "default":
-                yield Field(step(path, name), Setting(last.origin, value, step(last.path, name)))
+                yield MergedField(step(path, name), Setting(last.origin, value, step(last.path, name)))
         if self.default is not None:
             yield from self._of_default(f"{path}.default")
 
-    def _of_default(self, path: str) -> Iterator[Field]:
+    def _of_default(self, path: str) -> Iterator[MergedField]:
         assert self.default is not None  # noqa: S101  # narrows the type
         yield from self.default.leaves(path, "default")
 
-    def of(self, path: str) -> Entry:
+    def of(self, path: str) -> KeyedEntry:
         key = self.raw.get(self.key)
-        return Entry(key, self.value, path, tuple(layer.origin for layer in self.layers), self._setters())
+        return KeyedEntry(key, self.value, path, tuple(layer.origin for layer in self.layers), self._setters())
 
     def _setters(self) -> frozenset[Origin]:
         nodes = () if self.default is None else self.default.children.items()
@@ -357,4 +357,4 @@ def _place(layer: Layer, name: str, raw: Any, index: int) -> str:
     return step(step(layer.path, name), index)
 
 
-Node: TypeAlias = Leaf | Object | Appended | Keyed
+Node: TypeAlias = Leaf | Object | AppendedList | KeyedList

@@ -12,10 +12,10 @@ from cp.resources.world import World
 from cp.rules import PolicyRules
 from cp.rules.merging import Origin
 from cp.translate.change_scope import Name
-from cp.translate.compiler import Bundle, Proxy
+from cp.translate.compiler import CompiledProxy, ProxyClass
 from cp.translate.fragments import Fragment, Task
 from cp.translate.snapshot import SECRET
-from cp.translate.stages import BUILT_IN, Effective, Entry, Rules, rules_of
+from cp.translate.stages import BUILT_IN, Effective, OutboundResult, Rules, rules_of
 from cp.translate.view.proxies import inbounds
 
 _PATCH: Final = "MeshProxyPatch"
@@ -26,7 +26,7 @@ _Name: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class PolicyPart:
     """A part of a policy: an item, or a modification of a proxy patch."""
 
     policy: Key
@@ -40,13 +40,13 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class ResourceCauses:
     """What a resource follows from."""
 
-    policies: tuple[Place, ...] = ()
+    policies: tuple[PolicyPart, ...] = ()
     """Every part of a policy that has a say in it."""
 
-    resources: tuple[Place, ...] = ()
+    resources: tuple[PolicyPart, ...] = ()
     """What it is about: the services that are called, or the Dataplane itself."""
 
 
@@ -65,7 +65,7 @@ class _Source:
     names: frozenset[Name] = frozenset()
     """By what names it knows the services that it is about."""
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[PolicyPart]:
         """Patches first: what other policies write is checked before, and what patches write only Envoy can judge."""
         for effective in self.confs:
             yield from self._patches(effective)
@@ -74,42 +74,42 @@ class _Source:
                 yield from _items(effective, kind)
         yield from map(_place, self.others)
 
-    def _patches(self, effective: Effective) -> Iterator[Place]:
+    def _patches(self, effective: Effective) -> Iterator[PolicyPart]:
         for kind, path in sorted(self.fragment.used):
             if kind not in effective:
                 continue
             field, where = effective[kind].written(path)
             origin = field.winner.origin
-            yield Place(origin.policy, where, origin.file, origin.source.line(where))
+            yield PolicyPart(origin.policy, where, origin.file, origin.source.line(where))
 
 
-class Sources:
+class CauseFinder:
     """Finds them. What proxies of a class have in common is looked through once."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._of_bundles: dict[int, tuple[Bundle, Mapping[_Name, _Source]]] = {}
+        self._of_bundles: dict[int, tuple[ProxyClass, Mapping[_Name, _Source]]] = {}
 
-    def of(self, proxy: Proxy, type_url: str, name: str) -> Behind:
+    def of(self, proxy: CompiledProxy, type_url: str, name: str) -> ResourceCauses:
         """What a resource of a proxy follows from."""
         wanted = (type_url, name)
         dataplane = proxy.dataplane
         if (source := self._shared(proxy.bundle).get(wanted)) is not None:
             found = (self._world.get(Key(type_, dataplane.mesh, name)) for type_, name in sorted(source.names))
-            return Behind(_policies(source, type_url), tuple(_written(one) for one in found if one))
+            return ResourceCauses(_policies(source, type_url), tuple(_written(one) for one in found if one))
         source = self._own(proxy).get(wanted)
-        return Behind(_policies(source, type_url), (_written(dataplane),))
+        return ResourceCauses(_policies(source, type_url), (_written(dataplane),))
 
-    def _shared(self, bundle: Bundle) -> Mapping[_Name, _Source]:
+    def _shared(self, bundle: ProxyClass) -> Mapping[_Name, _Source]:
         if id(bundle) not in self._of_bundles:
             self._of_bundles[id(bundle)] = (bundle, _indexed(_of_bundle(bundle)))
         return self._of_bundles[id(bundle)][1]
 
-    def _own(self, proxy: Proxy) -> Mapping[_Name, _Source]:
+    def _own(self, proxy: CompiledProxy) -> Mapping[_Name, _Source]:
         return _indexed(_of_proxy(rules_of(self._world, proxy.dataplane), proxy))
 
 
-def _policies(source: _Source | None, type_url: str) -> tuple[Place, ...]:
+def _policies(source: _Source | None, type_url: str) -> tuple[PolicyPart, ...]:
     """What policies have a say. A certificate or a key is what a service names, and no policy writes in it."""
     return () if source is None or type_url == SECRET else tuple(dict.fromkeys(source.places()))
 
@@ -118,7 +118,7 @@ def _indexed(sources: Iterable[_Source]) -> Mapping[_Name, _Source]:
     return {(packed.type_url, packed.name): source for source in sources for packed in source.fragment}
 
 
-def _of_bundle(bundle: Bundle) -> Iterator[_Source]:
+def _of_bundle(bundle: ProxyClass) -> Iterator[_Source]:
     for entry in bundle.entries.values():
         confs = (entry.effective, *entry.of_routes.values())
         yield _Source(entry.fragment, _writers(entry.task), confs, _routes(entry), entry.names)
@@ -127,7 +127,7 @@ def _of_bundle(bundle: Bundle) -> Iterator[_Source]:
             yield _Source(fragment, _writers(task), (upstream.effective,), names=upstream.names)
 
 
-def _of_proxy(rules: Rules, proxy: Proxy) -> Iterator[_Source]:
+def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Iterator[_Source]:
     for (index, _), reached in zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True):
         clients = {kind for kind, _ in reached.task.clients}
         others = tuple(origin for kind in sorted(clients) for origin in _of_clients(rules[kind], index))
@@ -140,7 +140,7 @@ def _writers(task: Task) -> frozenset[str]:
     return frozenset(kind for confs in (task.confs, *(own for _, own in task.routes)) for kind, _ in confs)
 
 
-def _routes(entry: Entry) -> tuple[Origin, ...]:
+def _routes(entry: OutboundResult) -> tuple[Origin, ...]:
     return tuple(dict.fromkeys(origin for rule in entry.owners.values() for origin in rule.origins))
 
 
@@ -151,14 +151,14 @@ def _of_clients(of_kind: PolicyRules, index: int) -> Iterator[Origin]:
         yield from rule.combined.origins
 
 
-def _items(effective: Effective, kind: str) -> Iterator[Place]:
+def _items(effective: Effective, kind: str) -> Iterator[PolicyPart]:
     origins = (field.winner.origin for field in effective[kind].fields.values())
     return (_place(origin) for origin in dict.fromkeys(origins) if origin.part != BUILT_IN)
 
 
-def _written(resource: Resource) -> Place:
-    return Place(resource.key, "", resource.source.file, resource.source.line(""))
+def _written(resource: Resource) -> PolicyPart:
+    return PolicyPart(resource.key, "", resource.source.file, resource.source.line(""))
 
 
-def _place(origin: Origin) -> Place:
-    return Place(origin.policy, origin.path, origin.file, origin.line)
+def _place(origin: Origin) -> PolicyPart:
+    return PolicyPart(origin.policy, origin.path, origin.file, origin.line)

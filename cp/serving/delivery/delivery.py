@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cp.ads.connection import Seat, Visit
-from cp.ads.session.messages import Held, Nack, Status
+from cp.ads.connection import Connection, ConnectionRecord
+from cp.ads.session.messages import Nack, NackedResource, TypeStatus
 from cp.model.names import Key
 from cp.model.violation import Finding
-from cp.serving.delivery.nacks import Complaint, finding, grouped
+from cp.serving.delivery.nacks import NackReport, finding, grouped
 
 
-class State(StrEnum):
+class ProxyState(StrEnum):
     """How a proxy is, in a word or two."""
 
     ONLINE = "Online"
@@ -32,41 +32,41 @@ class State(StrEnum):
 
     @property
     def is_in_sync(self) -> bool:
-        return self is State.ONLINE
+        return self is ProxyState.ONLINE
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class StandingNack:
     """What a proxy refuses, and what it has instead."""
 
     nack: Nack
     at: float
-    held: tuple[Held, ...]
-    complaint: Complaint | None
+    held: tuple[NackedResource, ...]
+    complaint: NackReport | None
 
 
 @dataclass(frozen=True, slots=True)
-class OfType:
+class TypeDelivery:
     """Where a stream stands with one type of resources."""
 
-    status: Status
+    status: TypeStatus
     since: float
     """Since when it is in sync, or not."""
 
     accepted: int
     rejected: int
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[StandingNack, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamDelivery:
     """One connection of a proxy. There is a second one for a moment, while a proxy is replaced."""
 
     kind: str
     envoy: str
     since: float
     heard_at: float
-    types: tuple[OfType, ...]
+    types: tuple[TypeDelivery, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Delivery:
 
     dataplane: Key
     presence: Presence
-    streams: tuple[Stream, ...]
+    streams: tuple[StreamDelivery, ...]
     failed: tuple[Finding, ...] = ()
     """What could not be made for it."""
 
@@ -91,36 +91,41 @@ class Delivery:
 class Presence:
     """Whether a proxy is there, and how it is."""
 
-    state: State
+    state: ProxyState
     since: float | None
     """Since when it is in sync, or not; None where it is not connected."""
 
-    connections: tuple[Visit, ...]
+    connections: tuple[ConnectionRecord, ...]
     """Those that are there, or else the last one that anybody remembers."""
 
 
 def presence(
-    seats: Sequence[Seat], since: float | None, last: Visit | None, *, in_sync: bool, failed: bool = False
+    seats: Sequence[Connection],
+    since: float | None,
+    last: ConnectionRecord | None,
+    *,
+    in_sync: bool,
+    failed: bool = False,
 ) -> Presence:
     connections = tuple(seat.visit() for seat in seats) or (() if last is None else (last,))
     return Presence(_state(seats, in_sync=in_sync, failed=failed), since, connections)
 
 
-def _state(seats: Sequence[Seat], *, in_sync: bool, failed: bool) -> State:
+def _state(seats: Sequence[Connection], *, in_sync: bool, failed: bool) -> ProxyState:
     if not seats:
-        return State.OFFLINE
+        return ProxyState.OFFLINE
     if failed:
-        return State.FAILED
+        return ProxyState.FAILED
     if in_sync:
-        return State.ONLINE
-    return State.REFUSED if any(seat.refusals for seat in seats) else State.OUT_OF_SYNC
+        return ProxyState.ONLINE
+    return ProxyState.REFUSED if any(seat.refusals for seat in seats) else ProxyState.OUT_OF_SYNC
 
 
 def delivery(
     dataplane: Key,
     seen: Presence,
-    seats: Sequence[Seat],
-    complaints: Iterable[Complaint],
+    seats: Sequence[Connection],
+    complaints: Iterable[NackReport],
     failed: Iterable[Finding] = (),
 ) -> Delivery:
     """The complaints are those about what the proxy refuses."""
@@ -129,10 +134,10 @@ def delivery(
     return Delivery(dataplane, seen, streams, tuple(failed))
 
 
-def _stream(seat: Seat, since: float, complaints: Mapping[Nack, Complaint]) -> Stream:
+def _stream(seat: Connection, since: float, complaints: Mapping[Nack, NackReport]) -> StreamDelivery:
     answers = {tally.type_url: tally for tally in seat.session.tallies}
     types = tuple(
-        OfType(
+        TypeDelivery(
             status,
             _since(seat, status, since),
             answers[status.type_url].accepted,
@@ -141,10 +146,10 @@ def _stream(seat: Seat, since: float, complaints: Mapping[Nack, Complaint]) -> S
         )
         for status in seat.session.statuses
     )
-    return Stream(seat.kind, seat.node.version, seat.since, seat.heard_at, types)
+    return StreamDelivery(seat.kind, seat.node.version, seat.since, seat.heard_at, types)
 
 
-def _since(seat: Seat, status: Status, of_all: float) -> float:
+def _since(seat: Connection, status: TypeStatus, of_all: float) -> float:
     if status.in_sync:
         return seat.heard.get(status.type_url, seat.since)
     if status.refused:
@@ -152,12 +157,12 @@ def _since(seat: Seat, status: Status, of_all: float) -> float:
     return of_all
 
 
-def _refusal(seat: Seat, status: Status, nack: Nack, complaints: Mapping[Nack, Complaint]) -> Refusal:
+def _refusal(seat: Connection, status: TypeStatus, nack: Nack, complaints: Mapping[Nack, NackReport]) -> StandingNack:
     held = tuple(one for one in status.held if one.name in nack.names)
-    return Refusal(nack, troubled_since(seat, status.type_url, nack), held, complaints.get(nack))
+    return StandingNack(nack, troubled_since(seat, status.type_url, nack), held, complaints.get(nack))
 
 
-def troubled_since(seat: Seat, type_url: str, nack: Nack) -> float:
+def troubled_since(seat: Connection, type_url: str, nack: Nack) -> float:
     """Since when a client has taken no version of what it refuses here."""
     known = (seat.troubled.get((type_url, name)) for name in nack.names)
     return min((at for at in known if at is not None), default=seat.refused_at.get(nack, seat.heard_at))

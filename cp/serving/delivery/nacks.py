@@ -11,7 +11,7 @@ from cp.ads.session.messages import Nack
 from cp.insight.lint import CATALOGUE
 from cp.model.names import Key
 from cp.model.violation import Finding
-from cp.serving.delivery.causes import Place
+from cp.serving.delivery.causes import PolicyPart
 from cp.translate.snapshot import SHORT
 
 CODE: Final = "refused-by-envoy"
@@ -25,7 +25,7 @@ _DUMP: Final = re.compile(r"goo\.gle/\w{1,40} ")
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class NackReport:
     """One refusal of one proxy, with what stands behind it."""
 
     proxy: str
@@ -42,15 +42,15 @@ class Complaint:
     lasts: bool
     """Something else stays in force in place of them."""
 
-    policies: tuple[Place, ...]
+    policies: tuple[PolicyPart, ...]
     """The parts of policies that have a say in them."""
 
-    likeliest: tuple[Place, ...]
+    likeliest: tuple[PolicyPart, ...]
     """Those of them, or else the services or the Dataplane, that were changed when the trouble began.
 
     All policies that have a say, where none of it was."""
 
-    suspects: tuple[Place, ...]
+    suspects: tuple[PolicyPart, ...]
     """These, and then those that were changed later."""
 
     @property
@@ -63,13 +63,13 @@ class Complaint:
 
 
 @dataclass(frozen=True, slots=True)
-class Grouped:
+class NackGroup:
     """What several proxies refuse, each for itself and for the same reason."""
 
-    complaints: tuple[Complaint, ...]
+    complaints: tuple[NackReport, ...]
 
     @property
-    def first(self) -> Complaint:
+    def first(self) -> NackReport:
         return self.complaints[0]
 
     @property
@@ -77,18 +77,18 @@ class Grouped:
         return tuple(dict.fromkeys(one.proxy for one in self.complaints))
 
 
-def grouped(complaints: Iterable[Complaint]) -> tuple[Grouped, ...]:
+def grouped(complaints: Iterable[NackReport]) -> tuple[NackGroup, ...]:
     """Together what is about the same, the oldest first."""
-    found: dict[tuple[object, ...], list[Complaint]] = {}
+    found: dict[tuple[object, ...], list[NackReport]] = {}
     for one in sorted(complaints, key=lambda one: (one.since, one.proxy)):
         found.setdefault(one.sort, []).append(one)
-    return tuple(Grouped(tuple(some)) for some in found.values())
+    return tuple(NackGroup(tuple(some)) for some in found.values())
 
 
-def finding(group: Grouped) -> Finding:
+def finding(group: NackGroup) -> Finding:
     """About the policy that is most likely to be at fault, or about the Dataplane where no policy has a say."""
     first = group.first
-    place = first.suspects[0] if first.suspects else Place(first.dataplane, "")
+    place = first.suspects[0] if first.suspects else PolicyPart(first.dataplane, "")
     return Finding(
         code=CODE,
         severity=CATALOGUE[CODE].severity,
@@ -101,7 +101,7 @@ def finding(group: Grouped) -> Finding:
     )
 
 
-def _message(group: Grouped) -> str:
+def _message(group: NackGroup) -> str:
     first, count = group.first, len(group.proxies)
     who = f"{count} prox{'y refuses' if count == 1 else 'ies refuse'} ({_few(group.proxies)})"
     keeps, does = ("keeps", "does") if count == 1 else ("keep", "do")
@@ -110,7 +110,7 @@ def _message(group: Grouped) -> str:
     return f"{who} {_what(first)}, and {instead}: {_short(reason(first.nack.text))}{others}"
 
 
-def _what(complaint: Complaint) -> str:
+def _what(complaint: NackReport) -> str:
     type_name = SHORT.get(complaint.type_url, complaint.type_url)
     if len(complaint.names) == 1 and type_name != "endpoints":
         return f"the {type_name.removesuffix('s')} {complaint.names[0]}"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from cp.ads.connection import Seat
-from cp.serving.delivery.nacks import Complaint
+from cp.ads.connection import Connection
+from cp.serving.delivery.nacks import NackReport
 from cp.translate.snapshot import Snapshot
 
 
-class Stand(Enum):
+class ChangeStanding(Enum):
     """Where one proxy is with a change."""
 
     WAITING = auto()
@@ -21,22 +21,22 @@ class Stand(Enum):
     """It is not connected. It is given the change when it comes back."""
 
 
-def stand(seats: Sequence[Seat], newest: Snapshot | None, since: float) -> Stand:
+def stand(seats: Sequence[Connection], newest: Snapshot | None, since: float) -> ChangeStanding:
     """Where a proxy is with what was published since a moment. What it refused before then does not count."""
     if not seats:
-        return Stand.GONE
+        return ChangeStanding.GONE
     if newest is None:
-        return Stand.WAITING
+        return ChangeStanding.WAITING
     if all(seat.session.is_at(newest) for seat in seats):
-        return Stand.HAS_IT
+        return ChangeStanding.HAS_IT
     if not all(seat.session.has_answered_all(newest) for seat in seats):
-        return Stand.WAITING
+        return ChangeStanding.WAITING
     refused = (seat.refused_at.get(nack, since) for seat in seats for nack in seat.refusals)
-    return Stand.REFUSES if any(at >= since for at in refused) else Stand.HAS_IT
+    return ChangeStanding.REFUSES if any(at >= since for at in refused) else ChangeStanding.HAS_IT
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ChangeProgress:
     """How far a change has come."""
 
     revision: int
@@ -52,5 +52,5 @@ class Progress:
     failed: tuple[str, ...] = ()
     """Those for whom some part of it could not be made, by a fault of the control plane."""
 
-    complaints: tuple[Complaint, ...] = ()
+    complaints: tuple[NackReport, ...] = ()
     is_done: bool = False

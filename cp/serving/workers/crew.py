@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from cp.listening import bind
-from cp.serving.workers.link import ALIVE, HungUp, Line, Unanswering
+from cp.serving.workers.link import ALIVE, LinkClosed, LinkTimeout, ProcessLink
 from cp.settings import Settings
 from cp.store.port import Unusable
 
@@ -47,7 +47,7 @@ def reserved(host: str, port: int) -> Iterator[int]:
         yield shared.getsockname()[1]
 
 
-class Silent(Exception):
+class SilentWorkers(Exception):
     """Workers that are there do not answer, so what they know is not known."""
 
     def __init__(self, workers: Sequence[int], answers: Mapping[int, Any]) -> None:
@@ -56,14 +56,14 @@ class Silent(Exception):
         super().__init__(f"worker {named} does not answer; it is replaced if that lasts")
 
 
-class Failed(Exception):
+class WorkerFailed(Exception):
     """A worker did not get ready."""
 
 
-class Worker:
+class WorkerProcess:
     """One process."""
 
-    def __init__(self, number: int, process: asyncio.subprocess.Process, line: Line) -> None:
+    def __init__(self, number: int, process: asyncio.subprocess.Process, line: ProcessLink) -> None:
         self.number = number
         self.process = process
         self.line = line
@@ -77,7 +77,7 @@ class Crew:
         self._settings = settings
         self._silence = silence
         self._port = port
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, WorkerProcess] = {}
         self._is_ending = False
         self._log = structlog.get_logger()
 
@@ -86,20 +86,20 @@ class Crew:
         return len(self._workers) > 0
 
     async def ask(self, what: str, *about: Any) -> Mapping[int, Any]:
-        """What each worker that is there answers, by its number. Raises `Silent` if one of them does not in time."""
+        """What each worker answers, by its number. Raises `SilentWorkers` if one of them does not answer in time."""
         workers = list(self._workers.values())
         asked = (worker.line.ask(what, *about, within=_ANSWERS) for worker in workers)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         found, silent = {}, []
         for worker, answer in zip(workers, answers, strict=True):
-            if isinstance(answer, Unanswering):
+            if isinstance(answer, LinkTimeout):
                 silent.append(worker.number)
-            elif isinstance(answer, BaseException) and not isinstance(answer, HungUp):
+            elif isinstance(answer, BaseException) and not isinstance(answer, LinkClosed):
                 raise answer
-            elif not isinstance(answer, HungUp):
+            elif not isinstance(answer, LinkClosed):
                 found[worker.number] = answer
         if silent:
-            raise Silent(silent, found)
+            raise SilentWorkers(silent, found)
         return found
 
     @asynccontextmanager
@@ -124,7 +124,7 @@ class Crew:
             began = time.monotonic()
             try:
                 await self._one(number, is_ready)
-            except* Failed:
+            except* WorkerFailed:
                 if not is_ready.is_set():
                     raise
             pause = _FIRST_PAUSE if time.monotonic() - began > _WELL_AFTER else min(2 * pause, _LONGEST_PAUSE)
@@ -141,10 +141,10 @@ class Crew:
                 start_new_session=True,  # a Ctrl-C is ours to pass on
             )
         try:
-            line = await Line.over(ours, _nothing)
+            line = await ProcessLink.over(ours, _nothing)
             async with asyncio.TaskGroup() as group:
                 listening = group.create_task(line.listen())
-                worker = Worker(number, process, line)
+                worker = WorkerProcess(number, process, line)
                 await self._begin(worker, is_ready)
                 watching = group.create_task(self._watch(worker))
                 await listening
@@ -153,25 +153,25 @@ class Crew:
             self._workers.pop(number, None)
             await self._end(process)
 
-    async def _begin(self, worker: Worker, is_ready: asyncio.Event) -> None:
+    async def _begin(self, worker: WorkerProcess, is_ready: asyncio.Event) -> None:
         try:
             await worker.line.ask("serve", worker.number, self._settings, self._port, within=_PATIENCE)
-        except (HungUp, Unanswering):
-            raise Failed(f"worker {worker.number} did not get ready: its log tells why") from None
+        except (LinkClosed, LinkTimeout):
+            raise WorkerFailed(f"worker {worker.number} did not get ready: its log tells why") from None
         except (OSError, RuntimeError, ValueError, Unusable) as error:
-            raise Failed(f"worker {worker.number} cannot serve: {error}") from None
+            raise WorkerFailed(f"worker {worker.number} cannot serve: {error}") from None
         self._workers[worker.number] = worker
         self._log.info("worker.ready", worker=worker.number, process=worker.process.pid)
         is_ready.set()
 
-    async def _watch(self, worker: Worker) -> None:
+    async def _watch(self, worker: WorkerProcess) -> None:
         """A worker that hangs keeps its proxies and tells them nothing: it is ended, and they come to another one."""
-        with suppress(HungUp):
+        with suppress(LinkClosed):
             while True:
                 await asyncio.sleep(_LOOKS_EVERY)
                 try:
                     await worker.line.ask(ALIVE, within=self._silence)
-                except Unanswering:
+                except LinkTimeout:
                     break
             self._log.error("worker.silent", worker=worker.number, process=worker.process.pid, seconds=self._silence)
             self._workers.pop(worker.number, None)

@@ -1,4 +1,4 @@
-"""`Front`: what is in force, as far as the process knows that serves no proxies, and asks those that do."""
+"""`WorkersFront`: what is in force, as far as the process knows that serves no proxies, and asks those that do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cp.serving.workers.crew import Crew
 from cp.translate.snapshot import Snapshot
 
 
-class Front:
+class WorkersFront:
     def __init__(self, reconciler: Reconciler, crew: Crew) -> None:
         self._reconciler = reconciler
         self._crew = crew

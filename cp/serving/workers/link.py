@@ -1,4 +1,4 @@
-"""`Line`: questions and answers between two processes of one control plane, over a pair of sockets that only they have.
+"""`ProcessLink`: questions and answers between two processes of one control plane, over their pair of sockets.
 
 What is said is pickled, as `multiprocessing` does it: whoever is at the other end is this very program.
 """
@@ -19,15 +19,15 @@ ALIVE: Final = "alive"
 Answering: TypeAlias = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
 
 
-class HungUp(Exception):
+class LinkClosed(Exception):
     """The other process has ended."""
 
 
-class Unanswering(Exception):
+class LinkTimeout(Exception):
     """Nothing came from the other process within the time; what it raises itself is an answer, whatever it is."""
 
 
-class Line:
+class ProcessLink:
     """One end. Both may ask; each question is answered by a task of its own."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answering: Answering) -> None:
@@ -38,13 +38,13 @@ class Line:
         self._is_over = False
 
     @classmethod
-    async def over(cls, end: socket, answering: Answering) -> Line:
+    async def over(cls, end: socket, answering: Answering) -> ProcessLink:
         return cls(*await asyncio.open_connection(sock=end), answering)
 
     async def ask(self, what: str, *about: Any, within: float | None = None) -> Any:
-        """What the other end answers. Raises what it raised there, `HungUp`, or `Unanswering` after some seconds."""
+        """The answer of the other end; raises what was raised there, `LinkClosed`, or `LinkTimeout`."""
         if self._is_over:
-            raise HungUp
+            raise LinkClosed
         self._number += 1
         number, future = self._number, asyncio.get_running_loop().create_future()
         self._asked[number] = future
@@ -52,7 +52,7 @@ class Line:
             self._say(("?", number, what, about))
             await asyncio.wait([future], timeout=within)
             if not future.done():
-                raise Unanswering
+                raise LinkTimeout
             return future.result()
         finally:
             self._asked.pop(number, None)
@@ -72,7 +72,7 @@ class Line:
             self._is_over = True
             for future in self._asked.values():
                 if not future.done():
-                    future.set_exception(HungUp())
+                    future.set_exception(LinkClosed())
             self._writer.close()
 
     async def _answer(self, number: int, what: str, about: tuple[Any, ...]) -> None:

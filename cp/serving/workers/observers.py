@@ -1,4 +1,4 @@
-"""`Observers`: what the observers of all workers see, put together as if it were one."""
+"""`CombinedObserver`: what the observers of all workers see, put together as if it were one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cp.model.names import Key
-from cp.serving.delivery import Complaint, Delivery, Presence, Progress, State
-from cp.serving.workers.crew import Crew, Silent
+from cp.serving.delivery import ChangeProgress, Delivery, NackReport, Presence, ProxyState
+from cp.serving.workers.crew import Crew, SilentWorkers
 
 _EVERY: Final = 0.25
 """Seconds after which workers say how far something has come, even if it has not come further."""
 
 
-class Observers:
+class CombinedObserver:
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
 
@@ -39,12 +39,12 @@ class Observers:
         failed = tuple(dict.fromkeys(finding for one in seen for finding in one.failed))
         return Delivery(dataplane, together(one.presence for one in seen), streams, failed)
 
-    async def complaints(self) -> Iterable[Complaint]:
+    async def complaints(self) -> Iterable[NackReport]:
         return [one for some in await self._ask("complaints") for one in some]
 
     async def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
-    ) -> AsyncIterator[Progress]:
+    ) -> AsyncIterator[ChangeProgress]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         while True:
@@ -61,11 +61,11 @@ class Observers:
             if not seen:  # they died, and will be replaced
                 await asyncio.sleep(_EVERY)
 
-    async def _so_far(self, *about: Any) -> tuple[list[Progress], Sequence[int]]:
+    async def _so_far(self, *about: Any) -> tuple[list[ChangeProgress], Sequence[int]]:
         """What workers answer, and which of them do not."""
         try:
             return await self._ask("so_far", *about), ()
-        except Silent as silent:
+        except SilentWorkers as silent:
             return list(silent.answers.values()), silent.workers
 
     async def _ask(self, what: str, *about: Any) -> list[Any]:
@@ -75,23 +75,23 @@ class Observers:
 def together(seen: Iterable[Presence]) -> Presence:
     """A proxy is where it is connected; if that is nowhere, it was where it left last."""
     found = list(seen)
-    connected = [one for one in found if one.state is not State.OFFLINE]
+    connected = [one for one in found if one.state is not ProxyState.OFFLINE]
     if not connected:
         visits = [visit for one in found for visit in one.connections]
-        return Presence(State.OFFLINE, None, tuple(sorted(visits, key=lambda visit: visit.until or 0.0)[-1:]))
+        return Presence(ProxyState.OFFLINE, None, tuple(sorted(visits, key=lambda visit: visit.until or 0.0)[-1:]))
     worst = max(connected, key=lambda one: _SEVERITY.index(one.state))
     return Presence(worst.state, worst.since, tuple(visit for one in connected for visit in one.connections))
 
 
-_SEVERITY: Final = (State.ONLINE, State.OUT_OF_SYNC, State.REFUSED, State.FAILED)
+_SEVERITY: Final = (ProxyState.ONLINE, ProxyState.OUT_OF_SYNC, ProxyState.REFUSED, ProxyState.FAILED)
 
 
-def added(seen: Iterable[Progress]) -> Progress:
+def added(seen: Iterable[ChangeProgress]) -> ChangeProgress:
     """How far a change has come everywhere. A proxy that left one worker for another is not gone."""
     found = list(seen)
     here = {proxy for one in found for proxy in (*one.refusing, *one.waiting)}
     gone = {proxy for one in found for proxy in one.gone} - here
-    return Progress(
+    return ChangeProgress(
         revision=min((one.revision for one in found), default=0),
         proxies=len(here | gone) + sum(one.have for one in found),
         have=sum(one.have for one in found),
@@ -108,5 +108,5 @@ def _every(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
     return tuple(sorted({name for some in names for name in some}))
 
 
-def _unfinished(progress: Progress) -> Progress:
+def _unfinished(progress: ChangeProgress) -> ChangeProgress:
     return replace(progress, complaints=(), is_done=False)

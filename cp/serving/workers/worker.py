@@ -16,8 +16,8 @@ from prometheus_client import disable_created_metrics
 from cp import log
 from cp.ads.loop import DrainLoop
 from cp.serving import process
-from cp.serving.serve import Serving, proxies_served
-from cp.serving.workers.link import ALIVE, Line
+from cp.serving.serve import ProxyServing, proxies_served
+from cp.serving.workers.link import ALIVE, ProcessLink
 from cp.settings import Settings
 from cp.store.open import open_store
 
@@ -30,7 +30,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.orders: asyncio.Future[tuple[int, Settings, int]] = asyncio.get_running_loop().create_future()
-        self.serving: asyncio.Future[Serving] = asyncio.get_running_loop().create_future()
+        self.serving: asyncio.Future[ProxyServing] = asyncio.get_running_loop().create_future()
 
     async def answer(self, what: str, about: tuple[Any, ...]) -> Any:
         if what == "serve":
@@ -55,7 +55,7 @@ async def work(end: socket.socket) -> None:
         asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)  # what a closed terminal sends to all
     worker = Worker()
-    line = await Line.over(end, worker.answer)
+    line = await ProcessLink.over(end, worker.answer)
     async with asyncio.TaskGroup() as group:
         listening = group.create_task(line.listen())
         listening.add_done_callback(lambda _: told_to_end.set())

@@ -27,7 +27,7 @@ _LEGACY = "and nothing is served for an ExternalService: write a MeshExternalSer
 _MEANS_TAG = "which a backendRef without a port means for a call by tag"
 
 
-class Resolver:
+class BackendResolver:
     """Resolves the backends of one destination's routes, and remembers which were needed."""
 
     def __init__(self, world: World, mesh: str, destination: Destination) -> None:

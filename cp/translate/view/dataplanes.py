@@ -21,7 +21,7 @@ ZONE_TAG: Final = "kuma.io/zone"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Port:
+class DataplanePort:
     """One inbound of one dataplane: an address that can serve."""
 
     dataplane: Resource
@@ -74,19 +74,19 @@ class Port:
         return self.inbound.protocol or self.tags.get(PROTOCOL_TAG, "")
 
 
-class Ports:
+class DataplanePorts:
     """Every inbound of the mesh, by each of its tags."""
 
     def __init__(self, dataplanes: Iterable[Resource]) -> None:
-        self.by_tag: dict[tuple[str, str], list[Port]] = {}
-        self.by_dataplane: dict[str, list[Port]] = {}
+        self.by_tag: dict[tuple[str, str], list[DataplanePort]] = {}
+        self.by_dataplane: dict[str, list[DataplanePort]] = {}
         for dataplane in dataplanes:
             ports = self.by_dataplane[dataplane.name] = list(ports_of(dataplane))
             for port in ports:
                 for tag in port.selectable_tags.items():
                     self.by_tag.setdefault(tag, []).append(port)
 
-    def tagged(self, tags: Mapping[str, str]) -> list[Port]:
+    def tagged(self, tags: Mapping[str, str]) -> list[DataplanePort]:
         """Inbounds that carry all of these tags, found through the rarest of them."""
         if not tags:
             return [port for ports in self.by_dataplane.values() for port in ports]
@@ -94,13 +94,13 @@ class Ports:
         return [port for port in fewest if port.carries(tags)]
 
 
-def ports(table: Table) -> Ports:
+def ports(table: Table) -> DataplanePorts:
     """The inbounds of a table of dataplanes; use it as `table.derived(ports)`."""
-    return Ports(table)
+    return DataplanePorts(table)
 
 
-def ports_of(dataplane: Resource) -> Iterable[Port]:
+def ports_of(dataplane: Resource) -> Iterable[DataplanePort]:
     """Its inbounds, but for those at whose address the proxy listens for another workload."""
     taken = {one.index for one in dataplane.derived(conflicts) if one.side == "inbound" and not one.same_workload}
     inbounds = dataplane.spec.networking.inbound or ()
-    return (Port(dataplane, inbound, index) for index, inbound in enumerate(inbounds) if index not in taken)
+    return (DataplanePort(dataplane, inbound, index) for index, inbound in enumerate(inbounds) if index not in taken)

@@ -14,8 +14,8 @@ from cp.resources.checks import is_domain
 from cp.resources.hostname_generator import Template, render
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
-from cp.translate.view.outbound_address import Listening
-from cp.translate.view.vips import Vips, vips
+from cp.translate.view.outbound_address import OutboundAddress
+from cp.translate.view.vips import VirtualAddresses, vips
 from generators.proxy import Hosts
 
 DNS_PORT: Final = 15053
@@ -33,7 +33,7 @@ _SELECTORS: Final[Mapping[str, str]] = {
 }
 
 
-def hosts(world: World, mesh: str, listenings: tuple[Listening, ...]) -> Hosts | None:
+def hosts(world: World, mesh: str, listenings: tuple[OutboundAddress, ...]) -> Hosts | None:
     """The names of virtual outbounds; None where there is none. The same object for as long as nothing changes."""
     return world.derived(_hostnames).of(mesh, listenings)
 
@@ -42,7 +42,7 @@ def hosts(world: World, mesh: str, listenings: tuple[Listening, ...]) -> Hosts |
 class _OfMesh:
     """Every name in a mesh, with what it was made from."""
 
-    vips: Vips
+    vips: VirtualAddresses
     generators: Table
     names: tuple[tuple[str, str], ...]
 
@@ -52,7 +52,7 @@ class _Found:
     """The names for some outbounds, with what they were chosen from."""
 
     of_mesh: _OfMesh
-    listenings: tuple[Listening, ...]
+    listenings: tuple[OutboundAddress, ...]
     hosts: Hosts | None
 
 
@@ -63,7 +63,7 @@ class _Hostnames:
         self.meshes: dict[str, _OfMesh] = {}
         self.found: dict[tuple[str, int], _Found] = {}
 
-    def of(self, mesh: str, listenings: tuple[Listening, ...]) -> Hosts | None:
+    def of(self, mesh: str, listenings: tuple[OutboundAddress, ...]) -> Hosts | None:
         key = (mesh, id(listenings))
         if key not in self.found:
             of_mesh, before = self._of_mesh(mesh), self._before[1].get(key)
@@ -85,7 +85,7 @@ def _hostnames(world: World, previous: _Hostnames | None) -> _Hostnames:
     return _Hostnames(world, previous)
 
 
-def _chosen(of_mesh: _OfMesh, listenings: tuple[Listening, ...]) -> _Found:
+def _chosen(of_mesh: _OfMesh, listenings: tuple[OutboundAddress, ...]) -> _Found:
     """Names of what is called; of two services with the same name the first has it."""
     called = {one.address for one in listenings if not one.is_bound}
     names: dict[str, str] = {}
@@ -95,7 +95,7 @@ def _chosen(of_mesh: _OfMesh, listenings: tuple[Listening, ...]) -> _Found:
     return _Found(of_mesh, listenings, Hosts(DNS_PORT, tuple(sorted(names.items()))) if names else None)
 
 
-def _named(known: Vips, table: Table) -> Iterator[tuple[str, str]]:
+def _named(known: VirtualAddresses, table: Table) -> Iterator[tuple[str, str]]:
     """Names with their addresses, those of real services first."""
     for service, address in known.services:
         yield from ((name, address) for name in _names(service, table))

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from cp.model.names import Destination, Identity
-from cp.translate.view.outbound_address import Listening
+from cp.translate.view.outbound_address import OutboundAddress
 
 
-def named(listenings: Iterable[Listening], zone: str) -> tuple[Listening, ...]:
+def named(listenings: Iterable[OutboundAddress], zone: str) -> tuple[OutboundAddress, ...]:
     """The same destinations under their names. A name that several have is that of the nearest.
 
     Real services go before tags. Whoever has no name left cannot be called.
@@ -19,7 +19,7 @@ def named(listenings: Iterable[Listening], zone: str) -> tuple[Listening, ...]:
     ports = Counter(_owner(one) for one in ordered)
     first: dict[str, Destination | Identity] = {}
     taken: set[str] = set()
-    found: list[Listening] = []
+    found: list[OutboundAddress] = []
     for one in ordered:
         is_first = first.setdefault(one.address, _owner(one)) == _owner(one)
         alone = is_first and ports[_owner(one)] == 1
@@ -29,11 +29,11 @@ def named(listenings: Iterable[Listening], zone: str) -> tuple[Listening, ...]:
     return tuple(found)
 
 
-def _by_name(one: Listening) -> Listening:
-    return Listening(one.destination.service, one.port, one.destination, is_bound=False)
+def _by_name(one: OutboundAddress) -> OutboundAddress:
+    return OutboundAddress(one.destination.service, one.port, one.destination, is_bound=False)
 
 
-def _owner(one: Listening) -> Destination | Identity:
+def _owner(one: OutboundAddress) -> Destination | Identity:
     """The service as a whole."""
     identity = one.destination.identity
     return one.destination if identity is None else identity.whole
@@ -46,7 +46,7 @@ def _distance(destination: Destination, zone: str) -> int:
     return {zone: 0}.get(identity.zone, 1 if identity.zone == "" else 2)
 
 
-def _names(one: Listening, *, alone: bool) -> Iterator[str]:
+def _names(one: OutboundAddress, *, alone: bool) -> Iterator[str]:
     yield f"{one.address}:{one.port}"
     if alone:
         yield one.address

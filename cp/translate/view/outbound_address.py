@@ -1,4 +1,4 @@
-"""`Listening`: where a proxy takes calls from its workload, or a workload without a proxy begins them."""
+"""`OutboundAddress`: where a proxy takes calls from its workload, or a workload without a proxy begins them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cp.model.names import Destination
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Listening:
+class OutboundAddress:
     """A local or virtual address and the destination behind it."""
 
     address: str

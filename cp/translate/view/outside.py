@@ -24,7 +24,7 @@ _ENVOY_VERSIONS: Final = {"TLS10": "TLSv1_0", "TLS11": "TLSv1_1", "TLS12": "TLSv
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class ExternalDestination:
     """A service outside the mesh, as Envoy has to know it."""
 
     endpoints: tuple[Endpoint, ...] = ()
@@ -50,7 +50,7 @@ class Outside:
         return next((one.host for one in self.endpoints if one.host), "")
 
 
-def outside(world: World, service: Resource) -> Outside:
+def outside(world: World, service: Resource) -> ExternalDestination:
     """What a MeshExternalService comes to, worked out once until it or one of its secrets changes."""
     return world.derived(_known).of(service)
 
@@ -60,18 +60,18 @@ class _Known:
 
     def __init__(self, world: World, previous: _Known | None) -> None:
         self._world = world
-        self.found: dict[Resource, tuple[Outside, tuple[Resource | None, ...]]] = {}
+        self.found: dict[Resource, tuple[ExternalDestination, tuple[Resource | None, ...]]] = {}
         for service, (found, secrets) in previous.found.items() if previous is not None else ():
             if world.get(service.key) is service and self._secrets(service, found) == secrets:
                 self.found[service] = (found, secrets)
 
-    def of(self, service: Resource) -> Outside:
+    def of(self, service: Resource) -> ExternalDestination:
         if service not in self.found:
             found = _Reading(self._world, service).outside()
             self.found[service] = (found, self._secrets(service, found))
         return self.found[service][0]
 
-    def _secrets(self, service: Resource, found: Outside) -> tuple[Resource | None, ...]:
+    def _secrets(self, service: Resource, found: ExternalDestination) -> tuple[Resource | None, ...]:
         return tuple(self._world.get(Key(SECRET, service.mesh, name)) for name in found.secrets)
 
 
@@ -88,30 +88,32 @@ class _Reading:
         self._faults: list[Violation] = []
         self._secrets: dict[str, None] = {}
 
-    def outside(self) -> Outside:
+    def outside(self) -> ExternalDestination:
         if self._spec.extension is not None:
             text = f"no extension `{self._spec.extension.type}` is known here"
-            return Outside(faults=(Violation("spec.extension", text, "give it `endpoints` in place of it"),))
+            return ExternalDestination(
+                faults=(Violation("spec.extension", text, "give it `endpoints` in place of it"),)
+            )
         if not self._spec.endpoints:
             fault = Violation("spec.endpoints", "no endpoints are given", "say under which addresses it is there")
-            return Outside(faults=(fault,))
+            return ExternalDestination(faults=(fault,))
         spoken = self._spec.tls
         tls = self._tls(spoken) if spoken is not None and spoken.enabled is True else None
         endpoints = tuple(self._endpoint(one) for one in self._spec.endpoints)
-        return Outside(endpoints, tls, tuple(self._faults), tuple(self._secrets))
+        return ExternalDestination(endpoints, tls, tuple(self._faults), tuple(self._secrets))
 
-    def _endpoint(self, endpoint: services.Endpoint) -> Endpoint:
+    def _endpoint(self, endpoint: services.ExternalEndpoint) -> Endpoint:
         locality = Locality(priority=endpoint.priority or 0)
         return Endpoint(endpoint.address, endpoint.port or 0, locality=locality, host=self._host(endpoint))
 
-    def _host(self, endpoint: services.Endpoint) -> str:
+    def _host(self, endpoint: services.ExternalEndpoint) -> str:
         tls = self._spec.tls
         server = tls.verification.server_name if tls and tls.enabled is True and tls.verification else None
         if server:
             return str(server)
         return "" if endpoint.is_socket or is_ip(endpoint.address) else str(endpoint.address.rstrip("."))
 
-    def _tls(self, tls: services.Tls) -> Tls:
+    def _tls(self, tls: services.ExternalTls) -> Tls:
         verification = tls.verification
         mode = (verification.mode if verification else None) or "Secured"
         hosts = [host for host in dict.fromkeys(map(self._host, self._spec.endpoints or ())) if host]

@@ -14,10 +14,10 @@ from cp.resources.client import is_grpc_client
 from cp.resources.parse import finding
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
-from cp.translate.view.dataplanes import SERVICE_TAG, Port, ports_of
+from cp.translate.view.dataplanes import SERVICE_TAG, DataplanePort, ports_of
 from cp.translate.view.named import named
-from cp.translate.view.outbound_address import Listening as Listening
-from cp.translate.view.redirected import Redirected, is_redirected, redirection, unreached
+from cp.translate.view.outbound_address import OutboundAddress as OutboundAddress
+from cp.translate.view.redirected import VirtualOutbounds, is_redirected, redirection, unreached
 from cp.translate.view.references import referred
 from cp.translate.view.services import destination_of, find_port, service_of
 from cp.translate.view.sidecars import sidecar_of
@@ -31,7 +31,7 @@ SERVICES: Final = ("MeshService", "MeshExternalService", "MeshMultiZoneService")
 _Written: TypeAlias = tuple[bytes, str, str, str, bool, frozenset[int]]
 
 
-def outbounds(world: World, dataplane: Resource) -> tuple[Listening, ...]:
+def outbounds(world: World, dataplane: Resource) -> tuple[OutboundAddress, ...]:
     """Where a dataplane's workload can send to. What cannot be resolved is left out; see `unresolved`.
 
     Dataplanes whose outbounds come to the same get the same tuple, in this World and the next.
@@ -48,8 +48,8 @@ def _reaches_everyone(dataplane: Resource) -> bool:
     return redirection(dataplane) is not None
 
 
-def _redirected(world: World, previous: Redirected | None) -> Redirected:
-    return Redirected(world, previous)
+def _redirected(world: World, previous: VirtualOutbounds | None) -> VirtualOutbounds:
+    return VirtualOutbounds(world, previous)
 
 
 class _Outbounds:
@@ -57,21 +57,21 @@ class _Outbounds:
 
     def __init__(self, world: World, previous: _Outbounds | None) -> None:
         self._world = world
-        self.known: dict[_Written, tuple[Listening, ...]] = {}
+        self.known: dict[_Written, tuple[OutboundAddress, ...]] = {}
         self.services: dict[str, list[Table]] = {}
-        self._same: dict[tuple[Listening, ...], tuple[Listening, ...]] = {}
+        self._same: dict[tuple[OutboundAddress, ...], tuple[OutboundAddress, ...]] = {}
         if previous is not None:
             self._same = {found: found for found in previous.known.values()}
             kept = {mesh for mesh, tables in previous.services.items() if tables == self._services_of(mesh)}
             self.known = {written: found for written, found in previous.known.items() if written[1] in kept}
 
-    def of(self, dataplane: Resource) -> tuple[Listening, ...]:
+    def of(self, dataplane: Resource) -> tuple[OutboundAddress, ...]:
         key = dataplane.derived(_written_key)
         if key not in self.known:
             self._services_of(dataplane.mesh)
             served = (outbound for index, outbound in enumerate(_written(dataplane)) if index not in key[-1])
             listed = (_listening(self._world, dataplane, outbound) for outbound in served)
-            found = tuple(dict.fromkeys(one for one in listed if isinstance(one, Listening)))
+            found = tuple(dict.fromkeys(one for one in listed if isinstance(one, OutboundAddress)))
             found = named(found, dataplane.zone) if is_grpc_client(dataplane) else found
             self.known[key] = self._same.setdefault(found, found)
         return self.known[key]
@@ -110,22 +110,24 @@ def _written(dataplane: Resource) -> Any:
     return dataplane.spec.networking.outbound or ()
 
 
-def _listening(world: World, dataplane: Resource, outbound: Any) -> Listening | str:
+def _listening(world: World, dataplane: Resource, outbound: Any) -> OutboundAddress | str:
     destination = _destination(world, dataplane, outbound)
     if isinstance(destination, str):
         return destination
     if is_grpc_client(dataplane):
         return _by_name(world, destination)
-    return Listening(outbound.address or _LOOPBACK, outbound.port, destination)
+    return OutboundAddress(outbound.address or _LOOPBACK, outbound.port, destination)
 
 
-def _by_name(world: World, destination: Destination) -> Listening | str:
+def _by_name(world: World, destination: Destination) -> OutboundAddress | str:
     """A gRPC client calls a service by its own port, and not at a local one."""
     if destination.tags:
         narrower = ", ".join(f"{name}={value}" for name, value in destination.tags)
         return f"a gRPC client calls {destination.service} as a whole, and not {narrower}: say that in a MeshHTTPRoute"
     found = service_of(world, destination)
-    return Listening(destination.service, TAG_PORT if found is None else found[1].port, destination, is_bound=False)
+    return OutboundAddress(
+        destination.service, TAG_PORT if found is None else found[1].port, destination, is_bound=False
+    )
 
 
 def _destination(world: World, dataplane: Resource, outbound: Any) -> Destination | str:
@@ -153,7 +155,7 @@ def inbounds(dataplane: Resource) -> tuple[tuple[int, Inbound], ...]:
     return tuple((port.index, _inbound(port)) for port in served)
 
 
-def _inbound(port: Port) -> Inbound:
+def _inbound(port: DataplanePort) -> Inbound:
     inbound = port.inbound
     networking = port.dataplane.spec.networking
     return Inbound(

@@ -22,10 +22,10 @@ from cp.resources.parse import finding
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.view.named import named
-from cp.translate.view.outbound_address import Listening
+from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.references import referred
 from cp.translate.view.services import destination_of
-from cp.translate.view.vips import NETWORK, TAG_PORT, Vips, vips
+from cp.translate.view.vips import NETWORK, TAG_PORT, VirtualAddresses, vips
 from generators.proxy import Capture, Passthrough
 
 OUTBOUND_PORT: Final = 15001
@@ -41,9 +41,9 @@ _Of: TypeAlias = tuple[_Settings, frozenset[Place]]
 class _Virtual:
     """Virtual outbounds with what they were made from."""
 
-    vips: Vips
+    vips: VirtualAddresses
     mode: str
-    listenings: tuple[Listening, ...]
+    listenings: tuple[OutboundAddress, ...]
 
 
 def redirection(dataplane: Resource) -> Any | None:
@@ -81,15 +81,15 @@ def _passthrough(world: World, mesh: str) -> Passthrough:
     return Passthrough.NONE if outbound and outbound.passthrough is False else Passthrough.ALL
 
 
-class Redirected:
+class VirtualOutbounds:
     """The virtual outbounds of dataplanes, worked out once for all that have the same settings."""
 
-    def __init__(self, world: World, previous: Redirected | None) -> None:
+    def __init__(self, world: World, previous: VirtualOutbounds | None) -> None:
         self._world = world
         self._before = {} if previous is None else previous.known
         self.known: dict[_Of, _Virtual] = {}
 
-    def of(self, dataplane: Resource) -> tuple[Listening, ...]:
+    def of(self, dataplane: Resource) -> tuple[OutboundAddress, ...]:
         addresses = vips(self._world, dataplane.mesh).addresses
         own = frozenset(place for place in dataplane.derived(_own_places) if place[0] in addresses)
         key = (dataplane.derived(_settings), own)
@@ -110,7 +110,7 @@ class Redirected:
         return _Virtual(of_mesh, mode, self._same.setdefault(found, found))
 
     @remembered
-    def _same(self) -> dict[tuple[Listening, ...], tuple[Listening, ...]]:
+    def _same(self) -> dict[tuple[OutboundAddress, ...], tuple[OutboundAddress, ...]]:
         """What there was in the World before, and is in this one: asked for only where something changed."""
         return {one.listenings: one.listenings for known in (self._before, self.known) for one in known.values()}
 
@@ -134,16 +134,16 @@ def _mode(world: World, mesh: str) -> str:
     return (services and services.mode) or "Disabled"
 
 
-def _listenings(world: World, dataplane: Resource, of_mesh: Vips, mode: str) -> Iterator[Listening]:
+def _listenings(world: World, dataplane: Resource, of_mesh: VirtualAddresses, mode: str) -> Iterator[OutboundAddress]:
     listed = _listed(dataplane)
     for name, address in of_mesh.tagged if mode != "Exclusive" else ():
         if not listed or name in listed:
-            yield Listening(address, TAG_PORT, Destination(name), is_bound=False)
+            yield OutboundAddress(address, TAG_PORT, Destination(name), is_bound=False)
     reached = _reached(world, dataplane, mode)
     for service, address in of_mesh.services:
         for port in service.spec.ports or ():
             if reached is None or {None, port.port} & reached.get(service, _NO_PORTS):
-                yield Listening(address, port.port, destination_of(service, port), is_bound=False)
+                yield OutboundAddress(address, port.port, destination_of(service, port), is_bound=False)
 
 
 def _listed(dataplane: Resource) -> frozenset[str]:

@@ -9,8 +9,8 @@ from cp.model.names import Destination, kri
 from cp.resources.checks import is_ip
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.translate.view.dataplanes import SERVICE_TAG, Port, ports
-from cp.translate.view.outside import EXTERNAL, Outside, outside
+from cp.translate.view.dataplanes import SERVICE_TAG, DataplanePort, ports
+from cp.translate.view.outside import EXTERNAL, ExternalDestination, outside
 from generators.envoy.names import subset_cluster
 from generators.proxy import Backend, Endpoint, Endpoints, Locality, Protocol
 
@@ -97,7 +97,7 @@ def backend_of(world: World, mesh: str, destination: Destination) -> Backend:
     )
 
 
-def outside_of(world: World, destination: Destination) -> Outside | None:
+def outside_of(world: World, destination: Destination) -> ExternalDestination | None:
     """What a destination outside the mesh comes to; None for one inside, or that is gone."""
     identity = destination.identity
     if identity is None or identity.type != EXTERNAL or (service := world.find(identity)) is None:
@@ -117,7 +117,7 @@ def endpoints_of(world: World, mesh: str, destination: Destination) -> Endpoints
     return Endpoints(cluster_name(destination), tuple(healthy))
 
 
-def _behind(world: World, service: Resource, port: Any) -> list[Port]:
+def _behind(world: World, service: Resource, port: Any) -> list[DataplanePort]:
     """The inbounds that a real service's port leads to."""
     if service.type == EXTERNAL:
         return []  # Envoy finds them by itself
@@ -138,7 +138,7 @@ def _members(world: World, service: Resource) -> Iterable[Resource]:
     return world.table("MeshService", service.mesh).labelled(selector.match_labels or {}) if selector else ()
 
 
-def selected(world: World, service: Resource) -> Iterable[Port]:
+def selected(world: World, service: Resource) -> Iterable[DataplanePort]:
     """Every inbound of the dataplanes that a MeshService selects."""
     table = world.table("Dataplane", service.mesh)
     index = table.derived(ports)
@@ -162,12 +162,12 @@ def _match_labels(labels: Any) -> Mapping[str, str]:
     return found
 
 
-def _tagged(world: World, mesh: str, destination: Destination) -> list[Port]:
+def _tagged(world: World, mesh: str, destination: Destination) -> list[DataplanePort]:
     wanted = {SERVICE_TAG: destination.service} | dict(destination.tags)
     return world.table("Dataplane", mesh).derived(ports).tagged(wanted)
 
 
-def _endpoint(port: Port) -> Endpoint:
+def _endpoint(port: DataplanePort) -> Endpoint:
     return Endpoint(
         address=port.address,
         port=port.inbound.port,

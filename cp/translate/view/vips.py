@@ -34,7 +34,7 @@ _ROOM: Final = 256 * 256 * len(_HOSTS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Vips:
+class VirtualAddresses:
     """The virtual addresses of one mesh. The same object for as long as none of them changes."""
 
     services: tuple[tuple[Resource, str], ...]
@@ -46,7 +46,7 @@ class Vips:
     addresses: frozenset[str]
 
 
-def vips(world: World, mesh: str) -> Vips:
+def vips(world: World, mesh: str) -> VirtualAddresses:
     return world.derived(_vips).of(mesh)
 
 
@@ -58,7 +58,7 @@ class _Known:
         self._before = {} if previous is None else previous.made
         self.made: dict[str, _Made] = {}
 
-    def of(self, mesh: str) -> Vips:
+    def of(self, mesh: str) -> VirtualAddresses:
         if mesh not in self.made:
             before = self._before.get(mesh)
             self.made[mesh] = _make(self._world, mesh, before)
@@ -75,7 +75,7 @@ class _Made:
 
     tables: tuple[Table, ...]
     names: tuple[str, ...]
-    vips: Vips
+    vips: VirtualAddresses
 
 
 def _make(world: World, mesh: str, before: _Made | None) -> _Made:
@@ -87,7 +87,9 @@ def _make(world: World, mesh: str, before: _Made | None) -> _Made:
     services = before.vips.services if before is not None and is_known else tuple(_of_services(tables))
     written = {address for _, address in services}
     tagged = tuple(_assigned(names, _OF_TAGS, written, {}))
-    return _Made(tables, names, Vips(services, tagged, frozenset(written.union(address for _, address in tagged))))
+    return _Made(
+        tables, names, VirtualAddresses(services, tagged, frozenset(written.union(address for _, address in tagged)))
+    )
 
 
 def _service_tags(table: Table) -> tuple[str, ...]:
