@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cp.lint import lint
-from cp.lint.protocols import MEANS
 from cp.lint.routes import covers, paths_over
 from cp.lint.scene import Scene
+from cp.meaning import MEANS
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.pipeline import Compiler
