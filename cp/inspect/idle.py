@@ -83,12 +83,15 @@ class IdleValues:
     ) -> bool:
         if removes is None:
             kind = self._policy.type
-            says_nothing = setting.value is not None and parts.says_nothing_to_served_part(kind, path)
+            is_value = setting.value is not None and not self._compiler.policies[kind].is_route
+            says_nothing = is_value and parts.says_nothing_to_served_part(kind, path)
             return says_nothing or parts.matters_to_missing_part_only(kind, path)
         return parts.null_matters_to_missing_part_only(self._policy.type, path, removes.value)
 
     def by_routes(self, dataplane: Resource) -> Iterator[tuple[Place, Merged]]:
-        """What holds for the services that a proxy reaches only by the routes of others."""
+        """What holds for the services that a proxy reaches only by the routes of others. Their own routes do not."""
+        if self._compiler.policies[self._policy.type].is_route:
+            return
         for destination, parts in self._parts(dataplane).items():
             held = parts.upstream.effective.get(self._policy.type) if parts.upstream is not None else None
             if held is not None and not parts.entries:

@@ -45,12 +45,17 @@ def why_meaningless(  # noqa: PLR0913  # all that is known of the field
         return _OF_CLIENT
     if place.is_whole:
         return "" if type(policy).passes is Policy.passes or _is_passed(dataplane) else _NOT_REDIRECTED
-    if is_grpc_client(dataplane) and place.destination is not None and parts is None:
+    if is_grpc_client(dataplane) and place.destination is not None and not _is_called(parts, by=policy):
         return _NO_GRPC
     if place.inbound is None:
         return _in_protocol(policy, path, beside, _spoken_to(parts))
     spoken = _spoken_at(dataplane).get(place.inbound)
     return _NOT_SERVED if spoken is None else _in_protocol(policy, path, beside, spoken)
+
+
+def _is_called(parts: DestinationParts | None, *, by: Policy[Any]) -> bool:
+    """Whether a client calls a destination itself, or by routes of others, which pass by its own routes."""
+    return parts is not None and bool(parts.entries or not by.is_route)
 
 
 def _spoken_to(parts: DestinationParts | None) -> Protocol | None:

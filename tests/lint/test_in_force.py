@@ -10,6 +10,7 @@ from cp.inspect import affected
 from cp.lint import NO_EFFECT, lint
 from cp.model.names import Key
 from cp.resources.world import World
+from tests.lint.test_told import has_gateways, policies_of, served, without
 from tests.random_mesh import CALLS, Mesh, for_meshes
 from tests.rules.worlds import world_of
 from tests.snapshots import policies
@@ -26,6 +27,16 @@ def test_what_is_said_to_have_no_effect_is_in_force_nowhere(mesh: Mesh) -> None:
 @for_meshes(CALLS)
 def test_what_is_said_to_have_no_effect_on_calls_is_in_force_nowhere(mesh: Mesh) -> None:
     assert_in_force_nowhere(mesh.world())
+
+
+@for_meshes(CALLS)
+def test_what_changes_what_is_served_is_in_force_somewhere(mesh: Mesh) -> None:
+    world = mesh.world()
+    before = served(world)
+    for policy in policies_of(world) if not has_gateways(world) else ():
+        if any(proxy.survives for proxy in affected(world, policy)):
+            continue
+        assert served(without(world, policy.key)) == before, f"{policy.key} is said to be in force nowhere"
 
 
 def assert_in_force_nowhere(world: World) -> None:
