@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Final
+import copy
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
 from cp.inspect import affected
 from cp.lint import NO_EFFECT, lint
+from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.world import World
 from tests.lint.test_told import has_gateways, policies_of, served, without
 from tests.random_mesh import CALLS, Mesh, for_meshes
 from tests.rules.worlds import world_of
 from tests.snapshots import policies
+
+FEW: Final = ("Dataplane", "MeshService", "MeshTimeout", "MeshCircuitBreaker")
+"""So few kinds that policies of one kind meet, and nulls have something to remove."""
 
 HOLDS_ALL_THE_SAME: Final = {"redundant", "overridden", "no-effect"}
 """Findings about what is in force, but would be so without the policy, at one place or another."""
@@ -37,6 +43,46 @@ def test_what_changes_what_is_served_is_in_force_somewhere(mesh: Mesh) -> None:
         if any(proxy.survives for proxy in affected(world, policy)):
             continue
         assert served(without(world, policy.key)) == before, f"{policy.key} is said to be in force nowhere"
+
+
+@for_meshes(FEW, times=1.5, also=(60, 90, 137))
+def test_a_null_that_changes_what_is_served_is_in_force_somewhere(mesh: Mesh) -> None:
+    world = mesh.world()
+    before = served(world)
+    for policy in policies_of(world) if not has_gateways(world) else ():
+        told = {effect.path for proxy in affected(world, policy) for effect in proxy.survives if effect.removes}
+        for path, shorter in with_one_null_less(policy.document):
+            is_told = any(f"{one}.".startswith(f"{path}.") for one in told)
+            changed = World.of((shorter if one.key == policy.key else one.document for one in world), world.kinds)
+            is_valid = len(list(changed)) == len(list(world))
+            assert is_told or not is_valid or served(changed) == before, f"{policy.key}: nobody tells of {path}: null"
+
+
+def with_one_null_less(document: Document) -> Iterator[tuple[str, Document]]:
+    """Each null of the items of `to`, by its path in the conf, with the document that lacks it."""
+    items = (document.data.get("spec") or {}).get("to") or []
+    for index, item in enumerate(items):
+        for path in nulls(item.get("default") or {}):
+            data: dict[str, Any] = copy.deepcopy(dict(document.data))
+            take_out(data["spec"]["to"][index]["default"], path)
+            yield ".".join(path), Document(document.key, data)
+
+
+def take_out(conf: dict[str, Any], path: tuple[str, ...]) -> None:
+    """With the objects that are empty without it: nothing but nulls in them says nothing, and `{}` says something."""
+    name, *rest = path
+    if rest:
+        take_out(conf[name], tuple(rest))
+    if not conf[name]:
+        del conf[name]
+
+
+def nulls(conf: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if conf is None:
+        yield before
+    elif isinstance(conf, dict):
+        for name, value in conf.items():
+            yield from nulls(value, (*before, name))
 
 
 def assert_in_force_nowhere(world: World) -> None:
