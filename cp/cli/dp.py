@@ -27,7 +27,7 @@ from cp.cli.metrics_push import pushed
 from cp.cli.options import ADDRESS, WorkDir
 from cp.cli.problem import Problem
 from cp.cli.types import known
-from cp.cli.validate import tell
+from cp.cli.validate import tell, untold
 from cp.model import envelope
 from cp.model.duration import Duration
 from cp.model.registration import OWNER
@@ -231,7 +231,7 @@ def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mes
     if name is not None or mesh is not None:
         raise Problem("the name and the mesh stand in the file", "Leave out --name and --mesh.", status=2)
     found, report = pieces(texts([file], variables), known())
-    tell(report.findings)
+    tell(untold(report))
     if not report.is_valid:
         raise Problem(f"{file} is no valid Dataplane")
     if len(found) != 1 or found[0].document.key.type != "Dataplane":
