@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from cp.inspect.standing import Place
@@ -28,6 +28,7 @@ class IdleValues:
     def __init__(self, compiler: Compiler, world: World, policy: Resource) -> None:
         self._compiler, self._world, self._policy = compiler, world, policy
         self._of_classes: dict[int, tuple[Bundle, Mapping[Destination, DestinationParts]]] = {}
+        self._found: dict[tuple[object, ...], bool] = {}
 
     def alike(self, dataplane: Resource) -> tuple[object, ...]:
         """All of a proxy on which the answers depend, beside what it matched, calls and is called at."""
@@ -55,14 +56,23 @@ class IdleValues:
 
     def _is_passed_by(self, parts: DestinationParts, place: Place, path: str) -> bool:
         """Whether a value is about the cluster of a service, at a route that leads to the clusters of others."""
-        if not place.via or parts.is_reached_by(place.via):
+        if not place.via or self._once(parts, place.via, lambda: parts.is_reached_by(place.via)):
             return False
-        return parts.changes_cluster_only(self._policy.type, path)
+        return self._once(parts, path, lambda: parts.changes_cluster_only(self._policy.type, path))
 
     def _is_about_missing_part(self, parts: DestinationParts, path: str, removes: Setting | None) -> bool:
         if removes is None:
-            return parts.matters_to_missing_part_only(self._policy.type, path)
+            return self._once(
+                parts, ("missing", path), lambda: parts.matters_to_missing_part_only(self._policy.type, path)
+            )
         return parts.null_matters_to_missing_part_only(self._policy.type, path, removes.value)
+
+    def _once(self, parts: DestinationParts, asked: object, answer: Callable[[], bool]) -> bool:
+        """What is the same at each of the rules of a route, that may be many."""
+        key = id(parts.bundle), parts.destination, asked  # bundles are kept, so that no other gets the number
+        if key not in self._found:
+            self._found[key] = answer()
+        return self._found[key]
 
     def by_routes(self, dataplane: Resource) -> Iterator[tuple[Place, Merged]]:
         """What holds for the services that a proxy reaches only by the routes of others."""
