@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from cp.api.body import decoded, text_of
 from cp.api.collaborators import Collaborators, ForProxies
-from cp.api.crud import must_be_writable
+from cp.api.crud import must_be_run, must_be_writable
 from cp.api.errors import BAD_REQUEST, NOT_FOUND, TOLD, UNPROCESSABLE, Fault, Refused
 from cp.api.near import instead, not_found
 from cp.bootstrap import USUAL_SYSTEM_CA, Address, Proxy, bootstrap
@@ -170,6 +170,7 @@ def _wanted(text: str) -> Wanted:
     if len(msgspec.json.encode([wanted.version, wanted.dynamic_metadata, wanted.features])) > _LARGEST_METADATA:
         limit = f"{_LARGEST_METADATA} bytes are the most"
         raise _unprocessable(f"version, dynamicMetadata and features are too large to be repeated to proxies: {limit}")
+    must_be_run(wanted.owner, "owner")
     if wanted.proxy_type not in {_ENVOY, _GRPC}:
         raise _unprocessable(f"proxyType `{wanted.proxy_type}` is not served: `{_ENVOY}` and `{_GRPC}` are")
     return wanted

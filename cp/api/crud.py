@@ -37,6 +37,7 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Violation
 from cp.resources.kinds import Kind
+from cp.resources.labels import is_value
 from cp.resources.parse import Read, parse
 from cp.store.port import ABSENT, Conflict, Contents, Delete, Put, ReadOnly, Store, Stored
 
@@ -239,9 +240,17 @@ def _stamped(document: Document, before: Stored | None, request: Request) -> Doc
     if document.key.type != _DATAPLANE:
         return document
     known = None if before is None else before.document
-    if owner := request.headers.get(OWNER_HEADER):
+    if owner := must_be_run(request.headers.get(OWNER_HEADER, ""), OWNER_HEADER):
         return registration.registered(document, known, owner, ready=False)
     return registration.written_by_hand(document, known)
+
+
+def must_be_run(owner: str, field: str) -> str:
+    """The id of a run of a proxy, which is written as a label of its Dataplane: nobody makes that invalid so."""
+    if not is_value(owner):
+        hint = "use letters and digits, 63 at most, as `koguma dp run` does"
+        raise bad_request(field, f"`{shortened(owner)}` is no id of a run of a proxy", hint)
+    return owner
 
 
 def _left_out(document: Document) -> Iterator[Violation]:
