@@ -19,7 +19,7 @@ from cp.api.body import decoded, text_of
 from cp.api.collaborators import Collaborators, ForProxies
 from cp.api.crud import must_be_run, must_be_writable
 from cp.api.errors import BAD_REQUEST, NOT_FOUND, TOLD, UNPROCESSABLE, Fault, Refused
-from cp.api.near import instead, not_found
+from cp.api.near import Missing, instead, not_found
 from cp.bootstrap import USUAL_SYSTEM_CA, Address, Proxy, bootstrap
 from cp.grpc_bootstrap import grpc_bootstrap
 from cp.model.document import Document
@@ -80,14 +80,15 @@ class Bootstrap:
     async def __call__(self, request: Request) -> Response:
         text, work = await text_of(request, self._api.body_limit, _LARGEST), self._api.works.documents
         wanted = _of_a_run(await work.do(request, lambda _: _wanted(text)))
-        await self._mesh_there(wanted.mesh)
+        await self._mesh_there(request, wanted.mesh)
         brought = await work.do(request, lambda _: self._brought(wanted))
         try:
             document = await self._dataplane(wanted, brought)
-        except Refused as missing:
-            if missing.status == NOT_FOUND and _is_kuma_dp(request, wanted):
-                return _try_again(wanted, missing)
-            raise
+        except Missing as missing:
+            if not _is_kuma_dp(request, wanted):
+                raise
+            found = missing
+            return _try_again(wanted, await self._api.works.resources.do(request, lambda _: found.with_hint()))
         host = self._api.for_proxies.host or _host(request)
         answer = await work.do(request, lambda _: self._answer(wanted, document, host, request.headers))
         log.info("bootstrap.served", proxy=f"{wanted.mesh}.{wanted.name}", control_plane=host)
@@ -104,12 +105,13 @@ class Bootstrap:
         encoded = base64.b64encode(text.encode()).decode()
         return JSONResponse({"bootstrap": encoded, "kumaSidecarConfiguration": sidecar})
 
-    async def _mesh_there(self, mesh: str) -> None:
+    async def _mesh_there(self, request: Request, mesh: str) -> None:
         """A proxy of a mesh that is not there is refused, with a header for those who may wait until it is."""
         if await self._api.store.get(Key(_MESH, "", mesh)) is None:
             contents = await self._api.contents()
-            known = [held.document.key.name for held in contents.stored if held.document.key.type == _MESH]
-            hint = instead(mesh, known) or f"create it with PUT /meshes/{mesh}"
+            known = (held.document.key.name for held in contents.stored if held.document.key.type == _MESH)
+            near = await self._api.works.resources.do(request, lambda _: instead(mesh, known))
+            hint = near or f"create it with PUT /meshes/{mesh}"
             faults = (Fault("mesh", f"there is no Mesh `{mesh}`", hint),)
             raise _unprocessable(f"there is no Mesh `{mesh}`; {hint}", faults, {"retry-after": _SOON})
 
@@ -121,8 +123,8 @@ class Bootstrap:
             return await self._registered(brought, stored, wanted.owner)
         if stored is None:
             contents = await self._api.contents()
-            keys = [held.document.key for held in contents.stored]
-            known = [held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, wanted.mesh)]
+            keys = (held.document.key for held in contents.stored)
+            known = (held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, wanted.mesh))
             otherwise = f"store it first: koguma apply, or koguma dp run --dataplane-file (mesh `{wanted.mesh}`)"
             raise not_found(_DATAPLANE, wanted.name, known, otherwise)
         await self._runs(stored, wanted.owner)

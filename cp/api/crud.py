@@ -135,8 +135,10 @@ class Crud:
         stored = await self._there(key)
         members = await self._members(stored.document, request) if kind.name == _MESH else []
         based_on = _owned(request, stored) or _based_on(request, stored)
-        revision = await self._store.write(*map(Delete, members), Delete(key, based_on))
-        log.info("api.deleted", resource=str(key), with_it=few(list(map(str, members))), caller=caller_of(request))
+        revision = await self._store.write(*members, Delete(key, based_on))
+        log.info(
+            "api.deleted", resource=str(key), with_it=few([member.key for member in members]), caller=caller_of(request)
+        )
         return JSONResponse({}, headers={REVISION_HEADER: str(revision)})
 
     async def _kept(self, document: Document, request: Request) -> tuple[Stored | None, int]:
@@ -213,19 +215,24 @@ class Crud:
     async def _no_mesh(self, mesh: str) -> Refused:
         return not_found("Mesh", mesh, await self._names(_MESH, ""), f"create it with PUT /meshes/{mesh}")
 
-    async def _names(self, type_: str, mesh: str) -> list[str]:
+    async def _names(self, type_: str, mesh: str) -> Iterator[str]:
         contents = await self._api.contents()
-        keys = [stored.document.key for stored in contents.stored]
-        return [key.name for key in keys if key.type == type_ and key.mesh == mesh]
+        keys = (stored.document.key for stored in contents.stored)
+        return (key.name for key in keys if key.type == type_ and key.mesh == mesh)
 
-    async def _members(self, mesh: Document, request: Request) -> list[Key]:
+    async def _members(self, mesh: Document, request: Request) -> list[Delete]:
         """What a Mesh takes with it: what it came with, as it came, and more only if the request says so."""
-        contents = await self._api.contents()
-        members = [stored.document for stored in contents.stored if stored.document.key.mesh == mesh.key.name]
-        added = sorted(member.key for member in members if not is_initial(member))
-        if added and request.query_params.get("cascade") != "true":
-            raise _still_used(mesh.key, added)
-        return [member.key for member in members]
+        contents, is_wanted = await self._api.contents(), request.query_params.get("cascade") == "true"
+
+        def found(checkpoint: Checkpoint) -> list[Delete]:
+            every = (stored.document for stored in checked(contents.stored, checkpoint))
+            members = [document for document in every if document.key.mesh == mesh.key.name]
+            added = [] if is_wanted else sorted(member.key for member in members if not is_initial(member))
+            if added:
+                raise _still_used(mesh.key, added)
+            return [Delete(member.key) for member in members]
+
+        return await self._api.works.resources.do(request, found)
 
 
 def derived_from(key: Key, before: Stored | None) -> int | None:
