@@ -155,8 +155,11 @@ class Works:
     questions: Work = field(default_factory=lambda: Work("questions"))
     """What follows from it: rules, findings, explanations."""
 
+    explanations: Work = field(default_factory=lambda: Work("explanations", _ONE))
+    """Of calls, one after the other, as each takes what the last one worked out."""
+
     def close(self) -> None:
-        for work in (self.documents, self.resources, self.questions):
+        for work in (self.documents, self.resources, self.questions, self.explanations):
             work.close()
 
 
