@@ -78,7 +78,7 @@ class Apply:
 
     async def _applied(self, request: Request, examined: Report, *, is_dry_run: bool) -> Response:
         work = self._api.works.documents
-        stored = (await self._api.contents()).stored
+        stored = (await self._api.contents(request)).stored
         there = await work.do(
             request, lambda checkpoint: {one.document.key: one for one in checked(stored, checkpoint)}
         )

@@ -83,7 +83,7 @@ class Bootstrap:
         await self._mesh_there(request, wanted.mesh)
         brought = await work.do(request, lambda _: self._brought(wanted))
         try:
-            document = await self._dataplane(wanted, brought)
+            document = await self._dataplane(request, wanted, brought)
         except Missing as missing:
             if not _is_kuma_dp(request, wanted):
                 raise
@@ -108,21 +108,21 @@ class Bootstrap:
     async def _mesh_there(self, request: Request, mesh: str) -> None:
         """A proxy of a mesh that is not there is refused, with a header for those who may wait until it is."""
         if await self._api.store.get(Key(_MESH, "", mesh)) is None:
-            contents = await self._api.contents()
+            contents = await self._api.contents(request)
             known = (held.document.key.name for held in contents.stored if held.document.key.type == _MESH)
             near = await self._api.works.resources.do(request, lambda _: instead(mesh, known))
             hint = near or f"create it with PUT /meshes/{mesh}"
             faults = (Fault("mesh", f"there is no Mesh `{mesh}`", hint),)
             raise _unprocessable(f"there is no Mesh `{mesh}`; {hint}", faults, {"retry-after": _SOON})
 
-    async def _dataplane(self, wanted: Wanted, brought: Document | None) -> Document:
+    async def _dataplane(self, request: Request, wanted: Wanted, brought: Document | None) -> Document:
         """The Dataplane that the proxy brings along, or the stored one."""
         key = Key(_DATAPLANE, wanted.mesh, wanted.name)
         stored = await self._api.store.get(key)
         if brought is not None:
             return await self._registered(brought, stored, wanted.owner)
         if stored is None:
-            contents = await self._api.contents()
+            contents = await self._api.contents(request)
             keys = (held.document.key for held in contents.stored)
             known = (held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, wanted.mesh))
             otherwise = f"store it first: koguma apply, or koguma dp run --dataplane-file (mesh `{wanted.mesh}`)"
