@@ -34,7 +34,8 @@ LONGEST: Final = 0.05
 
 PROXIES: Final = 1000
 POLICIES: Final = 60
-STORED: Final = 20_000
+STORED: Final = 10_000
+"""The store in memory writes on the event loop, so more takes longer there; in SQLite it is a thread that writes."""
 MIB: Final = 1024 * 1024
 JSON: Final = {"content-type": "application/json"}
 YAML: Final = {"content-type": "application/yaml"}
