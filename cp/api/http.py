@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import structlog
@@ -26,10 +26,11 @@ from cp.api.guard import Guard
 from cp.api.info import Info
 from cp.api.inspect import Inspect
 from cp.api.lint import Lint
+from cp.api.near import Missing
 from cp.api.overviews import Overviews
 from cp.api.registration import Registration
 from cp.api.validate import Validate
-from cp.api.work import began
+from cp.api.work import Work, began
 from cp.store.port import Closed, Conflict, ReadOnly, Unusable
 
 _ONE: Final = "/meshes/{mesh}/dataplanes/{name}"
@@ -41,7 +42,7 @@ def create_api(collaborators: Collaborators) -> Starlette:
     """The HTTP API of a control plane."""
     crud = Crud(collaborators)
     routes = [*_own(collaborators), *Overviews(collaborators, crud).routes, *_stored(crud)]
-    return _app(routes, collaborators.hosts)
+    return _app(routes, collaborators)
 
 
 def create_diagnostics(collaborators: Collaborators, metrics: Callable[[], Awaitable[bytes]]) -> Starlette:
@@ -50,12 +51,14 @@ def create_diagnostics(collaborators: Collaborators, metrics: Callable[[], Await
     async def scrape(_request: Request) -> Response:
         return Response(await metrics(), media_type=CONTENT_TYPE_LATEST)
 
-    return _app([*_health(Info(collaborators)), Route("/metrics", scrape)], collaborators.hosts)
+    return _app([*_health(Info(collaborators)), Route("/metrics", scrape)], collaborators)
 
 
-def _app(routes: Sequence[Route], hosts: Collection[str]) -> Starlette:
+def _app(routes: Sequence[Route], collaborators: Collaborators) -> Starlette:
     return Starlette(
-        routes=routes, exception_handlers=_HANDLERS, middleware=[Middleware(_Faults), Middleware(Guard, hosts=hosts)]
+        routes=routes,
+        exception_handlers={**_HANDLERS, Missing: _missing(collaborators.works.resources)},
+        middleware=[Middleware(_Faults), Middleware(Guard, hosts=collaborators.hosts)],
     )
 
 
@@ -102,6 +105,19 @@ def _stored(crud: Crud) -> Iterator[Route]:
 
 async def _refused(_request: Request, error: Exception) -> Response:
     return cast("Refused", error).response()
+
+
+def _missing(work: Work) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(request: Request, error: Exception) -> Response:
+        try:
+            found = await work.do(request, lambda _: cast("Missing", error).with_hint())
+        except Refused as busy:
+            return busy.response()
+        except ClientDisconnect as gone:
+            return await _gone(request, gone)
+        return found.response()
+
+    return answer
 
 
 async def _conflict(_request: Request, error: Exception) -> Response:
