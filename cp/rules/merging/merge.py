@@ -141,7 +141,7 @@ def _for_group(layer: Layer, group_by: str, text: str) -> Layer:
 
 
 def overlay(levels: Sequence[MergedConf]) -> MergedConf:
-    """Merged confs from the most general to the most specific, field by field (decision 2).
+    """Merged confs from the most general to the most specific, field by field (record 0007).
 
     What a null took away on one level is what that level leaves out: the level below has its say.
     """
