@@ -40,6 +40,14 @@ EXAMPLE: Final = re.compile(r"mesh_x|NAME|NNNN")
 ROW: Final = re.compile(r"^\| \[(\d{4})\]\((\d{4}-[\w-]+\.md)\) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 NEVER_GIVEN: Final = re.compile(r"^- (\d{4}) ", re.MULTILINE)
 
+OF_THE_PROJECT: Final = {
+    "0000": "the template",
+    "0001": "about records",
+    "0022": "about dependencies, which pyproject.toml lists",
+    "0023": "about environments, which the Makefile makes",
+}
+"""Records that no module obeys, with the reason."""
+
 SAMPLES: Final[Mapping[str, str]] = {
     "obeys record 0999": "no record 0999",
     "as docs/adr/0999-nothing.md says": "no record 0999",
@@ -120,7 +128,7 @@ def plain(page: Path) -> str:
 
 def modules() -> list[Path]:
     found = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [*found, ROOT / "hatch_build.py"]
+    return [*found, *sorted((ROOT / "protos").glob("*.py")), ROOT / "hatch_build.py"]
 
 
 def sources() -> Iterator[tuple[Path, Callable[[Path], str]]]:
@@ -174,3 +182,9 @@ def test_each_number_without_a_record_is_explained() -> None:
     missing = {f"{number:04}" for number in range(int(max(used)))} - used
 
     assert set(NEVER_GIVEN.findall(INDEX.read_text())) == missing
+
+
+def test_each_record_is_cited_where_it_is_obeyed() -> None:
+    cited = {number for module in modules() for number in RECORD.findall(prose(module))}
+
+    assert not set(records()) - cited - set(OF_THE_PROJECT)

@@ -1,6 +1,8 @@
 """The merge itself.
 
 Nothing is kept of a merge of only some layers: once nulls are in play, how layers are grouped changes the outcome.
+
+See record 0006.
 """
 
 from __future__ import annotations
