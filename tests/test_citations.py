@@ -127,8 +127,8 @@ def plain(page: Path) -> str:
 
 
 def modules() -> list[Path]:
-    found = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [*found, *sorted((ROOT / "protos").glob("*.py")), ROOT / "hatch_build.py"]
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [*paths, *sorted((ROOT / "protos").glob("*.py")), ROOT / "hatch_build.py"]
 
 
 def sources() -> Iterator[tuple[Path, Callable[[Path], str]]]:
@@ -144,13 +144,13 @@ def is_listed_by_folder(path: Path) -> bool:
 
 
 def test_what_is_cited_is_there() -> None:
-    found = [
+    wrong = [
         f"{path.relative_to(ROOT)}: {fault}"
         for path, read in sources()
         for fault in faults(read(path), is_listed_by_folder(path))
     ]
 
-    assert not found, "\n".join(["", *found])
+    assert not wrong, "\n".join(["", *wrong])
 
 
 @pytest.mark.parametrize("text", SAMPLES)
