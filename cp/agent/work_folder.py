@@ -19,6 +19,7 @@ _LOCK: Final = "dp.lock"
 _ENVOY: Final = "envoy.pid"
 _EVERY: Final = 0.1
 _PROC: Final = Path("/proc")
+_ZOMBIE: Final = "Z"
 
 Say = Callable[[str], None]
 
@@ -100,6 +101,18 @@ def is_envoy(folder: Path, pid: int) -> bool:
     with suppress(OSError):
         return str(folder / BOOTSTRAP) in _command(pid)
     return False
+
+
+def is_over(pid: int) -> bool:
+    """Whether a process has let go of all that it had, though its parent may never ask how it ended."""
+    try:
+        os.kill(pid, 0)
+        state = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        return state == _ZOMBIE and len(list((_PROC / str(pid) / "task").iterdir())) == 1
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
 
 
 def _command(pid: int) -> list[str]:

@@ -17,9 +17,9 @@ from starlette.responses import JSONResponse, Response
 
 from cp.api.body import decoded, text_of
 from cp.api.collaborators import BootstrapDefaults, Collaborators
-from cp.api.crud import must_be_writable
+from cp.api.crud import must_be_run, must_be_writable
 from cp.api.errors import BAD_REQUEST, NOT_FOUND, TOLD, UNPROCESSABLE, ApiError, RequestFault
-from cp.api.near import instead, not_found
+from cp.api.near import Missing, instead, not_found
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.registration import OWNER, RESOURCE, label, labelled, registered, unlabelled
@@ -80,14 +80,15 @@ class BootstrapHandler:
     async def __call__(self, request: Request) -> Response:
         text, work = await text_of(request, self._api.body_limit, _LARGEST), self._api.works.documents
         wanted = _of_a_run(await work.do(request, lambda _: _wanted(text)))
-        await self._mesh_there(wanted.mesh)
+        await self._mesh_there(request, wanted.mesh)
         brought = await work.do(request, lambda _: self._brought(wanted))
         try:
-            document = await self._dataplane(wanted, brought)
-        except ApiError as missing:
-            if missing.status == NOT_FOUND and _is_kuma_dp(request, wanted):
-                return _try_again(wanted, missing)
-            raise
+            document = await self._dataplane(request, wanted, brought)
+        except Missing as missing:
+            if not _is_kuma_dp(request, wanted):
+                raise
+            found = missing
+            return _try_again(wanted, await self._api.works.resources.do(request, lambda _: found.with_hint()))
         host = self._api.for_proxies.host or _host(request)
         answer = await work.do(request, lambda _: self._answer(wanted, document, host, request.headers))
         log.info("bootstrap.served", proxy=f"{wanted.mesh}.{wanted.name}", control_plane=host)
@@ -104,25 +105,26 @@ class BootstrapHandler:
         encoded = base64.b64encode(text.encode()).decode()
         return JSONResponse({"bootstrap": encoded, "kumaSidecarConfiguration": sidecar})
 
-    async def _mesh_there(self, mesh: str) -> None:
+    async def _mesh_there(self, request: Request, mesh: str) -> None:
         """A proxy of a mesh that is not there is refused, with a header for those who may wait until it is."""
         if await self._api.store.get(Key(_MESH, "", mesh)) is None:
-            contents = await self._api.contents()
-            known = [held.document.key.name for held in contents.stored if held.document.key.type == _MESH]
-            hint = instead(mesh, known) or f"create it with PUT /meshes/{mesh}"
+            contents = await self._api.contents(request)
+            known = (held.document.key.name for held in contents.stored if held.document.key.type == _MESH)
+            near = await self._api.works.resources.do(request, lambda _: instead(mesh, known))
+            hint = near or f"create it with PUT /meshes/{mesh}"
             faults = (RequestFault("mesh", f"there is no Mesh `{mesh}`", hint),)
             raise _unprocessable(f"there is no Mesh `{mesh}`; {hint}", faults, {"retry-after": _SOON})
 
-    async def _dataplane(self, wanted: BootstrapRequest, brought: Document | None) -> Document:
+    async def _dataplane(self, request: Request, wanted: BootstrapRequest, brought: Document | None) -> Document:
         """The Dataplane that the proxy brings along, or the stored one."""
         key = Key(_DATAPLANE, wanted.mesh, wanted.name)
         stored = await self._api.store.get(key)
         if brought is not None:
             return await self._registered(brought, stored, wanted.owner)
         if stored is None:
-            contents = await self._api.contents()
-            keys = [held.document.key for held in contents.stored]
-            known = [held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, wanted.mesh)]
+            contents = await self._api.contents(request)
+            keys = (held.document.key for held in contents.stored)
+            known = (held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, wanted.mesh))
             otherwise = f"store it first: koguma apply, or koguma dp run --dataplane-file (mesh `{wanted.mesh}`)"
             raise not_found(_DATAPLANE, wanted.name, known, otherwise)
         await self._runs(stored, wanted.owner)
@@ -170,6 +172,7 @@ def _wanted(text: str) -> BootstrapRequest:
     if len(msgspec.json.encode([wanted.version, wanted.dynamic_metadata, wanted.features])) > _LARGEST_METADATA:
         limit = f"{_LARGEST_METADATA} bytes are the most"
         raise _unprocessable(f"version, dynamicMetadata and features are too large to be repeated to proxies: {limit}")
+    must_be_run(wanted.owner, "owner")
     if wanted.proxy_type not in {_ENVOY, _GRPC}:
         raise _unprocessable(f"proxyType `{wanted.proxy_type}` is not served: `{_ENVOY}` and `{_GRPC}` are")
     return wanted

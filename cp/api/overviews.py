@@ -45,7 +45,7 @@ class OverviewHandler:
 
     async def one(self, request: Request) -> Response:
         mesh, name = request.path_params["mesh"], request.path_params["name"]
-        stored = await self._crud.there(self._kind, mesh, name)
+        stored = await self._crud.there(request, self._kind, mesh, name)
         seen = await self._api.observed.presences([stored.document.key])
         return await self._api.works.resources.json(
             request, lambda _: self._overview(stored, seen[stored.document.key])
@@ -54,8 +54,10 @@ class OverviewHandler:
     async def some(self, request: Request) -> Response:
         """Those of one mesh, or of all."""
         mesh, work = request.path_params.get("mesh"), self._api.works.resources
-        contents = await self._crud.readable(mesh)
-        part = await work.do(request, lambda _: page_of(contents, self._kind, mesh, request.query_params))
+        contents = await self._crud.readable(request, mesh)
+        part = await work.do(
+            request, lambda checkpoint: page_of(contents, self._kind, mesh, request.query_params, checkpoint)
+        )
         seen = await self._api.observed.presences([stored.document.key for stored in part.items])
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:

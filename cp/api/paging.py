@@ -37,6 +37,12 @@ class Page(Generic[T]):
         return {"total": self.total, "items": list(items), "next": link}
 
 
+def cut(part: Page[T], size: int, place: Callable[[T], tuple[str, str]]) -> Page[T]:
+    """The first of a page, if that are fewer; the next page begins behind them."""
+    items = part.items[:size]
+    return part if size >= len(part.items) else Page(part.total, items, "/".join(place(items[-1])))
+
+
 def page(found: Sequence[T], query: QueryParams, place: Callable[[T], tuple[str, str]]) -> Page[T]:
     """One page. The offsets that we give out name the last resource of the page before, so none is missed when others
     come or go. Those of Kuma's tools are numbers, and count resources.

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from cp.api.body import text_of
+from cp.api.body import decoded, text_of
 from cp.api.collaborators import Collaborators
-from cp.api.crud import OWNER_HEADER, REVISION_HEADER, conflict, must_be_writable
+from cp.api.crud import OWNER_HEADER, REVISION_HEADER, conflict, must_be_run, must_be_writable
 from cp.api.errors import bad_request
 from cp.api.near import not_found
 from cp.model.names import Key
@@ -22,6 +22,9 @@ from cp.store.port import Conflict, Put, Stored
 
 _ATTEMPTS: Final = 5
 """Times that a label is written again because somebody else wrote the Dataplane meanwhile."""
+
+_LARGEST: Final = 4096
+"""Bytes of what a proxy says; it is read on the event loop."""
 
 log = structlog.get_logger()
 
@@ -46,7 +49,7 @@ class RegistrationHandler:
     async def readiness(self, request: Request) -> Response:
         """Whether the addresses of a proxy are endpoints. It gets its configuration either way."""
         key = Key("Dataplane", request.path_params["mesh"], request.path_params["name"])
-        said = _said(await text_of(request, self._api.body_limit))
+        said = _said(await text_of(request, self._api.body_limit, _LARGEST))
         for attempt in range(_ATTEMPTS):
             try:
                 revision = await self._mark(await self._owned(key, said.owner), said)
@@ -88,11 +91,12 @@ def must_be_owned(stored: Stored, owner: str) -> None:
 
 def _said(text: str) -> ReadinessReport:
     try:
-        said = msgspec.json.decode(text, type=ReadinessReport)
-    except msgspec.DecodeError as error:
+        said = decoded(text, ReadinessReport)
+    except ValueError as error:
         raise bad_request("", f"not whether a proxy is ready: {error}") from None
     if not said.owner:
         raise bad_request(
             "owner", "must not be empty", f"send what the Dataplane was registered with, as {OWNER_HEADER}"
         )
+    must_be_run(said.owner, "owner")
     return said

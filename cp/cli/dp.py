@@ -24,12 +24,13 @@ from cp.agent.log_sinks import LogSinks
 from cp.agent.metrics_push import pushed
 from cp.cli.options import ADDRESS, WorkDir
 from cp.cli.types import known
-from cp.cli.validate import tell
+from cp.cli.validate import tell, untold
 from cp.client.client import connect
 from cp.client.files import FileDocument, pieces, texts
 from cp.client.problem import Problem
 from cp.model import envelope
 from cp.model.duration import Duration
+from cp.model.registration import OWNER
 from cp.model.source import DEFAULT_MESH
 
 File = Annotated[
@@ -108,9 +109,6 @@ RetryFor = Annotated[
 _AFTER_DRAINING: Final = 20.0
 """Seconds until a guard has begun to drain, has told the control plane, and has made a stubborn Envoy end."""
 
-_ORPHAN_DRAINS: Final = 5.0
-"""Seconds at most, as nobody else serves meanwhile."""
-
 _SYSTEM_CAS: Final = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Gentoo
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
@@ -145,7 +143,7 @@ def run(  # noqa: PLR0913  # an option each
     piece = _dataplane(dataplane_file, dataplane_var or [], name, mesh)
     with supervise.tidied_up(), _folder(work_dir) as folder, work_folder.locked(folder, wait, _say) as lock:
         who = replace(_who(piece, name, mesh, folder), system_ca=_system_ca(system_ca), owner=uuid.uuid4().hex)
-        _end_orphan(folder, drain_seconds)
+        _end_orphan(folder, cp_address, drain_seconds)
         membership = joining.Membership(cp_address, who, _say)
         bootstrap = _joined(cp_address, who, piece, patience)
         command = envoys.command(envoy, _kept(bootstrap, folder), flags)
@@ -180,25 +178,23 @@ def _supervised(
             return supervise.run(child, drain.run)
 
 
-def _end_orphan(folder: Path, seconds: float) -> None:
-    """An Envoy that was left here when both `koguma dp run` and its guard were killed."""
+def _end_orphan(folder: Path, address: str, seconds: float) -> None:
+    """An Envoy that was left here when both `koguma dp run` and its guard were killed. It is drained as they would."""
     envoy = work_folder.orphan(folder)
     if envoy is None:
         return
     _say(f"found Envoy, process {envoy}, of a koguma dp run that was killed; it is ended first")
-    admin = EnvoyAdmin((folder / work_folder.BOOTSTRAP).read_text(encoding="utf-8"))
-    ProxyDrain(admin, _Unannounced(), min(seconds, _ORPHAN_DRAINS), _say).run(threading.Event())
+    bootstrap = (folder / work_folder.BOOTSTRAP).read_text(encoding="utf-8")
+    ProxyDrain(EnvoyAdmin(bootstrap), _left(bootstrap, folder, address), seconds, _say).run(threading.Event())
     guard.end(envoy)
 
 
-class _Unannounced:
-    """The Envoy that takes the place of the other one is at the same address: callers need not leave it."""
-
-    def announce(self, seconds: float) -> bool:
-        return seconds > 0
-
-    def conclude(self) -> None:
-        """Its Dataplane is registered again at once."""
+def _left(bootstrap: str, folder: Path, address: str) -> joining.Membership:
+    """That of a run which left nothing but its bootstrap configuration. Its Dataplane is left to the next one."""
+    node = json.loads(bootstrap)["node"]
+    mesh, _, name = node["id"].partition(".")
+    who = joining.MeshJoin(mesh, name, str(folder), owner=node["metadata"].get(OWNER, ""))
+    return joining.Membership(address, who, _say)
 
 
 def grpc_bootstrap(
@@ -237,7 +233,7 @@ def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mes
     if name is not None or mesh is not None:
         raise Problem("the name and the mesh stand in the file", "Leave out --name and --mesh.", status=2)
     found, report = pieces(texts([file], variables), known())
-    tell(report.findings)
+    tell(untold(report))
     if not report.is_valid:
         raise Problem(f"{file} is no valid Dataplane")
     if len(found) != 1 or found[0].document.key.type != "Dataplane":

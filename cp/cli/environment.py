@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 OURS: Final = "KOGUMA_"
@@ -41,10 +41,19 @@ def warnings(names: Iterable[str]) -> Iterator[str]:
 
 
 def _warning(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6 if name.startswith(OURS) else _NEAR)
+    near = _meant(name, known) if name.startswith(OURS) else difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
     if not near:
         return f"{name} is no setting of koguma, and has no effect" if name.startswith(OURS) else ""
     return f"{name} is no setting of koguma, and has no effect; did you mean {near[0]}?"
+
+
+def _meant(name: str, known: Collection[str]) -> Sequence[str]:
+    """Kuma's name for the same, or one that is like it in what follows the prefix: that all of ours begin with."""
+    rest = name.removeprefix(OURS)
+    if same := [one for one in sorted(known) if rest and one.endswith(f"_{rest}")]:
+        return same
+    ours = [one.removeprefix(OURS) for one in known if one.startswith(OURS)]
+    return [OURS + one for one in difflib.get_close_matches(rest, ours, n=1)]
 
 
 def _known() -> frozenset[str]:

@@ -13,7 +13,7 @@ from cp.cli.options import ADDRESS, Address, Files, Mesh, Output, OutputFormat, 
 from cp.cli.output import as_yaml, print_data
 from cp.cli.proxies import listed
 from cp.cli.types import folder_of, kind_of, known, path_of
-from cp.cli.validate import tell
+from cp.cli.validate import tell, untold
 from cp.cli.waiting import TIMEOUT, Timeout, Wait, WrittenResources, duration, until_delivered
 from cp.client.client import Client, connect
 from cp.client.files import FileDocument, pieces, texts
@@ -142,7 +142,7 @@ def _to_delete(type_: str | None, name: str | None, mesh: str, file: Sequence[st
 
 def _valid(file: Sequence[str], variables: Sequence[str]) -> list[FileDocument]:
     found, report = pieces(texts(file, variables), known())
-    tell(report.findings)
+    tell(untold(report))
     if not report.is_valid:
         raise Problem("nothing was done, because of what is said above")
     if not found:

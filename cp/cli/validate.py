@@ -32,6 +32,11 @@ def tell(findings: Iterable[Finding]) -> None:
         typer.echo(f"{finding.severity}: {finding}", err=True)
 
 
+def untold(report: ValidationReport) -> Iterable[Finding]:
+    """What nobody else says of documents that are to be written: the control plane's answer has the warnings."""
+    return (one for one in report.findings if one.resource is None) if report.is_valid else report.findings
+
+
 def _summary(report: ValidationReport) -> str:
     count = len(report.documents)
     documents = f"{count} resource" if count == 1 else f"{count} resources"

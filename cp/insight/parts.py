@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from cp.model.names import Destination, Identity, Key
-from cp.rules.merging import Conf, Layer, MergedConf, Origin, merge, put, without
+from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
 from cp.translate.compiler import ProxyClass
 from cp.translate.fragments import Fragment, Task
 from cp.translate.stages import BackendResult, Effective, OutboundResult, Translator
@@ -111,6 +111,15 @@ class DestinationParts:
         """Whether a field does nothing for the part that is served, and would for the one that is not."""
         return self._matters_to_missing_part_only(kind, lambda conf: without(conf, path))
 
+    def says_nothing_to_served_part(self, kind: str, path: str) -> bool:
+        """Whether a part is missing, and a field does nothing for the other, neither beside its conf nor alone."""
+        if self.is_whole:
+            return False
+        beside = self._with_change(kind, lambda conf: without(conf, path)) == self._with_change(kind, lambda conf: conf)
+        return beside and self._with_change(kind, lambda conf: alone(conf, path)) == self._with_change(
+            kind, lambda _: {}
+        )
+
     def null_matters_to_missing_part_only(self, kind: str, path: str, removed: Any) -> bool:
         """The same of a field that nobody sets any more, because a null took its value away."""
         return self._matters_to_missing_part_only(kind, lambda conf: put(conf, path, removed))
@@ -145,6 +154,17 @@ class DestinationParts:
         effective = self.entries[0].effective
         changed = _with(effective, kind, _changed(effective.get(kind), change))
         return self._of_cluster(effective) != self._of_cluster(changed)
+
+    def _with_change(self, kind: str, change: _Change) -> list[bytes]:
+        """What would be served of it if a kind of policy came to something else."""
+        if self.upstream is not None:
+            changed = _changed(self.upstream.effective.get(kind), change)
+            return self._of_cluster(_with(self.upstream.effective, kind, changed))
+        return [body for entry in self.entries for body in _bodies(self._of_changed(entry, kind, change))]
+
+    def _of_changed(self, entry: OutboundResult, kind: str, change: _Change) -> Fragment:
+        of_routes = {name: _changed(found.get(kind), change) for name, found in entry.of_routes.items()}
+        return self._of_listener(entry, kind, _changed(entry.effective.get(kind), change), of_routes)
 
     def _as_if_called(self) -> DestinationParts:
         """The destination as if it were called."""

@@ -59,6 +59,11 @@ def _value(path: str, name: str, value: str) -> Iterator[Violation]:
         yield Violation(path, "is not the value of a label", f"use {_CHARACTERS}, {most} at most, or nothing")
 
 
+def is_value(text: str) -> bool:
+    """Whether a text can be the value of a label of which only we know what it means."""
+    return not text or _is_word(text, _LONGEST_WORD)
+
+
 def _is_word(text: str, most: int) -> bool:
     return len(text) <= most and _WORD.fullmatch(text) is not None
 

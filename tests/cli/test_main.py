@@ -183,6 +183,11 @@ def test_the_variables_that_options_read_are_known() -> None:
     [
         ("KOGUMA_BINDD", "KOGUMA_BINDD is no setting of koguma, and has no effect; did you mean KOGUMA_BIND?"),
         ("KOGUMA_ADDRESS_", "KOGUMA_ADDRESS_ is no setting of koguma, and has no effect; did you mean KOGUMA_ADDRESS?"),
+        (
+            "KOGUMA_HTTP_PORT",
+            "KOGUMA_HTTP_PORT is no setting of koguma, and has no effect; did you mean KUMA_API_SERVER_HTTP_PORT?",
+        ),
+        ("KOGUMA_ADS_PORT", "KOGUMA_ADS_PORT is no setting of koguma, and has no effect"),
         ("KOGUMA_XYZZY_PLUGH", "KOGUMA_XYZZY_PLUGH is no setting of koguma, and has no effect"),
         (
             "KUMA_DP_SERVERPORT",

@@ -22,7 +22,7 @@ from tests.api.samples import dataplane
 from tests.cli.conftest import Koguma
 from tests.cli.test_dp import FakeEnvoy, dp_run, envoy, envoy_of, web  # noqa: F401  # fixtures
 from tests.support.loopback import Address, new_address
-from tests.support.processes import Running
+from tests.support.processes import Running, has_ended
 from tests.support.waiting import eventually
 
 PATIENCE = 20.0
@@ -158,6 +158,23 @@ def test_a_process_that_does_not_end_when_it_is_asked_is_made_to(monkeypatch: py
         assert process.wait(PATIENCE) == -signal.SIGKILL
 
 
+def test_a_process_has_ended_though_its_parent_takes_no_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container often nobody does, and the next one must not wait for that."""
+    monkeypatch.setattr(guard, "_PATIENCE", 2.0)
+    sent = list[int]()
+    kill = os.kill
+
+    def noted(pid: int, number: int) -> None:
+        sent.append(number)
+        kill(pid, number)
+
+    monkeypatch.setattr(os, "kill", noted)
+    with sleeping() as process:
+        guard.end(process)
+
+    assert [number for number in sent if number] == [signal.SIGTERM]
+
+
 @contextmanager
 def listening(address: Address, *, shares: bool) -> Iterator[None]:
     with socket.socket() as listener:
@@ -214,7 +231,7 @@ def test_an_envoy_that_was_left_without_anybody_is_ended_before_the_next_one_sta
     with Running(command, tmp_path / "second.log", koguma.environment) as second:
         eventually(lambda: bool(envoy.told), PATIENCE)
         assert f"found Envoy, process {orphan.pid}, of a koguma dp run that was killed" in second.log.read_text()
-        assert not orphan.is_running()
+        assert has_ended(orphan)
         assert dataplane()["name"] in second.log.read_text()
 
 
@@ -230,7 +247,7 @@ def test_the_next_one_starts_at_once_after_the_first_was_killed(
         left = envoy_of(first)
         first.kill()
         with work_folder.locked(tmp_path / "work", PATIENCE, print):
-            assert not left.is_running()
+            assert has_ended(left)
 
 
 def test_a_killed_koguma_takes_its_envoy_with_it(
@@ -244,5 +261,5 @@ def test_a_killed_koguma_takes_its_envoy_with_it(
         left = envoy_of(running)
         running.kill()
 
-    eventually(lambda: not left.is_running(), PATIENCE)
+    eventually(lambda: has_ended(left), PATIENCE)
     eventually(lambda: koguma("get", "dp", "web-1").status == 1, PATIENCE)

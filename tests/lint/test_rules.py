@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cp.insight.lint import lint
-from cp.insight.lint.protocols import MEANS
 from cp.insight.lint.routes import covers, paths_over
 from cp.insight.lint.survey import MeshSurvey
+from cp.insight.meaning import MEANS
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import kinds

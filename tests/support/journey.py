@@ -24,6 +24,7 @@ from cp.translate.compiler import Compiler
 from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SHORT, PackedResource, Snapshot
 from cp.translate.stages import OutboundResult
 from tests.golden import dump
+from tests.support import rooms
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = (ROOT / "README.md", ROOT / "docs/concepts/architecture.md")
@@ -73,6 +74,8 @@ class _Journey:
         yield "snapshot", _snapshot(self._snapshot(self.world))
         yield from self._served()
         yield "policies", _policies(self.policies)
+        yield "rooms", rooms.picture()
+        yield "purposes", rooms.table()
         yield "faults", "\n".join(map(str, World.of(_faulty(), kinds(self.policies)).findings))
 
     def _matched(self) -> str:

@@ -143,13 +143,17 @@ def _effects(world: World, dataplane: Resource, policy: Resource, idle: IdleValu
     for place, merged in (*standing(world, dataplane, policy.kind), *idle.by_routes(dataplane)):
         for field in {**merged.nulls, **merged.removed, **merged.fields}.values():
             for effect in _of_field(place, field, policy.key):
-                yield effect if effect.is_lost else replace(effect, idle=_why_idle(idle, dataplane, effect))
+                yield (
+                    effect
+                    if effect.is_lost
+                    else replace(effect, idle=_why_idle(idle, dataplane, effect, merged.fields))
+                )
 
 
-def _why_idle(idle: IdleValues, dataplane: Resource, effect: PolicyEffect) -> str:
+def _why_idle(idle: IdleValues, dataplane: Resource, effect: PolicyEffect, beside: Iterable[str]) -> str:
     """Why what nobody overrides does nothing. What is not enforced is so whatever else could be said of it."""
     removed = effect.removes[0] if effect.removes and effect.then is None else None
-    why = idle.why(dataplane, effect.place, effect.path, effect.setting, removed)
+    why = idle.why(dataplane, effect.place, effect.path, effect.setting, beside=beside, removes=removed)
     return why or (_REMOVES_NOTHING if effect.removes_nothing else "")
 
 

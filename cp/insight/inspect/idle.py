@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from cp.insight.inspect.meaning import traits, why_meaningless
 from cp.insight.inspect.places import ProxyPlace
 from cp.insight.parts import DestinationParts, destination_parts
 from cp.model.names import Destination
@@ -28,16 +29,27 @@ class IdleValues:
     def __init__(self, compiler: Compiler, world: World, policy: Resource) -> None:
         self._compiler, self._world, self._policy = compiler, world, policy
         self._of_classes: dict[int, tuple[ProxyClass, Mapping[Destination, DestinationParts]]] = {}
+        self._found: dict[tuple[object, ...], bool] = {}
 
     def alike(self, dataplane: Resource) -> tuple[object, ...]:
         """All of a proxy on which the answers depend, beside what it matched, calls and is called at."""
         caller = self._compiler.stages.caller(self._world, dataplane)
-        return not_enforced(dataplane), _without_inbound(dataplane), replace(caller, told=())
+        return not_enforced(dataplane), _without_inbound(dataplane), traits(dataplane), replace(caller, told=())
 
-    def why(
-        self, dataplane: Resource, place: ProxyPlace, path: str, setting: Setting, removes: Setting | None = None
+    def why(  # noqa: PLR0913  # all that is known of the field
+        self,
+        dataplane: Resource,
+        place: ProxyPlace,
+        path: str,
+        setting: Setting,
+        *,
+        beside: Iterable[str],
+        removes: Setting | None = None,
     ) -> str:
-        """Why a field does nothing there; empty where it is in force. Of a null: one in whose place nothing holds."""
+        """Why a field does nothing there; empty where it is in force. Of a null: one in whose place nothing holds.
+
+        `beside` has the fields of the same conf.
+        """
         found = next((one for one in self._missing if one.covers(setting.path)), None) or self._of_proxy(
             dataplane, place
         )
@@ -47,7 +59,15 @@ class IdleValues:
         if inside is not None:
             return f"{WORDS} in part, {inside.path}: {inside.sentence}"
         parts = self._parts(dataplane).get(place.destination) if place.destination is not None else None
-        if parts is not None and self._is_about_missing_part(parts, path, removes):
+        policy = self._compiler.policies[self._policy.type]
+        meaningless = why_meaningless(policy, dataplane, place, path, beside=beside, parts=parts)
+        return meaningless or self._why_passed_by(parts, place, path, setting, removes=removes)
+
+    def _why_passed_by(
+        self, parts: DestinationParts | None, place: ProxyPlace, path: str, setting: Setting, *, removes: Setting | None
+    ) -> str:
+        """Where the part of a destination that a field is about is not served, or is not on the way."""
+        if parts is not None and self._is_about_missing_part(parts, path, setting, removes):
             return f"has no effect: {parts.why}"
         if parts is not None and self._is_passed_by(parts, place, path):
             return f"has no effect on this route: it leads to others than {parts.name}, and this is about its cluster"
@@ -55,17 +75,36 @@ class IdleValues:
 
     def _is_passed_by(self, parts: DestinationParts, place: ProxyPlace, path: str) -> bool:
         """Whether a value is about the cluster of a service, at a route that leads to the clusters of others."""
-        if not place.via or parts.is_reached_by(place.via):
+        if not place.via or self._once(parts, place.via, lambda: parts.is_reached_by(place.via)):
             return False
-        return parts.changes_cluster_only(self._policy.type, path)
+        return self._once(parts, path, lambda: parts.changes_cluster_only(self._policy.type, path))
 
-    def _is_about_missing_part(self, parts: DestinationParts, path: str, removes: Setting | None) -> bool:
+    def _is_about_missing_part(
+        self, parts: DestinationParts, path: str, setting: Setting, removes: Setting | None
+    ) -> bool:
         if removes is None:
-            return parts.matters_to_missing_part_only(self._policy.type, path)
+            return self._once(
+                parts, ("missing", path, setting.value is None), lambda: self._is_missing(parts, path, setting)
+            )
         return parts.null_matters_to_missing_part_only(self._policy.type, path, removes.value)
 
+    def _is_missing(self, parts: DestinationParts, path: str, setting: Setting) -> bool:
+        kind = self._policy.type
+        is_value = setting.value is not None and not self._compiler.policies[kind].is_route
+        says_nothing = is_value and parts.says_nothing_to_served_part(kind, path)
+        return says_nothing or parts.matters_to_missing_part_only(kind, path)
+
+    def _once(self, parts: DestinationParts, asked: object, answer: Callable[[], bool]) -> bool:
+        """What is the same at each of the rules of a route, that may be many."""
+        key = id(parts.bundle), parts.destination, asked  # bundles are kept, so that no other gets the number
+        if key not in self._found:
+            self._found[key] = answer()
+        return self._found[key]
+
     def by_routes(self, dataplane: Resource) -> Iterator[tuple[ProxyPlace, MergedConf]]:
-        """What holds for the services that a proxy reaches only by the routes of others."""
+        """What holds for the services that a proxy reaches only by the routes of others. Their own routes do not."""
+        if self._compiler.policies[self._policy.type].is_route:
+            return
         for destination, parts in self._parts(dataplane).items():
             held = parts.upstream.effective.get(self._policy.type) if parts.upstream is not None else None
             if held is not None and not parts.entries:

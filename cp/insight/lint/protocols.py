@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from cp.insight.lint.codes import FindingReason, found
 from cp.insight.lint.sites import ClientSite, PartSite, PolicySite, RouteTableSite
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.targets import called
+from cp.insight.meaning import MEANS, acts_alone, section_of
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.rules.merging import Setting
 from cp.translate.stages import BUILT_IN
-from generators.proxy import Protocol
-
-_ANY_HTTP: Final = frozenset({Protocol.HTTP, Protocol.HTTP2, Protocol.GRPC})
-_NOT_GRPC: Final = frozenset({Protocol.HTTP, Protocol.HTTP2})
-_GRPC: Final = frozenset({Protocol.GRPC})
-_TCP: Final = frozenset({Protocol.TCP})
-
-MEANS: Final[Mapping[str, Mapping[str, frozenset[Protocol]]]] = MappingProxyType(
-    {
-        "MeshTimeout": {"http": _ANY_HTTP},
-        "MeshRetry": {"http": _NOT_GRPC, "grpc": _GRPC, "tcp": _TCP},
-        "MeshHealthCheck": {"http": _NOT_GRPC, "grpc": _GRPC},
-        "MeshFaultInjection": {"http": _ANY_HTTP},
-        "MeshRateLimit": {"local.http": _ANY_HTTP, "local.tcp": _TCP},
-    }
-)
-"""The sections of confs that are for some protocols only. A test compares them with what is generated."""
-
-_BESIDE: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
-    {"MeshHealthCheck": frozenset({"tcp", "healthyPanicThreshold", "failTrafficOnPanic"})}
-)
-"""Where most fields say how something else is done: those that have a meaning of their own, whatever is spoken."""
 
 _Item: TypeAlias = tuple[Key, str, int]
 
@@ -96,17 +74,12 @@ def _look(spot: PolicySite | ClientSite, seen: dict[_Item, _Seen]) -> None:
             continue
         is_general = origin.part != "to" or origin.level == "mesh"
         item = seen.setdefault((origin.policy, origin.part, origin.index), _Seen(is_general))
-        name = next((name for name in means if path == name or path.startswith((f"{name}.", f"{name}["))), None)
+        name = section_of(spot.kind.name, path)
         if name is None:
-            item.has_more |= _acts_alone(spot.kind.name, path)
+            item.has_more |= acts_alone(spot.kind.name, path)
         else:
             section = item.sections.setdefault(name, _Section(one.winner, spot))
             section.has_meaning |= spot.protocol in means[name]
-
-
-def _acts_alone(kind: str, path: str) -> bool:
-    """Whether a field has a meaning without any of the sections: how often to check has none without a check."""
-    return kind not in _BESIDE or path.partition(".")[0] in _BESIDE[kind]
 
 
 def _reason(name: str, section: _Section) -> FindingReason:
