@@ -22,18 +22,20 @@ RECORDS: Final = ROOT / "docs" / "adr"
 INDEX: Final = RECORDS / "README.md"
 FOLDERS: Final = ("cp", "generators", "tests", "bench", "examples", "docs")
 
+BUILD_FILES: Final = ("Makefile", "pyproject.toml", "Dockerfile", "docker-compose.yml")
+
 RECORD: Final = re.compile(r"(?:\b[Rr]ecords? |\band |\badr/|\bADR )(0\d{3})\b")
 ANCHOR: Final = re.compile(r"(?<![\w./-])([\w./-]+\.md)(?:#([\w-]+))?")
 FILE: Final = re.compile(rf"(?<![\w./-])(?:{'|'.join(FOLDERS)})/[\w./-]*\w\.py\b")
 MODULE: Final = re.compile(r"(?<![\w./-])(?:cp|generators)(?:\.[A-Za-z_]\w*)+")
 OUTSIDE: Final = re.compile(
-    r"\bdecisions? \d+(?:\.\d+)*"
-    r"|(?<!RFC \d{4}, )(?<!RFC \d{4} )\bsections? \d+(?:\.\d+)*"
+    r"\bdecisions?\s+\d+(?:\.\d+)*"
+    r"|(?<!RFC \d{4}, )(?<!RFC \d{4} )\bsections?\s+\d+(?:\.\d+)*"
     r"|\(\d{1,2}\.\d{1,2}(?:(?:,| to| and) \d{1,2}\.\d{1,2})*\)"
     r"|\bkeys? \d to \d",
     re.IGNORECASE,
 )
-DOCUMENT: Final = re.compile(r"\bdocuments? 00\d", re.IGNORECASE)
+DOCUMENT: Final = re.compile(r"\bdocuments?\s+00\d", re.IGNORECASE)
 LISTED: Final = re.compile(r"record 0024", re.IGNORECASE)
 EXAMPLE: Final = re.compile(r"mesh_x|NAME|NNNN")
 
@@ -134,7 +136,8 @@ def modules() -> list[Path]:
 def sources() -> Iterator[tuple[Path, Callable[[Path], str]]]:
     yield from ((module, prose) for module in modules())
     yield from ((page, plain) for page in PAGES)
-    yield from ((proto, Path.read_text) for proto in sorted((ROOT / "protos" / "koguma").rglob("*.proto")))
+    yield from ((path, Path.read_text) for path in sorted((ROOT / "protos" / "koguma").rglob("*.proto")))
+    yield from ((ROOT / name, Path.read_text) for name in BUILD_FILES)
 
 
 def is_listed_by_folder(path: Path) -> bool:
