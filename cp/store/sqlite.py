@@ -2,6 +2,8 @@
 
 A write is given its revision inside its transaction, beside a row in the log for each document that it changed. So
 all processes agree on the order of writes, and to follow the store is to read the log.
+
+See record 0015.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The example of document 000, "Overriding on universal", on real Envoys."""
+"""The example of docs/concepts/matching-and-merging.md#an-example on real Envoys."""
 
 import pytest
 
