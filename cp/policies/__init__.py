@@ -46,11 +46,11 @@ class Backends(Protocol):
         """A reference, resolved from where the resource stands that wrote it; a missing one says why."""
         ...
 
-    def itself(self) -> Split:
+    def called_destination(self) -> Split:
         """The destination that was called."""
         ...
 
-    def rest(self) -> Route:
+    def unmatched(self) -> Route:
         """What happens to what no route takes."""
         ...
 
@@ -98,17 +98,17 @@ class Policy(Generic[Conf]):
         del conf, caller
         return endpoints
 
-    def passes(self, conf: Conf, capture: Capture) -> Capture:
+    def capture(self, conf: Conf, capture: Capture) -> Capture:
         """Decide what becomes of the calls that are redirected to a proxy and are for none of its destinations."""
         del conf
         return capture
 
-    def looks_at(self, table: Table) -> frozenset[str]:
+    def caller_tags(self, table: Table) -> frozenset[str]:
         """The tags of a caller on which it depends how these policies arrange endpoints for it."""
         del table
         return frozenset()
 
-    def asks(self, table: Table) -> frozenset[str]:
+    def sidecar_fields(self, table: Table) -> frozenset[str]:
         """What the listener of an outbound has to say about its proxy: fields of `generators.proxy.Sidecar`.
 
         Proxies of which something else is said have nothing in common: so only what these policies really need.
@@ -128,7 +128,7 @@ class Policy(Generic[Conf]):
     def route(self, conf: Conf, draft: RouteDraft) -> None:
         """Write what concerns one route. The conf is that of the route, falling back field by field."""
 
-    def apart(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
+    def routes_with_own_confs(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
         """Write what a listener does for these routes, which have confs of their own, in place of what it does."""
 
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:

@@ -269,14 +269,14 @@ class MeshAccessLog(Policy[Conf]):
     route_fields = TARGETS.http_route
     tcp_route_fields = TARGETS.tcp_route
 
-    def asks(self, table: Table) -> frozenset[str]:
+    def sidecar_fields(self, table: Table) -> frozenset[str]:
         items = (item for policy in in_force(table) for item in policy.spec.to or ())
         return frozenset(field for item in items for field in _asked(item.default))
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         add_logs(draft, _logs(conf, draft))
 
-    def apart(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
+    def routes_with_own_confs(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
         except_routes(draft, (route.site.name for route, _ in routes))
         names: dict[bytes, tuple[Conf, list[str]]] = {}
         for route, conf in routes:

@@ -161,7 +161,7 @@ class MeshFaultInjection(Policy[Conf]):
     conf = Conf
     targets = TARGETS
 
-    def asks(self, table: Table) -> frozenset[str]:
+    def sidecar_fields(self, table: Table) -> frozenset[str]:
         items = (item for policy in in_force(table) for item in policy.data.get("from") or ())
         by_client = any(target_of(item.get("targetRef")).kind != "Mesh" for item in items)
         return frozenset({"tags"}) if by_client else frozenset()

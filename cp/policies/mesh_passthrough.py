@@ -137,7 +137,7 @@ class MeshPassthrough(Policy[Conf]):
     conf = Conf
     targets = TARGETS
 
-    def passes(self, conf: Conf, capture: Capture) -> Capture:
+    def capture(self, conf: Conf, capture: Capture) -> Capture:
         if conf.passthrough_mode is None and conf.append_match is None:
             return capture
         mode = Passthrough(conf.passthrough_mode or "Matched")

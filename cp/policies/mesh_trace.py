@@ -210,7 +210,7 @@ class MeshTrace(Policy[Conf]):
     conf = Conf
     targets = TARGETS
 
-    def asks(self, table: Table) -> frozenset[str]:
+    def sidecar_fields(self, table: Table) -> frozenset[str]:
         """A collector of Zipkin's learns the service from Envoy's own bootstrap."""
         backends = (one for policy in in_force(table) for one in (policy.spec.default or Conf()).backends or ())
         return frozenset({"service"}) if any(one.type != "Zipkin" for one in backends) else frozenset()

@@ -35,7 +35,7 @@ def table(rules: Sequence[RouteRule], backends: Backends) -> tuple[Route, ...]:
     """One row for each match of each rule, the most specific first, and at the end a row for everything else."""
     routes = [_route(decode(HttpRouteMatch, match), rule, backends) for match, rule in by_specificity(rules)]
     if all(route.match != CATCH_ALL for route in routes):
-        routes.append(backends.rest())
+        routes.append(backends.unmatched())
     return tuple(routes)
 
 
@@ -44,7 +44,7 @@ def _route(match: HttpRouteMatch, rule: RouteRule, backends: Backends) -> Route:
     seen_from = rule.backends.identity
     filters = tuple(_filters(conf.filters or (), seen_from, backends))
     splits = tuple(backends.split(reference, seen_from) for reference in conf.backend_refs or ())
-    served = tuple(split for split in splits or (backends.itself(),) if split.weight > 0)
+    served = tuple(split for split in splits or (backends.called_destination(),) if split.weight > 0)
     return Route(
         name=rule.name,
         owner=backends.owner(rule),
