@@ -23,8 +23,8 @@ MODULE = dedent(
         text      Route.response_headers_to_add, `x-greeting`
     """
 
-    from cp.model.violation import Violation, at
-    from cp.policies import Policy
+    from cp.model.violation import Violation
+    from cp.policies import Policy, in_spec
     from cp.resources.kinds import Kind, PolicyShape
     from cp.resources.schema import Schema
     from cp.resources.spec import PolicySpec, SpecItem
@@ -43,11 +43,12 @@ MODULE = dedent(
     TARGETS = AllowedTargets(to=("Mesh", *SERVICES, HTTP_ROUTE), http_route=("text",))
 
 
+    @in_spec
     def validate(spec, meta):
-        yield from at("spec", TARGETS.violations(spec, meta))
+        yield from TARGETS.violations(spec, meta)
         for path, _, conf in spec.confs("to"):
             if conf is None or not conf.text:
-                yield Violation(f"spec.{path}.text", "must be set", "say something kind")
+                yield Violation(f"{path}.text", "must be set", "say something kind")
 
 
     class MeshGreeting(Policy[Conf]):
@@ -55,7 +56,6 @@ MODULE = dedent(
         order = 4242
         conf = Conf
         targets = TARGETS
-        route_fields = TARGETS.http_route
 
         def route(self, conf, draft):
             add_header(draft.message.response_headers_to_add, "x-greeting", conf.text)

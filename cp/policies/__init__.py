@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
+from cp.model.violation import Violation, at
 from cp.resources.core import CORE
-from cp.resources.kinds import Kind, Kinds
+from cp.resources.kinds import DocumentMeta, Kind, Kinds
+from cp.resources.spec import PolicySpec
 
 if TYPE_CHECKING:
     from cp.model.names import Identity
@@ -27,6 +29,14 @@ if TYPE_CHECKING:
     from generators.proxy import Capture, Endpoints, Outbound, Route, Split
 
 Conf = TypeVar("Conf")
+Spec = TypeVar("Spec", bound=PolicySpec)
+
+Validator: TypeAlias = Callable[[Spec, DocumentMeta], Iterator[Violation]]
+
+
+def in_spec(validate: Validator[Spec]) -> Validator[Spec]:
+    """The validator of a document, from one whose paths begin at the `spec` of the document."""
+    return lambda spec, meta: at("spec", validate(spec, meta))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +92,15 @@ class Policy(Generic[Conf]):
     is_for_grpc_clients: ClassVar[bool] = False
     """Whether a gRPC client without a proxy does something of what it writes (`generators.grpc`)."""
 
-    route_fields: ClassVar[tuple[str, ...]] = ()
-    """The fields, by their path in the conf, that a route can carry. Others are refused under a route target."""
+    @property
+    def route_fields(self) -> tuple[str, ...]:
+        """The fields, by their path in the conf, that an HTTP route can carry. Others are invalid for a route."""
+        return self.targets.http_route
 
-    tcp_route_fields: ClassVar[tuple[str, ...]] = ()
-    """The same for a TCP route."""
+    @property
+    def tcp_route_fields(self) -> tuple[str, ...]:
+        """The same for a TCP route."""
+        return self.targets.tcp_route
 
     def shape(self, rules: Sequence[RouteRule], outbound: Outbound, backends: Backends) -> Outbound:
         """Decide what exists before anything is built: the rows of a route table. Called where there are rules."""

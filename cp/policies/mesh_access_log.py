@@ -50,7 +50,7 @@ from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StdoutAccessLog
 
 from cp.model.envelope import sealed
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, file_path, must_be_set
 from cp.resources.complete import completed
@@ -154,11 +154,8 @@ SCHEMA_DEFAULTS: Final = {
 _ATTRIBUTE: Final = re.compile(r"[a-z]([a-z0-9]|[._][a-z0-9])*")
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.needs_one_of("to", "rules", "from")
     yield from spec.rules_alone()
@@ -266,8 +263,6 @@ class MeshAccessLog(Policy[Conf]):
     order = 600
     conf = Conf
     targets = TARGETS
-    route_fields = TARGETS.http_route
-    tcp_route_fields = TARGETS.tcp_route
 
     def sidecar_fields(self, table: Table) -> frozenset[str]:
         items = (item for policy in in_force(table) for item in policy.spec.to or ())

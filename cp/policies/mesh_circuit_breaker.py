@@ -40,7 +40,7 @@ import msgspec
 from cp.model.duration import Duration
 from cp.model.numbers import Natural
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, number, percentage, within
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -119,11 +119,8 @@ _THOUSAND: Final = 1000
 _LARGEST: Final = 2**32 - 1
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.needs_one_of("to", "rules", "from")
     yield from spec.rules_alone()

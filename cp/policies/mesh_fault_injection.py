@@ -28,7 +28,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from cp.model.duration import Duration
 from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
-from cp.policies import ClientRule, Policy
+from cp.policies import ClientRule, Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import incomplete, not_negative, percentage, status_code
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -93,11 +93,8 @@ _MOST_DIGITS: Final = 12
 _FILTER: Final = "envoy.filters.http.fault"
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.rules_without("from")
     if includes_gateways(spec.top):

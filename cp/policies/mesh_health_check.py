@@ -49,7 +49,7 @@ from envoy.type.v3.http_pb2 import CodecClientType
 from cp.model.duration import Duration
 from cp.model.numbers import Integer, Natural
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, file_path, incomplete, percentage, printable, status_code, within
 from cp.resources.headers import HeaderChanges, header_changes
@@ -119,11 +119,8 @@ _PATH: Final = "/"
 _FILE_SINK: Final = "envoy.health_check.event_sinks.file"
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     if not spec.to and spec.top.kind != "Dataplane":
         yield incomplete("to", "says nothing", "give it an item, for example for `kind: Mesh`")

@@ -21,7 +21,7 @@ from typing import Final, Literal
 
 from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, is_address, is_ip, must_be_set, port, repeated
 from cp.resources.complete import completed
@@ -55,12 +55,13 @@ _WITHOUT_NAMES: Final = frozenset({"tcp", "mysql"})
 _PART_OF_A_LABEL: Final = re.compile(r"\*[^.]+.*")
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    yield from at("spec", TARGETS.violations(spec, meta))
+    yield from TARGETS.violations(spec, meta)
     matches = (spec.default.append_match if spec.default else None) or []
     for index, match in enumerate(matches):
-        yield from at(f"spec.default.appendMatch[{index}]", _match(match))
-    yield from at("spec.default.appendMatch", _conflicts(matches))
+        yield from at(f"default.appendMatch[{index}]", _match(match))
+    yield from at("default.appendMatch", _conflicts(matches))
 
 
 def _match(match: PassthroughMatch) -> Iterator[Violation]:

@@ -39,7 +39,7 @@ from envoy.type.v3.http_status_pb2 import StatusCode
 from cp.model.duration import Duration
 from cp.model.numbers import Natural
 from cp.model.violation import Violation, at
-from cp.policies import ClientRule, Policy
+from cp.policies import ClientRule, Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent
 from cp.resources.headers import HeaderChanges, header_changes
@@ -114,11 +114,8 @@ _HTTP_FILTER: Final = "envoy.filters.http.local_ratelimit"
 _NETWORK_FILTER: Final = "envoy.filters.network.local_ratelimit"
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.rules_alone()
     if includes_gateways(spec.top):

@@ -65,7 +65,7 @@ from envoy.extensions.retry.priority.previous_priorities.v3.previous_priorities_
 from cp.model.duration import Duration
 from cp.model.numbers import Natural
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, incomplete, must_be_set, not_negative, one_of
 from cp.resources.complete import completed
@@ -192,11 +192,8 @@ _ENVOY_CONDITIONS: Final = MappingProxyType(
 _PREDICATES: Final = ("OmitPreviousHosts", "OmitHostsWithTags", "OmitPreviousPriorities")
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     if not spec.to and spec.top.kind != "Dataplane":
         yield incomplete("to", "says nothing", "give it an item, for example for `kind: Mesh`")
@@ -309,8 +306,6 @@ class MeshRetry(Policy[Conf]):
     conf = Conf
     targets = TARGETS
     is_for_grpc_clients = True
-    route_fields = TARGETS.http_route
-    tcp_route_fields = TARGETS.tcp_route
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         attempts = (conf.tcp or TcpRetry()).max_connect_attempt

@@ -23,7 +23,7 @@ import msgspec
 
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources.checks import above_zero, absent, given, not_negative
 from cp.resources.deprecated import from_list, top_kind
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -78,11 +78,8 @@ _NOT_OF_ONE_CLIENT: Final = (
 _SOME_OF_HTTP: Final = ("request_timeout", "stream_idle_timeout", "max_stream_duration", "max_connection_duration")
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.top_violations(spec, meta)
     yield from TARGETS.to_violations(spec)
     yield from spec.needs_one_of("to", "rules", "from")
@@ -154,8 +151,6 @@ class MeshTimeout(Policy[Conf]):
     conf = Conf
     targets = TARGETS
     is_for_grpc_clients = True
-    route_fields = TARGETS.http_route
-    tcp_route_fields = TARGETS.tcp_route
     outbound_default = MappingProxyType(
         {
             "connectionTimeout": "5s",

@@ -40,7 +40,7 @@ import msgspec
 from envoy.config.trace.v3.zipkin_pb2 import ZipkinConfig
 
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, incomplete, must_be_set, percentage
 from cp.resources.complete import completed
@@ -125,9 +125,10 @@ _JSON: Final = ZipkinConfig.HTTP_JSON
 _HEADER: Final = re.compile(r"[!-~]+")
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    yield from at("spec", TARGETS.violations(spec, meta))
-    yield from at("spec.default", _conf(spec.default or Conf()))
+    yield from TARGETS.violations(spec, meta)
+    yield from at("default", _conf(spec.default or Conf()))
 
 
 def _conf(conf: Conf) -> Iterator[Violation]:

@@ -113,8 +113,6 @@ class MeshLoadBalancingStrategy(Policy[Conf]):
     conf = Conf
     targets = TARGETS
     is_for_grpc_clients = True
-    route_fields = TARGETS.http_route
-    tcp_route_fields = TARGETS.tcp_route
 
     def arrange(self, conf: Conf | None, endpoints: Endpoints, caller: Caller) -> Endpoints:
         return arranged((conf or Conf()).locality_awareness or LocalityAwareness(), endpoints, caller)

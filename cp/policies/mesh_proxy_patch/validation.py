@@ -14,6 +14,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from google.protobuf.message import Message
 
 from cp.model.violation import Violation, at
+from cp.policies import in_spec
 from cp.policies.mesh_proxy_patch.native import NotNative, native
 from cp.policies.mesh_proxy_patch.schema import Conf, JsonPatch, Modification, PatchChange, Spec
 from cp.resources.checks import absent, one_of, unwanted
@@ -45,13 +46,14 @@ _REPEATED: Final = "it is repeated for everything that matches, in every proxy"
 _MOST_PATCHES: Final = 500
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    yield from at("spec", TARGETS.violations(spec, meta))
+    yield from TARGETS.violations(spec, meta)
     modifications = (spec.default or Conf()).append_modifications
     if not modifications:
-        yield absent("spec.default.appendModifications", "must be set", "each of its items changes one thing")
+        yield absent("default.appendModifications", "must be set", "each of its items changes one thing")
     for index, modification in enumerate(modifications or ()):
-        yield from at(f"spec.default.appendModifications[{index}]", _modification(modification))
+        yield from at(f"default.appendModifications[{index}]", _modification(modification))
 
 
 def _modification(modification: Modification) -> Iterator[Violation]:
