@@ -11,12 +11,13 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from cp.model.violation import Violation, at
 from cp.resources.core import CORE
 from cp.resources.kinds import DocumentMeta, Kind, Kinds
 from cp.resources.spec import PolicySpec
+from generators.proxy import Protocol as ServiceProtocol
 
 if TYPE_CHECKING:
     from cp.model.names import Identity
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from cp.rules import RouteRule
     from generators.drafts import Built, ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft, SidecarDraft
     from generators.proxy import Capture, Endpoints, Outbound, Route, Split
+
+HTTP_PROTOCOLS: Final = frozenset(protocol for protocol in ServiceProtocol if protocol.is_http)
 
 Conf = TypeVar("Conf")
 Spec = TypeVar("Spec", bound=PolicySpec)
@@ -88,6 +91,18 @@ class Policy(Generic[Conf]):
 
     targets: ClassVar[AllowedTargets]
     """Which kinds a targetRef may have at each level."""
+
+    section_protocols: ClassVar[Mapping[str, frozenset[ServiceProtocol]]] = {}
+    """The sections of a conf, by their paths, that act only where one of these protocols is spoken."""
+
+    section_settings: ClassVar[frozenset[str]] = frozenset()
+    """The top-level fields of a conf that only say how its sections act, and do nothing without a section that acts."""
+
+    is_hidden_by_routes: ClassVar[bool] = False
+    """Whether a value for a service holds for no request as soon as each of its routes has a value of its own.
+
+    That is so where the `route_fields` are written into routes alone, and not into the listener as well.
+    """
 
     is_for_grpc_clients: ClassVar[bool] = False
     """Whether a gRPC client without a proxy does something of what it writes (`generators.grpc`)."""

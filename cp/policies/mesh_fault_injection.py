@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -28,7 +29,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from cp.model.duration import Duration
 from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
-from cp.policies import ClientRule, Policy, in_spec
+from cp.policies import HTTP_PROTOCOLS, ClientRule, Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import incomplete, not_negative, percentage, status_code
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -157,6 +158,7 @@ class MeshFaultInjection(Policy[Conf]):
     order = 800
     conf = Conf
     targets = TARGETS
+    section_protocols = MappingProxyType({"http": HTTP_PROTOCOLS})
 
     def sidecar_fields(self, table: Table) -> frozenset[str]:
         items = (item for policy in in_force(table) for item in policy.data.get("from") or ())

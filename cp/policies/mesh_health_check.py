@@ -41,6 +41,7 @@ Texts are sent and expected as they are written.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from envoy.extensions.health_check.event_sinks.file.v3.file_pb2 import HealthCheckEventFileSink
@@ -49,7 +50,7 @@ from envoy.type.v3.http_pb2 import CodecClientType
 from cp.model.duration import Duration
 from cp.model.numbers import Integer, Natural
 from cp.model.violation import Violation, at
-from cp.policies import Policy, in_spec
+from cp.policies import HTTP_PROTOCOLS, Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, file_path, incomplete, percentage, printable, status_code, within
 from cp.resources.headers import HeaderChanges, header_changes
@@ -178,6 +179,22 @@ class MeshHealthCheck(Policy[Conf]):
     order = 1200
     conf = Conf
     targets = TARGETS
+    section_protocols = MappingProxyType({"http": HTTP_PROTOCOLS - {Protocol.GRPC}, "grpc": frozenset({Protocol.GRPC})})
+    section_settings = frozenset(
+        {
+            "interval",
+            "timeout",
+            "unhealthyThreshold",
+            "healthyThreshold",
+            "initialJitter",
+            "intervalJitter",
+            "intervalJitterPercent",
+            "noTrafficInterval",
+            "eventLogPath",
+            "alwaysLogHealthCheckFailures",
+            "reuseConnection",
+        }
+    )
 
     def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
         if conf.healthy_panic_threshold is not None:

@@ -27,6 +27,7 @@ All connections to an inbound share one bucket. Of several rules with matches a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -39,7 +40,7 @@ from envoy.type.v3.http_status_pb2 import StatusCode
 from cp.model.duration import Duration
 from cp.model.numbers import Natural
 from cp.model.violation import Violation, at
-from cp.policies import ClientRule, Policy, in_spec
+from cp.policies import HTTP_PROTOCOLS, ClientRule, Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent
 from cp.resources.headers import HeaderChanges, header_changes
@@ -57,6 +58,7 @@ from cp.resources.targets import (
 )
 from generators.envoy.clients import first_fitting
 from generators.envoy.edit import add_header, literal, pack, set_duration
+from generators.proxy import Protocol
 
 if TYPE_CHECKING:
     from envoy.config.core.v3.base_pb2 import RuntimeFractionalPercent
@@ -208,6 +210,7 @@ class MeshRateLimit(Policy[Conf]):
     order = 900
     conf = Conf
     targets = TARGETS
+    section_protocols = MappingProxyType({"local.http": HTTP_PROTOCOLS, "local.tcp": frozenset({Protocol.TCP})})
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         if not draft.is_inbound:

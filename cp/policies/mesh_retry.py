@@ -65,7 +65,7 @@ from envoy.extensions.retry.priority.previous_priorities.v3.previous_priorities_
 from cp.model.duration import Duration
 from cp.model.numbers import Natural
 from cp.model.violation import Violation, at
-from cp.policies import Policy, in_spec
+from cp.policies import HTTP_PROTOCOLS, Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, incomplete, must_be_set, not_negative, one_of
 from cp.resources.complete import completed
@@ -305,6 +305,14 @@ class MeshRetry(Policy[Conf]):
     order = 1400
     conf = Conf
     targets = TARGETS
+    section_protocols = MappingProxyType(
+        {
+            "http": HTTP_PROTOCOLS - {Protocol.GRPC},
+            "grpc": frozenset({Protocol.GRPC}),
+            "tcp": frozenset({Protocol.TCP}),
+        }
+    )
+    is_hidden_by_routes = True
     is_for_grpc_clients = True
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:

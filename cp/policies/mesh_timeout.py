@@ -23,7 +23,7 @@ import msgspec
 
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
-from cp.policies import Policy, in_spec
+from cp.policies import HTTP_PROTOCOLS, Policy, in_spec
 from cp.resources.checks import above_zero, absent, given, not_negative
 from cp.resources.deprecated import from_list, top_kind
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -150,6 +150,8 @@ class MeshTimeout(Policy[Conf]):
     order = 1000
     conf = Conf
     targets = TARGETS
+    section_protocols = MappingProxyType({"http": HTTP_PROTOCOLS})
+    is_hidden_by_routes = True
     is_for_grpc_clients = True
     outbound_default = MappingProxyType(
         {

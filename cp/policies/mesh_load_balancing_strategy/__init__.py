@@ -112,6 +112,7 @@ class MeshLoadBalancingStrategy(Policy[Conf]):
     order = 400
     conf = Conf
     targets = TARGETS
+    is_hidden_by_routes = True
     is_for_grpc_clients = True
 
     def arrange(self, conf: Conf | None, endpoints: Endpoints, caller: Caller) -> Endpoints:
