@@ -11,7 +11,8 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from cp.model.violation import Violation, at
 from cp.resources.core import CORE
@@ -20,6 +21,7 @@ from cp.resources.spec import PolicySpec
 from generators.proxy import Protocol as ServiceProtocol
 
 if TYPE_CHECKING:
+    from cp.model.duration import Duration
     from cp.model.names import Identity
     from cp.model.target import BackendRef
     from cp.resources.caller import Caller
@@ -72,6 +74,69 @@ class Backends(Protocol):
         ...
 
 
+class LimitedTime(StrEnum):
+    """What a limit is about, in the order in which explanations list limits."""
+
+    REQUEST = "a request"
+    TRY = "each try of it"
+    SILENCE = "silence within it"
+    HEADERS = "its headers"
+    CONNECTION_SILENCE = "silence on the connection"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """A field of a conf that limits how long something may take where one of some protocols is spoken."""
+
+    of: LimitedTime
+    field: str
+    protocols: frozenset[ServiceProtocol]
+
+
+class ServedRetries(Protocol):
+    """When Envoy sends a request again, and how soon."""
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """Envoy's names of the conditions."""
+        ...
+
+    @property
+    def retries(self) -> int: ...
+
+    @property
+    def base_interval(self) -> Duration: ...
+
+    @property
+    def max_interval(self) -> Duration: ...
+
+
+class ServedCall(Protocol):
+    """What Envoy does with a call that goes on, read from the configuration that it is served."""
+
+    @property
+    def retry(self) -> ServedRetries | None: ...
+
+    @property
+    def connect_attempts(self) -> int:
+        """How often a TCP connection is tried."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UnsetField:
+    """What holds for a field that no policy sets, nor a default of its policy."""
+
+    path: str
+    value: Any = None
+    note: str = ""
+    served_in: Literal["", "route", "listener"] = ""
+    """The part of Envoy's configuration from which the value follows; empty: none."""
+
+    is_built_in: bool = False
+    """Whether the generator chose the value. Otherwise it is what Envoy does where nothing is configured."""
+
+
 class Policy(Generic[Conf]):
     """One policy. Hooks that it leaves alone do nothing."""
 
@@ -103,6 +168,9 @@ class Policy(Generic[Conf]):
 
     That is so where the `route_fields` are written into routes alone, and not into the listener as well.
     """
+
+    time_limits: ClassVar[tuple[TimeLimit, ...]] = ()
+    """Its limits. An explanation compares those of the caller's proxy with those of the proxy that is called."""
 
     is_for_grpc_clients: ClassVar[bool] = False
     """Whether a gRPC client without a proxy does something of what it writes (`generators.grpc`)."""
@@ -168,6 +236,16 @@ class Policy(Generic[Conf]):
 
     def finish(self, conf: Conf, built: Built) -> None:
         """Change what all policies together came to. What cannot be done goes into `built.problems`."""
+
+    def unset_fields(self, call: ServedCall, protocol: ServiceProtocol) -> Iterator[UnsetField]:
+        """Say what holds for the fields that operators ask about, in case nothing sets them."""
+        del call, protocol
+        yield from ()
+
+    def value_note(self, path: str, value: Any, call: ServedCall) -> str:
+        """Say what an operator has to know of a value beside the value itself; empty: nothing."""
+        del path, value, call
+        return ""
 
 
 Policies = Sequence[Policy[Any]]

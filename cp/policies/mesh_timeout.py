@@ -23,7 +23,7 @@ import msgspec
 
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
-from cp.policies import HTTP_PROTOCOLS, Policy, in_spec
+from cp.policies import HTTP_PROTOCOLS, LimitedTime, Policy, TimeLimit, UnsetField, in_spec
 from cp.resources.checks import above_zero, absent, given, not_negative
 from cp.resources.deprecated import from_list, top_kind
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -32,8 +32,10 @@ from cp.resources.schema import Schema
 from cp.resources.spec import PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, AllowedTargets
 from generators.envoy.edit import set_duration
+from generators.proxy import Protocol
 
 if TYPE_CHECKING:
+    from cp.policies import ServedCall
     from generators.drafts import ClusterDraft, ListenerDraft, RouteDraft
 
 
@@ -75,6 +77,9 @@ _NOT_OF_ONE_CLIENT: Final = (
     "http.maxStreamDuration",
     "http.maxConnectionDuration",
 )
+_WITHOUT_LIMIT: Final = ("http.requestHeadersTimeout", "http.maxStreamDuration", "http.maxConnectionDuration")
+"""The fields that have no default, neither here nor in Envoy."""
+
 _SOME_OF_HTTP: Final = ("request_timeout", "stream_idle_timeout", "max_stream_duration", "max_connection_duration")
 
 
@@ -152,6 +157,13 @@ class MeshTimeout(Policy[Conf]):
     targets = TARGETS
     section_protocols = MappingProxyType({"http": HTTP_PROTOCOLS})
     is_hidden_by_routes = True
+    time_limits = (
+        TimeLimit(LimitedTime.REQUEST, "http.requestTimeout", HTTP_PROTOCOLS),
+        TimeLimit(LimitedTime.REQUEST, "http.maxStreamDuration", HTTP_PROTOCOLS),
+        TimeLimit(LimitedTime.SILENCE, "http.streamIdleTimeout", HTTP_PROTOCOLS),
+        TimeLimit(LimitedTime.HEADERS, "http.requestHeadersTimeout", HTTP_PROTOCOLS),
+        TimeLimit(LimitedTime.CONNECTION_SILENCE, "idleTimeout", frozenset({Protocol.TCP})),
+    )
     is_for_grpc_clients = True
     outbound_default = MappingProxyType(
         {
@@ -191,6 +203,11 @@ class MeshTimeout(Policy[Conf]):
         if draft.action is not None and conf.http is not None:
             set_duration(draft.action.timeout, conf.http.request_timeout)
             set_duration(draft.action.idle_timeout, conf.http.stream_idle_timeout)
+
+    def unset_fields(self, call: ServedCall, protocol: Protocol) -> Iterator[UnsetField]:
+        del call
+        for path in _WITHOUT_LIMIT if protocol.is_http else ():
+            yield UnsetField(path, note="no limit")
 
 
 POLICY = MeshTimeout()
