@@ -172,6 +172,9 @@ class Policy(Generic[Conf]):
     time_limits: ClassVar[tuple[TimeLimit, ...]] = ()
     """Its limits. An explanation compares those of the caller's proxy with those of the proxy that is called."""
 
+    change_list: ClassVar[str] = ""
+    """A list of changes that `finish` makes. It enters each that found something to change in `Built.used`."""
+
     is_for_grpc_clients: ClassVar[bool] = False
     """Whether a gRPC client without a proxy does something of what it writes (`generators.grpc`)."""
 
@@ -184,6 +187,11 @@ class Policy(Generic[Conf]):
     def tcp_route_fields(self) -> tuple[str, ...]:
         """The same for a TCP route."""
         return self.targets.tcp_route
+
+    @property
+    def is_for_captured_calls(self) -> bool:
+        """Whether it is about calls for none of a proxy's destinations, and does nothing where none are redirected."""
+        return type(self).capture is not Policy.capture
 
     def shape(self, rules: Sequence[RouteRule], outbound: Outbound, backends: Backends) -> Outbound:
         """Decide what exists before anything is built: the rows of a route table. Called where there are rules."""
@@ -236,6 +244,11 @@ class Policy(Generic[Conf]):
 
     def finish(self, conf: Conf, built: Built) -> None:
         """Change what all policies together came to. What cannot be done goes into `built.problems`."""
+
+    def fields_without_effect(self, confs: Sequence[Conf]) -> Iterator[Violation]:
+        """Say which fields of a conf do nothing, and why, where one of these confs holds for each of its proxies."""
+        del confs
+        yield from ()
 
     def unset_fields(self, call: ServedCall, protocol: ServiceProtocol) -> Iterator[UnsetField]:
         """Say what holds for the fields that operators ask about, in case nothing sets them."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -144,6 +144,13 @@ class MeshPassthrough(Policy[Conf]):
         mode = Passthrough(conf.passthrough_mode or "Matched")
         matches = (conf.append_match or ()) if mode is Passthrough.MATCHED else ()
         return replace(capture, passthrough=mode, exits=tuple(sorted({_exit(match) for match in matches})))
+
+    def fields_without_effect(self, confs: Sequence[Conf]) -> Iterator[Violation]:
+        modes = {conf.passthrough_mode or "Matched" for conf in confs}
+        if "Matched" not in modes:
+            mode = f"the mode is {' or '.join(sorted(modes))} for every proxy that it is for"
+            hint = "remove it, or write `passthroughMode: Matched`"
+            yield Violation("appendMatch", f"changes nothing: {mode}, and matches count in Matched", hint)
 
 
 def _exit(match: PassthroughMatch) -> Exit:

@@ -98,6 +98,7 @@ class MeshProxyPatch(Policy[Conf]):
     order = 9999
     conf = Conf
     targets = TARGETS
+    change_list = "appendModifications"
     is_for_grpc_clients = True
 
     def finish(self, conf: Conf, built: Built) -> None:
