@@ -286,9 +286,9 @@ def ordered(policies: Sequence[Policy[Any]]) -> tuple[Policy[Any], ...]:
     return tuple(sorted(policies, key=lambda policy: policy.order))
 
 
-def _unique(policies: Sequence[Policy[Any]], key: Callable[[Policy[Any]], object], what: str) -> None:
+def _unique(policies: Sequence[Policy[Any]], key: Callable[[Policy[Any]], object], noun: str) -> None:
     taken: dict[object, str] = {}
     for policy in policies:
         if (value := key(policy)) in taken:
-            raise RuntimeError(f"{type(policy).__name__} and {taken[value]} share the {what} {value}")
+            raise RuntimeError(f"{type(policy).__name__} and {taken[value]} share the {noun} {value}")
         taken[value] = type(policy).__name__

@@ -246,7 +246,7 @@ def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.from_list(spec)
     for path, _, conf in spec.confs():
         backends = (conf.backends if conf else None) or ()
-        yield from endpoints_deprecated(f"spec.{path}.backends", (one.open_telemetry for one in backends))
+        yield from endpoints_deprecated(f"spec.{path}.backends", (backend.open_telemetry for backend in backends))
 
 
 class MeshAccessLog(Policy[Conf]):
@@ -276,8 +276,8 @@ class MeshAccessLog(Policy[Conf]):
         names: dict[bytes, tuple[Conf, list[str]]] = {}
         for route, conf in routes:
             names.setdefault(msgspec.json.encode(conf), (conf, []))[1].append(route.site.name)
-        for conf, some in names.values():
-            add_logs(draft, [of_routes(log, some) for log in _logs(conf, draft)])
+        for conf, route_names in names.values():
+            add_logs(draft, [of_routes(log, route_names) for log in _logs(conf, draft)])
 
 
 def _asked(conf: Conf | None) -> Iterator[str]:

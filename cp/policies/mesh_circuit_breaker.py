@@ -177,8 +177,8 @@ def _detectors(detectors: Detectors) -> Iterator[Violation]:
 
 
 def _factor(factor: float | str | None) -> Iterator[Violation]:
-    found = None if factor is None else number(factor)
-    if factor is not None and (found is None or found <= 0):
+    parsed = None if factor is None else number(factor)
+    if factor is not None and (parsed is None or parsed <= 0):
         hint = 'write for example `"1.9"`'
         yield Violation("successRate.standardDeviationFactor", f"must be a number above zero, not `{factor}`", hint)
 

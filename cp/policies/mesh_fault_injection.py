@@ -176,9 +176,9 @@ class MeshFaultInjection(Policy[Conf]):
         from_items = [rule for rule in rules if "tags" in rule.match]
         of_rules = [rule for rule in rules if "tags" not in rule.match]
         if of_rules:  # in place of what holds for everybody: that is the last of them
-            draft.http_filters = [one for one in draft.http_filters if one.name != _FILTER]
-        for some in (from_items, of_rules):
-            filters = [(rule.match, _filters(rule.conf)) for rule in some]
+            draft.http_filters = [http_filter for http_filter in draft.http_filters if http_filter.name != _FILTER]
+        for same_list in (from_items, of_rules):
+            filters = [(rule.match, _filters(rule.conf)) for rule in same_list]
             draft.http_filters.extend(first_fitting(filters, over_tls=draft.over_tls))
         if any(by_tags(rule.match) for rule in rules):
             draft.table.request_headers_to_remove.append(TAGS_HEADER)
@@ -205,10 +205,10 @@ def _message(fault: Fault) -> HTTPFault:
 
 def _kib_per_second(limit: str) -> int:
     """Bandwidths are written in bits, and Envoy counts in KiB. Slower than one it cannot be."""
-    found = _BANDWIDTH.fullmatch(limit)
-    if found is None or len(found[1].lstrip("0")) > _MOST_DIGITS:
+    bandwidth = _BANDWIDTH.fullmatch(limit)
+    if bandwidth is None or len(bandwidth[1].lstrip("0")) > _MOST_DIGITS:
         return _FASTEST
-    bits = int(found[1] or 0) * _BITS[found[2][-1]]
+    bits = int(bandwidth[1] or 0) * _BITS[bandwidth[2][-1]]
     return max(1, min(_FASTEST, round(bits / _BITS_OF_KIB)))
 
 

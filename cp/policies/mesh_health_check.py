@@ -214,7 +214,7 @@ class MeshHealthCheck(Policy[Conf]):
 def _checker(conf: Conf, protocol: Protocol) -> HttpCheck | GrpcCheck | TcpCheck | None:
     """The check that says most about a service of a protocol. TCP is spoken by all of them."""
     own = conf.grpc if protocol is Protocol.GRPC else conf.http if protocol.is_http else None
-    return next((one for one in (own, conf.tcp) if one is not None and one.disabled is not True), None)
+    return next((check for check in (own, conf.tcp) if check is not None and check.disabled is not True), None)
 
 
 def _fail_on_panic(message: Cluster.CommonLbConfig) -> None:

@@ -223,7 +223,7 @@ class MeshRateLimit(Policy[Conf]):
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
         """In place of what holds for everybody: that is the last of the rules."""
         if draft.manager is not None:
-            draft.http_filters = [one for one in draft.http_filters if one.name != _HTTP_FILTER]
+            draft.http_filters = [http_filter for http_filter in draft.http_filters if http_filter.name != _HTTP_FILTER]
             filters = [(rule.match, _http_filters(rule.conf)) for rule in rules]
             draft.http_filters.extend(first_fitting(filters, over_tls=draft.over_tls))
 
@@ -270,7 +270,7 @@ def _write_answer(limit: HttpLimit, answer: OnRateLimit) -> None:
     if answer.status is not None and answer.status >= _FIRST_ERROR:
         limit.status.code = answer.status  # type: ignore[assignment]  # an enum on the wire, a number in documents
     changes = answer.headers or HeaderChanges()
-    headers = [(one, False) for one in changes.set or ()] + [(one, True) for one in changes.add or ()]
+    headers = [(header, False) for header in changes.set or ()] + [(header, True) for header in changes.add or ()]
     for header, append in headers[:_MOST_HEADERS]:
         add_header(limit.response_headers_to_add, header.name, literal(header.value), append=append)
 

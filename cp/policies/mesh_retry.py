@@ -375,7 +375,7 @@ def _write(message: RetryPolicy, section: HttpRetry | GrpcRetry) -> None:
     if isinstance(section, HttpRetry):
         _write_http(message, section)
     else:
-        conditions = [_ENVOY_CONDITIONS[one] for one in section.retry_on or ()]
+        conditions = [_ENVOY_CONDITIONS[condition] for condition in section.retry_on or ()]
         message.retry_on = ",".join(conditions) or _DEFAULT_GRPC_CONDITIONS
 
 
@@ -395,9 +395,9 @@ def _write_rate_limited(message: RetryPolicy.RateLimitedRetryBackOff, back_off: 
 
 
 def _write_http(message: RetryPolicy, http: HttpRetry) -> None:
-    statuses = [one for one in http.retry_on or () if one in _STATUSES]
-    methods = [one.removeprefix(_METHOD) for one in http.retry_on or () if one.startswith(_METHOD)]
-    conditions = [_ENVOY_CONDITIONS[one] for one in http.retry_on or () if one in _ENVOY_CONDITIONS]
+    statuses = [condition for condition in http.retry_on or () if condition in _STATUSES]
+    methods = [condition.removeprefix(_METHOD) for condition in http.retry_on or () if condition.startswith(_METHOD)]
+    conditions = [_ENVOY_CONDITIONS[condition] for condition in http.retry_on or () if condition in _ENVOY_CONDITIONS]
     if statuses:
         conditions.append("retriable-status-codes")
         message.retriable_status_codes.extend(map(int, statuses))
@@ -429,11 +429,11 @@ def _write_predicate(message: RetryPolicy, predicate: HostPredicate) -> None:
         config = OmitHostMetadataConfig()
         for name, value in sorted((predicate.tags or {}).items()):
             config.metadata_match.filter_metadata["envoy.lb"].fields[name].string_value = value
-        one = message.retry_host_predicate.add(name="envoy.retry_host_predicates.omit_host_metadata")
-        one.typed_config.CopyFrom(pack(config))
+        host_predicate = message.retry_host_predicate.add(name="envoy.retry_host_predicates.omit_host_metadata")
+        host_predicate.typed_config.CopyFrom(pack(config))
     else:
-        one = message.retry_host_predicate.add(name="envoy.retry_host_predicates.previous_hosts")
-        one.typed_config.CopyFrom(pack(PreviousHostsPredicate()))
+        host_predicate = message.retry_host_predicate.add(name="envoy.retry_host_predicates.previous_hosts")
+        host_predicate.typed_config.CopyFrom(pack(PreviousHostsPredicate()))
 
 
 POLICY = MeshRetry()

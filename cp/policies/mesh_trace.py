@@ -193,7 +193,7 @@ def _tag(tag: TraceTag) -> Iterator[Violation]:
 def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     backends = (spec.default or Conf()).backends or ()
-    yield from endpoints_deprecated("spec.default.backends", (one.open_telemetry for one in backends))
+    yield from endpoints_deprecated("spec.default.backends", (backend.open_telemetry for backend in backends))
 
 
 class MeshTrace(Policy[Conf]):
@@ -213,8 +213,8 @@ class MeshTrace(Policy[Conf]):
 
     def sidecar_fields(self, table: Table) -> frozenset[str]:
         """A collector of Zipkin's learns the service from Envoy's own bootstrap."""
-        backends = (one for policy in in_force(table) for one in (policy.spec.default or Conf()).backends or ())
-        return frozenset({"service"}) if any(one.type != "Zipkin" for one in backends) else frozenset()
+        backends = (backend for policy in in_force(table) for backend in (policy.spec.default or Conf()).backends or ())
+        return frozenset({"service"}) if any(backend.type != "Zipkin" for backend in backends) else frozenset()
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         provider = _provider(conf, draft)

@@ -26,5 +26,5 @@ def too_many(scene: MeshSurvey) -> Iterator[Finding]:
 
 def _text(rules: PolicyRules, part: str) -> str:
     whom = "clients" if part == "from" else "services"
-    every = f"by their tags, the {rules.kind.name}s of a proxy together"
-    return f"not in force: {every} tell apart more sorts of {whom} than can be worked out"
+    all_policies = f"by their tags, the {rules.kind.name}s of a proxy together"
+    return f"not in force: {all_policies} tell apart more sorts of {whom} than can be worked out"

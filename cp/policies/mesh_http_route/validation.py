@@ -61,8 +61,8 @@ def _rule(rule: HttpRouteRule, *, is_gateway: bool) -> Iterator[Violation]:
     filters = (rule.default.filters if rule.default else None) or []
     backends = (rule.default.backend_refs if rule.default else None) or []
     for index, each in enumerate(filters):
-        found = [*_filter(each, is_gateway=is_gateway), *_prefix_rewrites(each, rule.matches or [])]
-        yield from at(f"default.filters[{index}]", found)
+        violations = [*_filter(each, is_gateway=is_gateway), *_prefix_rewrites(each, rule.matches or [])]
+        yield from at(f"default.filters[{index}]", violations)
     yield from at("default.backendRefs", backend_refs(backends))
     if is_gateway and not backends and not any(each.type == "RequestRedirect" for each in filters):
         yield absent("default.backendRefs", "must be set: a gateway has no service of its own")

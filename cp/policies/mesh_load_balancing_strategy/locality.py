@@ -32,9 +32,11 @@ def arranged(awareness: LocalityAwareness, endpoints: Endpoints, caller: Caller)
     seen = _View(awareness, caller)
     if not seen.differs(endpoints):
         return endpoints
-    placed = [(endpoint, found) for endpoint in endpoints.endpoints if (found := seen.of(endpoint)) is not None]
+    placed = [(endpoint, locality) for endpoint in endpoints.endpoints if (locality := seen.of(endpoint)) is not None]
     final = _numbered(_weighed(seen, [locality for _, locality in placed]))
-    return replace(endpoints, endpoints=tuple(replace(one, locality=final[found]) for one, found in placed))
+    return replace(
+        endpoints, endpoints=tuple(replace(endpoint, locality=final[locality]) for endpoint, locality in placed)
+    )
 
 
 def is_weighed(awareness: LocalityAwareness | None) -> bool:
@@ -120,14 +122,15 @@ def _priority(rules: Iterable[tuple[int, Failover]], zone: str) -> int | None:
 def _weighed(seen: _View, localities: Sequence[Locality]) -> Mapping[Locality, Locality]:
     """Each locality with its weight, if they have some: elsewhere each endpoint counts the same."""
     if not seen.is_weighed:
-        return {one: one for one in localities}
-    found = {
-        one: one if one.weight is not None else replace(one, weight=count) for one, count in Counter(localities).items()
+        return {locality: locality for locality in localities}
+    weighed = {
+        locality: locality if locality.weight is not None else replace(locality, weight=count)
+        for locality, count in Counter(localities).items()
     }
     total = Counter[int]()
-    for one in found.values():
-        total[one.priority] += one.weight or 0
-    return {one: _within(of, total[of.priority]) for one, of in found.items()}
+    for locality in weighed.values():
+        total[locality.priority] += locality.weight or 0
+    return {locality: _within(with_weight, total[with_weight.priority]) for locality, with_weight in weighed.items()}
 
 
 def _within(locality: Locality, total: int) -> Locality:
@@ -139,6 +142,6 @@ def _within(locality: Locality, total: int) -> Locality:
 
 def _numbered(localities: Mapping[Locality, Locality]) -> Mapping[Locality, Locality]:
     """The same with priorities that leave none out."""
-    priorities = sorted({one.priority for one in localities.values()})
+    priorities = sorted({locality.priority for locality in localities.values()})
     place = {priority: min(index, _LAST_PRIORITY) for index, priority in enumerate(priorities)}
-    return {one: replace(final, priority=place[final.priority]) for one, final in localities.items()}
+    return {locality: replace(final, priority=place[final.priority]) for locality, final in localities.items()}

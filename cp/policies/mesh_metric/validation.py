@@ -68,4 +68,4 @@ def _otel(otel: MetricOpenTelemetry | None) -> Iterator[Violation]:
 def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     backends = (spec.default or Conf()).backends or ()
-    yield from endpoints_deprecated("spec.default.backends", (one.open_telemetry for one in backends))
+    yield from endpoints_deprecated("spec.default.backends", (backend.open_telemetry for backend in backends))

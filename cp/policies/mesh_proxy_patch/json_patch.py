@@ -64,7 +64,7 @@ def _steps(pointer: str) -> tuple[str, ...]:
     """The steps of a JSON Pointer (RFC 6901)."""
     if pointer and not pointer.startswith("/"):
         raise DoesNotApply(f"`{pointer}` is no JSON Pointer; it begins with `/`")
-    return tuple(one.replace("~1", "/").replace("~0", "~") for one in pointer.split("/")[1:])
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
 
 
 def _at(data: Any, path: tuple[str, ...]) -> Any:
