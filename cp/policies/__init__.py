@@ -1,8 +1,9 @@
 """What a policy is, and how policies are found.
 
 A policy is one module of this package with a `POLICY`. It says what may be written (`kind`), in what order it acts
-(`order`), and fills in hooks. The walk over resources is written once, in `cp.translate.fragments`; a hook receives
-its effective conf, decoded, and the draft of one fragment, and writes fields. No hook sees a whole proxy.
+(`order`), declares facts about its fields, and fills in hooks. The walk over resources is written once, in
+`cp.translate.fragments`: a hook gets the policy's effective conf, decoded, and the draft of one fragment, and writes
+fields. No hook sees a whole proxy. Lint and explanations read the facts, and name no policy.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def in_spec(validate: Validator[Spec]) -> Validator[Spec]:
 
 @dataclass(frozen=True, slots=True)
 class ClientRule(Generic[Conf]):
-    """What holds on an inbound for some of its clients: all of them where the match is empty."""
+    """A conf that holds on an inbound for the clients that match; an empty match is for all of them."""
 
     match: Mapping[str, Any]
     """`tags` and `not`, of a `from` item; `spiffeID` and `sni`, of a `rules` item."""
@@ -55,22 +56,22 @@ class ClientRule(Generic[Conf]):
 
 
 class Backends(Protocol):
-    """Finds what a route refers to, and sees to it that its cluster is there."""
+    """Resolves what routes refer to, and makes sure that there is a cluster for it."""
 
     def split(self, reference: BackendRef, seen_from: Identity) -> Split:
-        """A reference, resolved from where the resource stands that wrote it; a missing one says why."""
+        """The backend of a reference in a resource. `seen_from` is that resource. A missing backend has a reason."""
         ...
 
     def called_destination(self) -> Split:
-        """The destination that was called."""
+        """The destination that the caller called, as a backend."""
         ...
 
     def unmatched(self) -> Route:
-        """What happens to what no route takes."""
+        """The row for requests that no route takes."""
         ...
 
     def owner(self, rule: RouteRule) -> str:
-        """The name under which the confs of the route are found that a rule belongs to."""
+        """The name by which the confs for the route resource of a rule are looked up."""
         ...
 
 
@@ -199,7 +200,7 @@ class Policy(Generic[Conf]):
         return outbound
 
     def arrange(self, conf: Conf | None, endpoints: Endpoints, caller: Caller) -> Endpoints:
-        """Decide where the endpoints of a destination are for a caller. Without a conf too: that is no order either."""
+        """Decide where the endpoints of a destination are for a caller. Also called without a conf."""
         del conf, caller
         return endpoints
 
@@ -209,41 +210,41 @@ class Policy(Generic[Conf]):
         return capture
 
     def caller_tags(self, table: Table) -> frozenset[str]:
-        """The tags of a caller on which it depends how these policies arrange endpoints for it."""
+        """The tags of a caller that decide how the policies of a mesh arrange endpoints for it."""
         del table
         return frozenset()
 
     def sidecar_fields(self, table: Table) -> frozenset[str]:
-        """What the listener of an outbound has to say about its proxy: fields of `generators.proxy.Sidecar`.
+        """The fields of `generators.proxy.Sidecar` that the policies of a mesh write into listeners of outbounds.
 
-        Proxies of which something else is said have nothing in common: so only what these policies really need.
+        Proxies that differ in one of these fields share no outbound, so each field costs: name no more than needed.
         """
         del table
         return frozenset()
 
     def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
-        """Write what concerns one upstream cluster. `draft.is_local` tells a workload's own from a destination's."""
+        """Write into one upstream cluster. `draft.is_local`: the cluster of the proxy's own workload."""
 
     def endpoints(self, conf: Conf, draft: EndpointsDraft) -> None:
-        """Write what concerns the endpoints of one upstream cluster."""
+        """Write into the endpoints of one upstream cluster."""
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
-        """Write what concerns a listener, its connection manager or TCP proxy. `draft.is_inbound` tells the side."""
+        """Write into a listener, its connection manager or its TCP proxy. `draft.is_inbound`: that of an inbound."""
 
     def route(self, conf: Conf, draft: RouteDraft) -> None:
-        """Write what concerns one route. The conf is that of the route, falling back field by field."""
+        """Write into one route. Fields that the conf of the route leaves open come from that of the service."""
 
     def routes_with_own_confs(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
-        """Write what a listener does for these routes, which have confs of their own, in place of what it does."""
+        """Write into a listener, for its routes with confs of their own, in place of what `listener` wrote."""
 
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
-        """Write what an inbound does for some clients and not for others. The first rule that fits holds."""
+        """Write into an inbound what holds for some of its clients. The first rule that matches holds."""
 
     def sidecar(self, conf: Conf, draft: SidecarDraft) -> None:
-        """Write what a proxy has beside its inbounds and outbounds."""
+        """Write the resources that a proxy has beside its inbounds and outbounds."""
 
     def finish(self, conf: Conf, built: Built) -> None:
-        """Change what all policies together came to. What cannot be done goes into `built.problems`."""
+        """Change what all policies together have written. Changes that cannot be made go into `built.problems`."""
 
     def fields_without_effect(self, confs: Sequence[Conf]) -> Iterator[Violation]:
         """Say which fields of a conf do nothing, and why, where one of these confs holds for each of its proxies."""

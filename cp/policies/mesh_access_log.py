@@ -281,7 +281,7 @@ class MeshAccessLog(Policy[Conf]):
 
 
 def _asked(conf: Conf | None) -> Iterator[str]:
-    """What of a proxy it takes to write its logs."""
+    """The fields of a proxy that the log lines of a conf contain."""
     for backend in (conf.backends if conf is not None else None) or ():
         yield from asked(msgspec.json.encode(backend).decode())
         lines, otel = backend.file or backend.tcp, backend.open_telemetry
@@ -330,7 +330,7 @@ def _line(format_: LogFormat, usual: str, answer: Mapping[str, str]) -> str | di
 
 def _otel_log(otel: OtelBackend, usual: str, answer: Mapping[str, str], draft: ListenerDraft) -> Iterator[AccessLog]:
     to = Otlp.parse(otel.endpoint or "")
-    if to is None or to.is_http:  # Envoy sends logs by gRPC alone; whoever asks for more is told so
+    if to is None or to.is_http:  # Envoy sends logs by gRPC alone; lint tells of a collector that takes HTTP
         return
     log = OpenTelemetryAccessLogConfig()
     log.common_config.log_name = "MeshAccessLog"

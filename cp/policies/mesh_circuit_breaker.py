@@ -272,7 +272,7 @@ def _write_failure_percentage(message: OutlierMessage, percentage: FailurePercen
 
 
 def _enforce(detector: object | None, *shares: UInt32Value) -> None:
-    """A detector that is not asked for would eject nevertheless if Envoy were not told otherwise."""
+    """Without this, a detector that the conf leaves out would still eject endpoints, by Envoy's defaults."""
     for share in shares:
         set_number(share, _NEVER if detector is None else _ALWAYS)
 

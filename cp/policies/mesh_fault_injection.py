@@ -170,15 +170,15 @@ class MeshFaultInjection(Policy[Conf]):
             draft.http_filters.extend(_filters(conf))
 
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
-        """Items of `from` and of `rules` are two lists, and a fault of each may act."""
+        """`from` and `rules` are two lists of rules. The first rule of each that matches a client acts."""
         if draft.manager is None or draft.table is None:
             return
         from_items = [rule for rule in rules if "tags" in rule.match]
         of_rules = [rule for rule in rules if "tags" not in rule.match]
-        if of_rules:  # in place of what holds for everybody: that is the last of them
+        if of_rules:  # they replace the faults for all clients, which are the last of the rules
             draft.http_filters = [http_filter for http_filter in draft.http_filters if http_filter.name != _FILTER]
-        for same_list in (from_items, of_rules):
-            filters = [(rule.match, _filters(rule.conf)) for rule in same_list]
+        for client_rules in (from_items, of_rules):
+            filters = [(rule.match, _filters(rule.conf)) for rule in client_rules]
             draft.http_filters.extend(first_fitting(filters, over_tls=draft.over_tls))
         if any(by_tags(rule.match) for rule in rules):
             draft.table.request_headers_to_remove.append(TAGS_HEADER)
@@ -204,7 +204,7 @@ def _message(fault: Fault) -> HTTPFault:
 
 
 def _kib_per_second(limit: str) -> int:
-    """Bandwidths are written in bits, and Envoy counts in KiB. Slower than one it cannot be."""
+    """A bandwidth, written in bits per second, in Envoy's unit. Envoy cannot limit to less than 1 KiB per second."""
     bandwidth = _BANDWIDTH.fullmatch(limit)
     if bandwidth is None or len(bandwidth[1].lstrip("0")) > _MOST_DIGITS:
         return _FASTEST

@@ -212,13 +212,13 @@ class MeshHealthCheck(Policy[Conf]):
 
 
 def _checker(conf: Conf, protocol: Protocol) -> HttpCheck | GrpcCheck | TcpCheck | None:
-    """The check that says most about a service of a protocol. TCP is spoken by all of them."""
+    """The check of the protocol; without it, or if it is disabled, the one of TCP, which every protocol runs over."""
     own = conf.grpc if protocol is Protocol.GRPC else conf.http if protocol.is_http else None
     return next((check for check in (own, conf.tcp) if check is not None and check.disabled is not True), None)
 
 
 def _fail_on_panic(message: Cluster.CommonLbConfig) -> None:
-    """Better no answer than one from an endpoint that is not well."""
+    """Let requests fail in panic, in place of sending them to unhealthy endpoints."""
     if message.HasField("locality_weighted_lb_config"):
         message.healthy_panic_threshold.value = 0
     else:
@@ -269,7 +269,7 @@ def _write_http(message: HealthCheck.HttpHealthCheck, http: HttpCheck, protocol:
 
 
 def _write_tcp(message: HealthCheck.TcpHealthCheck, tcp: TcpCheck) -> None:
-    """Without texts it is enough that a connection comes about."""
+    """Without `send` and `receive` a connection that is established counts as healthy."""
     message.SetInParent()
     if tcp.send:
         message.send.text = tcp.send.encode().hex()

@@ -154,7 +154,7 @@ class MeshPassthrough(Policy[Conf]):
 
 
 def _exit(match: PassthroughMatch) -> Exit:
-    """Two that mean the same come to the same, however they are written."""
+    """The exit of a match. Two matches with the same meaning get equal exits, however they are written."""
     port, protocol = match.port or 0, match.protocol or "tcp"
     if match.type == "Domain":
         domain = "*" if not match.value.strip("*.") else match.value.lower().removesuffix(".")

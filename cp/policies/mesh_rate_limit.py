@@ -109,7 +109,7 @@ _SHORTEST_INTERVAL: Final = Duration.parse("50ms")
 _FIRST_ERROR: Final = 400
 _STATUSES: Final = frozenset(StatusCode.values())
 _MOST_HEADERS: Final = 10
-"""More than these Envoy does not add to one answer."""
+"""Envoy accepts no more headers than these for one answer."""
 
 _ALL: Final = 100
 _HTTP_FILTER: Final = "envoy.filters.http.local_ratelimit"
@@ -221,7 +221,7 @@ class MeshRateLimit(Policy[Conf]):
             draft.network_filters.extend(_network_filters(conf))
 
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
-        """In place of what holds for everybody: that is the last of the rules."""
+        """Replaces the filters that `listener` wrote for all clients: those are the last of the rules."""
         if draft.manager is not None:
             draft.http_filters = [http_filter for http_filter in draft.http_filters if http_filter.name != _HTTP_FILTER]
             filters = [(rule.match, _http_filters(rule.conf)) for rule in rules]

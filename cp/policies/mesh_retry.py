@@ -380,7 +380,7 @@ def _write(message: RetryPolicy, section: HttpRetry | GrpcRetry) -> None:
 
 
 def _write_back_off(message: RetryPolicy.RetryBackOff, back_off: BackOff) -> None:
-    """Envoy wants a base, and refuses a maximum below it."""
+    """Envoy requires a base interval, and NACKs a maximum that is smaller."""
     base = back_off.base_interval or min(_DEFAULT_BASE_INTERVAL, back_off.max_interval or _DEFAULT_BASE_INTERVAL)
     set_duration(message.base_interval, base)
     if back_off.max_interval is not None:

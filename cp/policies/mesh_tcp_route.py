@@ -10,8 +10,8 @@
     default.backendRefs[].sectionName
     default.backendRefs[].tags          its endpoints, those with the tags
     default.backendRefs[].weight        ClusterWeight.weight
-    default.backendRefs[].mesh          refused
-    default.backendRefs[].proxyTypes    refused
+    default.backendRefs[].mesh          invalid
+    default.backendRefs[].proxyTypes    invalid
 
 HTTP is carried so as well, where no MeshHTTPRoute is for the same service.
 """
@@ -83,7 +83,7 @@ def _to(to: TcpRouteTo) -> Iterator[Violation]:
 
 
 def conf_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The one rule; without it, connections go where they are sent."""
+    """The rule of an item. An item without one sends connections to the destination that was called."""
     rules: list[Mapping[str, Any]] = item.get("rules") or []
     return rules[0] if rules else {"default": {"backendRefs": [{**item["targetRef"], "weight": 1}]}}
 

@@ -132,7 +132,7 @@ def _rule(rule: SpecRule[Conf]) -> Iterator[Violation]:
 
 
 def _set(conf: Conf, paths: tuple[str, ...]) -> Iterator[str]:
-    """Those of the timeouts that a conf sets."""
+    """The paths, of those given, that a conf sets."""
     there = {*conf.wire(), *(f"http.{name}" for name in (conf.http or HttpTimeouts()).wire())}
     return (path for path in paths if path in there)
 
@@ -172,7 +172,7 @@ class MeshTimeout(Policy[Conf]):
             "http": {"requestTimeout": "15s", "streamIdleTimeout": "30m"},
         }
     )
-    # Whoever calls decides how long to wait: an inbound has no limit of its own on requests.
+    # The caller decides how long to wait, so an inbound has no limit of its own on requests.
     inbound_default = MappingProxyType(
         {
             "connectionTimeout": "10s",
@@ -195,7 +195,7 @@ class MeshTimeout(Policy[Conf]):
         if draft.tcp is not None:
             set_duration(draft.tcp.idle_timeout, conf.idle_timeout)
         if draft.manager is not None:
-            # Both ends are proxies of the mesh: the connection between them is closed by whoever called.
+            # Between two proxies of the mesh, the caller's proxy closes idle connections.
             set_duration(draft.manager.common_http_protocol_options.idle_timeout, _OFF)
             set_duration(draft.manager.request_headers_timeout, (conf.http or HttpTimeouts()).request_headers_timeout)
 

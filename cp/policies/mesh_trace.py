@@ -212,7 +212,7 @@ class MeshTrace(Policy[Conf]):
     targets = TARGETS
 
     def sidecar_fields(self, table: Table) -> frozenset[str]:
-        """A collector of Zipkin's learns the service from Envoy's own bootstrap."""
+        """Zipkin needs no field: Envoy takes the service from its bootstrap."""
         backends = (backend for policy in in_force(table) for backend in (policy.spec.default or Conf()).backends or ())
         return frozenset({"service"}) if any(backend.type != "Zipkin" for backend in backends) else frozenset()
 
@@ -276,7 +276,7 @@ def _write_share(field: Percent, share: Number | None) -> None:
 
 def _write_tags(message: HttpConnectionManager.Tracing, tags: list[TraceTag]) -> None:
     for tag in tags:
-        if tag.literal:  # an empty one would be refused, and says nothing
+        if tag.literal:  # Envoy NACKs an empty literal
             message.custom_tags.add(tag=tag.name).literal.value = tag.literal
         elif tag.header is not None and _HEADER.fullmatch(tag.header.name):
             header = message.custom_tags.add(tag=tag.name).request_header

@@ -62,7 +62,7 @@ class PermissionRuleConf(Schema, frozen=True):
 
 
 class Conf(Schema, frozen=True):
-    """What either way of saying it comes to."""
+    """A merged conf, of `from` items (`action`) or of `rules` (the lists)."""
 
     action: Literal["Allow", "Deny", "AllowWithShadowDeny"] | None = None
     deny: list[ClientMatch] | None = None

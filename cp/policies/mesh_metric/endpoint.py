@@ -24,11 +24,11 @@ _LUA: Final = "envoy.filters.http.lua"
 _PORT: Final = 5670
 _PATH: Final = "/metrics"
 _LARGEST: Final = 64 * 1024 * 1024
-"""The most that a proxy and its applications may have to tell at once."""
+"""The largest page of metrics of a proxy and its applications, in bytes."""
 
 
 def endpoint(conf: Conf, backend: MetricBackend, draft: SidecarDraft) -> None:
-    """Add what a backend needs. Whoever asks for TLS is not given a listener without it."""
+    """Add the resources of a backend. A backend with TLS gets none: a listener without TLS would expose its metrics."""
     if backend.type == "Prometheus" and backend.prometheus is not None:
         tls = backend.prometheus.tls
         if tls is None or tls.mode in {None, "Disabled"}:

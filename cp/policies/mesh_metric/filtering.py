@@ -35,11 +35,11 @@ _BASIC: Final = (
     "envoy_server",
     "envoy_tcp",
 )
-"""What dashboards and alarms are made of: who is called how often, how fast, with what outcome, and who is well."""
+"""The metrics for dashboards and alarms: rates, durations and outcomes of calls, and the health of endpoints."""
 
 _ALL: Final = ("",)
 PROFILES: Final[Mapping[str, tuple[str, ...]]] = {"All": _ALL, "Basic": _BASIC, "None": ()}
-"""How the names of those metrics begin that are in a profile."""
+"""By profile, the prefixes of the names of its metrics."""
 
 _PROGRAM: Final = """
 local profile = {PROFILE}
@@ -92,7 +92,7 @@ end
 
 
 def program(profiles: MetricProfiles | None, applications: Iterable[tuple[str, str, str]], report: Report) -> str:
-    """The program, or nothing where everything is passed on as it is."""
+    """The program; empty where all metrics pass unchanged."""
     profiles = profiles or MetricProfiles()
     names = [profile.name or "All" for profile in profiles.append_profiles or ()] or ["All"]
     profile = tuple(("prefix", begin) for name in names for begin in PROFILES[name])
@@ -130,7 +130,7 @@ def _list(items: Iterable[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text of Lua's, whatever is in it."""
+    """A string literal of Lua, with every special character escaped."""
     return f'"{_SPECIAL.sub(_numbered, text)}"'
 
 

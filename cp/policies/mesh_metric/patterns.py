@@ -14,11 +14,11 @@ _DEEPEST: Final = 20
 
 
 class NotAPattern(Exception):
-    """An expression that no patterns of Lua stand for."""
+    """An expression that no patterns of Lua can stand for."""
 
 
 def patterns(expression: str) -> tuple[str, ...]:
-    """Patterns of which one is found in a text exactly if the expression is."""
+    """The patterns for an expression: one of them matches in a text exactly if the expression does."""
     reader = _Reader(expression)
     alternatives = reader.either(outermost=True)
     if reader.unread:
@@ -67,7 +67,7 @@ class _Reader:
             raise NotAPattern(f"`{self._text}` counts repetitions")
         if self._ahead and self._ahead in _REPEATED:
             pattern += self._next()
-            self._take("?")  # as few as possible or as many: it is found all the same
+            self._take("?")  # greedy or not, the same names match
         return [pattern]
 
     def _group(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is to be pushed to collectors of OpenTelemetry's, written down for whoever started the Envoy."""
+"""Which metrics to push to OpenTelemetry collectors, for `koguma dp run`, which pushes them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PATH: Final = "/metrics"
 
 
 def orders(conf: Conf, draft: SidecarDraft) -> None:
-    """A cluster that nobody calls, with the orders in its metadata; none, where nobody is to be sent anything."""
+    """Add a cluster without traffic, with the orders in its metadata. Without a collector there is none."""
     if not (collectors := tuple(_collectors(conf))):
         return
     sidecar = conf.sidecar

@@ -35,13 +35,13 @@ _NEED_NOTHING: Final = frozenset({"Add", "AddFirst", "AddLast"})
 
 @dataclass(slots=True)
 class Attempt:
-    """What came of one modification."""
+    """The result of one modification."""
 
     fits: bool = False
-    """Whether there was anything that it is about."""
+    """Whether it found anything to change."""
 
     problems: list[str] = field(default_factory=list)
-    """Why it could not be made to some of that, which then is as it was."""
+    """Why some of what it found could not be changed, and stays as it was."""
 
 
 def change(modification: Modification, built: Built) -> Attempt:
@@ -68,7 +68,7 @@ def _change(modification: Modification, built: Built, attempt: Attempt) -> None:
 
 
 def _resources(patch: PatchChange[Any], kind: type[Message], built: Built, attempt: Attempt) -> None:
-    """Whole resources. One that is added belongs to the proxy, and takes the place of one with its name."""
+    """Change whole resources. An added one is added once for the proxy, and replaces a resource of the same name."""
     if patch.operation == "Add":
         added = written(patch.value or "", kind)
         if not _name(added):
@@ -125,7 +125,7 @@ def _changed(
 
 
 def _place(operation: str, messages: list[M], fits: Callable[[M], bool]) -> int | None:
-    """Where to put a new one. Envoy refuses whatever comes behind the filter that ends a chain."""
+    """The index of a new filter or virtual host. Envoy NACKs a filter behind the one that ends a chain."""
     last = len(messages) - 1 if messages and _ends_a_chain(messages[-1]) else len(messages)
     if operation == "AddFirst":
         return 0
@@ -161,14 +161,14 @@ def _rewritten(patch: PatchChange[Any], message: M, kind: type[M]) -> M:
 
 
 def _same_name(before: M, after: M) -> M:
-    """By its name others refer to it, and no two may have one."""
+    """The patched message, if it kept its name: other resources refer to it by that name."""
     if _name(after) != _name(before):
         raise DoesNotApply(f"cannot be named `{_name(after)}`: a name stays what it is")
     return after
 
 
 def _with_config(patch: PatchChange[Any], message: Any, kind: type[M]) -> M:
-    """Of a filter, what it is configured with is patched."""
+    """A filter whose configuration is patched."""
     patched = kind()
     patched.CopyFrom(message)
     if patch.json_patches:
@@ -192,7 +192,7 @@ def _chains(match: FilterMatch | None, built: Built) -> Iterator[FilterChain]:
 
 
 def _managers(chain: FilterChain) -> Iterator[HttpConnectionManager]:
-    """The connection managers of a chain; what is done to one is written back."""
+    """The connection managers of a chain. Each is packed again into its filter after the caller has changed it."""
     for network_filter in chain.filters:
         if network_filter.typed_config.Is(HttpConnectionManager.DESCRIPTOR):
             manager = HttpConnectionManager.FromString(network_filter.typed_config.value)

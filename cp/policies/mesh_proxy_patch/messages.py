@@ -99,7 +99,7 @@ def _merge_map(target: Any, change: Any, *, of_messages: bool) -> None:
 
 
 def _merge_message(target: Message, change: Message) -> None:
-    """A length of time, or a number that can be absent, is one value, and takes the place of what was there."""
+    """Well-known types, such as a duration or a number that can be absent, are single values: they are replaced."""
     target.SetInParent()
     if isinstance(target, AnyMessage) and isinstance(change, AnyMessage):
         target.CopyFrom(merged_any(target, change))
