@@ -248,7 +248,7 @@ def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task)
             if of_route is not None:
                 apart.append((route, of_route))
         if apart:
-            policy.apart(apart, draft)
+            policy.routes_with_own_confs(apart, draft)
         if (rules := clients.get(policy.kind.name)) is not None:
             policy.clients([_client_rule(policy, *rule) for rule in rules], draft)
     return draft.finish()

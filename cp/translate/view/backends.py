@@ -36,12 +36,12 @@ class BackendResolver:
         self.owners: dict[str, RouteRule] = {}
         self.asked: set[tuple[str, str]] = set()
 
-    def itself(self) -> Split:
+    def called_destination(self) -> Split:
         return self._split(self._destination, 1)
 
-    def rest(self) -> Route:
+    def unmatched(self) -> Route:
         """What is done with what no route takes: it goes where it was sent, if anybody is there."""
-        split = self.itself()
+        split = self.called_destination()
         return Route(name=cluster_name(self._destination), splits=(split,), refusal=split.reason)
 
     def owner(self, rule: RouteRule) -> str:
