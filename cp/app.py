@@ -38,6 +38,7 @@ from cp.store.files import FilesStore
 from cp.store.open import open_store
 from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
 from cp.version import VERSION
+from koguma.v1 import workers_pb2 as pb
 
 _LAST: Final = 5.0
 """Seconds for which the end of the process waits for threads, after everything is closed."""
@@ -167,11 +168,11 @@ async def _in_workers(settings: Settings, store: Store) -> AsyncIterator[_Servin
 
             async def metrics() -> bytes:
                 try:
-                    answers = await crew.ask("metrics")
+                    answers = await crew.ask(pb.Request(metrics=pb.Nothing()))
                 except SilentWorkers as silent:  # what the others count is worth having all the same
                     answers = silent.answers
-                of_all = {"api": hub.metrics.text()} | {str(number): text for number, text in answers.items()}
-                return together(of_all)
+                of_workers = {str(number): answer.metrics for number, answer in answers.items()}
+                return together({"api": hub.metrics.text()} | of_workers)
 
             yield _Serving(port, WorkersFront(reconciler, crew), reconciler, CombinedObserver(crew), metrics)
             reconciler.is_stopping = True

@@ -5,11 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from cp.model.names import Key
 from cp.serving.delivery import ChangeProgress, Delivery, NackReport, Presence, ProxyState
 from cp.serving.workers.crew import Crew, SilentWorkers
+from cp.serving.workers.messages import (
+    from_message,
+    keys_message,
+    nack_reports_of,
+    owners_of,
+    presences_of,
+    to_message,
+)
+from koguma.v1 import workers_pb2 as pb
 
 _EVERY: Final = 0.25
 """Seconds after which workers say how far something has come, even if it has not come further."""
@@ -21,26 +30,31 @@ class CombinedObserver:
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
         keys = list(dataplanes)
-        seen = await self._ask("presences", keys)
-        return {key: together(one[key] for one in seen) for key in keys}
+        answers = await self._ask(pb.Request(presences=keys_message(keys)))
+        of_workers = [presences_of(answer.presences) for answer in answers]
+        return {key: together(presences[key] for presences in of_workers) for key in keys}
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
-        found: dict[str, frozenset[str]] = {}
-        for seen in await self._ask("owners"):
-            found |= {proxy: owners | found.get(proxy, frozenset()) for proxy, owners in seen.items()}
-        return found
+        owners: dict[str, frozenset[str]] = {}
+        for answer in await self._ask(pb.Request(owners=pb.Nothing())):
+            for proxy, of_proxy in owners_of(answer.owners).items():
+                owners[proxy] = owners.get(proxy, frozenset()) | of_proxy
+        return owners
 
     async def brought(self, proxy: str, owner: str) -> str:
-        return next(filter(None, await self._ask("brought", proxy, owner)), "")
+        answers = await self._ask(pb.Request(brought=pb.ProxyRun(proxy=proxy, owner=owner)))
+        return next((answer.brought for answer in answers if answer.brought), "")
 
     async def delivery(self, dataplane: Key) -> Delivery:
-        seen: list[Delivery] = await self._ask("delivery", dataplane)
-        streams = tuple(stream for one in seen for stream in one.streams)
-        failed = tuple(dict.fromkeys(finding for one in seen for finding in one.failed))
-        return Delivery(dataplane, together(one.presence for one in seen), streams, failed)
+        answers = await self._ask(pb.Request(delivery=to_message(dataplane)))
+        deliveries = [from_message(answer.delivery, Delivery) for answer in answers]
+        streams = tuple(stream for delivery in deliveries for stream in delivery.streams)
+        failed = tuple(dict.fromkeys(finding for delivery in deliveries for finding in delivery.failed))
+        return Delivery(dataplane, together(delivery.presence for delivery in deliveries), streams, failed)
 
     async def complaints(self) -> Iterable[NackReport]:
-        return [one for some in await self._ask("complaints") for one in some]
+        answers = await self._ask(pb.Request(complaints=pb.Nothing()))
+        return [report for answer in answers for report in nack_reports_of(answer.complaints)]
 
     async def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
@@ -48,28 +62,33 @@ class CombinedObserver:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         while True:
-            left = max(0.0, deadline - loop.time())
-            seen, silent = await self._so_far(list(revisions), list(resources), min(left, _EVERY))
-            whole = added(seen)
+            remaining = max(0.0, deadline - loop.time())
+            scope = pb.ChangeScope(
+                revisions=revisions, resources=map(to_message, resources), within=min(remaining, _EVERY)
+            )
+            of_workers, silent = await self._so_far(scope)
+            whole = added(of_workers)
             if silent:  # nobody knows what their proxies have
                 whole = replace(whole, waiting=(*whole.waiting, *(f"all of worker {number}" for number in silent)))
             is_done = not whole.waiting and whole.revision >= max(revisions, default=0)
-            if is_done or left <= 0:
+            if is_done or remaining <= 0:
                 yield whole
                 return
             yield _unfinished(whole)
-            if not seen:  # they died, and will be replaced
+            if not of_workers:  # they died, and will be replaced
                 await asyncio.sleep(_EVERY)
 
-    async def _so_far(self, *about: Any) -> tuple[list[ChangeProgress], Sequence[int]]:
-        """What workers answer, and which of them do not."""
+    async def _so_far(self, scope: pb.ChangeScope) -> tuple[list[ChangeProgress], Sequence[int]]:
+        """What workers answer, and the numbers of those that do not."""
+        silent: Sequence[int] = ()
         try:
-            return await self._ask("so_far", *about), ()
-        except SilentWorkers as silent:
-            return list(silent.answers.values()), silent.workers
+            answers = await self._ask(pb.Request(so_far=scope))
+        except SilentWorkers as error:
+            answers, silent = list(error.answers.values()), error.workers
+        return [from_message(answer.so_far, ChangeProgress) for answer in answers], silent
 
-    async def _ask(self, what: str, *about: Any) -> list[Any]:
-        return list((await self._crew.ask(what, *about)).values())
+    async def _ask(self, request: pb.Request) -> list[pb.Answer]:
+        return list((await self._crew.ask(request)).values())
 
 
 def together(seen: Iterable[Presence]) -> Presence:

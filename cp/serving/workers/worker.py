@@ -8,21 +8,29 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final
 
 import structlog
 from prometheus_client import disable_created_metrics
 
 from cp import log
 from cp.ads.loop import DrainLoop
+from cp.model.names import Key
 from cp.serving import process
+from cp.serving.observe import Observer
 from cp.serving.serve import ProxyServing, proxies_served
-from cp.serving.workers.link import ALIVE, ProcessLink
+from cp.serving.workers.link import BrokenFrame, ProcessLink
+from cp.serving.workers.messages import (
+    from_message,
+    keys_of,
+    nack_reports_message,
+    owners_message,
+    presences_message,
+    settings_of,
+    to_message,
+)
 from cp.settings import Settings
 from cp.store.open import open_store
-
-OBSERVATIONS: Final = frozenset({"presences", "delivery", "complaints", "so_far", "owners", "brought"})
-"""What is asked of a worker's observer, by the name of its method."""
+from koguma.v1 import workers_pb2 as pb
 
 
 class Worker:
@@ -32,20 +40,41 @@ class Worker:
         self.orders: asyncio.Future[tuple[int, Settings, int]] = asyncio.get_running_loop().create_future()
         self.serving: asyncio.Future[ProxyServing] = asyncio.get_running_loop().create_future()
 
-    async def answer(self, what: str, about: tuple[Any, ...]) -> Any:
-        if what == "serve":
-            number, settings, port = about
-            self.orders.set_result((number, settings, port))
-            await self.serving
-            return None
-        if what == ALIVE:
-            return None
-        serving = await self.serving
-        if what == "metrics":
-            return serving.metrics.text()
-        if what in OBSERVATIONS:
-            return await getattr(serving.observer, what)(*about)
-        raise LookupError(f"no worker knows what {what} is")
+    async def answer(self, request: pb.Request) -> pb.Answer:
+        match request.WhichOneof("question"):
+            case "serve":
+                order = request.serve
+                self.orders.set_result((order.worker, settings_of(order.settings), order.port))
+                await self.serving
+                return pb.Answer(serve=pb.Nothing())
+            case "alive":
+                return pb.Answer(alive=pb.Nothing())
+            case "metrics":
+                return pb.Answer(metrics=(await self.serving).metrics.text())
+            case _:
+                return await answer_of((await self.serving).observer, request)
+
+
+async def answer_of(observer: Observer, request: pb.Request) -> pb.Answer:
+    """What the observer of a worker answers to a request about its proxies."""
+    match request.WhichOneof("question"):
+        case "presences":
+            presences = await observer.presences(keys_of(request.presences.keys))
+            return pb.Answer(presences=presences_message(presences))
+        case "owners":
+            return pb.Answer(owners=owners_message(await observer.owners()))
+        case "brought":
+            return pb.Answer(brought=await observer.brought(request.brought.proxy, request.brought.owner))
+        case "delivery":
+            return pb.Answer(delivery=to_message(await observer.delivery(from_message(request.delivery, Key))))
+        case "complaints":
+            return pb.Answer(complaints=nack_reports_message(await observer.complaints()))
+        case "so_far":
+            scope = request.so_far
+            progress = await observer.so_far(scope.revisions, keys_of(scope.resources), scope.within)
+            return pb.Answer(so_far=to_message(progress))
+        case question:
+            raise LookupError(f"no worker answers the question {question}")
 
 
 async def work(end: socket.socket) -> None:
@@ -55,13 +84,20 @@ async def work(end: socket.socket) -> None:
         asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)  # what a closed terminal sends to all
     worker = Worker()
-    line = await ProcessLink.over(end, worker.answer)
+    link = await ProcessLink.over(end, worker.answer)
     async with asyncio.TaskGroup() as group:
-        listening = group.create_task(line.listen())
+        listening = group.create_task(_listen(link))
         listening.add_done_callback(lambda _: told_to_end.set())
         async with _serving(worker):
             await told_to_end.wait()
         listening.cancel()
+
+
+async def _listen(link: ProcessLink) -> None:
+    try:
+        await link.listen()
+    except BrokenFrame as error:
+        structlog.get_logger().error("worker.link_broken", reason=str(error))
 
 
 @asynccontextmanager
