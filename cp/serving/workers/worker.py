@@ -28,7 +28,6 @@ from cp.serving.workers.messages import (
     settings_of,
     to_message,
 )
-from cp.settings import Settings
 from cp.store.open import open_store
 from koguma.v1 import workers_pb2 as pb
 
@@ -37,14 +36,25 @@ class Worker:
     """Waits to be told how to serve, then answers what it is asked."""
 
     def __init__(self) -> None:
-        self.orders: asyncio.Future[tuple[int, Settings, int]] = asyncio.get_running_loop().create_future()
+        self.order: asyncio.Future[pb.Serve | None] = asyncio.get_running_loop().create_future()
+        """None if the link ended before there was an order."""
+
         self.serving: asyncio.Future[ProxyServing] = asyncio.get_running_loop().create_future()
+
+    async def listen(self, link: ProcessLink) -> None:
+        """Answer until the link ends."""
+        try:
+            await link.listen()
+        except BrokenFrame as error:
+            structlog.get_logger().error("worker.link_broken", reason=str(error))
+        finally:
+            if not self.order.done():
+                self.order.set_result(None)
 
     async def answer(self, request: pb.Request) -> pb.Answer:
         match request.WhichOneof("question"):
             case "serve":
-                order = request.serve
-                self.orders.set_result((order.worker, settings_of(order.settings), order.port))
+                self.order.set_result(request.serve)
                 await self.serving
                 return pb.Answer(serve=pb.Nothing())
             case "alive":
@@ -86,29 +96,23 @@ async def work(end: socket.socket) -> None:
     worker = Worker()
     link = await ProcessLink.over(end, worker.answer)
     async with asyncio.TaskGroup() as group:
-        listening = group.create_task(_listen(link))
+        listening = group.create_task(worker.listen(link))
         listening.add_done_callback(lambda _: told_to_end.set())
-        async with _serving(worker):
-            await told_to_end.wait()
+        if (order := await worker.order) is not None:
+            async with _serving(worker, order):
+                await told_to_end.wait()
         listening.cancel()
 
 
-async def _listen(link: ProcessLink) -> None:
-    try:
-        await link.listen()
-    except BrokenFrame as error:
-        structlog.get_logger().error("worker.link_broken", reason=str(error))
-
-
 @asynccontextmanager
-async def _serving(worker: Worker) -> AsyncIterator[None]:
-    number, settings, port = await worker.orders
-    log.configure(settings.log_level, settings.log_format)
-    structlog.contextvars.bind_contextvars(worker=number)
+async def _serving(worker: Worker, order: pb.Serve) -> AsyncIterator[None]:
+    structlog.contextvars.bind_contextvars(worker=order.worker)
     async with AsyncExitStack() as stack:
         try:
+            settings = settings_of(order.settings)
+            log.configure(settings.log_level, settings.log_format)
             store = await stack.enter_async_context(open_store(settings.store, kept_bytes=settings.history_bytes))
-            serving = await stack.enter_async_context(proxies_served(settings, store, port, shares_port=True))
+            serving = await stack.enter_async_context(proxies_served(settings, store, order.port, shares_port=True))
         except Exception as error:
             worker.serving.set_exception(error)
             raise
