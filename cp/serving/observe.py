@@ -14,7 +14,7 @@ from cp.ads.connection import Connection
 from cp.ads.hub import Hub, ProxyWatch
 from cp.ads.session.messages import Nack, TypeStatus
 from cp.insight.lint.failed import failed_findings
-from cp.model.names import Key
+from cp.model.names import Key, dataplane_key, proxy_id
 from cp.model.registration import OWNER, RESOURCE
 from cp.resources.world import World
 from cp.serving.delivery import (
@@ -34,7 +34,7 @@ from cp.serving.delivery import (
     troubled_since,
 )
 from cp.serving.publications import PublicationAudience
-from cp.serving.reconcile import Reconciler, key_of, proxy_of
+from cp.serving.reconcile import Reconciler
 from cp.translate.compiler import CompiledProxy
 
 _GATHERING: Final = 0.5
@@ -64,7 +64,7 @@ class _Refused:
         suspects = [places for places in by_edition if places]
         return NackReport(
             proxy=self.proxy,
-            dataplane=key_of(self.proxy),
+            dataplane=dataplane_key(self.proxy),
             type_url=self.type_url,
             nack=self.nack,
             at=self.at,
@@ -92,7 +92,7 @@ class Observer:
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
         """Whether proxies are connected, and have all that they should have."""
-        return {dataplane: self._presence(proxy_of(dataplane)) for dataplane in dataplanes}
+        return {dataplane: self._presence(proxy_id(dataplane)) for dataplane in dataplanes}
 
     def _presence(self, proxy: str) -> Presence:
         hub = self._hub
@@ -116,7 +116,7 @@ class Observer:
 
     async def delivery(self, dataplane: Key) -> Delivery:
         """Where a proxy stands, type by type."""
-        proxy = proxy_of(dataplane)
+        proxy = proxy_id(dataplane)
         complaints = await self.complaints([proxy])
         failures = self._reconciler.failures.get(proxy, ())
         failed = failed_findings(self._reconciler.world, dataplane, failures)

@@ -20,7 +20,7 @@ import structlog
 from cp.ads.hub import Hub
 from cp.model.document import Document
 from cp.model.failure import Failure, failure
-from cp.model.names import Key
+from cp.model.names import Key, dataplane_key, proxy_id
 from cp.model.violation import Finding
 from cp.policies import Policies, kinds
 from cp.resources.initial_policies import is_initial
@@ -106,7 +106,7 @@ class Reconciler:
 
     def knows(self, proxy: str) -> bool:
         """Whether a proxy has a Dataplane; before anything was read, each is given the benefit of the doubt."""
-        return self._world is None or dataplane_of(self._world, proxy) is not None
+        return self._world is None or self._world.get(dataplane_key(proxy)) is not None
 
     @property
     def compiler(self) -> Compiler:
@@ -153,7 +153,7 @@ class Reconciler:
         return await loop.run_in_executor(self._thread, partial(function, *arguments))
 
     def _compiled(self, world: World, names: Iterable[str]) -> Mapping[str, CompiledProxy]:
-        dataplanes = ((name, dataplane_of(world, name)) for name in names)
+        dataplanes = ((name, world.get(dataplane_key(name))) for name in names)
         found = ((name, self._proxy(world, dataplane)) for name, dataplane in dataplanes if dataplane is not None)
         return {name: proxy for name, proxy in found if isinstance(proxy, CompiledProxy)}
 
@@ -246,7 +246,7 @@ class Reconciler:
         new = {proxy for proxy in pending.arrived if not self._hub.knows(proxy)}
         published = self._publish(computed.snapshots, pending)
         if is_of_all or left:
-            self._compiler.keep_only(key_of(proxy) for proxy in self._connected)
+            self._compiler.keep_only(dataplane_key(proxy) for proxy in self._connected)
         changed = frozenset(_changed(pending.batches))
         edition = Publication(
             since=self.world.revision,
@@ -259,7 +259,7 @@ class Reconciler:
         )
         self._note(computed.failures, left)
         self._enter(world, edition)
-        self._forget((*left, *(proxy_of(key) for key in edition.changed if key.type == "Dataplane")))
+        self._forget((*left, *(proxy_id(key) for key in edition.changed if key.type == "Dataplane")))
         if pending.batches:
             self._tell(_findings(before, world, pending.batches))
             elapsed = round((monotonic() - began) * 1000, 1)
@@ -313,7 +313,7 @@ class Reconciler:
     def _forget(self, proxies: Iterable[str]) -> None:
         """Of proxies that are gone for good, as their Dataplanes are, nothing is kept."""
         for proxy in proxies:
-            if dataplane_of(self.world, proxy) is None and not self._hub.of(proxy):
+            if self.world.get(dataplane_key(proxy)) is None and not self._hub.of(proxy):
                 self._hub.forget(proxy)
 
     def _enter(self, world: World, edition: Publication | None = None) -> None:
@@ -329,7 +329,7 @@ class Reconciler:
         for batch in batches:
             changes: dict[Key, Document | None] = {change.key: change.after for change in batch.changes}
             world = world.next(changes, batch.revision, batch.findings)
-        there = {proxy: dataplane for proxy in proxies if (dataplane := dataplane_of(world, proxy)) is not None}
+        there = {proxy: dataplane for proxy in proxies if (dataplane := world.get(dataplane_key(proxy))) is not None}
         found = {proxy: self._proxy(world, dataplane) for proxy, dataplane in there.items()}
         snapshots = {name: proxy.snapshot for name, proxy in found.items() if isinstance(proxy, CompiledProxy)}
         failures = {
@@ -345,7 +345,7 @@ class Reconciler:
         afresh, full = world.afresh(), Compiler(self._policies)
         corrections = {}
         for proxy, snapshot in snapshots.items():
-            dataplane = dataplane_of(afresh, proxy)
+            dataplane = afresh.get(dataplane_key(proxy))
             if dataplane is not None and (expected := full.snapshot(afresh, dataplane)) != snapshot:
                 corrections[proxy] = expected
                 names = [packed.name for url in TYPES for packed in expected.since(snapshot, url).updated]
@@ -368,20 +368,6 @@ class Reconciler:
         for finding in findings:
             place, resource = finding.place or None, str(finding.resource) if finding.resource else None
             self._log.warning("finding", code=finding.code, resource=resource, place=place, reason=str(finding))
-
-
-def dataplane_of(world: World, proxy: str) -> Resource | None:
-    return world.get(key_of(proxy))
-
-
-def key_of(proxy: str) -> Key:
-    """The Dataplane of a proxy, which calls itself `mesh.name`."""
-    mesh, _, name = proxy.partition(".")
-    return Key("Dataplane", mesh, name)
-
-
-def proxy_of(dataplane: Key) -> str:
-    return f"{dataplane.mesh}.{dataplane.name}"
 
 
 def _changed(batches: Iterable[ChangeBatch]) -> Iterator[Key]:

@@ -17,12 +17,11 @@ from typing import Final, Protocol, TypeAlias
 import structlog
 
 from cp.model.document import Document
-from cp.model.names import Key
+from cp.model.names import Key, ProxyId, dataplane_key, proxy_id
 from cp.model.registration import MISSED_BY, OWNER, label, labelled
 from cp.model.source import read_documents
 from cp.resources.parse import parse
 from cp.resources.world import Table, World
-from cp.serving.reconcile import key_of, proxy_of
 from cp.store.port import ABSENT, Closed, Conflict, Delete, Put, ReadOnly, Store, Unusable
 
 _DATAPLANE: Final = "Dataplane"
@@ -93,8 +92,8 @@ class OwnedDataplane:
     missed_by: str
 
     @property
-    def proxy(self) -> str:
-        return proxy_of(self.key)
+    def proxy(self) -> ProxyId:
+        return proxy_id(self.key)
 
 
 @dataclass(slots=True)
@@ -219,7 +218,7 @@ class Registrar:
     async def _restore(self, world: World, connected: Mapping[str, frozenset[str]]) -> None:
         """Store again what was removed while the proxy could not reach us. Its Dataplane came with it."""
         runs = {(proxy, owner) for proxy, owners in connected.items() for owner in owners if owner}
-        absent = {(proxy, owner) for proxy, owner in runs if world.get(key_of(proxy)) is None}
+        absent = {(proxy, owner) for proxy, owner in runs if world.get(dataplane_key(proxy)) is None}
         self._memory.looked_up &= absent
         for proxy, owner in sorted(absent - self._memory.looked_up):
             if await self._is_settled(proxy, owner):
@@ -227,7 +226,7 @@ class Registrar:
 
     async def _is_settled(self, proxy: str, owner: str) -> bool:
         """Store again what a proxy brought, if that has to be. Whether there is nothing to try again."""
-        key = key_of(proxy)
+        key = dataplane_key(proxy)
         try:
             if not await self._was_missed(key, owner):
                 return True
