@@ -113,7 +113,7 @@ def run(test: Callable[[Rig], Awaitable[None]]) -> None:
         rig = Rig(store, hub, reconciler, Observer(hub, reconciler))
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(reconciler.run()), group.create_task(rig.observer.run())]
-            assert await reconciler.reached(0, WITHIN)
+            assert await reconciler.wait_for_revision(0, WITHIN)
             try:
                 await test(rig)
             finally:
@@ -263,7 +263,7 @@ def test_of_what_is_too_long_ago_everybody_has_to_have_all() -> None:
     async def test(rig: Rig, _a: Client, _b: Client) -> None:
         first = await rig.write(timeout(3))
         for number in range(KEPT + 1):
-            assert await rig.reconciler.reached(await rig.write(unrelated(f"s{number}")), WITHIN)
+            assert await rig.reconciler.wait_for_revision(await rig.write(unrelated(f"s{number}")), WITHIN)
 
         assert (await rig.outcome([first])).proxies == 2
 
@@ -284,7 +284,7 @@ def test_without_a_question_it_is_told_how_far_everything_has_come() -> None:
     async def test(rig: Rig, a: Client, _b: Client) -> None:
         assert (await rig.outcome()).have == 2
         a.answers = False
-        assert await rig.reconciler.reached(await rig.write(timeout(3)), WITHIN)
+        assert await rig.reconciler.wait_for_revision(await rig.write(timeout(3)), WITHIN)
         assert (await rig.outcome(within=0)).waiting == ("default.a",)
 
     in_a_mesh(test)

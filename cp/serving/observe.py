@@ -133,7 +133,7 @@ class Observer:
                 await asyncio.sleep(0)  # thousands may refuse something; streams go on meanwhile
         if not refused:
             return ()
-        world, compiled = await self._reconciler.proxies(dict.fromkeys(one.proxy for one in refused))
+        world, compiled = await self._reconciler.compiled(dict.fromkeys(one.proxy for one in refused))
         async with self._explaining:  # however many ask, there is a thread for one of them
             return await asyncio.to_thread(_explained, world, compiled, refused)
 
@@ -154,7 +154,7 @@ class Observer:
             since=since,
             names=tuple(held) or nack.names,
             lasts=all(one.in_force for one in held.values()),
-            changed=self._reconciler.editions.suspects(proxy, since),
+            changed=self._reconciler.publications.changes_behind(proxy, since),
         )
 
     # --- how far a change has come ---
@@ -170,7 +170,7 @@ class Observer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         with self._hub.watch() as watch:
-            if not await self._reconciler.reached(max(revisions, default=0), within):
+            if not await self._reconciler.wait_for_revision(max(revisions, default=0), within):
                 yield ChangeProgress(self._reconciler.world.revision, 0, 0, is_done=True)
                 return
             reach = self._reach(revisions, everybody=not revisions and not resources)
@@ -190,7 +190,7 @@ class Observer:
         return [one async for one in self.progress(revisions, resources, within)][-1]
 
     def _reach(self, revisions: Collection[int], *, everybody: bool) -> PublicationAudience:
-        reach = self._reconciler.editions.reach(revisions)
+        reach = self._reconciler.publications.audience(revisions)
         if everybody or not reach.is_known:  # nobody knows any more whom it concerned, so everybody has to have all
             return PublicationAudience(frozenset(self._hub.seats), frozenset(self._reconciler.failures))
         return reach
