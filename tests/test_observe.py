@@ -99,7 +99,7 @@ class Rig:
     async def outcome(
         self, revisions: Collection[int] = (), resources: Collection[Key] = (), within: float = WITHIN
     ) -> ChangeProgress:
-        return await self.observer.so_far(revisions, resources, within)
+        return await self.observer.final_progress(revisions, resources, within)
 
     async def settled(self, *proxies: str) -> None:
         async with asyncio.timeout(WITHIN):
@@ -174,10 +174,10 @@ def test_who_refuses_it_is_told_with_the_policy_and_who_has_it_has_it() -> None:
         found = await rig.outcome([await rig.write(timeout(3), patch("bad", proxy="b"))])
 
         assert (found.proxies, found.have, found.refusing) == (2, 1, ("default.b",))
-        (complaint,) = found.complaints
-        assert [place.policy for place in complaint.likeliest] == [PATCH, Key("MeshTimeout", "default", "timeout")]
-        assert complaint.names == ("backend",)
-        assert complaint.lasts
+        (report,) = found.nack_reports
+        assert [place.policy for place in report.likeliest] == [PATCH, Key("MeshTimeout", "default", "timeout")]
+        assert report.names == ("backend",)
+        assert report.lasts
 
     in_a_mesh(test)
 
@@ -188,7 +188,7 @@ def test_what_was_refused_before_is_not_the_fault_of_a_later_change() -> None:
 
         found = await rig.outcome([await rig.write(dataplane("a", "backend", "x"), dataplane("b", "backend", "x"))])
 
-        assert (found.have, found.refusing, found.complaints) == (2, (), ())
+        assert (found.have, found.refusing, found.nack_reports) == (2, (), ())
 
     in_a_mesh(test)
 
@@ -201,8 +201,8 @@ def test_what_is_still_refused_counts_for_the_policy_that_it_comes_from() -> Non
         of_patch = await rig.outcome(resources=[PATCH])
         of_another = await rig.outcome(resources=[Key("MeshTimeout", "default", "timeout")])
 
-        assert (of_patch.refusing, len(of_patch.complaints)) == (("default.b",), 1)
-        assert (of_another.proxies, of_another.complaints) == (0, ())
+        assert (of_patch.refusing, len(of_patch.nack_reports)) == (("default.b",), 1)
+        assert (of_another.proxies, of_another.nack_reports) == (0, ())
 
     in_a_mesh(test)
 
@@ -297,7 +297,7 @@ def test_the_dataplane_is_to_blame_for_what_only_it_has_changed() -> None:
         found = await rig.outcome([await rig.write(dataplane("b", "backend", port=81))])
 
         assert found.refusing == ("default.b",)
-        assert {place.policy for one in found.complaints for place in one.likeliest} == {dataplane("b").key}
+        assert {place.policy for one in found.nack_reports for place in one.likeliest} == {dataplane("b").key}
 
     in_a_mesh(test)
 
@@ -307,10 +307,10 @@ def test_trouble_that_lasts_began_with_its_first_cause() -> None:
         await rig.outcome([await rig.write(patch("bad", proxy="b"))])
         await rig.outcome([await rig.write(timeout(3))])
 
-        (complaint,) = await rig.observer.complaints()
+        (report,) = await rig.observer.nack_reports()
 
-        assert [place.policy for place in complaint.likeliest] == [PATCH]
-        assert [place.policy.type for place in complaint.suspects] == ["MeshProxyPatch", "MeshTimeout"]
+        assert [place.policy for place in report.likeliest] == [PATCH]
+        assert [place.policy.type for place in report.suspects] == ["MeshProxyPatch", "MeshTimeout"]
 
     in_a_mesh(test)
 

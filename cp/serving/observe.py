@@ -58,7 +58,7 @@ class _Refused:
     lasts: bool
     changed: tuple[frozenset[Key], ...]
 
-    def complaint(self, behind: ResourceCauses) -> NackReport:
+    def report(self, behind: ResourceCauses) -> NackReport:
         policies, every = behind.policies, (*behind.policies, *behind.resources)
         by_edition = (tuple(place for place in every if place.policy in keys) for keys in self.changed)
         suspects = [places for places in by_edition if places]
@@ -108,7 +108,7 @@ class Observer:
             for proxy, seats in self._hub.seats.items()
         }
 
-    async def brought(self, proxy: str, owner: str) -> str:
+    async def dataplane_text(self, proxy: str, owner: str) -> str:
         """The Dataplane that a run of a proxy brings along, as text; empty if it brings none."""
         said = (seat.node.metadata for seat in self._hub.of(proxy))
         texts = (metadata.get(RESOURCE, "") for metadata in said if metadata.get(OWNER) == owner)
@@ -117,14 +117,14 @@ class Observer:
     async def delivery(self, dataplane: Key) -> Delivery:
         """Where a proxy stands, type by type."""
         proxy = proxy_id(dataplane)
-        complaints = await self.complaints([proxy])
+        nack_reports = await self.nack_reports([proxy])
         failures = self._reconciler.failures.get(proxy, ())
         failed = failed_findings(self._reconciler.world, dataplane, failures)
-        return delivery(dataplane, self._presence(proxy), self._hub.of(proxy), complaints, failed)
+        return delivery(dataplane, self._presence(proxy), self._hub.of(proxy), nack_reports, failed)
 
     # --- what is refused ---
 
-    async def complaints(self, proxies: Iterable[str] | None = None) -> tuple[NackReport, ...]:
+    async def nack_reports(self, proxies: Iterable[str] | None = None) -> tuple[NackReport, ...]:
         """Everything that some proxies, or all, refuse, with the policies that stand behind it."""
         refused: list[_Refused] = []
         for proxy in list(self._hub.seats if proxies is None else proxies):
@@ -185,7 +185,9 @@ class Observer:
                         stands[proxy] = self._stand(proxy, reach)
             yield await self._outcome(stands, reach, frozenset(resources))
 
-    async def so_far(self, revisions: Collection[int], resources: Collection[Key], within: float) -> ChangeProgress:
+    async def final_progress(
+        self, revisions: Collection[int], resources: Collection[Key], within: float
+    ) -> ChangeProgress:
         """How far they have come when every proxy has answered, or when the time is over."""
         return [one async for one in self.progress(revisions, resources, within)][-1]
 
@@ -218,15 +220,15 @@ class Observer:
         concerned = None if resources else stands
         found = [
             one
-            for one in await self.complaints(concerned)
+            for one in await self.nack_reports(concerned)
             if (one.proxy in stands and one.at >= reach.at)
             or not resources.isdisjoint(place.policy for place in one.likeliest)
         ]
         for one in found:
             if stands.get(one.proxy) is not ChangeStanding.WAITING:
                 stands[one.proxy] = ChangeStanding.REFUSES
-        so_far = self._progress(stands, reach)
-        return replace(so_far, complaints=tuple(found), is_done=True)
+        final_progress = self._progress(stands, reach)
+        return replace(final_progress, nack_reports=tuple(found), is_done=True)
 
     # --- the log ---
 
@@ -243,7 +245,7 @@ class Observer:
     async def _tell_new(self, told: _Told) -> _Told:
         """Tell of what nobody refused when this was told last."""
         await self._gathered()
-        groups = {group.first.sort: group for group in grouped(await self.complaints())}
+        groups = {group.first.sort: group for group in grouped(await self.nack_reports())}
         members = {sort: _members(group) for sort, group in groups.items()}
         for sort, group in groups.items():
             if told.get(sort, frozenset()).isdisjoint(members[sort]):
@@ -290,7 +292,7 @@ def _explained(
         resources = (place for some in found for place in some.resources)
         return ResourceCauses(tuple(dict.fromkeys(policies)), tuple(dict.fromkeys(resources)))
 
-    return tuple(one.complaint(behind(one)) for one in refused)
+    return tuple(one.report(behind(one)) for one in refused)
 
 
 def _any_refused(seats: Iterable[Connection]) -> bool:
@@ -298,4 +300,4 @@ def _any_refused(seats: Iterable[Connection]) -> bool:
 
 
 def _members(group: NackGroup) -> frozenset[tuple[str, float]]:
-    return frozenset((one.proxy, one.at) for one in group.complaints)
+    return frozenset((one.proxy, one.at) for one in group.reports)

@@ -49,7 +49,7 @@ class ProxySightings(Protocol):
         """The runs of each connected proxy; empty for one that has no word for it."""
         ...
 
-    async def brought(self, proxy: str, owner: str) -> str:
+    async def dataplane_text(self, proxy: str, owner: str) -> str:
         """The Dataplane that a run of a proxy brings along, as text; empty if it brings none."""
         ...
 
@@ -230,7 +230,7 @@ class Registrar:
         try:
             if not await self._was_missed(key, owner):
                 return True
-            text = await self._sightings.brought(proxy, owner)
+            text = await self._sightings.dataplane_text(proxy, owner)
             document = await asyncio.to_thread(_document, text, key, self._current.world)
             if document is None:
                 return True

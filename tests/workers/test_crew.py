@@ -34,13 +34,13 @@ class Process:
         self.killed.set()
 
 
-SO_FAR = pb.Request(so_far=pb.ChangeScope())
+FINAL_PROGRESS = pb.Request(final_progress=pb.ChangeScope())
 
 
 async def answering(request: pb.Request) -> pb.Answer:
     if request.HasField("alive"):
         return pb.Answer(alive=pb.Nothing())
-    return pb.Answer(so_far=to_message(ChangeProgress(7, proxies=1, have=1, is_done=True)))
+    return pb.Answer(final_progress=to_message(ChangeProgress(7, proxies=1, have=1, is_done=True)))
 
 
 async def hung(link: ProcessLink) -> None:
@@ -91,7 +91,7 @@ def test_whoever_asks_is_told_that_a_worker_does_not_answer() -> None:
         crew = crew_of([well[0], hanging[0]])
 
         with pytest.raises(SilentWorkers, match="worker 2 does not answer") as silent:
-            await crew.ask(SO_FAR)
+            await crew.ask(FINAL_PROGRESS)
 
         assert list(silent.value.answers) == [1]
 

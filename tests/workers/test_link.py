@@ -15,20 +15,20 @@ from koguma.v1 import workers_pb2 as pb
 
 WITHIN = 10
 
-WAIT = pb.Request(complaints=pb.Nothing())
+WAIT = pb.Request(nack_reports=pb.Nothing())
 FAIL = pb.Request(metrics=pb.Nothing())
 TIME_OUT = pb.Request(owners=pb.Nothing())
 
 
 def echo(text: str, times: int = 1) -> pb.Request:
-    return pb.Request(brought=pb.ProxyRun(proxy=text, owner=str(times)))
+    return pb.Request(dataplane_text=pb.ProxyRun(proxy=text, owner=str(times)))
 
 
 async def answer(request: pb.Request) -> pb.Answer:
     match request.WhichOneof("question"):
-        case "brought":
-            return pb.Answer(brought=request.brought.proxy * int(request.brought.owner))
-        case "complaints":
+        case "dataplane_text":
+            return pb.Answer(dataplane_text=request.dataplane_text.proxy * int(request.dataplane_text.owner))
+        case "nack_reports":
             await asyncio.Event().wait()
         case "metrics":
             raise LookupError("half a character: \ud800")
@@ -58,7 +58,7 @@ def test_a_question_is_answered_while_others_wait_for_their_answers() -> None:
             waiting = group.create_task(link.ask(WAIT))
             await asyncio.sleep(0)
             answers = await asyncio.gather(*(link.ask(echo(text)) for text in "abc"))
-            assert [answer.brought for answer in answers] == ["a", "b", "c"]
+            assert [answer.dataplane_text for answer in answers] == ["a", "b", "c"]
             waiting.cancel()
 
     talk(test)
@@ -108,7 +108,7 @@ def test_an_answer_that_is_too_long_is_an_error_and_the_link_goes_on(monkeypatch
             await link.ask(echo("x" * 1000))
         with pytest.raises(RemoteError, match="FrameTooLong"):
             await link.ask(echo("x", times=1000))
-        assert (await link.ask(echo("short"))).brought == "short"
+        assert (await link.ask(echo("short"))).dataplane_text == "short"
 
     talk(test)
 
@@ -165,8 +165,8 @@ def test_a_question_that_does_not_exist_is_answered_with_an_error() -> None:
 
 def test_an_answer_that_nobody_waits_for_is_ignored() -> None:
     async def test(link: ProcessLink, _: asyncio.Task[None]) -> None:
-        link._send(pb.Frame(number=99, answer=pb.Answer(brought="late")))
+        link._send(pb.Frame(number=99, answer=pb.Answer(dataplane_text="late")))
         link._send(pb.Frame(number=99, error=pb.Error(text="late")))
-        assert (await link.ask(echo("on time"))).brought == "on time"
+        assert (await link.ask(echo("on time"))).dataplane_text == "on time"
 
     talk(test)

@@ -20,12 +20,15 @@ class TwoWorkers:
             first = {"default.a": frozenset({"one"})}
             second = {"default.a": frozenset({"two"}), "default.b": frozenset[str]()}
             return {1: pb.Answer(owners=owners_message(first)), 2: pb.Answer(owners=owners_message(second))}
-        run = request.brought
-        return {1: pb.Answer(brought=""), 2: pb.Answer(brought=f"what {run.owner} of {run.proxy} brought")}
+        run = request.dataplane_text
+        return {
+            1: pb.Answer(dataplane_text=""),
+            2: pb.Answer(dataplane_text=f"what {run.owner} of {run.proxy} brought"),
+        }
 
 
 def test_a_proxy_is_connected_wherever_one_of_its_runs_is() -> None:
     observers = CombinedObserver(cast("Crew", TwoWorkers()))
 
     assert asyncio.run(observers.owners()) == {"default.a": frozenset({"one", "two"}), "default.b": frozenset()}
-    assert asyncio.run(observers.brought("default.a", "two")) == "what two of default.a brought"
+    assert asyncio.run(observers.dataplane_text("default.a", "two")) == "what two of default.a brought"

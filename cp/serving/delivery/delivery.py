@@ -42,7 +42,7 @@ class StandingNack:
     nack: Nack
     at: float
     held: tuple[NackedResource, ...]
-    complaint: NackReport | None
+    report: NackReport | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Delivery:
     def findings(self) -> tuple[Finding, ...]:
         """What is to be said of what could not be made, and of what it refuses."""
         refusals = (one for stream in self.streams for of_type in stream.types for one in of_type.refusals)
-        refused = map(finding, grouped(one.complaint for one in refusals if one.complaint is not None))
+        refused = map(finding, grouped(one.report for one in refusals if one.report is not None))
         return (*self.failed, *refused)
 
 
@@ -125,16 +125,16 @@ def delivery(
     dataplane: Key,
     seen: Presence,
     seats: Sequence[Connection],
-    complaints: Iterable[NackReport],
+    nack_reports: Iterable[NackReport],
     failed: Iterable[Finding] = (),
 ) -> Delivery:
-    """The complaints are those about what the proxy refuses."""
-    by_nack = {one.nack: one for one in complaints}
+    """The reports are those about what the proxy refuses."""
+    by_nack = {one.nack: one for one in nack_reports}
     streams = tuple(_stream(seat, seen.since or seat.since, by_nack) for seat in seats)
     return Delivery(dataplane, seen, streams, tuple(failed))
 
 
-def _stream(seat: Connection, since: float, complaints: Mapping[Nack, NackReport]) -> StreamDelivery:
+def _stream(seat: Connection, since: float, nack_reports: Mapping[Nack, NackReport]) -> StreamDelivery:
     answers = {tally.type_url: tally for tally in seat.session.tallies}
     types = tuple(
         TypeDelivery(
@@ -142,7 +142,7 @@ def _stream(seat: Connection, since: float, complaints: Mapping[Nack, NackReport
             _since(seat, status, since),
             answers[status.type_url].accepted,
             answers[status.type_url].rejected,
-            tuple(_refusal(seat, status, nack, complaints) for nack in status.refused),
+            tuple(_refusal(seat, status, nack, nack_reports) for nack in status.refused),
         )
         for status in seat.session.statuses
     )
@@ -157,9 +157,9 @@ def _since(seat: Connection, status: TypeStatus, of_all: float) -> float:
     return of_all
 
 
-def _refusal(seat: Connection, status: TypeStatus, nack: Nack, complaints: Mapping[Nack, NackReport]) -> StandingNack:
+def _refusal(seat: Connection, status: TypeStatus, nack: Nack, nack_reports: Mapping[Nack, NackReport]) -> StandingNack:
     held = tuple(one for one in status.held if one.name in nack.names)
-    return StandingNack(nack, troubled_since(seat, status.type_url, nack), held, complaints.get(nack))
+    return StandingNack(nack, troubled_since(seat, status.type_url, nack), held, nack_reports.get(nack))
 
 
 def troubled_since(seat: Connection, type_url: str, nack: Nack) -> float:

@@ -66,21 +66,21 @@ class NackReport:
 class NackGroup:
     """What several proxies refuse, each for itself and for the same reason."""
 
-    complaints: tuple[NackReport, ...]
+    reports: tuple[NackReport, ...]
 
     @property
     def first(self) -> NackReport:
-        return self.complaints[0]
+        return self.reports[0]
 
     @property
     def proxies(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(one.proxy for one in self.complaints))
+        return tuple(dict.fromkeys(one.proxy for one in self.reports))
 
 
-def grouped(complaints: Iterable[NackReport]) -> tuple[NackGroup, ...]:
+def grouped(nack_reports: Iterable[NackReport]) -> tuple[NackGroup, ...]:
     """Together what is about the same, the oldest first."""
     found: dict[tuple[object, ...], list[NackReport]] = {}
-    for one in sorted(complaints, key=lambda one: (one.since, one.proxy)):
+    for one in sorted(nack_reports, key=lambda one: (one.since, one.proxy)):
         found.setdefault(one.sort, []).append(one)
     return tuple(NackGroup(tuple(some)) for some in found.values())
 
@@ -110,11 +110,11 @@ def _message(group: NackGroup) -> str:
     return f"{who} {_what(first)}, and {instead}: {_short(reason(first.nack.text))}{others}"
 
 
-def _what(complaint: NackReport) -> str:
-    type_name = SHORT.get(complaint.type_url, complaint.type_url)
-    if len(complaint.names) == 1 and type_name != "endpoints":
-        return f"the {type_name.removesuffix('s')} {complaint.names[0]}"
-    return f"the {type_name} {_few(complaint.names)}".rstrip()
+def _what(report: NackReport) -> str:
+    type_name = SHORT.get(report.type_url, report.type_url)
+    if len(report.names) == 1 and type_name != "endpoints":
+        return f"the {type_name.removesuffix('s')} {report.names[0]}"
+    return f"the {type_name} {_few(report.names)}".rstrip()
 
 
 def _few(names: Sequence[str]) -> str:

@@ -52,5 +52,5 @@ class ChangeProgress:
     failed: tuple[str, ...] = ()
     """Those for whom some part of it could not be made, by a fault of the control plane."""
 
-    complaints: tuple[NackReport, ...] = ()
+    nack_reports: tuple[NackReport, ...] = ()
     is_done: bool = False

@@ -41,9 +41,9 @@ class CombinedObserver:
                 owners[proxy] = owners.get(proxy, frozenset()) | of_proxy
         return owners
 
-    async def brought(self, proxy: str, owner: str) -> str:
-        answers = await self._ask(pb.Request(brought=pb.ProxyRun(proxy=proxy, owner=owner)))
-        return next((answer.brought for answer in answers if answer.brought), "")
+    async def dataplane_text(self, proxy: str, owner: str) -> str:
+        answers = await self._ask(pb.Request(dataplane_text=pb.ProxyRun(proxy=proxy, owner=owner)))
+        return next((answer.dataplane_text for answer in answers if answer.dataplane_text), "")
 
     async def delivery(self, dataplane: Key) -> Delivery:
         answers = await self._ask(pb.Request(delivery=to_message(dataplane)))
@@ -52,9 +52,9 @@ class CombinedObserver:
         failed = tuple(dict.fromkeys(finding for delivery in deliveries for finding in delivery.failed))
         return Delivery(dataplane, together(delivery.presence for delivery in deliveries), streams, failed)
 
-    async def complaints(self) -> Iterable[NackReport]:
-        answers = await self._ask(pb.Request(complaints=pb.Nothing()))
-        return [report for answer in answers for report in nack_reports_of(answer.complaints)]
+    async def nack_reports(self) -> Iterable[NackReport]:
+        answers = await self._ask(pb.Request(nack_reports=pb.Nothing()))
+        return [report for answer in answers for report in nack_reports_of(answer.nack_reports)]
 
     async def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
@@ -66,7 +66,7 @@ class CombinedObserver:
             scope = pb.ChangeScope(
                 revisions=revisions, resources=map(to_message, resources), within=min(remaining, _EVERY)
             )
-            of_workers, silent = await self._so_far(scope)
+            of_workers, silent = await self._progress_of_workers(scope)
             whole = added(of_workers)
             if silent:  # nobody knows what their proxies have
                 whole = replace(whole, waiting=(*whole.waiting, *(f"all of worker {number}" for number in silent)))
@@ -78,14 +78,14 @@ class CombinedObserver:
             if not of_workers:  # they died, and will be replaced
                 await asyncio.sleep(_EVERY)
 
-    async def _so_far(self, scope: pb.ChangeScope) -> tuple[list[ChangeProgress], Sequence[int]]:
+    async def _progress_of_workers(self, scope: pb.ChangeScope) -> tuple[list[ChangeProgress], Sequence[int]]:
         """What workers answer, and the numbers of those that do not."""
         silent: Sequence[int] = ()
         try:
-            answers = await self._ask(pb.Request(so_far=scope))
+            answers = await self._ask(pb.Request(final_progress=scope))
         except SilentWorkers as error:
             answers, silent = list(error.answers.values()), error.workers
-        return [from_message(answer.so_far, ChangeProgress) for answer in answers], silent
+        return [from_message(answer.final_progress, ChangeProgress) for answer in answers], silent
 
     async def _ask(self, request: pb.Request) -> list[pb.Answer]:
         return list((await self._crew.ask(request)).values())
@@ -118,7 +118,7 @@ def added(seen: Iterable[ChangeProgress]) -> ChangeProgress:
         waiting=_every(one.waiting for one in found),
         gone=tuple(sorted(gone)),
         failed=_every(one.failed for one in found),
-        complaints=tuple(complaint for one in found for complaint in one.complaints),
+        nack_reports=tuple(report for one in found for report in one.nack_reports),
         is_done=True,
     )
 
@@ -128,4 +128,4 @@ def _every(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
 
 
 def _unfinished(progress: ChangeProgress) -> ChangeProgress:
-    return replace(progress, complaints=(), is_done=False)
+    return replace(progress, nack_reports=(), is_done=False)

@@ -73,16 +73,18 @@ async def answer_of(observer: Observer, request: pb.Request) -> pb.Answer:
             return pb.Answer(presences=presences_message(presences))
         case "owners":
             return pb.Answer(owners=owners_message(await observer.owners()))
-        case "brought":
-            return pb.Answer(brought=await observer.brought(request.brought.proxy, request.brought.owner))
+        case "dataplane_text":
+            return pb.Answer(
+                dataplane_text=await observer.dataplane_text(request.dataplane_text.proxy, request.dataplane_text.owner)
+            )
         case "delivery":
             return pb.Answer(delivery=to_message(await observer.delivery(from_message(request.delivery, Key))))
-        case "complaints":
-            return pb.Answer(complaints=nack_reports_message(await observer.complaints()))
-        case "so_far":
-            scope = request.so_far
-            progress = await observer.so_far(scope.revisions, keys_of(scope.resources), scope.within)
-            return pb.Answer(so_far=to_message(progress))
+        case "nack_reports":
+            return pb.Answer(nack_reports=nack_reports_message(await observer.nack_reports()))
+        case "final_progress":
+            scope = request.final_progress
+            progress = await observer.final_progress(scope.revisions, keys_of(scope.resources), scope.within)
+            return pb.Answer(final_progress=to_message(progress))
         case question:
             raise LookupError(f"no worker answers the question {question}")
 
