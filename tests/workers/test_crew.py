@@ -70,7 +70,7 @@ def crew_of(workers: Iterable[WorkerProcess]) -> Crew:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew_module, "_ANSWERS", 0.1)
+    monkeypatch.setattr(crew_module, "_ANSWERS_WITHIN", 0.1)
     monkeypatch.setattr(crew_module, "_LOOKS_EVERY", 0.01)
 
 

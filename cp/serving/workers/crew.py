@@ -1,4 +1,4 @@
-"""`Crew`: the workers of a control plane, from its side: started, watched, replaced, asked, ended.
+"""`Crew`: starts the workers of a control plane, asks them, replaces those that die or hang, and ends them.
 
 See record 0031.
 """
@@ -24,27 +24,30 @@ from koguma.v1 import workers_pb2 as pb
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
-_WELL_AFTER: Final = 30.0
-_PATIENCE: Final = 60.0
-"""For a worker to get ready."""
+_STABLE_AFTER: Final = 30.0
+"""Seconds for which a worker has to run for the pause before the next start to be short again."""
 
-_ANSWERS: Final = 20.0
-"""For a worker to answer a question."""
+_READY_WITHIN: Final = 60.0
+_ANSWERS_WITHIN: Final = 20.0
 
 _ARE_YOU_ALIVE: Final = pb.Request(alive=pb.Nothing())
 _LOOKS_EVERY: Final = 1.0
 SILENCE: Final = 15.0
-"""For a worker to say that it is there. Its event loop does nothing that takes nearly as long."""
+"""Seconds in which a worker has to answer that it is alive. Its event loop does nothing that takes nearly as long."""
 
 _GRACE: Final = 15.0
-"""For a worker to end, beyond the time in which it drains."""
+"""Seconds in which a worker has to end, beyond the time in which it drains."""
 
 
 @contextmanager
 def reserved(host: str, port: int) -> Iterator[int]:
-    """A port that processes may share, kept for ours; any free one for 0. Raises `CannotListen`."""
+    """A port that our processes may share, bound for as long as the block lasts; any free one for 0.
+
+    Raises `CannotListen` if another program listens on it, even one that shares the port too (record 0031): without
+    SO_REUSEPORT the first bind fails in that case.
+    """
     family = AF_INET6 if ":" in host else AF_INET
-    with socket(family) as alone:  # who does not share finds out whether somebody else is there, sharing or not
+    with socket(family) as alone:
         bind(alone, host, port)
     with socket(family) as shared:
         shared.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
@@ -53,7 +56,7 @@ def reserved(host: str, port: int) -> Iterator[int]:
 
 
 class SilentWorkers(Exception):
-    """Workers that are there do not answer, so what they know is not known."""
+    """Workers that run do not answer, so the answers of the others are incomplete."""
 
     def __init__(self, workers: Sequence[int], answers: Mapping[int, pb.Answer]) -> None:
         self.workers, self.answers = tuple(workers), answers
@@ -75,10 +78,10 @@ class WorkerProcess:
 
 
 class Crew:
-    """As many workers as wanted. One that dies is replaced; its proxies connect to another in the meantime."""
+    """As many workers as the settings say. One that dies is replaced; meanwhile its proxies connect to others."""
 
     def __init__(self, settings: Settings, port: int, silence: float = SILENCE) -> None:
-        """`silence` is for how many seconds a worker may say nothing at all."""
+        """`silence` is for how many seconds a worker may answer nothing at all."""
         self._settings = settings
         self._silence = silence
         self._port = port
@@ -96,7 +99,7 @@ class Crew:
         Raises `SilentWorkers` if one of them does not answer in time, and `RemoteError` if one met an error.
         """
         workers = list(self._workers.values())
-        pending = (worker.link.ask(request, within=_ANSWERS) for worker in workers)
+        pending = (worker.link.ask(request, within=_ANSWERS_WITHIN) for worker in workers)
         outcomes = await asyncio.gather(*pending, return_exceptions=True)
         answers, silent = {}, []
         for worker, outcome in zip(workers, outcomes, strict=True):
@@ -126,7 +129,7 @@ class Crew:
                     keeper.cancel()
 
     async def _keep(self, number: int, is_ready: asyncio.Event) -> None:
-        """See to it that there is a worker of this number. The first has to get ready; later ones are tried again."""
+        """Keep a worker of this number running. The first one has to get ready; later ones are tried again."""
         pause = _FIRST_PAUSE
         while True:
             began = time.monotonic()
@@ -139,21 +142,21 @@ class Crew:
                 if not is_ready.is_set():
                     raise
                 self._log.error("worker.link_broken", worker=number, reason=str(broken.exceptions[0]))
-            pause = _FIRST_PAUSE if time.monotonic() - began > _WELL_AFTER else min(2 * pause, _LONGEST_PAUSE)
+            pause = _FIRST_PAUSE if time.monotonic() - began > _STABLE_AFTER else min(2 * pause, _LONGEST_PAUSE)
             self._log.error("worker.died", worker=number, replaced_after=pause)
             await asyncio.sleep(pause)
 
     async def _run_process(self, number: int, is_ready: asyncio.Event) -> None:
         """Start one process, and wait until it ends."""
-        ours, theirs = socketpair()
-        with theirs:
+        crew_end, worker_end = socketpair()
+        with worker_end:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "cp.serving.workers.worker", str(theirs.fileno())),
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # a Ctrl-C is ours to pass on
+                *(sys.executable, "-m", "cp.serving.workers.worker", str(worker_end.fileno())),
+                pass_fds=(worker_end.fileno(),),
+                start_new_session=True,  # a Ctrl-C in the terminal reaches this process alone, which ends the workers
             )
         try:
-            link = await ProcessLink.over(ours, _reject)
+            link = await ProcessLink.over(crew_end, _reject)
             async with asyncio.TaskGroup() as group:
                 listening = group.create_task(link.listen())
                 worker = WorkerProcess(number, process, link)
@@ -168,7 +171,7 @@ class Crew:
     async def _begin(self, worker: WorkerProcess, is_ready: asyncio.Event) -> None:
         order = pb.Serve(worker=worker.number, port=self._port, settings=settings_message(self._settings))
         try:
-            await worker.link.ask(pb.Request(serve=order), within=_PATIENCE)
+            await worker.link.ask(pb.Request(serve=order), within=_READY_WITHIN)
         except (LinkClosed, LinkTimeout):
             raise WorkerFailed(f"worker {worker.number} did not get ready: its log tells why") from None
         except RemoteError as error:
@@ -178,7 +181,7 @@ class Crew:
         is_ready.set()
 
     async def _watch(self, worker: WorkerProcess) -> None:
-        """A worker that hangs keeps its proxies and tells them nothing: it is ended, and they come to another one."""
+        """Kill a worker that hangs: its proxies are sent nothing until they connect to another one."""
         with suppress(LinkClosed):
             while True:
                 await asyncio.sleep(_LOOKS_EVERY)

@@ -1,4 +1,4 @@
-"""`CombinedObserver`: what the observers of all workers see, put together as if it were one."""
+"""`CombinedObserver`: asks the observers of all workers, and combines their answers as if there were one process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cp.serving.workers.messages import (
 from koguma.v1 import workers_pb2 as pb
 
 _EVERY: Final = 0.25
-"""Seconds after which workers say how far something has come, even if it has not come further."""
+"""Seconds after which workers answer how far a change has come, even if it has not come further."""
 
 
 class CombinedObserver:
@@ -32,7 +32,7 @@ class CombinedObserver:
         keys = list(dataplanes)
         answers = await self._ask(pb.Request(presences=keys_message(keys)))
         of_workers = [presences_of(answer.presences) for answer in answers]
-        return {key: together(presences[key] for presences in of_workers) for key in keys}
+        return {key: combined_presence(presences[key] for presences in of_workers) for key in keys}
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
         owners: dict[str, frozenset[str]] = {}
@@ -50,7 +50,7 @@ class CombinedObserver:
         deliveries = [from_message(answer.delivery, Delivery) for answer in answers]
         streams = tuple(stream for delivery in deliveries for stream in delivery.streams)
         failed = tuple(dict.fromkeys(finding for delivery in deliveries for finding in delivery.failed))
-        return Delivery(dataplane, together(delivery.presence for delivery in deliveries), streams, failed)
+        return Delivery(dataplane, combined_presence(delivery.presence for delivery in deliveries), streams, failed)
 
     async def nack_reports(self) -> Iterable[NackReport]:
         answers = await self._ask(pb.Request(nack_reports=pb.Nothing()))
@@ -67,14 +67,15 @@ class CombinedObserver:
                 revisions=revisions, resources=map(to_message, resources), within=min(remaining, _EVERY)
             )
             of_workers, silent = await self._progress_of_workers(scope)
-            whole = added(of_workers)
+            combined = combined_progress(of_workers)
             if silent:  # nobody knows what their proxies have
-                whole = replace(whole, waiting=(*whole.waiting, *(f"all of worker {number}" for number in silent)))
-            is_done = not whole.waiting and whole.revision >= max(revisions, default=0)
+                unknown = (f"all of worker {number}" for number in silent)
+                combined = replace(combined, waiting=(*combined.waiting, *unknown))
+            is_done = not combined.waiting and combined.revision >= max(revisions, default=0)
             if is_done or remaining <= 0:
-                yield whole
+                yield combined
                 return
-            yield _unfinished(whole)
+            yield _unfinished(combined)
             if not of_workers:  # they died, and will be replaced
                 await asyncio.sleep(_EVERY)
 
@@ -91,40 +92,42 @@ class CombinedObserver:
         return list((await self._crew.ask(request)).values())
 
 
-def together(seen: Iterable[Presence]) -> Presence:
-    """A proxy is where it is connected; if that is nowhere, it was where it left last."""
-    found = list(seen)
-    connected = [one for one in found if one.state is not ProxyState.OFFLINE]
+def combined_presence(presences: Iterable[Presence]) -> Presence:
+    """Of a proxy with streams to several workers the worst state; of one with none its last connection."""
+    of_workers = list(presences)
+    connected = [presence for presence in of_workers if presence.state is not ProxyState.OFFLINE]
     if not connected:
-        visits = [visit for one in found for visit in one.connections]
-        return Presence(ProxyState.OFFLINE, None, tuple(sorted(visits, key=lambda visit: visit.until or 0.0)[-1:]))
-    worst = max(connected, key=lambda one: _SEVERITY.index(one.state))
-    return Presence(worst.state, worst.since, tuple(visit for one in connected for visit in one.connections))
+        ended = [record for presence in of_workers for record in presence.connections]
+        return Presence(ProxyState.OFFLINE, None, tuple(sorted(ended, key=lambda record: record.until or 0.0)[-1:]))
+    worst = max(connected, key=lambda presence: _SEVERITY.index(presence.state))
+    connections = tuple(record for presence in connected for record in presence.connections)
+    return Presence(worst.state, worst.since, connections)
 
 
 _SEVERITY: Final = (ProxyState.ONLINE, ProxyState.OUT_OF_SYNC, ProxyState.REFUSED, ProxyState.FAILED)
 
 
-def added(seen: Iterable[ChangeProgress]) -> ChangeProgress:
+def combined_progress(progress: Iterable[ChangeProgress]) -> ChangeProgress:
     """How far a change has come everywhere. A proxy that left one worker for another is not gone."""
-    found = list(seen)
-    here = {proxy for one in found for proxy in (*one.refusing, *one.waiting)}
-    gone = {proxy for one in found for proxy in one.gone} - here
+    of_workers = list(progress)
+    connected = {proxy for worker in of_workers for proxy in (*worker.refusing, *worker.waiting)}
+    gone = {proxy for worker in of_workers for proxy in worker.gone} - connected
+    have = sum(worker.have for worker in of_workers)
     return ChangeProgress(
-        revision=min((one.revision for one in found), default=0),
-        proxies=len(here | gone) + sum(one.have for one in found),
-        have=sum(one.have for one in found),
-        refusing=_every(one.refusing for one in found),
-        waiting=_every(one.waiting for one in found),
+        revision=min((worker.revision for worker in of_workers), default=0),
+        proxies=len(connected | gone) + have,
+        have=have,
+        refusing=_union(worker.refusing for worker in of_workers),
+        waiting=_union(worker.waiting for worker in of_workers),
         gone=tuple(sorted(gone)),
-        failed=_every(one.failed for one in found),
-        nack_reports=tuple(report for one in found for report in one.nack_reports),
+        failed=_union(worker.failed for worker in of_workers),
+        nack_reports=tuple(report for worker in of_workers for report in worker.nack_reports),
         is_done=True,
     )
 
 
-def _every(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return tuple(sorted({name for some in names for name in some}))
+def _union(of_workers: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(sorted({name for names in of_workers for name in names}))
 
 
 def _unfinished(progress: ChangeProgress) -> ChangeProgress:
