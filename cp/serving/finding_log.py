@@ -22,9 +22,9 @@ def log_findings_of_changes(world_before: World, world: World, batches: Iterable
 
 
 def _of_changes(world_before: World, world: World, batches: Iterable[ChangeBatch]) -> Iterator[Finding]:
-    known = world_before.store_findings
+    findings_before = world_before.store_findings
     for batch in batches:
-        yield from (finding for finding in batch.findings or () if finding not in known)
+        yield from (finding for finding in batch.findings or () if finding not in findings_before)
         for change in batch.changes:
             findings = world.findings_of(change.key)
             yield from (finding for finding in findings if not _is_about_initial_policy(world, finding))

@@ -15,9 +15,10 @@ KEPT: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What one turn of the reconciler published: the changes of all revisions above `after`, up to `revision`."""
+    """What one turn of the reconciler published: the changes of all revisions above
+    `previous_revision`, up to `revision`."""
 
-    after: int
+    previous_revision: int
     revision: int
     at: float
     """When it was published, on the clock of the hub."""
@@ -60,12 +61,12 @@ class PublicationLog:
     def audience(self, revisions: Iterable[int]) -> PublicationAudience:
         """Whom the changes of these revisions concern, together with all other changes of the same publications."""
         publications = [self._of(revision) for revision in sorted(set(revisions))]
-        known = [publication for publication in publications if publication is not None and publication.is_whole]
+        complete = [publication for publication in publications if publication is not None and publication.is_whole]
         return PublicationAudience(
-            proxies=frozenset[str]().union(*(publication.proxies for publication in known)),
-            failed=frozenset[str]().union(*(publication.failed for publication in known)),
-            at=min((publication.at for publication in known), default=0.0),
-            is_known=len(known) == len(publications),
+            proxies=frozenset[str]().union(*(publication.proxies for publication in complete)),
+            failed=frozenset[str]().union(*(publication.failed for publication in complete)),
+            at=min((publication.at for publication in complete), default=0.0),
+            is_known=len(complete) == len(publications),
         )
 
     def changes_behind(self, proxy: str, trouble_began: float) -> tuple[frozenset[Key], ...]:
@@ -74,9 +75,11 @@ class PublicationLog:
         `trouble_began` is a moment on the clock of the hub.
         """
         to_proxy = [publication for publication in self._publications if proxy in publication.proxies]
-        before = [publication for publication in to_proxy if publication.at <= trouble_began]
+        earlier = [publication for publication in to_proxy if publication.at <= trouble_began]
         later = [publication for publication in to_proxy if publication.at > trouble_began]
-        return tuple(publication.changed for publication in (*before[-1:], *later))
+        return tuple(publication.changed for publication in (*earlier[-1:], *later))
 
     def _of(self, revision: int) -> Publication | None:
-        return next((entry for entry in self._publications if entry.after < revision <= entry.revision), None)
+        return next(
+            (entry for entry in self._publications if entry.previous_revision < revision <= entry.revision), None
+        )

@@ -50,7 +50,7 @@ class Publisher:
         published = self._hand_over(result.snapshots, pending, self._hub.arriving.union(arrived_meanwhile))
         changed = frozenset(pending.changed_keys)
         publication = Publication(
-            after=revision_before,
+            previous_revision=revision_before,
             revision=result.world.revision,
             at=at,
             proxies=published - newcomers,
@@ -86,8 +86,8 @@ class Publisher:
         What failed earlier for a proxy that has just connected is not known, so nothing counts as brought.
         """
         for proxy, of_proxy in failures.items():
-            known = of_proxy if proxy in arrived else self._failures.get(proxy, ())
-            if any(failure not in known or not changed.isdisjoint(failure.policies) for failure in of_proxy):
+            earlier = of_proxy if proxy in arrived else self._failures.get(proxy, ())
+            if any(failure not in earlier or not changed.isdisjoint(failure.policies) for failure in of_proxy):
                 yield proxy
 
     def keep_failures(self, failures: Mapping[str, tuple[Failure, ...]], departed: Container[str]) -> None:
@@ -95,8 +95,8 @@ class Publisher:
         for proxy, of_proxy in failures.items():
             for new in set(of_proxy).difference(self._failures.get(proxy, ())):
                 self._log.error("proxy.failed", proxy=proxy, reason=str(new), policies=list(map(str, new.policies)))
-        known = {**self._failures, **failures}
-        self._failures = {proxy: of_proxy for proxy, of_proxy in known.items() if of_proxy and proxy not in departed}
+        latest = {**self._failures, **failures}
+        self._failures = {proxy: of_proxy for proxy, of_proxy in latest.items() if of_proxy and proxy not in departed}
 
     def forget_gone(self, world: World, departed: Iterable[str], changed: Iterable[Key]) -> None:
         """Keep nothing of proxies that are not connected and have no Dataplane any more."""

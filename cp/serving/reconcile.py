@@ -35,14 +35,16 @@ from cp.translate.snapshot import Snapshot
 T = TypeVar("T")
 
 PATIENCE: Final = 2.0
-"""Seconds for which whoever reads waits for what was written before."""
+"""Seconds for which a reader waits until what was written before is in the World."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long to wait for more, in seconds: until nothing comes any more, and at the most."""
+    """How long changes wait for others to be served together with them, in seconds."""
 
     quiet: float = 0.005
+    """Until no further change comes."""
+
     at_most: float = 0.1
 
 
@@ -80,7 +82,7 @@ class Reconciler:
         return self._world is not None and not self.is_stopping
 
     def knows(self, proxy: str) -> bool:
-        """Whether a proxy has a Dataplane; before anything was read, each is given the benefit of the doubt."""
+        """Whether a proxy has a Dataplane; of every proxy until the store has been read for the first time."""
         return self._world is None or self._world.get(dataplane_key(proxy)) is not None
 
     @property
@@ -118,7 +120,9 @@ class Reconciler:
 
     @asynccontextmanager
     async def _between_turns(self) -> AsyncIterator[None]:
-        """However many ask, a turn waits for one of them at the most."""
+        """Use the compiler while no turn does. However many ask, a turn waits for one of them at the most."""
+        # A lock is given to those that wait in their order. Only the first of those that ask waits for `_computing`,
+        # so the next turn stands right behind it, and not behind all others that ask.
         async with self._asking, self._computing:
             yield
 
@@ -163,13 +167,13 @@ class Reconciler:
                 self._wake.set()
 
     def _follow_to(self, revision: int) -> None:
-        """All that was written up to a revision is in the World, or waits for the next turn."""
+        """Note that everything written up to a revision is in the World or in `_pending`."""
         self._followed = revision
         self._next_batch.set()
         self._next_batch = asyncio.Event()
 
-    async def _all_followed(self) -> None:
-        """Until all that was written until now waits for the next turn, unless that takes too long."""
+    async def _wait_for_store(self) -> None:
+        """Wait until everything written until now is in `_pending`, unless that takes too long."""
         with suppress(Unusable, Closed, TimeoutError):
             revision = await self._store.revision()
             async with asyncio.timeout(PATIENCE):
@@ -187,7 +191,9 @@ class Reconciler:
             await self._wake.wait()
             await self._until_quiet()
             if self._pending.arrived:
-                await self._all_followed()
+                # A proxy that comes back is sent what this turn computes. Without the wait that could be from before a
+                # write of which `--wait` has said already that every connected proxy has it.
+                await self._wait_for_store()
             self._wake.clear()
             pending, self._pending = self._pending, PendingChanges()
             async with self._computing:
@@ -197,12 +203,14 @@ class Reconciler:
         """Wait for changes that belong together, such as those of one file that is being applied."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._pace.at_most
-        seen = -1
-        while seen != len(self._pending.batches) and loop.time() < deadline:
-            seen = len(self._pending.batches)
+        batches_before = -1
+        while batches_before != len(self._pending.batches) and loop.time() < deadline:
+            batches_before = len(self._pending.batches)
             await asyncio.sleep(self._pace.quiet)
 
     async def _turn(self, pending: PendingChanges) -> None:
+        # Everything behind the computation happens without an await: whoever waits for the new World finds the hub, the
+        # publications and the failures in the state that belongs to it.
         began = monotonic()
         world_before = self.world
         departed = self._publisher.update_connected(pending.arrived)
@@ -229,7 +237,7 @@ class Reconciler:
         world_before, self._world = self._world, world
         if world_before is not None and world_before is not world:
             world_before.let_go()
-        if publication is not None and publication.revision > publication.after:
+        if publication is not None and publication.revision > publication.previous_revision:
             self.publications.add(publication)
         self._next_world.set()
         self._next_world = asyncio.Event()
