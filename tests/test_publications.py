@@ -9,9 +9,9 @@ A, B, C = (Key("MeshTimeout", "default", name) for name in "abc")
 
 
 def publication(
-    after: int, revision: int, *proxies: str, changed: tuple[Key, ...] = (), at: float = 0.0
+    previous_revision: int, revision: int, *proxies: str, changed: tuple[Key, ...] = (), at: float = 0.0
 ) -> Publication:
-    return Publication(after, revision, at, frozenset(proxies), frozenset(changed))
+    return Publication(previous_revision, revision, at, frozenset(proxies), frozenset(changed))
 
 
 def log_of(*publications: Publication) -> PublicationLog:
@@ -21,7 +21,7 @@ def log_of(*publications: Publication) -> PublicationLog:
     return log
 
 
-def test_a_revision_concerns_those_who_were_given_something_when_it_was_published() -> None:
+def test_a_revision_concerns_the_proxies_that_its_publication_gave_something_new() -> None:
     log = log_of(publication(0, 2, "x", at=1.0), publication(2, 3, "y", at=2.0), publication(3, 4))
 
     assert log.audience([1]).proxies == log.audience([2]).proxies == {"x"}
@@ -31,7 +31,7 @@ def test_a_revision_concerns_those_who_were_given_something_when_it_was_publishe
     assert not log.audience([]).proxies
 
 
-def test_what_is_too_long_ago_is_not_known() -> None:
+def test_the_audience_of_a_revision_that_is_too_long_ago_is_unknown() -> None:
     log = log_of(*(publication(number, number + 1, "x") for number in range(KEPT + 1)))
 
     assert not log.audience([1]).is_known
@@ -39,13 +39,13 @@ def test_what_is_too_long_ago_is_not_known() -> None:
     assert not log.audience([KEPT + 2]).is_known
 
 
-def test_where_the_store_forgot_the_changes_anybody_may_be_concerned() -> None:
-    whole = Publication(0, 9, 0.0, frozenset({"x"}), is_whole=False)
+def test_the_audience_is_unknown_if_the_store_forgot_the_changes() -> None:
+    of_everything = Publication(0, 9, 0.0, frozenset({"x"}), is_whole=False)
 
-    assert not log_of(whole).audience([5]).is_known
+    assert not log_of(of_everything).audience([5]).is_known
 
 
-def test_suspect_is_what_was_changed_just_before_the_trouble_and_then_what_was_changed_since() -> None:
+def test_behind_trouble_is_the_last_change_before_it_and_then_each_later_one() -> None:
     log = log_of(
         publication(0, 1, "x", changed=(A,), at=1.0),
         publication(1, 2, "x", changed=(B,), at=2.0),

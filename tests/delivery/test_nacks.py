@@ -32,24 +32,24 @@ def report(number: int, text: str = "no", **changes: Any) -> NackReport:
     return NackReport(**{**fields, **changes})
 
 
-def test_what_thousands_refuse_is_one_finding_that_says_how_many() -> None:
+def test_the_same_nack_of_thousands_of_proxies_is_one_finding_that_says_how_many() -> None:
     text = "listener {name}: cannot bind 10.0.0."
     (group,) = grouped(report(number, f"{text}{number}") for number in range(1, 2001))
 
-    told = finding(group)
-    assert (told.code, told.resource, told.file, told.line) == (CODE, PATCH.policy, "patch.yaml", 7)
-    assert "2000 proxies refuse (default.web-1, default.web-2, default.web-3 and 1997 more)" in told.message
-    assert "the listener inbound:10.0.0.1:80, and keep the version before" in told.message
-    assert len(told.message) < 1000
+    of_group = finding(group)
+    assert (of_group.code, of_group.resource, of_group.file, of_group.line) == (CODE, PATCH.policy, "patch.yaml", 7)
+    assert "2000 proxies refuse (default.web-1, default.web-2, default.web-3 and 1997 more)" in of_group.message
+    assert "the listener inbound:10.0.0.1:80, and keep the version before" in of_group.message
+    assert len(of_group.message) < 1000
 
 
-def test_what_is_refused_for_another_reason_or_comes_from_another_policy_is_told_apart() -> None:
-    one, other, theirs = report(1), report(2, "port in use"), report(3, likeliest=(TIMEOUT,))
+def test_nacks_for_other_reasons_or_from_other_policies_are_findings_of_their_own() -> None:
+    reports = [report(1), report(2, "port in use"), report(3, likeliest=(TIMEOUT,))]
 
-    assert [len(group.reports) for group in grouped([one, other, theirs])] == [1, 1, 1]
+    assert [len(group.reports) for group in grouped(reports)] == [1, 1, 1]
 
 
-def test_who_has_nothing_instead_does_without() -> None:
+def test_a_proxy_without_an_earlier_version_does_without() -> None:
     (group,) = grouped([report(1, lasts=False)])
 
     assert (
