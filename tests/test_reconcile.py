@@ -389,9 +389,9 @@ def test_who_reads_is_answered_with_what_is_in_force_when_the_store_fails() -> N
 
 def test_a_world_that_does_not_come_is_not_waited_for_for_ever() -> None:
     async def test(rig: Rig) -> None:
-        assert not await rig.reconciler.reached(1, within=0.01)
+        assert not await rig.reconciler.wait_for_revision(1, within=0.01)
         await rig.write(MESH)
-        assert await rig.reconciler.reached(1, within=10)
+        assert await rig.reconciler.wait_for_revision(1, within=10)
 
     run(test)
 
@@ -408,8 +408,8 @@ def test_it_is_known_whom_a_write_concerned() -> None:
                 ([dataplane("web"), dataplane("api")], {web, api}),
             ):
                 revision = await rig.store.write(*map(Put, documents))
-                assert await rig.reconciler.reached(revision, within=10)
-                reach = rig.reconciler.editions.reach([revision])
+                assert await rig.reconciler.wait_for_revision(revision, within=10)
+                reach = rig.reconciler.publications.audience([revision])
                 assert reach.is_known
                 assert set(reach.proxies) == concerned
 
@@ -424,8 +424,8 @@ def test_a_proxy_for_which_nothing_can_be_made_of_a_write_is_told_apart() -> Non
         async with rig.connected("web") as web:
             await rig.clusters(web, bool)
             revision = await rig.store.write(Put(dataplane("web", "cursed")))
-            assert await rig.reconciler.reached(revision, within=10)
-            assert rig.reconciler.editions.reach([revision]).failed == {web}
+            assert await rig.reconciler.wait_for_revision(revision, within=10)
+            assert rig.reconciler.publications.audience([revision]).failed == {web}
 
     run(test, policies=faulty)
 
@@ -436,8 +436,8 @@ def test_a_write_is_not_charged_with_a_failure_that_was_there_before_and_is_not_
     async def test(rig: Rig) -> None:
         async def failed(*documents: Document) -> frozenset[str]:
             revision = await rig.store.write(*map(Put, documents))
-            assert await rig.reconciler.reached(revision, within=10)
-            return rig.reconciler.editions.reach([revision]).failed
+            assert await rig.reconciler.wait_for_revision(revision, within=10)
+            return rig.reconciler.publications.audience([revision]).failed
 
         await rig.write(MESH, dataplane("web", "cursed"))
         async with rig.connected("web") as web:
@@ -468,9 +468,9 @@ def test_a_write_does_not_concern_who_has_just_come_and_is_given_everything() ->
             await rig.clusters(api, bool)
             async with rig.connected("web") as web:
                 revision = await rig.store.write(Put(dataplane("web", "more")), Put(dataplane("api", "more")))
-                assert await rig.reconciler.reached(revision, within=10)
+                assert await rig.reconciler.wait_for_revision(revision, within=10)
                 assert await rig.clusters(web, lambda names: "more" in names)
-                assert rig.reconciler.editions.reach([revision]).proxies == {api}
+                assert rig.reconciler.publications.audience([revision]).proxies == {api}
 
     run(test, pace=Pace(quiet=0.1))
 
