@@ -74,7 +74,7 @@ class Client:
         version = "" if error else response.version
         request = SotwRequest(response.type_url, self._wanted(response.type_url), response.nonce, version, error)
         sent = self.session.receive(request)
-        heard = self.session.heard
+        heard = self.session.answer
         self.hub.answered(self.seat, response.type_url, heard if not isinstance(heard, str) else None)
         for type_url in (ENDPOINTS, ROUTES):
             if (wanted := self._wanted(type_url)) and response.type_url in {CLUSTER, LISTENER} and not error:

@@ -37,14 +37,14 @@ Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class _Session(hub.StreamSession, Protocol):
-    heard: Nack | str | None
+    answer: Nack | str | None
 
     def receive(self, request: Any) -> list[Response]: ...
     def publish(self, snapshot: Snapshot) -> list[Response]: ...
     def expire(self, nonce: str) -> list[Response]: ...
 
     @property
-    def awaits(self) -> str | None: ...
+    def awaited_answer(self) -> str | None: ...
 
     @property
     def unanswered(self) -> int: ...
@@ -129,7 +129,7 @@ class Stream:
         return node
 
     async def _seated(self, node: Node, context: Context) -> None:
-        self._session = self._kind.session(self._hub.names.shared, trusting=self._hub.trusts(node.id))
+        self._session = self._kind.session(self._hub.names.shared, trusts_versions=self._hub.trusts(node.id))
         self._log = self._log.bind(proxy=node.id)
         self._seat = hub.Connection(node, self._kind.name, self._session, self._wake.set)
         with self._hub.seat(self._seat):
@@ -171,7 +171,7 @@ class Stream:
         if responses := self._session.receive(request):
             self._wake.set()
         self._queue(responses)
-        heard = self._session.heard
+        heard = self._session.answer
         if heard is not None:
             self._report(SHORT[request.type_url], heard, request.error)
             self._hub.answered(self._seat, request.type_url, heard if isinstance(heard, Nack) else None)
@@ -240,7 +240,7 @@ class Stream:
 
     def _watch(self) -> None:
         """The session may wait for an answer, but not for ever."""
-        awaits = self._session.awaits
+        awaits = self._session.awaited_answer
         if awaits == self._awaited:
             return
         if self._alarm is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cp.ads.session.base import ITS_USERS
+from cp.ads.session.base import CLUSTER_USERS
 from cp.ads.session.delta import DeltaSession
 from cp.ads.session.messages import DeltaRequest, Response
 from cp.ads.session.wire import encoded_delta
@@ -229,7 +229,7 @@ def test_clusters_come_first_then_routes_then_the_old_cluster_goes() -> None:
 def test_a_deadline_lets_the_routes_go() -> None:
     session = begun(*WEB)
     (clusters,) = session.publish(moved())
-    assert session.awaits == clusters.nonce
+    assert session.awaited_answer == clusters.nonce
 
     assert said(session.expire(clusters.nonce)) == [(ROUTES, ["table"], [])]
 
@@ -243,7 +243,7 @@ def test_answers_of_clusters_that_were_stuck_come_late_and_each_for_itself() -> 
     session.receive(nack(stuck, "cluster stuck: min_ring_size"))
     session.receive(ack(freed))
 
-    assert session.heard == freed.version
+    assert session.answer == freed.version
     assert session.is_at(snapshot(*WEB, cluster("stuck", revision=1)))
 
 
@@ -354,11 +354,13 @@ def test_a_removal_that_is_refused_alone_is_known_and_not_repeated() -> None:
 # --- coming back ---
 
 
-def returned(newer: Snapshot, *, trusting: bool = True) -> tuple[DeltaSession, list[Response]]:
+def returned(newer: Snapshot, *, trusts_versions: bool = True) -> tuple[DeltaSession, list[Response]]:
     """What a client is sent that had `WEB` on an earlier stream."""
-    session = DeltaSession(trusting=trusting)
+    session = DeltaSession(trusts_versions=trusts_versions)
     session.publish(newer)
-    requests = (DeltaRequest(p.type_url, NAMED.get(p.type_url, frozenset()), held={p.name: p.version}) for p in WEB)
+    requests = (
+        DeltaRequest(p.type_url, NAMED.get(p.type_url, frozenset()), initial_versions={p.name: p.version}) for p in WEB
+    )
     return session, [response for request in requests for response in session.receive(request)]
 
 
@@ -393,27 +395,29 @@ def test_a_client_that_comes_back_keeps_a_cluster_until_its_routes_left_it() -> 
 def test_a_client_that_comes_back_without_routes_keeps_a_cluster_until_the_deadline() -> None:
     session = DeltaSession()
     session.publish(snapshot())
-    assert not session.receive(DeltaRequest(CLUSTER, held={"web": WEB[0].version}))
-    assert session.awaits == ITS_USERS
+    assert not session.receive(DeltaRequest(CLUSTER, initial_versions={"web": WEB[0].version}))
+    assert session.awaited_answer == CLUSTER_USERS
 
-    assert said(session.expire(ITS_USERS)) == [(CLUSTER, [], ["web"])]
+    assert said(session.expire(CLUSTER_USERS)) == [(CLUSTER, [], ["web"])]
 
 
 def test_what_a_client_says_it_has_and_does_not_ask_for_is_not_sent() -> None:
     session = DeltaSession()
     session.publish(snapshot(endpoints("a"), endpoints("b")))
 
-    assert not session.receive(DeltaRequest(ENDPOINTS, names("a"), held={"a": endpoints("a").version, "b": "old"}))
+    assert not session.receive(
+        DeltaRequest(ENDPOINTS, names("a"), initial_versions={"a": endpoints("a").version, "b": "old"})
+    )
 
 
 def test_a_client_whose_last_stream_broke_off_gets_endpoints_that_it_says_it_has() -> None:
     """A cluster of it may still be waiting for them."""
-    assert said(returned(snapshot(*WEB), trusting=False)[1]) == [(ENDPOINTS, ["web"], [])]
+    assert said(returned(snapshot(*WEB), trusts_versions=False)[1]) == [(ENDPOINTS, ["web"], [])]
 
 
 def test_what_a_client_says_it_has_is_compared_once_there_is_a_snapshot() -> None:
     session = DeltaSession()
-    session.receive(DeltaRequest(CLUSTER, held={"web": WEB[0].version, "old": "1"}))
+    session.receive(DeltaRequest(CLUSTER, initial_versions={"web": WEB[0].version, "old": "1"}))
     session.receive(DeltaRequest(LISTENER))
     session.receive(DeltaRequest(ROUTES))
 

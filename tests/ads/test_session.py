@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cp.ads.session.messages import Response, SotwRequest
-from cp.ads.session.pending import UNANSWERED
+from cp.ads.session.pending import MOST_PENDING
 from cp.ads.session.sotw import SotwSession
 from cp.ads.session.wire import encoded
 from cp.translate.snapshot import (
@@ -165,7 +165,7 @@ def test_an_ack_is_not_answered() -> None:
     (sent,) = session.receive(SotwRequest(CLUSTER))
 
     assert not session.receive(ack(sent))
-    assert session.heard == sent.version
+    assert session.answer == sent.version
 
 
 def test_an_old_nonce_accepts_nothing() -> None:
@@ -176,7 +176,7 @@ def test_an_old_nonce_accepts_nothing() -> None:
 
     session.receive(ack(first))
 
-    assert session.heard is None
+    assert session.answer is None
     assert not session.is_settled
 
 
@@ -285,7 +285,7 @@ def test_routes_wait_until_their_clusters_are_in_force() -> None:
     (clusters,) = session.publish(moved())
 
     assert said([clusters]) == [(CLUSTER, ["new", "web"])]
-    assert session.awaits == clusters.nonce
+    assert session.awaited_answer == clusters.nonce
     assert said(session.receive(ack(clusters))) == [(ROUTES, ["table"])]
 
 
@@ -311,7 +311,7 @@ def test_a_deadline_lets_the_routes_go() -> None:
 
     assert not session.expire("of another response")
     assert said(session.expire(clusters.nonce)) == [(ROUTES, ["table"])]
-    assert session.awaits is None
+    assert session.awaited_answer is None
 
 
 def test_an_answer_after_the_deadline_still_counts() -> None:
@@ -321,7 +321,7 @@ def test_an_answer_after_the_deadline_still_counts() -> None:
 
     session.receive(ack(clusters))
 
-    assert session.heard == clusters.version
+    assert session.answer == clusters.version
 
 
 def test_a_change_without_new_clusters_waits_for_nothing() -> None:
@@ -329,14 +329,14 @@ def test_a_change_without_new_clusters_waits_for_nothing() -> None:
 
     session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
 
-    assert session.awaits is None
+    assert session.awaited_answer is None
 
 
 def test_the_removal_of_a_cluster_holds_nothing_up() -> None:
     session = begun(*WEB, cluster("b"))
 
     assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"])]
-    assert session.awaits is None
+    assert session.awaited_answer is None
 
 
 def test_clusters_are_not_sent_again_while_one_of_them_waits_to_go() -> None:
@@ -375,7 +375,7 @@ def test_endpoints_do_not_wait_for_the_order_of_things() -> None:
     changed = snapshot(WEB[0], endpoints("web", revision=1), *WEB[2:], cluster("b"))
 
     assert said(session.publish(changed)) == [(ENDPOINTS, ["web"])]
-    assert session.awaits == clusters.nonce
+    assert session.awaited_answer == clusters.nonce
 
 
 def test_endpoints_of_a_cluster_on_its_way_are_there_though_it_is_gone_from_the_newest_snapshot() -> None:
@@ -412,7 +412,7 @@ def test_a_refusal_is_known_with_its_text_its_version_and_its_names() -> None:
     (refusal,) = status.refused
     assert (refusal.version, refusal.names) == (sent.version, ("b",))
     assert refusal.text == "Error adding/updating cluster(s) b: bad"
-    assert session.heard == refusal
+    assert session.answer == refusal
     assert not status.in_sync
 
 
@@ -611,17 +611,17 @@ def test_a_late_error_with_the_new_version_is_an_acceptance() -> None:
 
     session.receive(nack(freed, "cluster stuck: min_ring_size", in_force=freed.version))
 
-    assert session.heard == freed.version
+    assert session.answer == freed.version
     assert not [status.refused for status in session.statuses if status.refused]
 
 
 # --- coming back ---
 
 
-def returned(newer: Snapshot, *, trusting: bool = True) -> list[Response]:
+def returned(newer: Snapshot, *, trusts_versions: bool = True) -> list[Response]:
     """What a client is sent that had `WEB` on an earlier stream."""
     before = snapshot(*WEB)
-    session = SotwSession(trusting=trusting)
+    session = SotwSession(trusts_versions=trusts_versions)
     session.publish(newer)
     requests = [SotwRequest(t, NAMED.get(t, frozenset()), version=before.version(t)) for t in TYPES[:4]]
     return [response for request in requests for response in session.receive(request)]
@@ -655,11 +655,11 @@ def test_a_client_that_comes_back_to_a_changed_cluster_gets_endpoints_that_it_sa
 
 
 def test_a_client_whose_last_stream_broke_off_is_not_believed() -> None:
-    assert [type_url for type_url, _ in said(returned(snapshot(*WEB), trusting=False))] == [CLUSTER, ENDPOINTS]
+    assert [type_url for type_url, _ in said(returned(snapshot(*WEB), trusts_versions=False))] == [CLUSTER, ENDPOINTS]
 
 
 def test_a_client_that_is_not_believed_is_once_it_accepted_clusters_and_listeners() -> None:
-    session = SotwSession(trusting=False)
+    session = SotwSession(trusts_versions=False)
     session.publish(snapshot(*WEB))
     assert not session.is_settled
 
@@ -786,7 +786,7 @@ def test_a_client_that_never_answers_costs_no_more_than_a_bounded_memory() -> No
     for turn in range(1000):
         session.publish(snapshot(*WEB[:3], routes("table", "web", revision=turn)))
 
-    assert len(session._channels[ROUTES]._in_flight) == UNANSWERED
+    assert len(session._channels[ROUTES]._pending) == MOST_PENDING
 
 
 def test_a_proxy_is_in_sync_once_it_confirmed_everything() -> None:

@@ -58,125 +58,127 @@ class Subscription:
             self._covered = (self.names, there)
         return part.select(self.type_url, self.names)
 
-    def news(self, updated: ResourceBatch, but: frozenset[str]) -> ResourceBatch:
+    def select(self, updated: ResourceBatch, but: frozenset[str]) -> ResourceBatch:
         if not but and (self.wildcard or updated.names <= self.names):
             return updated
         return ResourceBatch(packed for packed in updated if packed.name in self and packed.name not in but)
 
 
 class ClientResources:
-    __slots__ = ("_keeps", "_kept", "_subscription", "_type_url", "apart", "base", "refused")
+    __slots__ = ("_last_good", "_repeats_all", "_subscription", "_type_url", "base", "deviations", "nacked")
 
-    def __init__(self, subscription: Subscription, *, keeps: bool) -> None:
+    def __init__(self, subscription: Subscription, *, repeats_all: bool) -> None:
         self.base = EMPTY
-        self.apart: dict[str, str] = {}  # name -> the version that the client has instead of that in `base`
-        self.refused: dict[str, str] = {}
-        self._kept: dict[str, PackedResource] = {}  # what the client has instead, where that has to be repeated
-        self._keeps = keeps
+        self.deviations: dict[str, str] = {}  # name -> the version that the client has instead of that in `base`
+        self.nacked: dict[str, str] = {}
+        self._last_good: dict[str, PackedResource] = {}  # what the client has instead, where that has to be repeated
+        self._repeats_all = repeats_all
         self._subscription = subscription
         self._type_url = subscription.type_url
 
     @property
     def is_even(self) -> bool:
         """Nothing stands apart that is still to be said."""
-        return not (self.refused or (self.apart and self._type_url in LISTED))
+        return not (self.nacked or (self.deviations and self._type_url in LISTED))
 
-    def is_refused(self, packed: PackedResource | None) -> bool:
-        return packed is not None and self.refused.get(packed.name) == packed.version
+    def is_nacked(self, packed: PackedResource | None) -> bool:
+        return packed is not None and self.nacked.get(packed.name) == packed.version
 
     def forget(self, names: Iterable[str]) -> None:
         for name in names:
-            self.apart.pop(name, None)
-            self.refused.pop(name, None)
-            self._kept.pop(name, None)
+            self.deviations.pop(name, None)
+            self.nacked.pop(name, None)
+            self._last_good.pop(name, None)
 
     # --- on the way to another snapshot ---
 
-    def follow(self, step: PartDifference, fresh: frozenset[str]) -> ResourceBatch:
+    def apply(self, step: PartDifference, requested: frozenset[str]) -> ResourceBatch:
         """What is new to the client in one step; what vanished stands apart until something is said about it."""
-        but = fresh | self.apart.keys() if self.apart else fresh
+        but = requested | self.deviations.keys() if self.deviations else requested
         for name in step.removed:
             if name in self._subscription and name not in but:
-                self._set_apart(name, self.base.get(self._type_url, name))
-        return self._subscription.news(step.updated, but)
+                self._note_deviation(name, self.base.get(self._type_url, name))
+        return self._subscription.select(step.updated, but)
 
-    def _set_apart(self, name: str, has: PackedResource | None) -> None:
-        self.apart[name] = UNKNOWN if has is None else has.version
-        if self._keeps and has is not None:
-            self._kept[name] = has
+    def _note_deviation(self, name: str, has: PackedResource | None) -> None:
+        self.deviations[name] = UNKNOWN if has is None else has.version
+        if self._repeats_all and has is not None:
+            self._last_good[name] = has
 
-    def settle(self, wanted: Snapshot, fallback: Snapshot, *, removing: bool) -> tuple[list[PackedResource], list[str]]:
+    def resolve(
+        self, wanted: Snapshot, fallback: Snapshot, *, removing: bool
+    ) -> tuple[list[PackedResource], list[str]]:
         """What can be said now of the names that stand apart: new content, or that they are gone."""
         updated: list[PackedResource] = []
         removed: list[str] = []
         goes = removing and self._type_url in LISTED
-        for name, has in list(self.apart.items()):
+        for name, has in list(self.deviations.items()):
             want = wanted.get(self._type_url, name) or fallback.get(self._type_url, name)
-            if self.is_refused(want):
+            if self.is_nacked(want):
                 continue
-            self.refused.pop(name, None)
+            self.nacked.pop(name, None)
             if want is not None:
-                self.take(want, wanted)
+                self.record_sent(want, wanted)
                 updated += [want] if want.version != has else []
             elif goes:
-                del self.apart[name]
+                del self.deviations[name]
                 removed.append(name)
         return updated, removed
 
-    def take(self, packed: PackedResource, wanted: Snapshot) -> None:
-        """The client has it now. What is only there for a while still, behind the snapshot, stands apart."""
+    def record_sent(self, packed: PackedResource, wanted: Snapshot) -> None:
+        """The client has it now. What is only there for a while still, behind the snapshot, stands deviations."""
         if wanted.get(self._type_url, packed.name) is None:
-            self.apart[packed.name] = packed.version
+            self.deviations[packed.name] = packed.version
         else:
-            self.apart.pop(packed.name, None)
+            self.deviations.pop(packed.name, None)
 
     # --- what the client says ---
 
-    def accept(self) -> None:
-        for name in self._kept.keys() - self.apart.keys():
-            del self._kept[name]
+    def forget_replaced(self) -> None:
+        for name in self._last_good.keys() - self.deviations.keys():
+            del self._last_good[name]
 
-    def quarantine(self, updated: list[PackedResource], culprits: list[PackedResource], good: Snapshot) -> None:
+    def hold_back(self, updated: list[PackedResource], culprits: list[PackedResource], good: Snapshot) -> None:
         """Hold back what was refused until it changes; what came with it may not have been applied: say it again."""
         for packed in updated:
             if self.base.get(self._type_url, packed.name) == packed and self._is_at_base(packed.name):
-                self.apart[packed.name] = UNKNOWN
+                self.deviations[packed.name] = UNKNOWN
                 self._keep(good.get(self._type_url, packed.name), packed)
                 if packed in culprits:
-                    self.refused[packed.name] = packed.version
+                    self.nacked[packed.name] = packed.version
 
-    def repeat_removal(self, names: Iterable[str]) -> None:
+    def repeat_removals(self, names: Iterable[str]) -> None:
         for name in names:
             if self.base.get(self._type_url, name) is None and self._is_at_base(name):
-                self.apart[name] = UNKNOWN
+                self.deviations[name] = UNKNOWN
 
     def release(self, names: Iterable[str]) -> None:
         """Let these be sent again, though they were refused."""
         for name in names:
-            self.refused.pop(name, None)
+            self.nacked.pop(name, None)
 
     @property
-    def held(self) -> tuple[NackedResource, ...]:
+    def held_back(self) -> tuple[NackedResource, ...]:
         """What was refused, and what the client has instead."""
-        found = ((name, version, self._kept.get(name)) for name, version in self.refused.items())
+        found = ((name, version, self._last_good.get(name)) for name, version in self.nacked.items())
         return tuple(
             NackedResource(name, version, "" if kept is None else kept.version) for name, version, kept in found
         )
 
     def _is_at_base(self, name: str) -> bool:
-        return name in self._subscription and name not in self.apart
+        return name in self._subscription and name not in self.deviations
 
     def _keep(self, good: PackedResource | None, refused: PackedResource) -> None:
         if good is not None and good != refused:
-            self._kept.setdefault(refused.name, good)
+            self._last_good.setdefault(refused.name, good)
 
     # --- what it amounts to ---
 
     def content(self, snapshot: Snapshot) -> tuple[ResourceBatch, ...]:
         """All that the client should have now: also what goes only later, or stays in place of what was refused."""
         asked = self._subscription.of(snapshot)
-        if not self.apart:
+        if not self.deviations:
             return asked
-        stays = [packed for batch in asked for packed in batch if packed.name not in self.apart]
-        kept = [self._kept[name] for name in self.apart if name in self._kept]
+        stays = [packed for batch in asked for packed in batch if packed.name not in self.deviations]
+        kept = [self._last_good[name] for name in self.deviations if name in self._last_good]
         return (ResourceBatch(stays + kept),)

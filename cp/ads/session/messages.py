@@ -42,7 +42,7 @@ class DeltaRequest:
     type_url: str
     subscribe: frozenset[str] = frozenset()
     unsubscribe: frozenset[str] = frozenset()
-    held: Mapping[str, str] = field(default_factory=dict)  # initial_resource_versions
+    initial_versions: Mapping[str, str] = field(default_factory=dict)  # initial_resource_versions
     nonce: str = ""
     error: str | None = None
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from cp.translate.snapshot import PackedResource, ResourceBatch, Snapshot
 
-UNANSWERED = 64  # responses remembered at most: a client that never answers costs no more than these
+MOST_PENDING = 64  # responses remembered at most: a client that never answers costs no more than these
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelUpdate:
-    """What is new to a client. `due` says that it waits for an answer even if there is nothing in it."""
+    """What is new to a client. `must_respond` says that it waits for an answer even if there is nothing in it."""
 
     batches: tuple[ResourceBatch, ...] = ()
     removed: tuple[str, ...] = ()
-    due: bool = False
+    must_respond: bool = False
 
     def __bool__(self) -> bool:
-        return self.due or len(self.batches) > 0 or len(self.removed) > 0
+        return self.must_respond or len(self.batches) > 0 or len(self.removed) > 0
 
     @property
     def updated(self) -> Iterator[PackedResource]:
@@ -35,15 +35,15 @@ class SentResponse:
     """What a response told a client, and where that got it to."""
 
     version: str
-    changes: ChannelUpdate
+    update: ChannelUpdate
     base: Snapshot
 
 
 class PendingResponses:
-    __slots__ = ("_last_answered", "_sent", "gate")
+    __slots__ = ("_last_answered", "_sent", "blocking_nonce")
 
     def __init__(self) -> None:
-        self.gate: str | None = None  # the newest response whose answer decides how to go on
+        self.blocking_nonce: str | None = None  # the newest response whose answer decides how to go on
         self._sent: dict[str, SentResponse] = {}
         self._last_answered = ""
 
@@ -61,11 +61,11 @@ class PendingResponses:
             nonce = f"{content}.{turn}"
         return nonce
 
-    def add(self, nonce: str, sent: SentResponse, *, gates: bool) -> None:
+    def add(self, nonce: str, sent: SentResponse, *, is_blocking: bool) -> None:
         self._sent[nonce] = sent
-        if gates:
-            self.gate = nonce
-        if len(self._sent) > UNANSWERED:
+        if is_blocking:
+            self.blocking_nonce = nonce
+        if len(self._sent) > MOST_PENDING:
             del self._sent[next(iter(self._sent))]
 
     def answered(self, nonce: str) -> SentResponse | None:
@@ -77,6 +77,6 @@ class PendingResponses:
             oldest = next(iter(self._sent))
             sent = self._sent.pop(oldest)
         self._last_answered = nonce
-        if self.gate not in self._sent:
-            self.gate = None
+        if self.blocking_nonce not in self._sent:
+            self.blocking_nonce = None
         return sent

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.ads.session.base import SessionBase, but_wildcard, portions
+from cp.ads.session.base import SessionBase, portions, without_wildcard
 from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import LISTED
 from cp.ads.session.messages import WILDCARD, Response, SotwRequest
@@ -18,19 +18,19 @@ from cp.translate.snapshot import TYPES, ResourceBatch, Snapshot, version_of
 class SotwSession(SessionBase):
     __slots__ = ()
 
-    says_all = True
+    sends_all = True
 
     def receive(self, request: SotwRequest) -> list[Response]:
-        self.heard = None
+        self.answer = None
         if request.type_url not in TYPES:
             return []
         channel = self._channel(request.type_url)
-        if request.nonce != "" and channel.latest != "":
-            self._hear(channel, request.nonce, request.error, request.version)
+        if request.nonce != "" and channel.nonce != "":
+            self._receive_answer(channel, request.nonce, request.error, request.version)
         else:
-            channel.claim = request.version
+            channel.initial_version = request.version
         asked = self._subscribe(channel, request.names)
-        return self._answer(is_only_an_answer=not asked and request.nonce != "")
+        return self._react(is_only_an_answer=not asked and request.nonce != "")
 
     def _subscribe(self, channel: Channel, names: frozenset[str]) -> bool:
         """Whether the client wants anything else than before.
@@ -40,36 +40,36 @@ class SotwSession(SessionBase):
         """
         has = channel.subscription
         is_same = names is has.names or names == has.names
-        if channel.asked and is_same and (len(names) > 0 or has.wildcard):
+        if channel.is_subscribed and is_same and (len(names) > 0 or has.wildcard):
             return False
-        everything = WILDCARD in names or (not names and (has.wildcard or not channel.asked))
-        channel.asked = True
+        everything = WILDCARD in names or (not names and (has.wildcard or not channel.is_subscribed))
+        channel.is_subscribed = True
         if everything and channel.type_url in LISTED:
-            channel.ask_for_all()
+            channel.subscribe_to_all()
         else:
             has.wildcard = False
-        named = but_wildcard(names)
-        self._ask(channel, more=named - has.names if has.names else named, less=has.names - named)
+        named = without_wildcard(names)
+        self._change_names(channel, more=named - has.names if has.names else named, less=has.names - named)
         return True
 
     def _responses(self, channel: Channel, changes: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
-        return self._all(channel, changes, snapshot) if channel.full else self._new(channel, changes, snapshot)
+        return self._all(channel, changes, snapshot) if channel.sends_all else self._new(channel, changes, snapshot)
 
     def _all(self, channel: Channel, changes: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
         content = channel.content(snapshot)
         version = _version(content)
-        if channel.is_refused(version):
-            channel.take_back()
-        elif changes.due or version != channel.told:
-            yield channel.say(version, content, changes, ())
+        if channel.has_nacked(version):
+            channel.rewind()
+        elif changes.must_respond or version != channel.version:
+            yield channel.respond(version, content, changes, ())
 
     def _new(self, channel: Channel, changes: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
         """Only the last response carries the version of the whole: a client that got no further has not got it all."""
         *earlier, last = portions(changes.batches) or [()]
         for portion in earlier:
-            yield channel.say(_version(portion), portion, ChannelUpdate(portion), ())
+            yield channel.respond(_version(portion), portion, ChannelUpdate(portion), ())
         if last:
-            yield channel.say(channel.version(snapshot), last, ChannelUpdate(last), ())
+            yield channel.respond(channel.version_at(snapshot), last, ChannelUpdate(last), ())
 
 
 def _version(batches: tuple[ResourceBatch, ...]) -> str:

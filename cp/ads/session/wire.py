@@ -54,13 +54,14 @@ def decoded_delta(data: bytes, known: NameSets) -> DeltaRequest:
     message = DeltaDiscoveryRequest.FromString(data)
     _must_be_few(len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe))
     _must_be_few(len(message.initial_resource_versions))
-    held = dict(message.initial_resource_versions.items())
-    end = 0 if held else len(data)  # nothing else is said with names, or what it is makes them hard to tell apart
+    initial_versions = dict(message.initial_resource_versions.items())
+    # Nothing else stands beside names here, or what does makes the names hard to tell apart.
+    end = 0 if initial_versions else len(data)
     return DeltaRequest(
         type_url=message.type_url,
         subscribe=known.read(message.resource_names_subscribe, _run_of_names(data, end)),
         unsubscribe=frozenset(message.resource_names_unsubscribe),
-        held=held,
+        initial_versions=initial_versions,
         nonce=message.response_nonce,
         error=_error(message),
     )
