@@ -789,6 +789,18 @@ def test_a_client_that_never_answers_costs_no_more_than_a_bounded_memory() -> No
     assert len(session._channels[ROUTES]._pending) == MOST_PENDING
 
 
+def test_a_nack_ends_when_a_newer_version_answers_a_request_for_it() -> None:
+    session = begun(*WEB)
+    (bad,) = session.publish(snapshot(WEB[0], endpoints("web", revision=1), *WEB[2:]))
+    session.receive(nack(bad, "no"))
+    newer = snapshot(cluster("web", revision=1), endpoints("web", revision=2), *WEB[2:])
+
+    accept(session, session.publish(newer))
+
+    assert session.is_at(newer)
+    assert not any(status.held for status in session.statuses)
+
+
 def test_a_proxy_is_in_sync_once_it_confirmed_everything() -> None:
     session = begun(*WEB)
     newer = snapshot(*WEB[:3], routes("table", "web", revision=1))

@@ -203,6 +203,7 @@ class Channel:
             return [], ()
         for name in [name for name in self._resources.deviations if name in requested]:
             del self._resources.deviations[name]
+        self._resources.release(requested)
         batches = [*wanted.select(self.type_url, requested)]
         if sum(map(len, batches)) == len(requested):
             return batches, ()
