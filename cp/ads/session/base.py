@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 from cp.ads.session.channel import Channel
-from cp.ads.session.client_resources import LISTED
+from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, Nack, Response, ResponseCounts, TypeStatus
 from cp.ads.session.pending import ChannelUpdate
 from cp.translate.snapshot import (
@@ -112,7 +112,7 @@ class SessionBase(ABC):
 
     @property
     def tallies(self) -> tuple[ResponseCounts, ...]:
-        return tuple(channel.tally for channel in self._channels.values() if channel.is_subscribed)
+        return tuple(channel.counts for channel in self._channels.values() if channel.is_subscribed)
 
     def is_at(self, snapshot: Snapshot) -> bool:
         """The client has confirmed all of it. One that has not asked for listeners yet is still on its way."""
@@ -130,12 +130,12 @@ class SessionBase(ABC):
 
     @property
     def _has_requested_roots(self) -> bool:
-        return all(self._channel(type_url).is_subscribed for type_url in LISTED)
+        return all(self._channel(type_url).is_subscribed for type_url in WILDCARD_TYPES)
 
     @property
     def is_settled(self) -> bool:
         """Nothing is under way or refused: the versions that the client would name tell what it has."""
-        knows = self._trusts_versions or all(self._channel(type_url).has_acknowledged for type_url in LISTED)
+        knows = self._trusts_versions or all(self._channel(type_url).has_acknowledged for type_url in WILDCARD_TYPES)
         return knows and all(channel.is_acknowledged for channel in self._channels.values())
 
     # --- the order ---
@@ -143,7 +143,7 @@ class SessionBase(ABC):
     def _channel(self, type_url: str) -> Channel:
         if type_url not in self._channels:
             self._channels[type_url] = Channel(
-                type_url, sends_all=self.sends_all and type_url in LISTED, trusts_versions=self._trusts_versions
+                type_url, sends_all=self.sends_all and type_url in WILDCARD_TYPES, trusts_versions=self._trusts_versions
             )
         return self._channels[type_url]
 

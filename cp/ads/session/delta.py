@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from cp.ads.session.base import SessionBase, portions, without_wildcard
 from cp.ads.session.channel import Channel
-from cp.ads.session.client_resources import LISTED
+from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, DeltaRequest, Response
 from cp.ads.session.pending import ChannelUpdate
 from cp.translate.snapshot import CLUSTER, TYPES, Snapshot, digest_of, version_of
@@ -33,8 +33,9 @@ class DeltaSession(SessionBase):
         if channel.is_subscribed and not (request.subscribe or request.unsubscribe or request.initial_versions):
             return False
         everything = WILDCARD in request.subscribe or not (channel.is_subscribed or request.subscribe)
-        channel.is_subscribed = True
-        if everything and channel.type_url in LISTED:
+        if not channel.is_subscribed:
+            channel.open()
+        if everything and channel.type_url in WILDCARD_TYPES:
             channel.subscribe_to_all()
         channel.note_initial_versions(request.initial_versions)
         self._has_old_clusters = self._has_old_clusters or (

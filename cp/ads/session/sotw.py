@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from cp.ads.session.base import SessionBase, portions, without_wildcard
 from cp.ads.session.channel import Channel
-from cp.ads.session.client_resources import LISTED
+from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, Response, SotwRequest
 from cp.ads.session.pending import ChannelUpdate
 from cp.translate.snapshot import TYPES, ResourceBatch, Snapshot, version_of
@@ -28,7 +28,7 @@ class SotwSession(SessionBase):
         if request.nonce != "" and channel.nonce != "":
             self._receive_answer(channel, request.nonce, request.error, request.version)
         else:
-            channel.initial_version = request.version
+            channel.subscription.initial_version = request.version
         asked = self._subscribe(channel, request.names)
         return self._react(is_only_an_answer=not asked and request.nonce != "")
 
@@ -43,8 +43,9 @@ class SotwSession(SessionBase):
         if channel.is_subscribed and is_same and (len(names) > 0 or has.wildcard):
             return False
         everything = WILDCARD in names or (not names and (has.wildcard or not channel.is_subscribed))
-        channel.is_subscribed = True
-        if everything and channel.type_url in LISTED:
+        if not channel.is_subscribed:
+            channel.open()
+        if everything and channel.type_url in WILDCARD_TYPES:
             channel.subscribe_to_all()
         else:
             has.wildcard = False
