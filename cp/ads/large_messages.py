@@ -15,7 +15,7 @@ class LargeMessageSlots:
         self._patience = patience
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def slot(self) -> AsyncIterator[None]:
         await self._free.acquire()
         given_back = asyncio.Event()
         overdue = asyncio.get_running_loop().call_later(self._patience, self._give_back, given_back)

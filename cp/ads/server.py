@@ -75,10 +75,10 @@ class AdsServer:
     ) -> None:
         """`is_known` tells whether a proxy has a Dataplane."""
         self._hub = hub
-        self._strangers = UnknownNodes(options.most_unknown, is_known)
+        self._unknown_nodes = UnknownNodes(options.most_unknown, is_known)
         self._options = options
         self._chance = chance
-        self._turns = LargeMessageSlots(options.large_at_once, options.large_patience)
+        self._slots = LargeMessageSlots(options.large_at_once, options.large_patience)
         self._rounds = LoopRounds(options.round_seconds, options.round_streams)
         self._streams: set[Stream] = set()
         self._none_left = asyncio.Event()
@@ -133,7 +133,9 @@ class AdsServer:
 
     async def _serve(self, kind: StreamKind, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         await self._admit(context)
-        stream = Stream(kind, self._hub, self._turns, self._rounds, self._strangers, patience=self._options.patience)
+        stream = Stream(
+            kind, self._hub.streams, self._slots, self._rounds, self._unknown_nodes, patience=self._options.patience
+        )
         self._streams.add(stream)
         old = self._ends_when_old(stream)
         try:

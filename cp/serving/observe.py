@@ -83,7 +83,7 @@ _Told: TypeAlias = Mapping[tuple[object, ...], frozenset[tuple[str, float]]]
 
 class Observer:
     def __init__(self, hub: Hub, reconciler: Reconciler) -> None:
-        self._hub = hub
+        self._hub = hub.observer
         self._reconciler = reconciler
         self._explaining = asyncio.Lock()
         self._log = structlog.get_logger()
@@ -105,7 +105,7 @@ class Observer:
         """The runs of each connected proxy, as it names them; empty for one that has no word for it."""
         return {
             proxy: frozenset(str(seat.node.metadata.get(OWNER, "")) for seat in seats)
-            for proxy, seats in self._hub.seats.items()
+            for proxy, seats in self._hub.connections.items()
         }
 
     async def brought(self, proxy: str, owner: str) -> str:
@@ -127,7 +127,7 @@ class Observer:
     async def complaints(self, proxies: Iterable[str] | None = None) -> tuple[NackReport, ...]:
         """Everything that some proxies, or all, refuse, with the policies that stand behind it."""
         refused: list[_Refused] = []
-        for proxy in list(self._hub.seats if proxies is None else proxies):
+        for proxy in list(self._hub.connections if proxies is None else proxies):
             if any(len(seat.refused_at) > 0 for seat in self._hub.of(proxy)):
                 refused += self._of_proxy(proxy)
                 await asyncio.sleep(0)  # thousands may refuse something; streams go on meanwhile
@@ -192,7 +192,7 @@ class Observer:
     def _reach(self, revisions: Collection[int], *, everybody: bool) -> PublicationAudience:
         reach = self._reconciler.editions.reach(revisions)
         if everybody or not reach.is_known:  # nobody knows any more whom it concerned, so everybody has to have all
-            return PublicationAudience(frozenset(self._hub.seats), frozenset(self._reconciler.failures))
+            return PublicationAudience(frozenset(self._hub.connections), frozenset(self._reconciler.failures))
         return reach
 
     def _stand(self, proxy: str, reach: PublicationAudience) -> ChangeStanding:
@@ -234,7 +234,7 @@ class Observer:
         """Tell the log of what is refused: once, however many refuse it."""
         told: _Told = {}
         while True:
-            await self._hub.refusing()
+            await self._hub.nacking()
             try:
                 told = await self._tell_new(told)
             except Exception:  # noqa: BLE001  # what is told is not worth ending for
@@ -254,7 +254,7 @@ class Observer:
         """Until those who refuse something have found out what of it they refuse."""
         for _ in range(_LOOKS):
             await asyncio.sleep(_GATHERING)
-            if all(self._has_settled(proxy) for proxy, seats in self._hub.seats.items() if _any_refused(seats)):
+            if all(self._has_settled(proxy) for proxy, seats in self._hub.connections.items() if _any_refused(seats)):
                 return
 
     def _has_settled(self, proxy: str) -> bool:

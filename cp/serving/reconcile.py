@@ -75,7 +75,7 @@ class Reconciler:
         self, store: Store, hub: Hub, policies: Policies, pace: Pace = Pace(), *, checks_itself: bool = False
     ) -> None:
         self._store = store
-        self._hub = hub
+        self._hub = hub.publisher
         self._policies = policies
         self._kinds = kinds(policies)
         self._compiler = Compiler(policies)
@@ -284,7 +284,7 @@ class Reconciler:
     def _look_who_is_here(self, arrived: Iterable[str]) -> frozenset[str]:
         """Take up who came since the last turn; answers with those who left."""
         came_or_went = self._hub.departures().union(arrived)
-        left = frozenset(proxy for proxy in came_or_went if not self._hub.of(proxy))
+        left = frozenset(proxy for proxy in came_or_went if not self._hub.is_connected(proxy))
         self._connected |= dict.fromkeys(came_or_went - left)
         for proxy in left:
             self._connected.pop(proxy, None)
@@ -313,7 +313,7 @@ class Reconciler:
     def _forget(self, proxies: Iterable[str]) -> None:
         """Of proxies that are gone for good, as their Dataplanes are, nothing is kept."""
         for proxy in proxies:
-            if dataplane_of(self.world, proxy) is None and not self._hub.of(proxy):
+            if dataplane_of(self.world, proxy) is None and not self._hub.is_connected(proxy):
                 self._hub.forget(proxy)
 
     def _enter(self, world: World, edition: Publication | None = None) -> None:

@@ -87,8 +87,8 @@ async def in_background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[N
 def _ask(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
     """What is not counted while it happens, but asked for when metrics are collected."""
     proxies = "Connected proxies: those in sync, those behind and those that refuse something"
-    metrics.asked("ads_streams", "Streams that are open", hub.streams, "stream")
-    metrics.asked("proxies", proxies, hub.standings, "state")
+    metrics.asked("ads_streams", "Streams that are open", hub.observer.stream_counts, "stream")
+    metrics.asked("proxies", proxies, hub.observer.standings, "state")
     metrics.asked("classes", "Classes of proxies that share their outbounds", lambda: reconciler.compiler.classes)
     metrics.asked("fragments", "Fragments that some proxy has", lambda: len(reconciler.compiler.fragments))
     metrics.asked("fragments_built", "Fragments built", lambda: reconciler.compiler.fragments.built, grows=True)
