@@ -182,7 +182,7 @@ class StreamSide:
     def __init__(self, state: _HubState) -> None:
         self._state = state
         self.metrics = state.metrics
-        self.names = NameSets(wire.said)
+        self.names = NameSets(wire.encoded_names)
 
     def newest(self, proxy: str) -> Snapshot | None:
         """What a proxy should have; nothing until that is known."""

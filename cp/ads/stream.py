@@ -1,8 +1,10 @@
 """`Stream`: one proxy's stream: bytes in, bytes out, and the clock that its session does not have.
 
-A task reads and a task writes. The writer asks for the newest snapshot only when it has nothing left to write and the
-client has answered most of what it was told, so a slow client gets the newest state and never a queue of older ones;
-and the reader waits while the writer is behind.
+One task reads, another writes. Both hold back, so that a slow client costs a bounded amount of memory:
+
+- the writer takes the newest snapshot only when it has written everything and the client has answered most of it. So a
+  slow client gets the newest state, and never a queue of older ones;
+- the reader waits while many responses wait to be written.
 """
 
 from __future__ import annotations
@@ -31,13 +33,15 @@ from cp.translate.snapshot import SHORT, Snapshot
 
 _MOST_WAITING = 16  # with so many responses waiting to be written, requests wait too
 _MOST_UNANSWERED = 8  # with so many responses waiting for an answer, what is newer waits too
-_LARGE = 64 * 1024  # a message of so many bytes waits for its turn
+_LARGE = 64 * 1024  # a message of so many bytes needs a slot
 
 
 Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class _Session(StreamSession, Protocol):
+    """What a stream needs of its session, whichever variant it is."""
+
     answer: Nack | str | None
 
     def receive(self, request: Any) -> list[Response]: ...
@@ -53,7 +57,7 @@ class _Session(StreamSession, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamKind:
-    """What tells the two kinds of streams apart."""
+    """How state-of-the-world and delta streams differ."""
 
     name: str
     session: Callable[..., _Session]
@@ -67,7 +71,10 @@ DELTA = StreamKind("delta", DeltaSession, wire.decoded_delta, wire.node_of_delta
 
 
 class Stream:
-    _session: _Session  # from the first request on, as that says whose it is
+    """One stream, from the first request to the end of the connection."""
+
+    # These exist once the first request has told which proxy it is.
+    _session: _Session
     _connection: Connection
     _first_request: bytes | None
 
@@ -89,7 +96,7 @@ class Stream:
         self._patience = patience
         self._published: Snapshot | None = None
         self._outbox: deque[Response] = deque()
-        self._recently_sent = 0  # responses that may await an answer: these at most
+        self._recently_sent = 0  # no more responses than these can await an answer
         self._wake = asyncio.Event()
         self._outbox_is_empty = asyncio.Event()
         self._is_ending = False
@@ -103,6 +110,7 @@ class Stream:
         if self._first_request is None:
             return
         await self._rounds.turn()
+        # A task group wraps what its tasks raise, so that errors arrive here as groups.
         try:
             node = self._node(self._first_request)
             with self._unknown_nodes.admitted(node.id):
@@ -119,11 +127,12 @@ class Stream:
         await context.abort(status, fault)
 
     def end(self) -> None:
-        """Write what is waiting to be written, then close the stream."""
+        """Write the responses that wait to be written, then close the stream."""
         self._is_ending = True
         self._wake.set()
 
     def _node(self, first_request: bytes) -> Node:
+        # Later requests need not have a node: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#basic-protocol-overview
         node = self._kind.node_of(first_request)
         if node is None or node.id == "":
             raise ProtocolViolation("the first request on a stream has to say in node.id which proxy it comes from")
@@ -151,13 +160,14 @@ class Stream:
     async def _exchange(self, context: Context) -> None:
         self._receive(self._take_first_request())
         self._wake.set()
+        # Whichever of the two ends first, by the client's or by our decision, ends the other.
         async with asyncio.TaskGroup() as tasks:
             reader = tasks.create_task(self._read(context))
             writer = tasks.create_task(self._write(context))
             reader.add_done_callback(lambda _: writer.cancel())
             writer.add_done_callback(lambda _: reader.cancel())
 
-    # --- what the client says ---
+    # --- requests ---
 
     async def _read(self, context: Context) -> None:
         while (data := await _read(context)) is not None:
@@ -177,7 +187,7 @@ class Stream:
             self._report(SHORT[request.type_url], answer, request.error)
             self._hub.answered(self._connection, request.type_url, answer if isinstance(answer, Nack) else None)
             if self._hub.newest(self._connection.node.id) is not self._published:
-                self._wake.set()  # what is newer may have waited for this answer
+                self._wake.set()  # a newer snapshot may have waited for this answer
 
     def _report(self, type_name: str, answer: Nack | str, error: str | None) -> None:
         if isinstance(answer, Nack):
@@ -189,7 +199,7 @@ class Stream:
             self._hub.metrics.acks.labels(type_name).inc()
             self._log.debug("resources.accepted", type=type_name, version=answer, earlier_refusal=error)
 
-    # --- what it is told ---
+    # --- responses ---
 
     async def _write(self, context: Context) -> None:
         while not self._is_ending:
@@ -206,6 +216,7 @@ class Stream:
         newest = self._hub.newest(self._connection.node.id)
         if newest is None or newest is self._published or self._outbox or self._has_many_unanswered:
             return
+        # Before the session sees it: a snapshot that needs no response is not to be published again and again.
         self._published = newest
         responses = self._session.publish(newest)
         self._queue(responses)
@@ -214,7 +225,7 @@ class Stream:
 
     @property
     def _has_many_unanswered(self) -> bool:
-        """The client has much to answer still. It is looked up only if it was told so much since that was done last."""
+        # The session counts by going through its channels, which is done only when the bound may have been reached.
         if self._recently_sent >= _MOST_UNANSWERED:
             self._recently_sent = self._session.unanswered
         return self._recently_sent >= _MOST_UNANSWERED
@@ -240,7 +251,7 @@ class Stream:
     # --- the clock ---
 
     def _set_deadline(self) -> None:
-        """The session may wait for an answer, but not for ever."""
+        """Start, keep or stop the clock, according to what the session waits for now."""
         awaited_answer = self._session.awaited_answer
         if awaited_answer == self._awaited_answer:
             return

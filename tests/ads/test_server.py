@@ -298,8 +298,8 @@ def test_a_stream_that_is_old_is_closed_without_an_error() -> None:
 def test_streams_that_began_together_do_not_end_together() -> None:
     options = ServerOptions(max_age=100)
 
-    assert [options.age(number) for number in (0.0, 0.5, 1.0)] == [50, 75, 100]
-    assert ServerOptions().age(0.5) is None
+    assert [options.stream_age(number) for number in (0.0, 0.5, 1.0)] == [50, 75, 100]
+    assert ServerOptions().stream_age(0.5) is None
 
 
 def test_a_server_that_stops_finishes_what_it_has_to_say() -> None:
