@@ -197,7 +197,7 @@ class StreamSide:
     def connected(self, connection: Connection) -> Iterator[Connection]:
         """Count a proxy as connected for as long as the block lasts."""
         state, proxy = self._state, connection.node.id
-        connection.since = connection.heard_at = state.clock()
+        connection.since = connection.answered_at = state.clock()
         state.connections.setdefault(proxy, []).append(connection)
         state.arrivals.tell(proxy)
         state.tell_watches(proxy)
@@ -215,7 +215,7 @@ class StreamSide:
             state.departures.tell(proxy)
             state.unconfirmed.add(proxy)  # also what is still being computed for it may be outdated when it returns
             state.changed_at.pop(proxy, None)
-            self._remember(proxy, connection.visit(until=state.clock()))
+            self._remember(proxy, connection.record(until=state.clock()))
         state.tell_watches(proxy)
 
     def _remember(self, proxy: str, record: ConnectionRecord) -> None:
@@ -227,7 +227,7 @@ class StreamSide:
 
     def answered(self, connection: Connection, type_url: str, nack: Nack | None = None) -> None:
         """A client has ACKed or NACKed a response."""
-        connection.hear(type_url, nack, self._state.clock())
+        connection.note_answer(type_url, nack, self._state.clock())
         if nack is not None:
             self._state.nacks.tell(connection.node.id)
         self.caught_up(connection)
@@ -270,7 +270,7 @@ class ObserverSide:
         if not connections:
             return None
         if self.is_in_sync(proxy):
-            return max(connection.heard_at for connection in connections)
+            return max(connection.answered_at for connection in connections)
         connected_since = min(connection.since for connection in connections)
         return max(self._state.behind_since.get(proxy, 0.0), connected_since)
 
@@ -292,7 +292,7 @@ class ObserverSide:
     def _standing(self, proxy: str) -> str:
         if self.is_in_sync(proxy):
             return "in sync"
-        return "refusing" if any(connection.refusals for connection in self.of(proxy)) else "behind"
+        return "refusing" if any(connection.nacks for connection in self.of(proxy)) else "behind"
 
     async def nacking(self) -> frozenset[str]:
         """Wait for proxies to NACK something: all that did since the last time."""

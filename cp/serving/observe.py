@@ -128,7 +128,7 @@ class Observer:
         """Everything that some proxies, or all, refuse, with the policies that stand behind it."""
         refused: list[_Refused] = []
         for proxy in list(self._hub.connections if proxies is None else proxies):
-            if any(len(seat.refused_at) > 0 for seat in self._hub.of(proxy)):
+            if any(len(seat.nacked_at) > 0 for seat in self._hub.of(proxy)):
                 refused += self._of_proxy(proxy)
                 await asyncio.sleep(0)  # thousands may refuse something; streams go on meanwhile
         if not refused:
@@ -140,17 +140,17 @@ class Observer:
     def _of_proxy(self, proxy: str) -> Iterator[_Refused]:
         for seat in self._hub.of(proxy):
             for status in seat.session.statuses:
-                for nack in status.refused:
+                for nack in status.nacks:
                     yield self._one(proxy, seat, status, nack)
 
     def _one(self, proxy: str, seat: Connection, status: TypeStatus, nack: Nack) -> _Refused:
-        held = {one.name: one for one in status.held if one.name in nack.names}
+        held = {one.name: one for one in status.held_back if one.name in nack.names}
         since = troubled_since(seat, status.type_url, nack)
         return _Refused(
             proxy=proxy,
             type_url=status.type_url,
             nack=nack,
-            at=seat.refused_at.get(nack, since),
+            at=seat.nacked_at.get(nack, since),
             since=since,
             names=tuple(held) or nack.names,
             lasts=all(one.in_force for one in held.values()),
@@ -294,7 +294,7 @@ def _explained(
 
 
 def _any_refused(seats: Iterable[Connection]) -> bool:
-    return any(len(seat.refused_at) > 0 for seat in seats)
+    return any(len(seat.nacked_at) > 0 for seat in seats)
 
 
 def _members(group: NackGroup) -> frozenset[tuple[str, float]]:

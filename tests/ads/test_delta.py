@@ -259,15 +259,15 @@ def test_a_cluster_stays_while_the_routes_that_leave_it_are_refused() -> None:
 # --- refusing ---
 
 
-def test_a_refusal_is_known_with_its_text_and_its_names() -> None:
+def test_a_nack_is_known_with_its_text_and_its_names() -> None:
     session = begun(*WEB)
     (sent,) = session.publish(snapshot(*WEB, cluster("b"), cluster("c")))
 
     session.receive(nack(sent, "Error adding/updating cluster(s) b: bad"))
 
-    (refusal,) = (nack for status in session.statuses for nack in status.refused)
-    assert (refusal.version, refusal.names) == (sent.version, ("b",))
-    assert refusal.text == "Error adding/updating cluster(s) b: bad"
+    (standing_nack,) = (nack for status in session.statuses for nack in status.nacks)
+    assert (standing_nack.version, standing_nack.names) == (sent.version, ("b",))
+    assert standing_nack.text == "Error adding/updating cluster(s) b: bad"
 
 
 def test_what_was_refused_is_not_sent_again_and_what_came_with_it_is() -> None:
@@ -282,7 +282,7 @@ def test_what_was_refused_is_not_sent_again_and_what_came_with_it_is() -> None:
     ]
 
 
-def test_a_refusal_that_names_nobody_is_cleared_up_until_the_culprit_stands_alone() -> None:
+def test_a_nack_that_names_nobody_is_cleared_up_until_the_culprit_stands_alone() -> None:
     session = begun(*WEB)
     (sent,) = session.publish(snapshot(*WEB, cluster("a"), cluster("b")))
 
@@ -304,8 +304,8 @@ def test_finding_the_culprit_among_many_takes_few_responses() -> None:
         is_bad = any(packed.name == "t77" for packed in response.resources)
         sent += session.receive(nack(response, "missing ]: [") if is_bad else ack(response))
 
-    (refusal,) = (nack for status in session.statuses for nack in status.refused)
-    assert refusal.names == ("t77",)
+    (standing_nack,) = (nack for status in session.statuses for nack in status.nacks)
+    assert standing_nack.names == ("t77",)
     assert len(sent) < 40
 
 
@@ -315,7 +315,7 @@ def test_going_back_from_what_was_refused_sends_what_was_there_before() -> None:
     session.receive(nack(sent, "bad"))
 
     assert said(session.publish(snapshot(*WEB))) == [(ROUTES, ["table"], [])]
-    assert not [status.refused for status in session.statuses if status.refused]
+    assert not [status.nacks for status in session.statuses if status.nacks]
 
 
 def test_a_refused_cluster_that_is_taken_back_is_taken_back_from_the_client_too() -> None:
@@ -347,7 +347,7 @@ def test_a_removal_that_is_refused_alone_is_known_and_not_repeated() -> None:
     (sent,) = session.publish(snapshot(*WEB))
 
     assert not session.receive(nack(sent, "no"))
-    assert [nack.version for status in session.statuses for nack in status.refused] == [sent.version]
+    assert [nack.version for status in session.statuses for nack in status.nacks] == [sent.version]
     assert not session.is_at(snapshot(*WEB))
 
 

@@ -24,19 +24,19 @@ class Client:
     def __init__(self) -> None:
         self.at: Snapshot | None = None
         self.is_settled = True
-        self.refused: tuple[Nack, ...] = ()
+        self.nacks: tuple[Nack, ...] = ()
 
     @property
     def statuses(self) -> tuple[TypeStatus, ...]:
-        held = tuple(NackedResource(name, nack.version, "") for nack in self.refused for name in nack.names)
-        return (TypeStatus(CLUSTER, "1", "1", self.refused, self.at is not None, 1, 1, 1, held),)
+        held = tuple(NackedResource(name, nack.version, "") for nack in self.nacks for name in nack.names)
+        return (TypeStatus(CLUSTER, "1", "1", self.nacks, self.at is not None, 1, 1, 1, held),)
 
     @property
     def tallies(self) -> tuple[ResponseCounts, ...]:
         return (ResponseCounts(CLUSTER, 3, 2, 1),)
 
     def has_answered_all(self, snapshot: Snapshot) -> bool:
-        return self.is_at(snapshot) or len(self.refused) > 0
+        return self.is_at(snapshot) or len(self.nacks) > 0
 
     def is_at(self, snapshot: Snapshot) -> bool:
         return self.at is snapshot
@@ -143,13 +143,13 @@ def test_a_watch_wakes_when_an_answer_brings_a_proxy_in_sync() -> None:
     assert asyncio.run(asyncio.wait_for(standings(), WITHIN)) == [False, True]
 
 
-def test_refusals_of_a_stream_are_there_to_read() -> None:
+def test_nacks_of_a_stream_are_there_to_read() -> None:
     hub, client = Hub(), Client()
-    client.refused = (Nack("1", "no", ("x",)),)
+    client.nacks = (Nack("1", "no", ("x",)),)
     with hub.streams.connected(seat("a", client)):
         (found,) = hub.observer.connections["a"]
 
-    assert found.refusals == client.refused
+    assert found.nacks == client.nacks
 
 
 def test_a_proxy_that_left_in_the_middle_of_something_is_not_believed_until_it_left_in_order() -> None:
@@ -225,7 +225,7 @@ def test_proxies_are_counted_by_where_they_stand() -> None:
     hub, newest = Hub(), snapshot(cluster("x"))
     clients = {name: Client() for name in ("has it", "is behind", "refuses")}
     clients["has it"].at = newest
-    clients["refuses"].refused = (Nack("1", "no", ("x",)),)
+    clients["refuses"].nacks = (Nack("1", "no", ("x",)),)
     with ExitStack() as seats:
         for name, client in clients.items():
             hub.publisher.publish(name, newest)
@@ -256,8 +256,8 @@ def test_it_is_told_who_refused_something_since_one_last_asked() -> None:
         hub, client = Hub(), Client()
         with hub.streams.connected(seat("a", client)) as a, hub.streams.connected(seat("b")) as b:
             hub.streams.answered(b, CLUSTER)
-            client.refused = (Nack("1", "no", ("x",)),)
-            hub.streams.answered(a, CLUSTER, client.refused[0])
+            client.nacks = (Nack("1", "no", ("x",)),)
+            hub.streams.answered(a, CLUSTER, client.nacks[0])
             first = set(await hub.observer.nacking())
             hub.streams.answered(b, CLUSTER, Nack("1", "no", ()))
             return [first, set(await hub.observer.nacking())]
@@ -305,15 +305,15 @@ def test_trouble_with_a_resource_lasts_until_a_version_of_it_is_accepted() -> No
     times = iter(range(1, 20))
     hub, client = Hub(clock=lambda: float(next(times))), Client()
     with hub.streams.connected(seat("a", client)) as taken:
-        client.refused = (Nack("1", "no", ("x",)),)
-        hub.streams.answered(taken, CLUSTER, client.refused[0])
-        began = dict(taken.troubled)
-        client.refused = (Nack("2", "no again", ("x",)),)
-        hub.streams.answered(taken, CLUSTER, client.refused[0])
-        assert taken.troubled == began == {(CLUSTER, "x"): 2.0}
-        assert list(taken.refused_at) == list(client.refused)
+        client.nacks = (Nack("1", "no", ("x",)),)
+        hub.streams.answered(taken, CLUSTER, client.nacks[0])
+        began = dict(taken.trouble_since)
+        client.nacks = (Nack("2", "no again", ("x",)),)
+        hub.streams.answered(taken, CLUSTER, client.nacks[0])
+        assert taken.trouble_since == began == {(CLUSTER, "x"): 2.0}
+        assert list(taken.nacked_at) == list(client.nacks)
 
-        client.refused = ()
+        client.nacks = ()
         hub.streams.answered(taken, CLUSTER)
-        assert not taken.troubled
-        assert not taken.refused_at
+        assert not taken.trouble_since
+        assert not taken.nacked_at

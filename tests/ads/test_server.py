@@ -160,7 +160,7 @@ def test_what_happens_on_a_stream_is_logged_with_the_proxy_it_happens_to() -> No
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
             await proxy.answer(await proxy.hear(), error="cluster a: no")
-            await until(lambda: any(seat.refusals for seat in hub.observer.of(WEB)))
+            await until(lambda: any(seat.nacks for seat in hub.observer.of(WEB)))
         await until(lambda: not hub.observer.of(WEB))
 
     with structlog.testing.capture_logs() as logs:

@@ -402,21 +402,21 @@ def test_endpoints_of_a_cluster_that_waits_to_go_are_there() -> None:
 # --- refusing ---
 
 
-def test_a_refusal_is_known_with_its_text_its_version_and_its_names() -> None:
+def test_a_nack_is_known_with_its_text_its_version_and_its_names() -> None:
     session = begun(*WEB)
     (sent,) = session.publish(snapshot(*WEB, cluster("b"), cluster("c")))
 
     session.receive(nack(sent, "Error adding/updating cluster(s) b: bad", in_force="before"))
 
     status = next(status for status in session.statuses if status.type_url == CLUSTER)
-    (refusal,) = status.refused
-    assert (refusal.version, refusal.names) == (sent.version, ("b",))
-    assert refusal.text == "Error adding/updating cluster(s) b: bad"
-    assert session.answer == refusal
+    (standing_nack,) = status.nacks
+    assert (standing_nack.version, standing_nack.names) == (sent.version, ("b",))
+    assert standing_nack.text == "Error adding/updating cluster(s) b: bad"
+    assert session.answer == standing_nack
     assert not status.in_sync
 
 
-def test_what_was_in_force_before_a_refusal_is_known() -> None:
+def test_what_was_in_force_before_a_nack_is_known() -> None:
     session = begun(*WEB)
     before = next(status.acked for status in session.statuses if status.type_url == ROUTES)
     (sent,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
@@ -472,7 +472,7 @@ def test_however_often_a_cluster_is_refused_the_last_good_one_stays_in_the_set()
     assert WEB[0] in clusters.resources
 
 
-def test_a_refusal_that_names_nobody_is_cleared_up_until_the_culprit_stands_alone() -> None:
+def test_a_nack_that_names_nobody_is_cleared_up_until_the_culprit_stands_alone() -> None:
     session = begun(*WEB)
     (sent,) = session.publish(snapshot(*WEB, cluster("a"), cluster("b")))
 
@@ -481,8 +481,8 @@ def test_a_refusal_that_names_nobody_is_cleared_up_until_the_culprit_stands_alon
 
     assert said([first, second]) == [(CLUSTER, ["a", "web"]), (CLUSTER, ["b", "web"])]
     assert not session.receive(ack(second))
-    (refusal,) = (nack for status in session.statuses for nack in status.refused)
-    assert refusal.names == ("a",)
+    (standing_nack,) = (nack for status in session.statuses for nack in status.nacks)
+    assert standing_nack.names == ("a",)
 
 
 def test_what_goes_while_it_is_under_suspicion_is_no_longer_tried() -> None:
@@ -532,20 +532,20 @@ def test_a_version_that_was_refused_as_a_whole_is_not_sent_again() -> None:
     assert not session.publish(snapshot(*WEB, cluster("bad"), routes("other")))
 
 
-def test_after_a_refusal_as_a_whole_every_cluster_is_new_and_gets_its_endpoints() -> None:
+def test_after_a_nack_as_a_whole_every_cluster_is_new_and_gets_its_endpoints() -> None:
     session = returned_and_refused(*WEB, cluster("bad"))
     session.publish(snapshot(*WEB, cluster("bad"), routes("other")))
 
     assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
 
 
-def test_after_a_refusal_as_a_whole_there_being_no_clusters_is_said() -> None:
+def test_after_a_nack_as_a_whole_there_being_no_clusters_is_said() -> None:
     session = returned_and_refused(*WEB, cluster("bad"))
 
     assert (CLUSTER, []) in said(session.publish(snapshot()))
 
 
-def test_a_refusal_by_a_client_whose_clusters_are_unknown_leaves_none_of_them_out() -> None:
+def test_a_nack_by_a_client_whose_clusters_are_unknown_leaves_none_of_them_out() -> None:
     """It came back with an older version: what is left out of the next response it would remove."""
     session = SotwSession()
     session.publish(snapshot(*WEB, cluster("bad")))
@@ -562,7 +562,7 @@ def test_of_what_is_held_back_it_is_known_which_version_is_in_force_instead() ->
     session.receive(nack(sent, "cluster web: no; cluster new: no"))
 
     (status,) = (status for status in session.statuses if status.type_url == CLUSTER)
-    assert {(held.name, held.version, held.in_force) for held in status.held} == {
+    assert {(held.name, held.version, held.in_force) for held in status.held_back} == {
         ("web", bad.version, WEB[0].version),
         ("new", cluster("new", revision=1).version, ""),
     }
@@ -598,8 +598,8 @@ def test_a_name_is_not_taken_for_a_part_of_another_name() -> None:
 
     session.receive(nack(sent, "cluster(s) backend: bad, back-2: bad"))
 
-    (refusal,) = (nack for status in session.statuses for nack in status.refused)
-    assert refusal.names == ("back-2", "backend")
+    (standing_nack,) = (nack for status in session.statuses for nack in status.nacks)
+    assert standing_nack.names == ("back-2", "backend")
 
 
 def test_a_late_error_with_the_new_version_is_an_acceptance() -> None:
@@ -612,7 +612,7 @@ def test_a_late_error_with_the_new_version_is_an_acceptance() -> None:
     session.receive(nack(freed, "cluster stuck: min_ring_size", in_force=freed.version))
 
     assert session.answer == freed.version
-    assert not [status.refused for status in session.statuses if status.refused]
+    assert not [status.nacks for status in session.statuses if status.nacks]
 
 
 # --- coming back ---
@@ -798,7 +798,7 @@ def test_a_nack_ends_when_a_newer_version_answers_a_request_for_it() -> None:
     accept(session, session.publish(newer))
 
     assert session.is_at(newer)
-    assert not any(status.held for status in session.statuses)
+    assert not any(status.held_back for status in session.statuses)
 
 
 def test_a_proxy_is_in_sync_once_it_confirmed_everything() -> None:

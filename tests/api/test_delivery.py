@@ -42,7 +42,7 @@ class Seen(NobodyThere):
 
     async def delivery(self, dataplane: Key) -> Delivery:
         status = TypeStatus(CLUSTER, "2", "1", (NACK,), False, 3, 9, 900, (NackedResource("backend", "v2", "v1"),))
-        of_type = TypeDelivery(status, 10.0, 2, 1, (StandingNack(NACK, 10.0, status.held, COMPLAINT),))
+        of_type = TypeDelivery(status, 10.0, 2, 1, (StandingNack(NACK, 10.0, status.held_back, COMPLAINT),))
         return Delivery(dataplane, self.presence, (StreamDelivery("delta", "1.36.0", 0.0, 20.0, (of_type,)),))
 
     async def complaints(self) -> Iterable[NackReport]:

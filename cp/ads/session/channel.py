@@ -431,12 +431,12 @@ class Channel:
             type_url=self.type_url,
             sent=version_of(sum(batch.digest for batch in self.subscription.batches_of(self._sent))),
             acked=self.version_at(self._acknowledged),
-            refused=self._nacks.of(self._resources.nacked),
+            nacks=self._nacks.of(self._resources.nacked),
             in_sync=newest is not None and self.is_at(newest),
             messages=self._totals.messages,
             resources=self._totals.resources,
             size=self._totals.size,
-            held=self._resources.held_back,
+            held_back=self._resources.held_back,
             unanswered=self.unanswered,
         )
 

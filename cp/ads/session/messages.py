@@ -103,10 +103,10 @@ class TypeStatus:
     type_url: str
     sent: str  # the version that it was told last
     acked: str  # the version that it has in force, as far as it said
-    refused: tuple[Nack, ...]  # what it refused, as long as that is still wanted
+    nacks: tuple[Nack, ...]  # what it NACKed, as long as that is still wanted
     in_sync: bool  # it has confirmed everything that is wanted
     messages: int
     resources: int
     size: int
-    held: tuple[NackedResource, ...] = ()
+    held_back: tuple[NackedResource, ...] = ()
     unanswered: int = 0  # responses
