@@ -120,6 +120,7 @@ class PublisherSide:
         """
         state = self._state
         published = state.snapshots.get(proxy)
+        # Most changes change nothing for most proxies. The snapshot that is there stays, the object that sessions have.
         if published is not None and published == snapshot:
             self.confirm(proxy)
             return False
@@ -209,6 +210,7 @@ class StreamSide:
     def _disconnect(self, proxy: str, connection: Connection) -> None:
         state = self._state
         state.connections[proxy].remove(connection)
+        # A proxy that left while a response was pending may have applied it or not, whatever version it names later.
         (state.unsettled.discard if connection.session.is_settled else state.unsettled.add)(proxy)
         if not state.connections[proxy]:
             del state.connections[proxy]
@@ -235,6 +237,7 @@ class StreamSide:
     def caught_up(self, connection: Connection) -> None:
         """A client may have all that it should have: it has answered, or there was nothing to send."""
         state, proxy = self._state, connection.node.id
+        # Only a proxy that is behind is looked at: `is_in_sync` goes through all channels of all its streams.
         if proxy in state.behind_since and state.is_in_sync(proxy):
             del state.behind_since[proxy]
             if (changed := state.changed_at.pop(proxy, None)) is not None:
@@ -274,14 +277,14 @@ class ObserverSide:
         connected_since = min(connection.since for connection in connections)
         return max(self._state.behind_since.get(proxy, 0.0), connected_since)
 
-    def left(self, proxy: str) -> ConnectionRecord | None:
-        """When a proxy that is not connected was connected last."""
+    def last_connection(self, proxy: str) -> ConnectionRecord | None:
+        """The newest connection of a proxy that is not connected now."""
         return self._state.last_connections.get(proxy)
 
     def stream_counts(self) -> Mapping[str, int]:
         """How many streams there are of each kind."""
-        every = self._state.connections.values()
-        return Counter(connection.kind for connections in every for connection in connections)
+        connected = self._state.connections.values()
+        return Counter(connection.kind for connections in connected for connection in connections)
 
     def standings(self) -> Mapping[str, int]:
         """How many connected proxies are in sync, are behind, or NACK something."""

@@ -98,7 +98,7 @@ class Observer:
         hub = self._hub
         is_failed = proxy in self._reconciler.failures
         return presence(
-            hub.of(proxy), hub.since(proxy), hub.left(proxy), in_sync=hub.is_in_sync(proxy), failed=is_failed
+            hub.of(proxy), hub.since(proxy), hub.last_connection(proxy), in_sync=hub.is_in_sync(proxy), failed=is_failed
         )
 
     async def owners(self) -> Mapping[str, frozenset[str]]:

@@ -288,17 +288,17 @@ def test_of_who_has_left_it_is_remembered_when_and_not_for_more_than_so_many() -
     times = iter(range(1, 10 * REMEMBERED))
     hub = Hub(clock=lambda: float(next(times)))
     with hub.streams.connected(seat("a")):
-        assert hub.observer.left("a") is None
-    left = hub.observer.left("a")
-    assert left is not None
-    assert (left.since, left.until, left.tallies[0].accepted) == (1.0, 2.0, 2)
+        assert hub.observer.last_connection("a") is None
+    last = hub.observer.last_connection("a")
+    assert last is not None
+    assert (last.since, last.until, last.tallies[0].accepted) == (1.0, 2.0, 2)
 
     for number in range(REMEMBERED):
         with hub.streams.connected(seat(f"p{number}")):
             pass
 
-    assert hub.observer.left("a") is None
-    assert hub.observer.left("p0") is not None
+    assert hub.observer.last_connection("a") is None
+    assert hub.observer.last_connection("p0") is not None
 
 
 def test_trouble_with_a_resource_lasts_until_a_version_of_it_is_accepted() -> None:

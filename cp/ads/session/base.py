@@ -81,6 +81,7 @@ class SessionBase(ABC):
     def publish(self, snapshot: Snapshot) -> list[Response]:
         """There is a newer snapshot."""
         previous, self._newest = self._newest, snapshot
+        # With nothing pending anywhere, a type in which the snapshots do not differ need not be looked at again.
         if self._is_idle and previous is not None:
             self._rebase(snapshot.touched(previous), snapshot)
         return self._advance()
@@ -152,6 +153,7 @@ class SessionBase(ABC):
 
     def _advance(self) -> list[Response]:
         """Send whatever may be sent by now, as far as the next wait."""
+        # A second round follows if a newer snapshot came while the one before waited for its clusters.
         responses: list[Response] = []
         while self._newest is not None:
             if self._is_target_sent and self._blocking_nonce is None:
@@ -256,6 +258,7 @@ class SessionBase(ABC):
             channel.subscription.names = self._shared(channel.subscription.names)
 
     def _react(self, *, is_only_an_answer: bool) -> list[Response]:
+        # An idle session has nothing that waits for an ACK. A NACK may call for another response.
         if is_only_an_answer and self._is_idle and not isinstance(self.answer, Nack):
             return []
         return self._advance()

@@ -176,11 +176,14 @@ class Channel:
         `fallback` has what the snapshot has no more and other resources may still need. `removing` tells whether what
         is gone may be removed yet.
         """
+        # The usual case first: a snapshot in which nothing of this type differs costs a comparison of identities.
         if self._is_tracking and not self._has_open_work:
             differences = self._differences(snapshot)
             if not differences:
                 self.rebase(snapshot)
                 return NO_CHANGES
+        # Requested names before differences, because those leave out what is requested; deviations last, because
+        # differences add to them.
         self._compare_with_client(snapshot)
         requested = self._take_requested(snapshot)
         batches, missing = self._answer_requested(requested, snapshot, fallback)
@@ -281,6 +284,8 @@ class Channel:
         """The client has this snapshot, except for the versions that it named."""
         self._resources.base = self._sent = self._acknowledged = snapshot
         self.version = self._acknowledged_version = version
+        # Servers should send only what has changed, so a client that has everything is sent nothing:
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-update
         self._must_respond = False
         if self.subscription.wildcard and self.subscription.initial_versions:
             missing = snapshot.versions(self.type_url).keys() - self.subscription.initial_versions.keys()
@@ -326,6 +331,7 @@ class Channel:
         is_ack = error is None or (sent.version == version_in_force and version_in_force != "")
         self._totals.count_answer(is_ack=is_ack)
         answer = self._receive_ack(nonce, sent) if is_ack else self._receive_nack(sent, error or "")
+        # Suspects are released one group at a time, each when the response with the one before has been answered.
         self._resources.release(self._nacks.next_suspects(self._resources.nacked))
         return answer
 

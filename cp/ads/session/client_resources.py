@@ -70,6 +70,7 @@ class ClientResources:
 
         Requested names are left out, as they are answered in any case, and deviations, as they are resolved later.
         """
+        # Nothing deviates most of the time; then the batch that all streams share is passed on as it is.
         without = requested | self.deviations.keys() if self.deviations else requested
         for name in difference.removed:
             if name in self._subscription and name not in without:
@@ -97,6 +98,7 @@ class ClientResources:
             packed = snapshot.get(self._type_url, name) or fallback.get(self._type_url, name)
             if self.is_held_back(packed):
                 continue
+            # Another version than the one that was NACKed, or none: the NACK has had its effect.
             self.nacked.pop(name, None)
             if packed is not None:
                 self.record_sent(packed, snapshot)
@@ -172,6 +174,7 @@ class ClientResources:
 
     def content(self, snapshot: Snapshot) -> tuple[ResourceBatch, ...]:
         """All that the client should have now: also what goes only later, or stays in place of what it NACKed."""
+        # Without deviations these are the shared batches of the snapshot, and so are their bytes on the wire.
         subscribed = self._subscription.batches_of(snapshot)
         if not self.deviations:
             return subscribed

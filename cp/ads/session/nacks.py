@@ -42,6 +42,7 @@ class StandingNacks:
 
     def add(self, nack: Nack, held_back: Collection[str], *, is_explained: bool) -> None:
         """A NACK of resources. If it does not explain which of them are to blame, all of them are suspects."""
+        # A resource that was released or has changed since has no NACK of its own any more.
         standing = {name: earlier for name, earlier in self._by_name.items() if name in held_back}
         self._by_name = standing | dict.fromkeys(nack.names, nack)
         if not is_explained:
@@ -70,7 +71,7 @@ class NackSuspects:
 
     def add(self, names: Sequence[str]) -> None:
         """Divide these, and try them before all others: they are the fewest."""
-        size = -(-len(names) // GROUPS)
+        size = -(-len(names) // GROUPS)  # rounded up
         self._groups.extendleft(reversed([names[at : at + size] for at in range(0, len(names), size)]))
 
     def next_group(self, held_back: Collection[str]) -> list[str]:

@@ -94,6 +94,8 @@ class PendingResponses:
         self._sent[nonce] = sent
         if is_blocking:
             self.blocking_nonce = nonce
+        # A client that never answers is sent newer snapshots only up to a point (`Stream`), but endpoints that it
+        # requests again and again are sent to it.
         if len(self._sent) > MOST_PENDING:
             del self._sent[next(iter(self._sent))]
 
@@ -105,6 +107,7 @@ class PendingResponses:
         """
         if nonce not in self._sent:
             return None
+        # A dict keeps the order in which entries were added, so the first key is the oldest response.
         oldest = ""
         while oldest != nonce:
             oldest = next(iter(self._sent))
