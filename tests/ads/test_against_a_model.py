@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
+    invariant,
     precondition,
     rule,
     run_state_machine_as_test,
@@ -121,6 +122,11 @@ class Conversation(RuleBasedStateMachine):
     def is_blind(self) -> bool:
         """A state-of-the-world client does not say what it has, so the old cannot be kept until the new is there."""
         return isinstance(self.client, SotwClient)
+
+    @invariant()
+    def what_is_held_back_is_a_deviation(self) -> None:
+        for channel in self.session._channels.values():
+            assert channel._resources.nacked.keys() <= channel._resources.deviations.keys()
 
     def check(self) -> None:
         assert self.session.awaited_answer is None, "only the deadline would help"

@@ -98,6 +98,9 @@ class ChannelState(Enum):
     NACKED = "nacked"
 
 
+UNSUBSCRIBED, SUBSCRIBED, ACKNOWLEDGED, PENDING, NACKED = ChannelState
+
+
 class Channel:
     __slots__ = (
         *("_acknowledged", "_acknowledged_version", "_has_names_of_all", "_is_tracking", "_must_respond", "_nacks"),
@@ -127,12 +130,12 @@ class Channel:
     @property
     def state(self) -> ChannelState:
         if self._pending:
-            return ChannelState.PENDING
-        if self._resources.nacked or self._nacks.has_nacked_version:
-            return ChannelState.NACKED
+            return PENDING
+        if self._resources.nacked or self._nacks.of_version is not None:
+            return NACKED
         if self._is_tracking:
-            return ChannelState.ACKNOWLEDGED
-        return ChannelState.SUBSCRIBED if self.is_subscribed else ChannelState.UNSUBSCRIBED
+            return ACKNOWLEDGED
+        return SUBSCRIBED if self.is_subscribed else UNSUBSCRIBED
 
     # --- requests of the client ---
 
@@ -215,8 +218,10 @@ class Channel:
     @property
     def _has_open_work(self) -> bool:
         """Something may have to be sent even if the snapshot does not change."""
-        has_requests = self.subscription.has_open_requests or self.subscription.initial_version != ""
-        return has_requests or len(self._resources.deviations) > 0 or self._has_no_version
+        subscription = self.subscription
+        if subscription.has_open_requests or subscription.initial_version != "":
+            return True
+        return bool(self._resources.deviations) or self._has_no_version
 
     @property
     def _has_no_version(self) -> bool:
@@ -340,7 +345,7 @@ class Channel:
         self._acknowledged = self._sent if nonce == self.nonce else sent.base
         self._acknowledged_version = sent.version
         self._has_names_of_all = True
-        self._nacks.end_version()
+        self._nacks.of_version = None
         self._resources.drop_replaced()
         return sent.version
 
@@ -377,7 +382,7 @@ class Channel:
         Either there is nothing in it, or the client has resources of an earlier stream of which we do not know the
         names; a response without them would remove them.
         """
-        self._nacks.add_version(nack)
+        self._nacks.of_version = nack
         if self.sends_all:
             self.rewind()
 
@@ -411,7 +416,8 @@ class Channel:
     @property
     def is_acknowledged(self) -> bool:
         """All that was sent is in force."""
-        return self.state not in (ChannelState.PENDING, ChannelState.NACKED)
+        state = self.state
+        return state is not PENDING and state is not NACKED
 
     @property
     def unanswered(self) -> int:
@@ -421,8 +427,9 @@ class Channel:
     @property
     def is_idle(self) -> bool:
         """Nothing is to be sent, whatever is ACKed, until there is a request, a NACK or a snapshot."""
-        has_deviations = self._nacks.has_nacked_version or self._resources.has_open_deviations
-        return self._is_tracking and not has_deviations and not self.subscription.has_open_requests
+        if not self._is_tracking or self._nacks.of_version is not None or self._resources.has_open_deviations:
+            return False
+        return not self.subscription.has_open_requests
 
     def is_at(self, snapshot: Snapshot) -> bool:
         """All of the snapshot that the client wants is in force."""

@@ -46,7 +46,7 @@ class ClientResources:
     def has_open_deviations(self) -> bool:
         """Something is held back or has still to be removed."""
         # What is gone of a type without wildcard stays a deviation for ever: there is no message that removes it.
-        return len(self.nacked) > 0 or (len(self.deviations) > 0 and self._type_url in WILDCARD_TYPES)
+        return bool(self.deviations) and (bool(self.nacked) or self._type_url in WILDCARD_TYPES)
 
     def is_held_back(self, packed: PackedResource | None) -> bool:
         return packed is not None and self.nacked.get(packed.name) == packed.version

@@ -18,27 +18,16 @@ GROUPS = 8
 
 
 class StandingNacks:
-    __slots__ = ("_by_name", "_of_version", "_suspects")
+    __slots__ = ("_by_name", "_suspects", "of_version")
 
     def __init__(self) -> None:
-        self._of_version: Nack | None = None  # of a response of which nothing could be held back
+        self.of_version: Nack | None = None  # of a response of which nothing could be held back
         self._by_name: dict[str, Nack] = {}  # of each resource that is held back; older ones may be left in it
         self._suspects = NackSuspects()
 
-    @property
-    def has_nacked_version(self) -> bool:
-        return self._of_version is not None
-
     def is_nacked(self, version: str) -> bool:
         """The client NACKed this whole version."""
-        return self._of_version is not None and self._of_version.version == version
-
-    def add_version(self, nack: Nack) -> None:
-        self._of_version = nack
-
-    def end_version(self) -> None:
-        """The client has ACKed a version since."""
-        self._of_version = None
+        return self.of_version is not None and self.of_version.version == version
 
     def add(self, nack: Nack, held_back: Collection[str], *, is_explained: bool) -> None:
         """A NACK of resources. If it does not explain which of them are to blame, all of them are suspects."""
@@ -55,7 +44,7 @@ class StandingNacks:
     def of(self, held_back: Iterable[str]) -> tuple[Nack, ...]:
         """The NACKs that stand, each once: of what is held back, and of a whole version."""
         nacks = [self._by_name[name] for name in held_back]
-        return tuple(dict.fromkeys([*nacks, self._of_version] if self._of_version is not None else nacks))
+        return tuple(dict.fromkeys([*nacks, self.of_version] if self.of_version is not None else nacks))
 
 
 class NackSuspects:
