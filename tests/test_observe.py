@@ -10,7 +10,8 @@ from typing import Any
 
 import structlog
 
-from cp.ads.hub import Connection, Hub
+from cp.ads.connection import Connection
+from cp.ads.hub import Hub
 from cp.ads.session.messages import Node, Response, SotwRequest
 from cp.ads.session.sotw import SotwSession
 from cp.model.document import Document
@@ -44,7 +45,7 @@ class Client:
     def connected(self) -> Iterator[Client]:
         self.session = SotwSession()
         self.seat = Connection(Node(self.proxy, version="1.36.0"), "sotw", self.session, self._wake)
-        with self.hub.seat(self.seat):
+        with self.hub.streams.connected(self.seat):
             for type_url in (CLUSTER, LISTENER):
                 self._take(self.session.receive(SotwRequest(type_url)))
             self._wake()
@@ -54,10 +55,10 @@ class Client:
         asyncio.get_running_loop().call_soon(self._catch_up)
 
     def _catch_up(self) -> None:
-        newest = self.hub.newest(self.proxy)
+        newest = self.hub.observer.newest(self.proxy)
         if newest is not None:
             self._take(self.session.publish(newest))
-            self.hub.caught_up(self.seat)
+            self.hub.streams.caught_up(self.seat)
 
     def _take(self, responses: list[Response]) -> None:
         self.waiting += responses
@@ -74,15 +75,15 @@ class Client:
         version = "" if error else response.version
         request = SotwRequest(response.type_url, self._wanted(response.type_url), response.nonce, version, error)
         sent = self.session.receive(request)
-        heard = self.session.heard
-        self.hub.answered(self.seat, response.type_url, heard if not isinstance(heard, str) else None)
+        heard = self.session.answer
+        self.hub.streams.answered(self.seat, response.type_url, heard if not isinstance(heard, str) else None)
         for type_url in (ENDPOINTS, ROUTES):
             if (wanted := self._wanted(type_url)) and response.type_url in {CLUSTER, LISTENER} and not error:
                 sent += self.session.receive(SotwRequest(type_url, wanted))
         self._take(sent)
 
     def _wanted(self, type_url: str) -> frozenset[str]:
-        newest = self.hub.newest(self.proxy) or Snapshot()
+        newest = self.hub.observer.newest(self.proxy) or Snapshot()
         return frozenset(newest.names(type_url)) if type_url in {ENDPOINTS, ROUTES} else frozenset()
 
 
@@ -103,7 +104,9 @@ class Rig:
 
     async def settled(self, *proxies: str) -> None:
         async with asyncio.timeout(WITHIN):
-            await self.hub.until(lambda: all(map(self.hub.is_in_sync, proxies)))
+            with self.hub.observer.watch() as watch:
+                while not all(map(self.hub.observer.is_in_sync, proxies)):
+                    await watch.news()
 
 
 def run(test: Callable[[Rig], Awaitable[None]]) -> None:
@@ -321,7 +324,7 @@ def test_trouble_that_lasts_began_with_its_first_cause() -> None:
 
 def test_a_delivery_says_what_the_proxy_nacked_and_what_it_has_instead() -> None:
     async def test(rig: Rig, _a: Client, _b: Client) -> None:
-        good = rig.hub.newest("default.b")
+        good = rig.hub.observer.newest("default.b")
         assert good is not None
         await rig.outcome([await rig.write(patch("bad", proxy="b"))])
 

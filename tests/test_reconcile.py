@@ -16,7 +16,8 @@ import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryResponse
 
-from cp.ads.hub import Connection, Hub
+from cp.ads.connection import Connection
+from cp.ads.hub import Hub
 from cp.ads.server import ServerOptions, serving
 from cp.ads.session.messages import Node
 from cp.model.document import Document
@@ -64,7 +65,7 @@ class Rig:
         def wake() -> None:
             self.woken[proxy] += 1
 
-        with self.hub.seat(Connection(Node(proxy), "sotw", _SESSION, wake)):
+        with self.hub.streams.connected(Connection(Node(proxy), "sotw", _SESSION, wake)):
             yield proxy
 
 
@@ -72,7 +73,7 @@ _SESSION: Any = SimpleNamespace(statuses=(), tallies=(), is_at=lambda _: True, i
 
 
 def _clusters(hub: Hub, proxy: str) -> set[str]:
-    snapshot = hub.newest(proxy)
+    snapshot = hub.observer.newest(proxy)
     return set(snapshot.names(CLUSTER)) if snapshot is not None else set()
 
 
@@ -154,7 +155,7 @@ def test_a_proxy_that_comes_back_is_told_once_and_what_was_changed_meanwhile() -
             async with Visitor(server.port) as visitor:
                 await visitor.ask(CLUSTER)
                 assert _named(await visitor.hear()) == {"backend", "localhost:80"}
-            await _until(lambda: rig.hub.of("default.web"), lambda seats: not seats)
+            await _until(lambda: rig.hub.observer.of("default.web"), lambda seats: not seats)
             await rig.write(dataplane("web", "more"))
             await rig.reconciler.current()
 
@@ -190,7 +191,7 @@ def test_a_proxy_that_leaves_during_a_turn_is_told_only_of_what_is_in_force_when
         assert (await rig.reconciler.current()).revision == await rig.store.revision()
 
         async with rig.connected("web") as proxy:
-            assert rig.hub.newest(proxy) is None
+            assert rig.hub.observer.newest(proxy) is None
             assert await rig.clusters(proxy, bool) == {"third", "localhost:80"}
 
     run(test)
@@ -220,7 +221,7 @@ def test_a_proxy_that_comes_before_a_write_was_noticed_is_told_of_the_write() ->
         await rig.write(dataplane("web", "more"))
         async with rig.connected("web") as proxy:
             await _until(lambda: slow.asked, bool)
-            assert rig.hub.newest(proxy) is None
+            assert rig.hub.observer.newest(proxy) is None
             slow.may_tell.set()
             assert await rig.clusters(proxy, bool) == {"more", "localhost:80"}
 
@@ -529,9 +530,9 @@ def test_of_a_proxy_whose_dataplane_is_gone_nothing_is_kept_once_it_has_left_too
                 assert await rig.clusters(proxy, bool) == {"backend", "localhost:80"}
                 await rig.store.write(Delete(dataplane("web").key))
                 await rig.reconciler.current()
-                assert rig.hub.newest(proxy) is not None
+                assert rig.hub.observer.newest(proxy) is not None
             await rig.write(dataplane("other"))
-            await _until(lambda: rig.hub.newest(proxy), lambda newest: newest is None)
+            await _until(lambda: rig.hub.observer.newest(proxy), lambda newest: newest is None)
 
     run(test)
 
@@ -543,10 +544,10 @@ def test_what_a_proxy_was_served_is_known_until_its_dataplane_goes() -> None:
             await rig.clusters(proxy, bool)
         await rig.write(dataplane("web"))
         await rig.reconciler.current()
-        assert rig.hub.knows(proxy)
+        assert rig.hub.publisher.knows(proxy)
 
         await rig.store.write(Delete(dataplane("web").key))
         await rig.reconciler.current()
-        assert not rig.hub.knows(proxy)
+        assert not rig.hub.publisher.knows(proxy)
 
     run(test)

@@ -87,7 +87,7 @@ _LoggedNacks: TypeAlias = Mapping[tuple[object, ...], frozenset[tuple[str, float
 
 class Observer:
     def __init__(self, hub: Hub, reconciler: Reconciler) -> None:
-        self._hub = hub
+        self._hub = hub.observer
         self._reconciler = reconciler
         self._explaining = asyncio.Lock()
         self._log = structlog.get_logger()
@@ -102,14 +102,14 @@ class Observer:
         hub = self._hub
         is_failed = proxy in self._reconciler.failures
         return presence(
-            hub.of(proxy), hub.since(proxy), hub.left(proxy), in_sync=hub.is_in_sync(proxy), failed=is_failed
+            hub.of(proxy), hub.since(proxy), hub.last_connection(proxy), in_sync=hub.is_in_sync(proxy), failed=is_failed
         )
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
         """The runs of each connected proxy, by the ids that it sends; the id is empty if it sends none."""
         return {
             proxy: frozenset(str(seat.node.metadata.get(OWNER, "")) for seat in seats)
-            for proxy, seats in self._hub.seats.items()
+            for proxy, seats in self._hub.connections.items()
         }
 
     async def dataplane_text(self, proxy: str, owner: str) -> str:
@@ -131,8 +131,8 @@ class Observer:
     async def nack_reports(self, proxies: Iterable[str] | None = None) -> tuple[NackReport, ...]:
         """All standing NACKs of some proxies, or of all, with the policies behind them."""
         nacks: list[_UnexplainedNack] = []
-        for proxy in list(self._hub.seats if proxies is None else proxies):
-            if any(len(seat.refused_at) > 0 for seat in self._hub.of(proxy)):
+        for proxy in list(self._hub.connections if proxies is None else proxies):
+            if any(len(seat.nacked_at) > 0 for seat in self._hub.of(proxy)):
                 nacks += self._nacks(proxy)
                 await asyncio.sleep(0)  # there may be thousands of such proxies; streams go on meanwhile
         if not nacks:
@@ -144,17 +144,17 @@ class Observer:
     def _nacks(self, proxy: str) -> Iterator[_UnexplainedNack]:
         for seat in self._hub.of(proxy):
             for status in seat.session.statuses:
-                for nack in status.refused:
+                for nack in status.nacks:
                     yield self._nack(proxy, seat, status, nack)
 
     def _nack(self, proxy: str, seat: Connection, status: TypeStatus, nack: Nack) -> _UnexplainedNack:
-        held = {resource.name: resource for resource in status.held if resource.name in nack.names}
+        held = {resource.name: resource for resource in status.held_back if resource.name in nack.names}
         since = troubled_since(seat, status.type_url, nack)
         return _UnexplainedNack(
             proxy=proxy,
             type_url=status.type_url,
             nack=nack,
-            at=seat.refused_at.get(nack, since),
+            at=seat.nacked_at.get(nack, since),
             since=since,
             names=tuple(held) or nack.names,
             lasts=all(resource.in_force for resource in held.values()),
@@ -198,7 +198,7 @@ class Observer:
     def _audience(self, revisions: Collection[int], *, everybody: bool) -> PublicationAudience:
         audience = self._reconciler.publications.audience(revisions)
         if everybody or not audience.is_known:  # whom it concerned is forgotten, so every proxy has to have everything
-            return PublicationAudience(frozenset(self._hub.seats), frozenset(self._reconciler.failures))
+            return PublicationAudience(frozenset(self._hub.connections), frozenset(self._reconciler.failures))
         return audience
 
     def _standing(self, proxy: str, audience: PublicationAudience) -> ChangeStanding:
@@ -238,7 +238,7 @@ class Observer:
         """Log NACKs: one line for all of the same sort."""
         logged: _LoggedNacks = {}
         while True:
-            await self._hub.refusing()
+            await self._hub.nacking()
             try:
                 logged = await self._log_new(logged)
             except Exception:  # noqa: BLE001  # a line of the log is not worth ending for
@@ -258,7 +258,7 @@ class Observer:
         """Wait until the sessions of proxies that NACKed something have found out which resources are at fault."""
         for _ in range(_GATHERING_ROUNDS):
             await asyncio.sleep(_GATHERING)
-            if all(self._has_settled(proxy) for proxy, seats in self._hub.seats.items() if _any_refused(seats)):
+            if all(self._has_settled(proxy) for proxy, seats in self._hub.connections.items() if _any_refused(seats)):
                 return
 
     def _has_settled(self, proxy: str) -> bool:
@@ -301,7 +301,7 @@ def _causes(finder: CauseFinder, proxy: CompiledProxy | None, nack: _Unexplained
 
 
 def _any_refused(seats: Iterable[Connection]) -> bool:
-    return any(len(seat.refused_at) > 0 for seat in seats)
+    return any(len(seat.nacked_at) > 0 for seat in seats)
 
 
 def _members(group: NackGroup) -> frozenset[tuple[str, float]]:

@@ -17,7 +17,7 @@ from cp.translate.snapshot import Snapshot
 
 class Publisher:
     def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+        self._hub = hub.publisher
         self._connected: dict[str, None] = {}
         self._failures: Mapping[str, tuple[Failure, ...]] = {}
         self._log = structlog.get_logger()
@@ -35,7 +35,7 @@ class Publisher:
     def update_connected(self, arrived: Iterable[str]) -> frozenset[str]:
         """Add the proxies that connected since the last turn, and remove those that disconnected, which it returns."""
         arrived_or_departed = self._hub.departures().union(arrived)
-        departed = frozenset(proxy for proxy in arrived_or_departed if not self._hub.of(proxy))
+        departed = frozenset(proxy for proxy in arrived_or_departed if not self._hub.is_connected(proxy))
         self._connected |= dict.fromkeys(arrived_or_departed - departed)
         for proxy in departed:
             self._connected.pop(proxy, None)
@@ -101,5 +101,5 @@ class Publisher:
     def forget_gone(self, world: World, departed: Iterable[str], changed: Iterable[Key]) -> None:
         """Keep nothing of proxies that are not connected and have no Dataplane any more."""
         for proxy in (*departed, *(proxy_id(key) for key in changed if key.type == "Dataplane")):
-            if world.get(dataplane_key(proxy)) is None and not self._hub.of(proxy):
+            if world.get(dataplane_key(proxy)) is None and not self._hub.is_connected(proxy):
                 self._hub.forget(proxy)

@@ -55,7 +55,7 @@ class Reconciler:
         self, store: Store, hub: Hub, policies: Policies, pace: Pace = Pace(), *, checks_itself: bool = False
     ) -> None:
         self._store = store
-        self._hub = hub
+        self._hub = hub.publisher
         self._kinds = kinds(policies)
         self._turn_compiler = TurnCompiler(policies, hub.metrics, checks_itself=checks_itself)
         self._publisher = Publisher(hub)

@@ -40,7 +40,7 @@ class Seen(NobodyThere):
 
     async def delivery(self, dataplane: Key) -> Delivery:
         status = TypeStatus(CLUSTER, "2", "1", (NACK,), False, 3, 9, 900, (NackedResource("backend", "v2", "v1"),))
-        of_type = TypeDelivery(status, 10.0, 2, 1, (StandingNack(NACK, 10.0, status.held, REPORT),))
+        of_type = TypeDelivery(status, 10.0, 2, 1, (StandingNack(NACK, 10.0, status.held_back, REPORT),))
         return Delivery(dataplane, self.presence, (StreamDelivery("delta", "1.36.0", 0.0, 20.0, (of_type,)),))
 
     async def nack_reports(self) -> Iterable[NackReport]:

@@ -107,7 +107,7 @@ def presence(
     in_sync: bool,
     failed: bool = False,
 ) -> Presence:
-    connections = tuple(seat.visit() for seat in seats) or (() if last is None else (last,))
+    connections = tuple(seat.record() for seat in seats) or (() if last is None else (last,))
     return Presence(_state(seats, in_sync=in_sync, failed=failed), since, connections)
 
 
@@ -118,7 +118,7 @@ def _state(seats: Sequence[Connection], *, in_sync: bool, failed: bool) -> Proxy
         return ProxyState.FAILED
     if in_sync:
         return ProxyState.ONLINE
-    return ProxyState.REFUSED if any(seat.refusals for seat in seats) else ProxyState.OUT_OF_SYNC
+    return ProxyState.REFUSED if any(seat.nacks for seat in seats) else ProxyState.OUT_OF_SYNC
 
 
 def delivery(
@@ -142,27 +142,27 @@ def _stream(seat: Connection, since: float, nack_reports: Mapping[Nack, NackRepo
             _since(seat, status, since),
             answers[status.type_url].accepted,
             answers[status.type_url].rejected,
-            tuple(_refusal(seat, status, nack, nack_reports) for nack in status.refused),
+            tuple(_refusal(seat, status, nack, nack_reports) for nack in status.nacks),
         )
         for status in seat.session.statuses
     )
-    return StreamDelivery(seat.kind, seat.node.version, seat.since, seat.heard_at, types)
+    return StreamDelivery(seat.kind, seat.node.version, seat.since, seat.answered_at, types)
 
 
 def _since(seat: Connection, status: TypeStatus, of_all: float) -> float:
     if status.in_sync:
-        return seat.heard.get(status.type_url, seat.since)
-    if status.refused:
-        return min(troubled_since(seat, status.type_url, nack) for nack in status.refused)
+        return seat.type_answered_at.get(status.type_url, seat.since)
+    if status.nacks:
+        return min(troubled_since(seat, status.type_url, nack) for nack in status.nacks)
     return of_all
 
 
 def _refusal(seat: Connection, status: TypeStatus, nack: Nack, nack_reports: Mapping[Nack, NackReport]) -> StandingNack:
-    held = tuple(resource for resource in status.held if resource.name in nack.names)
+    held = tuple(resource for resource in status.held_back if resource.name in nack.names)
     return StandingNack(nack, troubled_since(seat, status.type_url, nack), held, nack_reports.get(nack))
 
 
 def troubled_since(seat: Connection, type_url: str, nack: Nack) -> float:
     """Since when a client has taken no version of what it refuses here."""
-    of_names = (seat.troubled.get((type_url, name)) for name in nack.names)
-    return min((at for at in of_names if at is not None), default=seat.refused_at.get(nack, seat.heard_at))
+    of_names = (seat.trouble_since.get((type_url, name)) for name in nack.names)
+    return min((at for at in of_names if at is not None), default=seat.nacked_at.get(nack, seat.answered_at))

@@ -31,7 +31,7 @@ def stand(seats: Sequence[Connection], newest: Snapshot | None, since: float) ->
         return ChangeStanding.HAS_IT
     if not all(seat.session.has_answered_all(newest) for seat in seats):
         return ChangeStanding.WAITING
-    refused = (seat.refused_at.get(nack, since) for seat in seats for nack in seat.refusals)
+    refused = (seat.nacked_at.get(nack, since) for seat in seats for nack in seat.nacks)
     return ChangeStanding.REFUSES if any(at >= since for at in refused) else ChangeStanding.HAS_IT
 
 
