@@ -71,7 +71,7 @@ def as_data(finding: Finding) -> dict[str, Any]:
     }
 
 
-def linted(findings: Sequence[Finding]) -> dict[str, Any]:
+def lint_data(findings: Sequence[Finding]) -> dict[str, Any]:
     """Findings as they are printed for machines: the same from files and from a control plane."""
     counts = {severity: sum(one.severity is severity for one in findings) for severity in Severity}
     return {

@@ -8,7 +8,7 @@ import pytest
 
 from cp.cli.explained import lines
 from cp.cli.output import as_json
-from cp.insight.explain import asked, explain
+from cp.insight.explain import explain, parse_call
 from cp.model.names import Key
 from cp.model.source import read_documents
 from cp.model.violation import Severity
@@ -40,7 +40,11 @@ def _explained(case: Case, first: dict[str, Any]) -> dict[str, Any]:
     dataplane = world.get(Key("Dataplane", "default", first["proxy"]))
     assert dataplane is not None
     return explain(
-        Compiler(policies()), policies(), world, dataplane, asked(first["request"], tuple(first.get("headers", ())))
+        Compiler(policies()),
+        policies(),
+        world,
+        dataplane,
+        parse_call(first["request"], tuple(first.get("headers", ()))),
     ).as_json()
 
 

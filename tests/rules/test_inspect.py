@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cp.cli import rule_tables
-from cp.insight.inspect import AffectedProxy, affected, inspect_policies, inspect_rules
+from cp.insight.inspect import AffectedProxy, affected_proxies, inspect_policies, inspect_rules
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -46,7 +46,7 @@ def of_policy(name: str, *some: Data) -> dict[str, AffectedProxy]:
     world = world_of(text(MESH, service("backend"), *some))
     found = world.get(Key("MeshTimeout", "default", name))
     assert found is not None
-    return {one.dataplane.name: one for one in affected(world, found)}
+    return {one.dataplane.name: one for one in affected_proxies(world, found)}
 
 
 def test_a_rule_names_the_stored_resource_and_the_items() -> None:
@@ -208,7 +208,7 @@ spec:
       idleTimeout: 1s
 """
     world = world_of(text(yaml, MESH, service("backend"), WEB), "t.yaml")
-    (found,) = affected(world, next(iter(world.table("MeshTimeout", "default"))))
+    (found,) = affected_proxies(world, next(iter(world.table("MeshTimeout", "default"))))
 
     assert found.data["survives"] == [
         {"where": "to MeshService backend:http", "field": "idleTimeout", "value": "1s", "file": "t.yaml", "line": 8}
@@ -218,7 +218,7 @@ spec:
 def test_permissions_are_told_by_their_clients() -> None:
     items = [{"targetRef": {"kind": "MeshSubset", "tags": {"env": "dev"}}, "default": {"action": "Allow"}}]
     world = world_of(text(MESH, WEB, policy("MeshTrafficPermission", "p", from_=items)))
-    (found,) = affected(world, next(iter(world.table("MeshTrafficPermission", "default"))))
+    (found,) = affected_proxies(world, next(iter(world.table("MeshTrafficPermission", "default"))))
 
     assert [str(one.place) for one in found.effects] == ["on inbound 80 from env=dev"]
 
@@ -244,14 +244,14 @@ def test_the_answer_costs_no_more_than_in_proportion_to_the_rules_of_a_route(
     def asked(world: World) -> None:
         found = world.get(Key(kind, "default", "r"))
         assert found is not None
-        assert list(affected(world, found))
+        assert list(affected_proxies(world, found))
 
     assert growth(world, asked, size) < MOST
 
 
 def test_a_route_says_for_a_service_what_its_rules_are_and_not_again_at_each_of_them() -> None:
     world = world_of(text(MESH, WEB, service("backend"), route("r", "backend", "/a", "/b")))
-    (found,) = affected(world, next(iter(world.table("MeshHTTPRoute", "default"))))
+    (found,) = affected_proxies(world, next(iter(world.table("MeshHTTPRoute", "default"))))
 
     assert {str(one.place) for one in found.effects} == {"to MeshService backend:http"}
 

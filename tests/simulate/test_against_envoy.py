@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from cp.insight.simulate import Call, Outcome, Unsimulated, simulate
-from cp.insight.simulate.paths import Unacceptable, normalized
+from cp.insight.simulate import Call, Outcome, UnsimulatedFeature, simulate
+from cp.insight.simulate.paths import InvalidRequest, normalized
 from tests.simulate.oracle import Oracle, Seen, is_modern
 from tests.simulate.tables import Chance
 
@@ -29,7 +29,7 @@ def differences(folder: Path, kind: str, seed: int, tables: int, calls: int) -> 
                 seen = oracle.ask(address, call)
                 try:
                     outcome = simulate(oracle.snapshot, call)
-                except Unsimulated:
+                except UnsimulatedFeature:
                     count["unsimulated"] += 1
                     continue
                 count["forwarded" if outcome.forward else "answered"] += 1
@@ -139,5 +139,5 @@ def test_paths_are_read_as_envoy_reads_them(tmp_path: Path) -> None:
 def _normalized(path: str) -> str:
     try:
         return normalized(path)
-    except Unacceptable:
+    except InvalidRequest:
         return "400"

@@ -8,7 +8,7 @@ import pytest
 from envoy.config.route.v3.route_components_pb2 import Route as RouteMessage
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from cp.insight.simulate import Call, NotListening, Outcome, RetryRule, TrafficShare, Unsimulated, simulate
+from cp.insight.simulate import Call, NoListener, Outcome, RetryRule, TrafficShare, UnsimulatedFeature, simulate
 from cp.model.duration import Duration
 from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource, Snapshot, SnapshotPart
 from generators.build.clusters import backend_cluster
@@ -190,7 +190,7 @@ def test_a_connection_goes_to_the_shares_of_its_listener() -> None:
 
 
 def test_where_nothing_listens_there_is_no_outcome() -> None:
-    with pytest.raises(NotListening):
+    with pytest.raises(NoListener):
         simulate(served(Route("all")), Call(HOST, PORT + 1))
 
 
@@ -201,7 +201,7 @@ def test_a_row_that_cannot_be_simulated_is_no_reason_if_another_is_first() -> No
     snapshot = with_rows(api, odd)
 
     assert outcome(snapshot, to("/api")).forward is not None
-    with pytest.raises(Unsimulated, match="runtime_fraction"):
+    with pytest.raises(UnsimulatedFeature, match="runtime_fraction"):
         outcome(snapshot, to("/other"))
 
 
@@ -211,5 +211,5 @@ def test_an_id_that_envoy_makes_up_is_not_guessed() -> None:
     )
 
     assert outcome(snapshot, to(x_request_id="1")).forward is not None
-    with pytest.raises(Unsimulated, match="x-request-id"):
+    with pytest.raises(UnsimulatedFeature, match="x-request-id"):
         outcome(snapshot)

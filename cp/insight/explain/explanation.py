@@ -13,9 +13,9 @@ from cp.insight.explain.outbounds import called, listening_for
 from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.insight.explain.rows import rows, taken
 from cp.insight.explain.unset import unset, with_conditions
-from cp.insight.explain.values import ConfPlace, acting, idle, taken_away
+from cp.insight.explain.values import AppliedConf, acting, idle, taken_away
 from cp.insight.parts import DestinationParts, destination_parts
-from cp.insight.simulate import Call, NotListening, Outcome, TrafficShare, simulate
+from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulate
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.policies import Policies
@@ -34,7 +34,7 @@ _PATCH = "MeshProxyPatch"
 
 
 def explain(compiler: Compiler, policies: Policies, world: World, dataplane: Resource, call: CallQuery) -> Explanation:
-    """Why a call of a proxy goes where it goes, and what holds for it. Raises `AmbiguousCall`, or `Unsimulated`.
+    """Why a call of a proxy goes where it goes, and what holds for it. Raises `AmbiguousCall` or `UnsimulatedFeature`.
 
     The compiler may be one that is in use: what it has worked out already is not worked out again.
     """
@@ -47,7 +47,7 @@ class _Backends:
     """The clusters that an outbound can lead to."""
 
     by_cluster: Mapping[str, BackendResult]
-    places: Mapping[str, tuple[ConfPlace, ...]]
+    places: Mapping[str, tuple[AppliedConf, ...]]
 
 
 class _Explainer:
@@ -93,7 +93,7 @@ class _Explainer:
         sent = Call(listening.address, listening.port, call.method, call.path, host, call.headers)
         try:
             return simulate(self._proxy.snapshot, sent)
-        except NotListening as fault:
+        except NoListener as fault:
             patched = _PATCH in match(self._world, self._proxy.dataplane)
             hint = "a MeshProxyPatch has taken the listener away" if patched else "see what `koguma lint` says of it"
             raise AmbiguousCall(str(fault), hint) from None
@@ -105,12 +105,12 @@ class _Explainer:
         reached = {name: upstream for name, upstream in found.items() if name in wanted}
         return _Backends(reached, {name: self._places(upstream) for name, upstream in reached.items()})
 
-    def _places(self, upstream: BackendResult) -> tuple[ConfPlace, ...]:
+    def _places(self, upstream: BackendResult) -> tuple[AppliedConf, ...]:
         endpoints = endpoints_of(self._world, self._proxy.dataplane.mesh, upstream.destination)
         return values.of_backend(self._policies, upstream, endpoints, self._proxy.bundle.caller)
 
     def _held(
-        self, places: Sequence[ConfPlace], known: _Backends, entry: OutboundResult, outcome: Outcome
+        self, places: Sequence[AppliedConf], known: _Backends, entry: OutboundResult, outcome: Outcome
     ) -> Iterator[FieldValue]:
         """What holds for the request; and once for everything, what holds nowhere."""
         of_clusters = [place for found in known.places.values() for place in found]

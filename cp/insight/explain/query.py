@@ -45,7 +45,7 @@ class CallQuery:
         return f"{self.method} http://{self.authority}{self.path}"
 
 
-def asked(call: str, headers: tuple[str, ...] = ()) -> CallQuery:
+def parse_call(call: str, headers: tuple[str, ...] = ()) -> CallQuery:
     """Read a call, and headers such as `x-version: 2`. Without a method it is GET, without a path `/`."""
     words = call.split(maxsplit=1)
     if not words:

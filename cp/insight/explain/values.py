@@ -24,7 +24,7 @@ _SAME = "makes no difference: it would be the same without it"
 
 
 @dataclass(frozen=True, slots=True)
-class ConfPlace:
+class AppliedConf:
     """One place at which a policy has an effective conf, and what it makes of it there."""
 
     at: str
@@ -38,14 +38,14 @@ class ConfPlace:
 
 def of_request(
     policies: Policies, world: World, mesh: str, entry: OutboundResult, row: Route | None
-) -> tuple[ConfPlace, ...]:
+) -> tuple[AppliedConf, ...]:
     """The places of an outbound that a request passes: its row of the route table, and the listener."""
     whole = _whole(entry)
     own = whole if row is None else entry.of_routes.get(row.owner, whole)
     return tuple(_resolving(place, world, mesh) for place in _of_request(policies, entry, row, own, whole))
 
 
-def _resolving(place: ConfPlace, world: World, mesh: str) -> ConfPlace:
+def _resolving(place: AppliedConf, world: World, mesh: str) -> AppliedConf:
     """References are resolved before a conf gets to a policy."""
     return replace(place, make=lambda conf: place.make(dict(resolved_data(world, mesh, conf))))
 
@@ -59,20 +59,20 @@ def _whole(entry: OutboundResult) -> Effective:
 
 def _of_request(
     policies: Policies, entry: OutboundResult, row: Route | None, own: Effective, whole: Effective
-) -> Iterator[ConfPlace]:
+) -> Iterator[AppliedConf]:
     for policy in _speaking(policies, {**whole, **own}):
         of_row, of_whole = own.get(policy.kind.name), whole.get(policy.kind.name)
         if not entry.outbound.protocol.is_http or row is None or of_row is None:
             own_conf = None
         elif of_whole is not None and of_row.canonical == of_whole.canonical:
             own_conf = None
-            yield ConfPlace(ROUTE, policy, of_row, effects.of_row(policy, entry, row))
+            yield AppliedConf(ROUTE, policy, of_row, effects.of_row(policy, entry, row))
         else:
             own_conf = of_row.value
-            yield ConfPlace(ROUTE, policy, of_row, effects.of_own_row(policy, entry, row, _conf(of_whole)))
+            yield AppliedConf(ROUTE, policy, of_row, effects.of_own_row(policy, entry, row, _conf(of_whole)))
         if of_whole is not None:
             some_row = row or entry.outbound.routes[0]
-            yield ConfPlace(LISTENER, policy, of_whole, effects.of_listener(policy, entry, some_row, own_conf))
+            yield AppliedConf(LISTENER, policy, of_whole, effects.of_listener(policy, entry, some_row, own_conf))
 
 
 def _conf(merged: MergedConf | None) -> Conf:
@@ -81,17 +81,17 @@ def _conf(merged: MergedConf | None) -> Conf:
 
 def of_backend(
     policies: Policies, upstream: BackendResult, endpoints: Endpoints, caller: Caller
-) -> tuple[ConfPlace, ...]:
+) -> tuple[AppliedConf, ...]:
     return tuple(
-        ConfPlace(CLUSTER, policy, conf, effects.of_cluster(policy, upstream, endpoints, caller))
+        AppliedConf(CLUSTER, policy, conf, effects.of_cluster(policy, upstream, endpoints, caller))
         for policy in _speaking(policies, upstream.effective)
         if (conf := upstream.effective.get(policy.kind.name)) is not None
     )
 
 
-def of_inbound(policies: Policies, reached: InboundResult) -> tuple[ConfPlace, ...]:
+def of_inbound(policies: Policies, reached: InboundResult) -> tuple[AppliedConf, ...]:
     return tuple(
-        ConfPlace(_INBOUND, policy, conf, effects.of_inbound(policy, reached))
+        AppliedConf(_INBOUND, policy, conf, effects.of_inbound(policy, reached))
         for policy in _speaking(policies, reached.effective)
         if (conf := reached.effective.get(policy.kind.name)) is not None
     )
@@ -103,7 +103,7 @@ def _speaking(policies: Policies, effective: Effective) -> Iterator[Policy[Any]]
     return (policy for policy in about_calls if policy.kind.name in effective)
 
 
-def acting(places: Iterable[ConfPlace]) -> Iterator[FieldValue]:
+def acting(places: Iterable[AppliedConf]) -> Iterator[FieldValue]:
     """The fields that do something, each at the first place where it does."""
     seen: set[tuple[str, str]] = set()
     for place in places:
@@ -114,7 +114,7 @@ def acting(places: Iterable[ConfPlace]) -> Iterator[FieldValue]:
                 yield _value(place, field)
 
 
-def taken_away(places: Iterable[ConfPlace]) -> Iterator[FieldValue]:
+def taken_away(places: Iterable[AppliedConf]) -> Iterator[FieldValue]:
     """The fields that are not there because of somebody's null."""
     seen: set[tuple[str, str]] = set()
     for place in places:
@@ -125,13 +125,13 @@ def taken_away(places: Iterable[ConfPlace]) -> Iterator[FieldValue]:
 
 
 def idle(
-    places: Sequence[ConfPlace], clusters: Sequence[ConfPlace], why: Callable[[str, str], str]
+    places: Sequence[AppliedConf], clusters: Sequence[AppliedConf], why: Callable[[str, str], str]
 ) -> Iterator[FieldValue]:
     """The fields that somebody set for a request, and that do nothing for it, nor in the clusters that it reaches.
 
     Each with why that is so, by the kind of the policy and the path of the field.
     """
-    found: dict[tuple[str, str], tuple[ConfPlace, MergedField]] = {}
+    found: dict[tuple[str, str], tuple[AppliedConf, MergedField]] = {}
     for place in places:
         for path, field in place.merged.fields.items():
             found.setdefault((place.policy.kind.name, path), (place, field))
@@ -146,7 +146,7 @@ def _order(one: FieldEffect) -> int:
     return (FieldEffect.NONE, FieldEffect.SAME, FieldEffect.ACTS).index(one)
 
 
-def _value(place: ConfPlace, field: MergedField, note: str = "") -> FieldValue:
+def _value(place: AppliedConf, field: MergedField, note: str = "") -> FieldValue:
     said, *over = (said_by(one) for one in (field.winner, *field.losers))
     return FieldValue(place.policy.kind.name, field.path, said, tuple(over), "" if note else place.at, note)
 

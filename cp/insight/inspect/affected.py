@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cp.insight.inspect.idle import IdleValues
-from cp.insight.inspect.places import ProxyPlace, standing
+from cp.insight.inspect.idle import IdleReasons
+from cp.insight.inspect.scopes import ConfScope, confs_by_scope
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
 from cp.policies import discover
@@ -27,7 +27,7 @@ _REMOVES_NOTHING: Final = "has no effect: there is no weaker item for the same t
 class PolicyEffect:
     """One value that a policy sets at one place of a proxy, and who overrides it or takes it away, if somebody does."""
 
-    place: ProxyPlace
+    place: ConfScope
     path: str
     setting: Setting
     overridden_by: Setting | None = None
@@ -94,7 +94,7 @@ class SelectedProxy:
     matched: MatchedPolicy
 
 
-def selected(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[SelectedProxy]:
+def selected_proxies(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[SelectedProxy]:
     """Every proxy that a policy selects. Proxies that policies cannot tell apart are looked at once."""
     known: dict[int, tuple[ByKind, MatchedPolicy | None]] = {}
     for dataplane in checked(world.table(_DATAPLANE, policy.mesh), checkpoint):
@@ -106,7 +106,7 @@ def selected(world: World, policy: Resource, checkpoint: Checkpoint = never_stop
             yield SelectedProxy(dataplane, by_kind, matched)
 
 
-def affected(
+def affected_proxies(
     world: World,
     policy: Resource,
     proxies: Iterable[SelectedProxy] | None = None,
@@ -118,8 +118,8 @@ def affected(
     is worked out for one of them.
     """
     effects: dict[tuple[object, ...], tuple[PolicyEffect, ...]] = {}
-    idle = IdleValues(Compiler(discover()), world, policy)
-    every = selected(world, policy, checkpoint) if proxies is None else proxies
+    idle = IdleReasons(Compiler(discover()), world, policy)
+    every = selected_proxies(world, policy, checkpoint) if proxies is None else proxies
     for proxy in checked(every, checkpoint):
         alike = (*_alike(world, proxy), *idle.alike(proxy.dataplane))
         if alike not in effects:
@@ -139,8 +139,8 @@ def _matched(by_kind: ByKind, policy: Resource) -> MatchedPolicy | None:
     return next((one for one in by_kind.get(policy.type, ()) if one.policy is policy), None)
 
 
-def _effects(world: World, dataplane: Resource, policy: Resource, idle: IdleValues) -> Iterator[PolicyEffect]:
-    for place, merged in (*standing(world, dataplane, policy.kind), *idle.by_routes(dataplane)):
+def _effects(world: World, dataplane: Resource, policy: Resource, idle: IdleReasons) -> Iterator[PolicyEffect]:
+    for place, merged in (*confs_by_scope(world, dataplane, policy.kind), *idle.by_routes(dataplane)):
         for field in {**merged.nulls, **merged.removed, **merged.fields}.values():
             for effect in _of_field(place, field, policy.key):
                 yield (
@@ -150,14 +150,14 @@ def _effects(world: World, dataplane: Resource, policy: Resource, idle: IdleValu
                 )
 
 
-def _why_idle(idle: IdleValues, dataplane: Resource, effect: PolicyEffect, beside: Iterable[str]) -> str:
+def _why_idle(idle: IdleReasons, dataplane: Resource, effect: PolicyEffect, beside: Iterable[str]) -> str:
     """Why what nobody overrides does nothing. What is not enforced is so whatever else could be said of it."""
     removed = effect.removes[0] if effect.removes and effect.then is None else None
     why = idle.why(dataplane, effect.place, effect.path, effect.setting, beside=beside, removes=removed)
     return why or (_REMOVES_NOTHING if effect.removes_nothing else "")
 
 
-def _of_field(place: ProxyPlace, field: MergedField, policy: Key) -> Iterator[PolicyEffect]:
+def _of_field(place: ConfScope, field: MergedField, policy: Key) -> Iterator[PolicyEffect]:
     """What a policy says of a field: of its values the strongest alone, for its others lose to that; and its nulls."""
     winner = field.winner if field.value is not None else None
     values = (*(() if winner is None else (winner,)), *field.losers)

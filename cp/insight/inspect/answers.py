@@ -27,7 +27,7 @@ def inspect_rules(
     by_kind = checked(sorted(matched.items()), checkpoint)
     rules = [build(world, found, world.kinds[kind]) for kind, found in by_kind]
     return {
-        "resource": meta(dataplane.key),
+        "resource": resource_meta(dataplane.key),
         "rules": [_of_kind(world, dataplane, of_kind) for of_kind in checked(rules, checkpoint)],
         "httpMatches": _http_matches(world, dataplane, rules),
     }
@@ -39,13 +39,17 @@ def inspect_policies(world: World, dataplane: Resource, *, shadow: bool = False)
     return {"policies": [_selected(one) for _, found in sorted(matched.items()) for one in found]}
 
 
-def meta(key: Key) -> Data:
+def resource_meta(key: Key) -> Data:
     return {"type": key.type, "mesh": key.mesh, "name": key.name}
 
 
 def _selected(one: MatchedPolicy) -> Data:
     parts = {"inbounds": list(one.inbounds), "listeners": list(one.listeners)}
-    return {**meta(one.policy.key), **{name: found for name, found in parts.items() if found}, **_silent(one.policy)}
+    return {
+        **resource_meta(one.policy.key),
+        **{name: found for name, found in parts.items() if found},
+        **_silent(one.policy),
+    }
 
 
 def _silent(policy: Resource) -> Data:
@@ -116,7 +120,7 @@ def _resource_rule(world: World, rule: ResourceRule) -> Data:
     resource = world.find(rule.identity)
     key = Key(rule.identity.type, rule.identity.mesh, rule.identity.name) if resource is None else resource.key
     return {
-        "resourceMeta": meta(key),
+        "resourceMeta": resource_meta(key),
         "resourceSectionName": rule.identity.section,
         "conf": [conf.value for conf in rule.combined.confs],
         "origin": _items(rule.combined.origins),
@@ -149,11 +153,11 @@ def _inbound_rules(rules: PolicyRules, index: int | None) -> list[Data]:
 
 
 def _items(origins: Iterable[Origin]) -> list[Data]:
-    return [{"resourceMeta": meta(origin.policy), "ruleIndex": origin.index} for origin in origins]
+    return [{"resourceMeta": resource_meta(origin.policy), "ruleIndex": origin.index} for origin in origins]
 
 
 def _policies(origins: Iterable[Origin]) -> list[Data]:
-    return [meta(policy) for policy in dict.fromkeys(origin.policy for origin in origins)]
+    return [resource_meta(policy) for policy in dict.fromkeys(origin.policy for origin in origins)]
 
 
 def _http_matches(world: World, dataplane: Resource, rules: Iterable[PolicyRules]) -> list[Data]:

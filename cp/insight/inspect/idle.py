@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from cp.insight.inspect.meaning import traits, why_meaningless
-from cp.insight.inspect.places import ProxyPlace
+from cp.insight.inspect.scopes import ConfScope
 from cp.insight.parts import DestinationParts, destination_parts
 from cp.model.names import Destination
 from cp.model.remembered import remembered
@@ -23,7 +23,7 @@ def not_enforced(resource: Resource) -> tuple[MissingPart, ...]:
     return tuple(missing_parts(resource.type, resource.document.data))
 
 
-class IdleValues:
+class IdleReasons:
     """What of one policy does nothing for its proxies, and why. Proxies of one class are looked at once."""
 
     def __init__(self, compiler: Compiler, world: World, policy: Resource) -> None:
@@ -39,7 +39,7 @@ class IdleValues:
     def why(  # noqa: PLR0913  # all that is known of the field
         self,
         dataplane: Resource,
-        place: ProxyPlace,
+        place: ConfScope,
         path: str,
         setting: Setting,
         *,
@@ -64,7 +64,7 @@ class IdleValues:
         return meaningless or self._why_passed_by(parts, place, path, setting, removes=removes)
 
     def _why_passed_by(
-        self, parts: DestinationParts | None, place: ProxyPlace, path: str, setting: Setting, *, removes: Setting | None
+        self, parts: DestinationParts | None, place: ConfScope, path: str, setting: Setting, *, removes: Setting | None
     ) -> str:
         """Where the part of a destination that a field is about is not served, or is not on the way."""
         if parts is not None and self._is_about_missing_part(parts, path, setting, removes):
@@ -73,7 +73,7 @@ class IdleValues:
             return f"has no effect on this route: it leads to others than {parts.name}, and this is about its cluster"
         return ""
 
-    def _is_passed_by(self, parts: DestinationParts, place: ProxyPlace, path: str) -> bool:
+    def _is_passed_by(self, parts: DestinationParts, place: ConfScope, path: str) -> bool:
         """Whether a value is about the cluster of a service, at a route that leads to the clusters of others."""
         if not place.via or self._once(parts, place.via, lambda: parts.is_reached_by(place.via)):
             return False
@@ -101,20 +101,20 @@ class IdleValues:
             self._found[key] = answer()
         return self._found[key]
 
-    def by_routes(self, dataplane: Resource) -> Iterator[tuple[ProxyPlace, MergedConf]]:
+    def by_routes(self, dataplane: Resource) -> Iterator[tuple[ConfScope, MergedConf]]:
         """What holds for the services that a proxy reaches only by the routes of others. Their own routes do not."""
         if self._compiler.policies[self._policy.type].is_route:
             return
         for destination, parts in self._parts(dataplane).items():
             held = parts.upstream.effective.get(self._policy.type) if parts.upstream is not None else None
             if held is not None and not parts.entries:
-                yield ProxyPlace(destination), held
+                yield ConfScope(destination), held
 
     @remembered
     def _missing(self) -> tuple[MissingPart, ...]:
         return not_enforced(self._policy)
 
-    def _of_proxy(self, dataplane: Resource, place: ProxyPlace) -> MissingPart | None:
+    def _of_proxy(self, dataplane: Resource, place: ConfScope) -> MissingPart | None:
         """What is missing for the proxy. Beside listeners it has what it has of policies that need none."""
         missing = {one.capability: one for one in not_enforced(dataplane)}
         if place.is_whole and self._adds_to_proxies:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from cp.insight.inspect.places import ProxyPlace
+from cp.insight.inspect.scopes import ConfScope
 from cp.insight.meaning import has_meaning
 from cp.insight.parts import DestinationParts
 from cp.policies import Policy
@@ -34,7 +34,7 @@ def traits(dataplane: Resource) -> tuple[object, ...]:
 def why_meaningless(  # noqa: PLR0913  # all that is known of the field
     policy: Policy[Any],
     dataplane: Resource,
-    place: ProxyPlace,
+    place: ConfScope,
     path: str,
     *,
     beside: Iterable[str],

@@ -5,7 +5,7 @@ twice as one text, read expressions as UTF-8, and let `/..;x` be a name.
 """
 
 from cp.insight.simulate.conditions import RouteCondition as RouteCondition
-from cp.insight.simulate.conditions import Unsimulated as Unsimulated
+from cp.insight.simulate.conditions import UnsimulatedFeature as UnsimulatedFeature
 from cp.insight.simulate.outcome import DirectReply as DirectReply
 from cp.insight.simulate.outcome import ForwardedCall as ForwardedCall
 from cp.insight.simulate.outcome import Outcome as Outcome
@@ -13,5 +13,5 @@ from cp.insight.simulate.outcome import RetryRule as RetryRule
 from cp.insight.simulate.outcome import RowTrial as RowTrial
 from cp.insight.simulate.outcome import TrafficShare as TrafficShare
 from cp.insight.simulate.request import Call as Call
-from cp.insight.simulate.served import NotListening as NotListening
+from cp.insight.simulate.served import NoListener as NoListener
 from cp.insight.simulate.simulation import simulate as simulate

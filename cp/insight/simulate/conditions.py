@@ -32,7 +32,7 @@ _KNOWN: Final = {
 }
 
 
-class Unsimulated(Exception):
+class UnsimulatedFeature(Exception):
     """Something that Envoy does, and this cannot say how it ends."""
 
 
@@ -61,7 +61,7 @@ def check_known(message: Message) -> None:
     known = _KNOWN[message.DESCRIPTOR.name]
     for field, _ in message.ListFields():
         if field.name not in known:
-            raise Unsimulated(f"a {message.DESCRIPTOR.name} with `{field.name}`")
+            raise UnsimulatedFeature(f"a {message.DESCRIPTOR.name} with `{field.name}`")
 
 
 def conditions(match: RouteMatch, request: Request) -> tuple[RouteCondition, ...]:
@@ -77,7 +77,7 @@ def _told(compare: Callable[[M, Request], RouteCondition], matcher: M, request: 
     try:
         check_known(matcher)
         return compare(matcher, request)
-    except Unsimulated as why:
+    except UnsimulatedFeature as why:
         return RouteCondition("request", "Unsimulated", str(why), None, holds=None)
 
 
@@ -121,7 +121,7 @@ def _header(matcher: HeaderMatcher, request: Request) -> RouteCondition:
         holds = bool(values) is matcher.present_match if matcher.WhichOneof("header_match_specifier") else bool(values)
         holds = holds is not matcher.invert_match
     elif REQUEST_ID in values:
-        raise Unsimulated("a route by the value of `x-request-id`, which Envoy makes up")
+        raise UnsimulatedFeature("a route by the value of `x-request-id`, which Envoy makes up")
     else:
         # Of several values one is enough; and what is not there is not compared, not even to be the opposite.
         holds = bool(values) and any(_value_holds(matcher, one) for one in values) is not matcher.invert_match

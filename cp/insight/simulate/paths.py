@@ -22,7 +22,7 @@ _SPECIAL: Final = re.compile(r"[\\%.\"<>^`{|}]")
 _TWO_DIGITS: Final = 3
 
 
-class Unacceptable(Exception):
+class InvalidRequest(Exception):
     """A path that Envoy answers with 400, before it looks at any route."""
 
 
@@ -35,11 +35,11 @@ def split(target: str) -> tuple[str, str]:
 def normalized(target: str) -> str:
     """A path with its query, as routes see it. The query stays as it is."""
     if not target.startswith("/") or _NOT_IN_A_URL.search(target):
-        raise Unacceptable(f"`{target}` cannot be asked for over HTTP")
+        raise InvalidRequest(f"`{target}` cannot be asked for over HTTP")
     written, query = split(target)
     path = _without_parameters_of_dots(written)
     if "%00" in path:
-        raise Unacceptable(f"`{path}` has an escaped NUL in it")
+        raise InvalidRequest(f"`{path}` has an escaped NUL in it")
     return _Canonical(path).text + query
 
 

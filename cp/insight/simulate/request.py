@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cp.insight.simulate.paths import Unacceptable, normalized, split
+from cp.insight.simulate.paths import InvalidRequest, normalized, split
 
 METHODS: Final = frozenset(
     {
@@ -98,9 +98,9 @@ class Request:
 
 
 def request_of(call: Call) -> Request:
-    """What becomes of a call. Raises `Unacceptable` where Envoy answers with 400 at once."""
+    """What becomes of a call. Raises `InvalidRequest` where Envoy answers with 400 at once."""
     if call.method not in METHODS:
-        raise Unacceptable(f"`{call.method}` is no method of HTTP")
+        raise InvalidRequest(f"`{call.method}` is no method of HTTP")
     path = () if call.method == "CONNECT" else ((":path", normalized(call.path)),)
     found: dict[str, tuple[str, ...]] = {}
     for name, value in ((":method", call.method), *path, (":authority", call.host), *_kept(call.headers)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cp.insight.simulate.conditions import Unsimulated
+from cp.insight.simulate.conditions import UnsimulatedFeature
 from cp.insight.simulate.paths import split
 from cp.model import regex
 
@@ -19,7 +19,7 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 def path_of(action: RouteAction, match: RouteMatch, request: Request) -> str:
     """The path with its query, as the next one sees it."""
     if action.HasField("path_rewrite_policy") or action.path_rewrite:
-        raise Unsimulated("a RouteAction with `path_rewrite`")
+        raise UnsimulatedFeature("a RouteAction with `path_rewrite`")
     return _rewritten(action, match, request) or request.target
 
 
@@ -33,7 +33,7 @@ def host_of(action: RouteAction, request: Request) -> str | None:
     if specifier == "auto_host_rewrite":
         return None if action.auto_host_rewrite.value else request.authority
     if specifier is not None:
-        raise Unsimulated(f"a RouteAction with `{specifier}`")
+        raise UnsimulatedFeature(f"a RouteAction with `{specifier}`")
     return request.authority
 
 

@@ -15,13 +15,13 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from google.protobuf.message import Message
 
-from cp.insight.simulate.conditions import Unsimulated
+from cp.insight.simulate.conditions import UnsimulatedFeature
 from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource, Snapshot
 
 M = TypeVar("M", bound=Message)
 
 
-class NotListening(Exception):
+class NoListener(Exception):
     """Nothing of the proxy's listens at an address."""
 
 
@@ -37,7 +37,7 @@ class ServedResources:
             at = listener.address.socket_address
             if (at.address, at.port_value) == (address, port):
                 return listener
-        raise NotListening(f"no listener of the proxy is at {address}:{port}")
+        raise NoListener(f"no listener of the proxy is at {address}:{port}")
 
     def table(self, manager: HttpConnectionManager) -> RouteConfiguration:
         if manager.HasField("route_config"):
@@ -59,16 +59,16 @@ class ServedResources:
         return tuple(_addresses(assignment))
 
 
-def terminal(listener: Listener) -> HttpConnectionManager | TcpProxy:
+def terminal_filter(listener: Listener) -> HttpConnectionManager | TcpProxy:
     """What a listener does with a connection in the end."""
     if len(listener.filter_chains) != 1 or listener.filter_chains[0].HasField("filter_chain_match"):
-        raise Unsimulated(f"the listener {listener.name}, which chooses among filter chains")
+        raise UnsimulatedFeature(f"the listener {listener.name}, which chooses among filter chains")
     last = listener.filter_chains[0].filters[-1].typed_config
     for message in (HttpConnectionManager(), TcpProxy()):
         if last.Is(message.DESCRIPTOR):
             last.Unpack(message)
             return message
-    raise Unsimulated(f"the listener {listener.name}, which ends in {last.type_url}")
+    raise UnsimulatedFeature(f"the listener {listener.name}, which ends in {last.type_url}")
 
 
 def _addresses(assignment: ClusterLoadAssignment) -> Iterator[str]:

@@ -10,13 +10,13 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 
-from cp.insight.simulate.conditions import Unsimulated, conditions
+from cp.insight.simulate.conditions import UnsimulatedFeature, conditions
 from cp.insight.simulate.outcome import DirectReply, ForwardedCall, Outcome, RetryRule, RowTrial, TrafficShare
-from cp.insight.simulate.paths import Unacceptable
+from cp.insight.simulate.paths import InvalidRequest
 from cp.insight.simulate.request import Call, Request, request_of
 from cp.insight.simulate.rewrites import host_of, location_of, path_of
-from cp.insight.simulate.served import ServedResources, terminal
-from cp.insight.simulate.virtual_hosts import chosen
+from cp.insight.simulate.served import ServedResources, terminal_filter
+from cp.insight.simulate.virtual_hosts import virtual_host_of
 from cp.model.duration import Duration
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ _MAX_INTERVAL_OF_BASE: Final = 10
 
 
 def simulate(snapshot: Snapshot, call: Call) -> Outcome:
-    """What becomes of a call. Raises `NotListening`, or `Unsimulated` rather than say something that is not so."""
+    """What becomes of a call. Raises `NoListener`, or `UnsimulatedFeature` rather than say something that is not so."""
     served = ServedResources(snapshot)
     listener = served.listener(call.address, call.port)
-    end = terminal(listener)
+    end = terminal_filter(listener)
     if isinstance(end, HttpConnectionManager):
         return _http(served, listener.name, end, call)
     return Outcome(listener.name, forward=_connection(served, end))
@@ -61,13 +61,13 @@ def simulate(snapshot: Snapshot, call: Call) -> Outcome:
 
 def _http(served: ServedResources, listener: str, manager: HttpConnectionManager, call: Call) -> Outcome:
     if any(name.lower() == "upgrade" for name, _ in call.headers):
-        raise Unsimulated("a call that wants to upgrade its connection")
+        raise UnsimulatedFeature("a call that wants to upgrade its connection")
     if not manager.normalize_path.value or manager.merge_slashes or manager.path_with_escaped_slashes_action > 1:
-        raise Unsimulated(f"the paths of the listener {listener}")
+        raise UnsimulatedFeature(f"the paths of the listener {listener}")
     table = served.table(manager)
     try:
         request = request_of(call)
-    except Unacceptable as fault:
+    except InvalidRequest as fault:
         return Outcome(listener, table=table.name, reply=DirectReply(_BAD_REQUEST, str(fault)))
     if request.values("x-forwarded-proto") == ("",):
         return Outcome(
@@ -77,14 +77,14 @@ def _http(served: ServedResources, listener: str, manager: HttpConnectionManager
             table.name,
             reply=DirectReply(_NOT_FOUND, "`x-forwarded-proto` is empty"),
         )
-    host = chosen(table, request.authority)
+    host = virtual_host_of(table, request.authority)
     if host is None:
         nobody = DirectReply(_NOT_FOUND, f"no virtual host is for `{request.authority}`")
         return Outcome(listener, request.target, request.authority, table.name, reply=nobody)
     rows = tuple(RowTrial(at, row.name, conditions(row.match, request)) for at, row in enumerate(host.routes))
     first = next((row for row in rows if row.matches is not False), None)
     if first is not None and first.matches is None:
-        raise Unsimulated(next(one.wanted for one in first.conditions if one.holds is None))
+        raise UnsimulatedFeature(next(one.wanted for one in first.conditions if one.holds is None))
     forward, reply = _done(served, manager, host.routes[first.index] if first is not None else None, request)
     return Outcome(listener, request.target, request.authority, table.name, host.name, rows, forward, reply)
 
@@ -103,7 +103,7 @@ def _done(
     if action == "direct_response":
         answer = row.direct_response
         return None, DirectReply(answer.status, "the route answers by itself", answer.body.inline_string)
-    raise Unsimulated(f"a route with `{action}`")
+    raise UnsimulatedFeature(f"a route with `{action}`")
 
 
 def _forward(served: ServedResources, manager: HttpConnectionManager, row: Route, request: Request) -> ForwardedCall:
@@ -128,7 +128,7 @@ def _shares(served: ServedResources, action: RouteAction) -> Iterator[TrafficSha
         for one in action.weighted_clusters.clusters:
             yield _share(served, one.name, one.weight.value, missing)
     else:
-        raise Unsimulated(f"a RouteAction with `{specifier}`")
+        raise UnsimulatedFeature(f"a RouteAction with `{specifier}`")
 
 
 def _share(served: ServedResources, name: str, weight: int, missing: int) -> TrafficShare:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cp.insight.simulate.conditions import Unsimulated
+from cp.insight.simulate.conditions import UnsimulatedFeature
 
 if TYPE_CHECKING:
     from envoy.config.route.v3.route_components_pb2 import VirtualHost
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 _NOT_AT_ALL = (0, 0)
 
 
-def chosen(table: RouteConfiguration, authority: str) -> VirtualHost | None:
+def virtual_host_of(table: RouteConfiguration, authority: str) -> VirtualHost | None:
     """The one with the domain that says the most: the very name, the longest `*.a.b`, the longest `a.*`, `*`."""
     if table.vhost_header or table.HasField("vhds"):
-        raise Unsimulated(f"the virtual hosts of {table.name}")
+        raise UnsimulatedFeature(f"the virtual hosts of {table.name}")
     name = authority.lower()
     if table.ignore_port_in_host_matching:
         name = _without_port(name)
@@ -28,7 +28,7 @@ def chosen(table: RouteConfiguration, authority: str) -> VirtualHost | None:
         return None
     host = table.virtual_hosts[-best[1]]
     if host.HasField("matcher") or host.require_tls:
-        raise Unsimulated(f"the virtual host {host.name}")
+        raise UnsimulatedFeature(f"the virtual host {host.name}")
     return host
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cp.insight.explain import AmbiguousCall, CallQuery, Explanation, asked, explain
+from cp.insight.explain import AmbiguousCall, CallQuery, Explanation, explain, parse_call
 from cp.model.names import Key
 from cp.translate.compiler import Compiler
 from tests.random_mesh import MESH, Mesh
@@ -29,11 +29,11 @@ from tests.snapshots import policies
     ],
 )
 def test_a_call_is_read_as_it_is_meant(call: str, expected: CallQuery) -> None:
-    assert asked(call) == expected
+    assert parse_call(call) == expected
 
 
 def test_headers_are_written_as_for_curl() -> None:
-    assert asked("/", ("X-Version: 2", "x-empty:")).headers == (("X-Version", "2"), ("x-empty", ""))
+    assert parse_call("/", ("X-Version: 2", "x-empty:")).headers == (("X-Version", "2"), ("x-empty", ""))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_headers_are_written_as_for_curl() -> None:
 )
 def test_what_is_no_call_says_how_to_write_one(call: str, headers: tuple[str, ...]) -> None:
     with pytest.raises(AmbiguousCall) as refused:
-        asked(call, headers)
+        parse_call(call, headers)
 
     assert "write for example" in refused.value.hint
 
@@ -77,7 +77,7 @@ def explained(call: str, *documents: dict[str, Any]) -> Explanation:
     world = Mesh(documents or DOCUMENTS).world()
     dataplane = world.get(Key("Dataplane", "default", "web-1"))
     assert dataplane is not None
-    return explain(Compiler(policies()), policies(), world, dataplane, asked(call))
+    return explain(Compiler(policies()), policies(), world, dataplane, parse_call(call))
 
 
 @pytest.mark.parametrize(

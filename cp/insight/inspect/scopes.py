@@ -19,7 +19,7 @@ _ROUTES = ("MeshHTTPRoute", "MeshTCPRoute")
 
 
 @dataclass(frozen=True, slots=True)
-class ProxyPlace:
+class ConfScope:
     """One place: a destination, a way to it by routes, an inbound (with some of its clients), or the whole proxy.
 
     On a builtin gateway, routes are on its listeners.
@@ -55,7 +55,7 @@ class ProxyPlace:
         return f" by {' with '.join(names)}" if names else ""
 
 
-def standing(world: World, dataplane: Resource, kind: Kind) -> Iterator[tuple[ProxyPlace, MergedConf]]:
+def confs_by_scope(world: World, dataplane: Resource, kind: Kind) -> Iterator[tuple[ConfScope, MergedConf]]:
     """What a kind of policy says at each place of a proxy; places about which it says nothing are left out."""
     matched = match(world, dataplane)
     if kind.name not in matched:
@@ -75,41 +75,41 @@ def is_route(kind: Kind) -> bool:
 
 def _outbound(
     world: World, dataplane: Resource, rules: PolicyRules, tables: list[PolicyRules]
-) -> Iterator[tuple[ProxyPlace, MergedConf]]:
+) -> Iterator[tuple[ConfScope, MergedConf]]:
     for destination in dict.fromkeys(one.destination for one in outbounds(world, dataplane)):
-        yield ProxyPlace(destination), effective(rules, destination)
+        yield ConfScope(destination), effective(rules, destination)
         found = (rule for table in tables for rule in routes(table, destination) or ())
         for via, matches in sorted({(rule.contributors, rule.hash) for rule in found}):
-            yield ProxyPlace(destination, via=via), effective(rules, destination, via, matches)
+            yield ConfScope(destination, via=via), effective(rules, destination, via, matches)
 
 
 def _on_gateway(
     gateway: Resource, rules: PolicyRules, tables: list[PolicyRules]
-) -> Iterator[tuple[ProxyPlace, MergedConf]]:
+) -> Iterator[tuple[ConfScope, MergedConf]]:
     for index, listener in enumerate(listeners(gateway)):
         port, there = listener.get("port"), rules.at_listeners([index])
-        yield ProxyPlace(listener=port), at_gateway(there)
+        yield ConfScope(listener=port), at_gateway(there)
         found = (one for table in tables for _, one in gateway_routes(table.at_listeners([index])))
         for via, matches in sorted({(rule.contributors, rule.hash) for rule in found}):
-            yield ProxyPlace(listener=port, via=via), at_gateway(there, via, matches)
+            yield ConfScope(listener=port, via=via), at_gateway(there, via, matches)
 
 
-def _inbound(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[ProxyPlace, MergedConf]]:
+def _inbound(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[ConfScope, MergedConf]]:
     for index, section in enumerate(sections(dataplane)):
         port = section.get("port")
         if not rules.shape.from_as_rules:
             for rule in rules.from_(index).rules:
-                yield ProxyPlace(inbound=port, clients=_clients(rule.matchers)), rule.combined.conf
+                yield ConfScope(inbound=port, clients=_clients(rule.matchers)), rule.combined.conf
         found = rules.inbound(index)
         if found.for_all is not None:
-            yield ProxyPlace(inbound=port), found.for_all.conf
+            yield ConfScope(inbound=port), found.for_all.conf
         for some in found.for_some:
-            yield ProxyPlace(inbound=port, clients=str(dict(some.match or {}))), some.combined.conf
+            yield ConfScope(inbound=port, clients=str(dict(some.match or {}))), some.combined.conf
 
 
-def _whole(rules: PolicyRules) -> Iterator[tuple[ProxyPlace, MergedConf]]:
+def _whole(rules: PolicyRules) -> Iterator[tuple[ConfScope, MergedConf]]:
     if rules.proxy is not None:
-        yield ProxyPlace(), rules.proxy.conf
+        yield ConfScope(), rules.proxy.conf
 
 
 def _clients(matchers: tuple[TagCondition, ...]) -> str:
