@@ -31,4 +31,4 @@ def test_every_call_of_a_case_can_be_explained(case: Case) -> None:
 
             assert json.dumps(explained.as_json())
             assert list(lines(explained.as_json(), 100))
-            assert all(value.said.level for value in explained.values)
+            assert all(value.winner.level for value in explained.values)

@@ -45,7 +45,7 @@ def test_every_timeout_and_retry_is_explained_with_the_value_that_is_served(mesh
 
         assert_same(of_request(found), served_for_request(sent, listening, found))
         for backend in found.backends:
-            if not backend.missing:
+            if not backend.missing_reason:
                 assert_same([*backend.values, *found.values], sent.cluster(backend.cluster), "cluster")
 
 
@@ -54,7 +54,7 @@ def test_limits_of_servers_are_those_that_their_proxies_are_served(mesh: Mesh) -
     world, compiler = mesh.world(), Compiler(policies())
     for dataplane, _, call in calls(world, Random(mesh.seed)):
         for hop in explain(compiler, policies(), world, dataplane, call).hops:
-            limits = {(one.policy, one.field): _text(one.said.value) for one in hop.limits if one.side == "server"}
+            limits = {(one.policy, one.field): _text(one.origin.value) for one in hop.limits if one.side == "server"}
             for name in hop.servers:
                 server = next(one for one in dataplanes(world) if one.name == name)
                 if len(server.spec.networking.inbound) > 1 or is_grpc_client(server):
@@ -69,11 +69,11 @@ def test_the_first_limit_of_both_sides_is_the_binding_one(mesh: Mesh) -> None:
     world, compiler = mesh.world(), Compiler(policies())
     for dataplane, _, call in calls(world, Random(mesh.seed)):
         for hop in explain(compiler, policies(), world, dataplane, call).hops:
-            for of in {one.of for one in hop.limits}:
-                limits = [one for one in hop.limits if one.of == of]
+            for of in {one.subject for one in hop.limits}:
+                limits = [one for one in hop.limits if one.subject == of]
                 smallest = min((one.seconds for one in limits if one.seconds > 0), default=None)
 
-                assert [one.binding for one in limits] == [one.seconds == smallest for one in limits]
+                assert [one.is_binding for one in limits] == [one.seconds == smallest for one in limits]
 
 
 @for_meshes(CALLS, times=0.5)
@@ -83,7 +83,7 @@ def test_every_value_stands_on_the_line_that_is_named(mesh: Mesh) -> None:
         found = explain(compiler, policies(), world, dataplane, call)
         values = [*found.values, *(value for backend in found.backends for value in backend.values)]
         for value in values:
-            for one in (value.said, *value.over):
+            for one in (value.winner, *value.losers):
                 if one.policy is not None:
                     line, names = lines[one.line - 1].strip(), value.path.split(".")
                     is_of_a_section = line in {f"{name}: null" for name in names}
@@ -99,9 +99,9 @@ def of_request(found: Explanation) -> list[FieldValue]:
 
 def assert_same(values: Iterable[FieldValue], served: Fields, at: str = "") -> None:
     """All that is served is explained; all that is explained is served, unless it is what Envoy does by itself."""
-    ours = [value for value in values if value.policy in OURS and value.said.value is not None]
+    ours = [value for value in values if value.policy in OURS and value.winner.value is not None]
     said = {(one.policy, one.path): _text(_with_default(one)) for one in reversed(ours)}
-    certain = {(one.policy, one.path) for one in ours if one.said.level != ENVOY and (not at or one.at == at)}
+    certain = {(one.policy, one.path) for one in ours if one.winner.level != ENVOY and (not at or one.served_in == at)}
 
     assert {key: said.get(key) for key in served} == served
     assert certain - served.keys() == set()
@@ -110,7 +110,7 @@ def assert_same(values: Iterable[FieldValue], served: Fields, at: str = "") -> N
 def _with_default(value: FieldValue) -> Any:
     """A list of methods alone says in its note on which conditions."""
     _, _, conditions = value.note.partition("on the default ")
-    return [*value.said.value, *conditions.split(", ")] if conditions else value.said.value
+    return [*value.winner.value, *conditions.split(", ")] if conditions else value.winner.value
 
 
 def _text(value: Any) -> Any:

@@ -44,7 +44,7 @@ def statuses(policy: Key, of: World) -> dict[str, str]:
     found = of.get(policy)
     assert found is not None
     effects = (one for proxy in affected_proxies(of, found) if proxy.dataplane.name == "web" for one in proxy.effects)
-    return {one.path: one.idle for one in effects}
+    return {one.path: one.idle_reason for one in effects}
 
 
 def configuration(of: World) -> list[tuple[str, bytes]]:
@@ -128,7 +128,7 @@ def test_a_null_with_nothing_to_remove_stands_beside_what_is_not_served_each_wit
             "has no effect: there is no weaker item for the same target that sets it"
         ),
     }
-    assert (web.survives, web.lost) == ((), ())
+    assert (web.effects_in_force, web.overridden_effects) == ((), ())
 
 
 def test_a_null_that_removes_what_would_have_had_no_effect_has_none_either() -> None:
@@ -150,6 +150,6 @@ def test_at_a_route_that_leads_elsewhere_nothing_about_the_cluster_of_the_servic
     assert breaker is not None
     effects = [one for proxy in affected_proxies(of, breaker) if proxy.dataplane.name == "web" for one in proxy.effects]
 
-    by_route = {bool(one.idle) for one in effects if "by MeshHTTPRoute" in str(one.place)}
-    others = {bool(one.idle) for one in effects if "by MeshHTTPRoute" not in str(one.place)}
+    by_route = {bool(one.idle_reason) for one in effects if "by MeshHTTPRoute" in str(one.scope)}
+    others = {bool(one.idle_reason) for one in effects if "by MeshHTTPRoute" not in str(one.scope)}
     assert (by_route, others) == ({True}, {False})

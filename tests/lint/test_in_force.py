@@ -40,7 +40,7 @@ def test_what_changes_what_is_served_is_in_force_somewhere(mesh: Mesh) -> None:
     world = mesh.world()
     before = served(world)
     for policy in policies_of(world) if not has_gateways(world) else ():
-        if any(proxy.survives for proxy in affected_proxies(world, policy)):
+        if any(proxy.effects_in_force for proxy in affected_proxies(world, policy)):
             continue
         assert served(without(world, policy.key)) == before, f"{policy.key} is said to be in force nowhere"
 
@@ -50,7 +50,12 @@ def test_a_null_that_changes_what_is_served_is_in_force_somewhere(mesh: Mesh) ->
     world = mesh.world()
     before = served(world)
     for policy in policies_of(world) if not has_gateways(world) else ():
-        told = {effect.path for proxy in affected_proxies(world, policy) for effect in proxy.survives if effect.removes}
+        told = {
+            effect.path
+            for proxy in affected_proxies(world, policy)
+            for effect in proxy.effects_in_force
+            if effect.removed_settings
+        }
         for path, shorter in with_one_null_less(policy.document):
             is_told = any(f"{one}.".startswith(f"{path}.") for one in told)
             changed = World.of((shorter if one.key == policy.key else one.document for one in world), world.kinds)
@@ -91,7 +96,7 @@ def assert_in_force_nowhere(world: World) -> None:
         if policy is None or not finding.message.startswith(NO_EFFECT) or finding.code in HOLDS_ALL_THE_SAME:
             continue
         for proxy in affected_proxies(world, policy):
-            in_force = [f"{effect.place}: {effect.path}" for effect in proxy.survives]
+            in_force = [f"{effect.scope}: {effect.path}" for effect in proxy.effects_in_force]
             assert not in_force, f"{finding}, and of {proxy.dataplane.name} is said to be in force {in_force}"
 
 
@@ -149,7 +154,7 @@ def statuses(kind: str, spec: str, proxy: str) -> dict[str, set[str]]:
     for effect in (
         one for other in affected_proxies(world, policy) if other.dataplane.name == proxy for one in other.effects
     ):
-        found.setdefault(str(effect.place), set()).add(effect.idle)
+        found.setdefault(str(effect.scope), set()).add(effect.idle_reason)
     return found
 
 

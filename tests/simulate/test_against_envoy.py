@@ -47,7 +47,7 @@ def agrees(outcome: Outcome, seen: Seen) -> bool:
         expected = (outcome.reply.status, row, outcome.reply.location, outcome.reply.body)
         return (seen.status, seen.row, seen.location) == expected[:3] and outcome.reply.body in {seen.body, ""}
     assert outcome.forward is not None
-    statuses = {share.status if share.missing else 200 for share in outcome.forward.shares if share.weight > 0}
+    statuses = {share.status if share.is_missing else 200 for share in outcome.forward.shares if share.weight > 0}
     reached = seen.status != 200 or (seen.path, seen.host) == (outcome.forward.path, outcome.forward.host)
     return seen.row == row and seen.status in statuses and reached
 

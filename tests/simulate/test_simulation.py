@@ -95,14 +95,14 @@ def test_a_share_of_a_backend_that_is_missing_is_answered_with_500() -> None:
     found = outcome(served(Route("all", splits=(Split("v1"), Split("gone", missing=True)))))
 
     assert found.forward is not None
-    assert [(share.missing, share.status) for share in found.forward.shares] == [(False, 0), (True, 500)]
+    assert [(share.is_missing, share.status) for share in found.forward.shares] == [(False, 0), (True, 500)]
 
 
 def test_a_cluster_that_is_not_served_is_503() -> None:
     found = outcome(served(Route("all", splits=(Split("elsewhere"),))))
 
     assert found.forward is not None
-    assert found.forward.shares == (TrafficShare("elsewhere", missing=True, status=503),)
+    assert found.forward.shares == (TrafficShare("elsewhere", is_missing=True, status=503),)
 
 
 def test_what_is_not_configured_is_as_envoy_has_it() -> None:
@@ -173,7 +173,7 @@ def test_each_row_says_which_of_its_conditions_fail() -> None:
 
     (found,) = outcome(served(Route("all", match=match)), to("/a?q=1", x_version="1")).rows
 
-    assert [(one.of, one.kind, one.wanted, one.given, one.holds) for one in found.conditions] == [
+    assert [(one.subject, one.kind, one.pattern, one.value, one.holds) for one in found.conditions] == [
         ("path", "Exact", "/a", "/a", True),
         ("method", "Exact", "POST", "GET", False),
         ("header x-version", "Exact", "2", "1", False),

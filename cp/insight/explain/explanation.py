@@ -151,7 +151,7 @@ class _Explainer:
             share=round(_WHOLE * share.weight / total, 2),
             endpoints=share.endpoints,
             values=tuple(acting(known.places.get(share.cluster, ()))),
-            missing=_missing(share, row),
+            missing_reason=_missing(share, row),
         )
 
     def _outbound(self, entry: OutboundResult) -> ExplainedOutbound:
@@ -170,7 +170,7 @@ def _shares(outcome: Outcome) -> tuple[TrafficShare, ...]:
 
 
 def _missing(share: TrafficShare, row: Route | None) -> str:
-    if not share.missing:
+    if not share.is_missing:
         return ""
     reasons = dict.fromkeys(split.reason for split in row.splits if split.missing) if row is not None else {}
     return ", ".join(reasons) or "there is no such cluster"

@@ -82,7 +82,7 @@ def hops(
 ) -> Iterator[ExplainedHop]:
     section = "grpc" if protocol is Protocol.GRPC else "http"
     limited = _http(section) if protocol.is_http else _TCP
-    for backend in (one for one in backends if not one.missing):
+    for backend in (one for one in backends if not one.missing_reason):
         own = (*values, *backend.values)
         for names, reached in [*servers.behind(backend.endpoints)] or [((), ())]:
             found = (limit for one in limited for limit in _marked(tuple(_limits(one, own, reached))))
@@ -93,20 +93,20 @@ def _limits(limited: _Limited, client: Sequence[FieldValue], server: Sequence[Fi
     for side, fields, values in ((CLIENT, limited.client, client), (SERVER, limited.server, server)):
         for policy, path in fields:
             value = find(values, policy, path)
-            if value is not None and value.at:
-                yield ExplainedLimit(limited.of, side, policy, path, value.said, _seconds(value))
+            if value is not None and value.served_in:
+                yield ExplainedLimit(limited.of, side, policy, path, value.winner, _seconds(value))
 
 
 def _marked(limits: tuple[ExplainedLimit, ...]) -> tuple[ExplainedLimit, ...]:
     """Zero is no limit, and so never the smallest. What only the server limits is no news of its own."""
-    if all(one.side == SERVER for one in limits) and limits and limits[0].of == "each try of it":
+    if all(one.side == SERVER for one in limits) and limits and limits[0].subject == "each try of it":
         return ()
     smallest = min((one.seconds for one in limits if one.seconds > 0), default=0.0)
-    return tuple(replace(one, binding=one.seconds > 0 and one.seconds == smallest) for one in limits)
+    return tuple(replace(one, is_binding=one.seconds > 0 and one.seconds == smallest) for one in limits)
 
 
 def _seconds(value: FieldValue) -> float:
     try:
-        return Duration.parse(str(value.said.value)).seconds
+        return Duration.parse(str(value.winner.value)).seconds
     except ValueError:
         return 0.0

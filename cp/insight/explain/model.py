@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from cp.insight.explain.query import CallQuery
-from cp.insight.simulate import Outcome, RouteCondition
+from cp.insight.simulate import Outcome, RouteCondition, TrafficShare
 from cp.model.duration import Duration
 from cp.model.names import Key
 
@@ -52,11 +54,11 @@ class FieldValue:
 
     policy: str
     path: str
-    said: ValueOrigin
-    over: tuple[ValueOrigin, ...] = ()
+    winner: ValueOrigin
+    losers: tuple[ValueOrigin, ...] = ()
     """Those who were overridden, the strongest first."""
 
-    at: str = ""
+    served_in: str = ""
     """Which part of Envoy's configuration it is in: the route, the listener or the cluster; empty: in none."""
 
     note: str = ""
@@ -70,19 +72,19 @@ class ExplainedRow:
     owner: Key | None
     """The route resource; None for the row that every service has for all the rest."""
 
-    place: ValueOrigin | None
+    origin: ValueOrigin | None
     """Where its match is written."""
 
-    beside: tuple[Key, ...]
+    weaker_contributors: tuple[Key, ...]
     """Weaker route resources with the same match of which something is left: their policies hold as well."""
 
-    asks: tuple[RouteCondition, ...]
+    conditions: tuple[RouteCondition, ...]
     matches: bool | None
-    taken: bool
+    is_taken: bool
     why: str
     """Why it took the request, or did not."""
 
-    patched: bool = False
+    is_patched: bool = False
     """Whether it is not of ours, but a patch's."""
 
 
@@ -98,7 +100,7 @@ class ExplainedBackend:
 
     endpoints: tuple[str, ...] = ()
     values: tuple[FieldValue, ...] = ()
-    missing: str = ""
+    missing_reason: str = ""
     """Why there is no such cluster, where there is none."""
 
 
@@ -106,17 +108,17 @@ class ExplainedBackend:
 class ExplainedLimit:
     """One of several limits of the same thing, on the client's side or the server's."""
 
-    of: str
+    subject: str
     """What is limited: how long a request may take, how long nothing may come, …"""
 
     side: str
     policy: str
     field: str
-    said: ValueOrigin
+    origin: ValueOrigin
     seconds: float
     """Zero: no limit."""
 
-    binding: bool = False
+    is_binding: bool = False
     """Whether it is the one that is reached first."""
 
 
@@ -165,19 +167,43 @@ class Explanation:
 
     @property
     def row(self) -> ExplainedRow | None:
-        return next((row for row in self.rows if row.taken), None)
+        return next((row for row in self.rows if row.is_taken), None)
 
     def as_json(self) -> dict[str, Any]:
         """Every fact as plain data."""
-        found: dict[str, Any] = _plain(self)
-        return found
+        data: dict[str, Any] = _plain(self)
+        return data
+
+
+_JSON_NAMES: Final[Mapping[tuple[type, str], str]] = MappingProxyType(
+    {
+        (FieldValue, "winner"): "said",
+        (FieldValue, "losers"): "over",
+        (FieldValue, "served_in"): "at",
+        (ExplainedRow, "origin"): "place",
+        (ExplainedRow, "weaker_contributors"): "beside",
+        (ExplainedRow, "conditions"): "asks",
+        (ExplainedRow, "is_taken"): "taken",
+        (ExplainedRow, "is_patched"): "patched",
+        (ExplainedBackend, "missing_reason"): "missing",
+        (ExplainedLimit, "subject"): "of",
+        (ExplainedLimit, "origin"): "said",
+        (ExplainedLimit, "is_binding"): "binding",
+        (RouteCondition, "subject"): "of",
+        (RouteCondition, "pattern"): "wanted",
+        (RouteCondition, "value"): "given",
+        (RouteCondition, "is_inverted"): "inverted",
+        (TrafficShare, "is_missing"): "missing",
+    }
+)
+"""The fields whose name in the API is not their own in camel case."""
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Duration):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {_camel(one.name): _plain(getattr(value, one.name)) for one in fields(value)}
+        return {_json_name(type(value), field.name): _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -185,6 +211,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
+def _json_name(kind: type, field: str) -> str:
+    first, *words = field.split("_")
+    return _JSON_NAMES.get((kind, field)) or first + "".join(map(str.capitalize, words))

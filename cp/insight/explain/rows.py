@@ -36,13 +36,15 @@ def rows(world: World, rules: Rules, entry: OutboundResult, outcome: Outcome) ->
     first = outcome.row
     winner = by_row.get(first.index) if first is not None else None
     found = (_row(world, one, first, by_row.get(one.index), winner) for one in outcome.rows)
-    return tuple(replace(row, patched=row.index not in made) for row in found)
+    return tuple(replace(row, is_patched=row.index not in made) for row in found)
 
 
 def _only(world: World, rule: RouteRule) -> ExplainedRow:
     """The row of a table that has no other: connections have one route."""
     place = _of_rule(world, rule)
-    return ExplainedRow(0, rule.origin.policy, place, beside=(), asks=(), matches=True, taken=True, why=_ONLY)
+    return ExplainedRow(
+        0, rule.origin.policy, place, weaker_contributors=(), conditions=(), matches=True, is_taken=True, why=_ONLY
+    )
 
 
 def taken(entry: OutboundResult, outcome: Outcome) -> Route | None:
@@ -76,11 +78,11 @@ def _row(
     return ExplainedRow(
         index=tried.index,
         owner=None if own is None else own.rule.origin.policy,
-        place=None if own is None else place_of(world, own),
-        beside=() if own is None else _beside(own.rule),
-        asks=tried.conditions,
+        origin=None if own is None else place_of(world, own),
+        weaker_contributors=() if own is None else _beside(own.rule),
+        conditions=tried.conditions,
         matches=tried.matches,
-        taken=tried is taken,
+        is_taken=tried is taken,
         why=_why(tried, taken, own, winner),
     )
 

@@ -30,7 +30,7 @@ def with_conditions(value: FieldValue, forward: ForwardedCall | None) -> FieldVa
     """Where only methods are named, those are retried on the conditions that hold by default."""
     if not value.path.endswith(".retryOn") or forward is None or forward.retry is None:
         return value
-    if not all(str(one).startswith(_METHOD) for one in value.said.value):
+    if not all(str(one).startswith(_METHOD) for one in value.winner.value):
         return value
     return replace(value, note=f"for these methods, on the default {', '.join(_conditions(forward.retry))}")
 
@@ -45,7 +45,7 @@ def _http(forward: ForwardedCall, protocol: Protocol) -> Iterator[FieldValue]:
     section = "grpc" if protocol is Protocol.GRPC else "http"
     if forward.retry is None:
         yield FieldValue(
-            "MeshRetry", f"{section}.numRetries", ValueOrigin(0, ENVOY), at=ROUTE, note="nothing is tried again"
+            "MeshRetry", f"{section}.numRetries", ValueOrigin(0, ENVOY), served_in=ROUTE, note="nothing is tried again"
         )
     else:
         yield from _retry(section, forward.retry)
@@ -53,7 +53,7 @@ def _http(forward: ForwardedCall, protocol: Protocol) -> Iterator[FieldValue]:
 
 def _retry(section: str, retry: RetryRule) -> Iterator[FieldValue]:
     def value(path: str, said: Any, level: str = ENVOY, note: str = "") -> FieldValue:
-        return FieldValue("MeshRetry", f"{section}.{path}", ValueOrigin(said, level), at=ROUTE, note=note)
+        return FieldValue("MeshRetry", f"{section}.{path}", ValueOrigin(said, level), served_in=ROUTE, note=note)
 
     yield value("numRetries", retry.retries)
     yield value("perTryTimeout", None, note="a try may take as long as the request")
@@ -68,4 +68,4 @@ def _retry(section: str, retry: RetryRule) -> Iterator[FieldValue]:
 
 def _tcp(forward: ForwardedCall) -> Iterator[FieldValue]:
     attempts = ValueOrigin(forward.connect_attempts, ENVOY)
-    yield FieldValue("MeshRetry", "tcp.maxConnectAttempt", attempts, at=LISTENER, note="nothing is tried again")
+    yield FieldValue("MeshRetry", "tcp.maxConnectAttempt", attempts, served_in=LISTENER, note="nothing is tried again")

@@ -32,12 +32,16 @@ def asks(conditions: Iterable[RouteCondition]) -> str:
 
 
 def _asks(one: RouteCondition) -> str:
-    inverted = "not " if one.inverted else ""
+    inverted = "not " if one.is_inverted else ""
     if one.kind in {"Present", "Absent"}:
-        return f"{inverted}{one.of} {one.kind}"
-    if one.of == "path":
-        return f"{inverted}{one.kind} {one.wanted}"
-    return f"{inverted}{one.of} {one.wanted}" if one.kind == "Exact" else f"{inverted}{one.of} {one.kind} {one.wanted}"
+        return f"{inverted}{one.subject} {one.kind}"
+    if one.subject == "path":
+        return f"{inverted}{one.kind} {one.pattern}"
+    return (
+        f"{inverted}{one.subject} {one.pattern}"
+        if one.kind == "Exact"
+        else f"{inverted}{one.subject} {one.kind} {one.pattern}"
+    )
 
 
 def why_not(conditions: Iterable[RouteCondition]) -> str:
@@ -46,13 +50,13 @@ def why_not(conditions: Iterable[RouteCondition]) -> str:
 
 
 def _why_not(one: RouteCondition) -> str:
-    if one.given is None:
-        return f"there is no {one.of}"
+    if one.value is None:
+        return f"there is no {one.subject}"
     if one.kind == "Absent":
-        return f"there is a {one.of}"
-    if one.inverted:
-        return f"{one.of} `{one.given}` is what must not be"
-    return f"{one.of} `{one.given}` {_VERBS.get(one.kind, 'is not')} `{one.wanted}`"
+        return f"there is a {one.subject}"
+    if one.is_inverted:
+        return f"{one.subject} `{one.value}` is what must not be"
+    return f"{one.subject} `{one.value}` {_VERBS.get(one.kind, 'is not')} `{one.pattern}`"
 
 
 def less_specific(row: Mapping[str, Any] | None, winner: Mapping[str, Any] | None) -> str:

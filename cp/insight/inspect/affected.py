@@ -27,26 +27,26 @@ _REMOVES_NOTHING: Final = "has no effect: there is no weaker item for the same t
 class PolicyEffect:
     """One value that a policy sets at one place of a proxy, and who overrides it or takes it away, if somebody does."""
 
-    place: ConfScope
+    scope: ConfScope
     path: str
     setting: Setting
     overridden_by: Setting | None = None
-    removes: tuple[Setting, ...] | None = None
+    removed_settings: tuple[Setting, ...] | None = None
     """What a null takes away; None where it is no null."""
 
-    then: Setting | None = None
+    replacement: Setting | None = None
     """What holds in the place of what a null takes away."""
 
-    idle: str = ""
+    idle_reason: str = ""
     """Why it does nothing although nobody overrides it."""
 
     @property
     def removes_nothing(self) -> bool:
         """Whether it is a null with nothing to take away."""
-        return self.removes == ()
+        return self.removed_settings == ()
 
     @property
-    def is_lost(self) -> bool:
+    def is_overridden(self) -> bool:
         return self.overridden_by is not None and not self.removes_nothing
 
 
@@ -59,19 +59,19 @@ class AffectedProxy:
     effects: tuple[PolicyEffect, ...]
 
     @property
-    def survives(self) -> tuple[PolicyEffect, ...]:
+    def effects_in_force(self) -> tuple[PolicyEffect, ...]:
         """What is in force."""
-        return tuple(one for one in self.effects if not one.is_lost and not one.idle)
+        return tuple(one for one in self.effects if not one.is_overridden and not one.idle_reason)
 
     @property
-    def lost(self) -> tuple[PolicyEffect, ...]:
+    def overridden_effects(self) -> tuple[PolicyEffect, ...]:
         """What somebody else overrides, or took away."""
-        return tuple(one for one in self.effects if one.is_lost)
+        return tuple(one for one in self.effects if one.is_overridden)
 
     @property
-    def idle(self) -> tuple[PolicyEffect, ...]:
+    def idle_effects(self) -> tuple[PolicyEffect, ...]:
         """What does nothing although nobody overrides it, such as a null with nothing to take away."""
-        return tuple(one for one in self.effects if one.idle)
+        return tuple(one for one in self.effects if one.idle_reason)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -79,9 +79,9 @@ class AffectedProxy:
             "type": self.dataplane.type,
             "mesh": self.dataplane.mesh,
             "name": self.dataplane.name,
-            "survives": [_data(one) for one in self.survives],
-            "overridden": [_data(one) for one in self.lost],
-            "withoutEffect": [_data(one) for one in self.idle],
+            "survives": [_data(one) for one in self.effects_in_force],
+            "overridden": [_data(one) for one in self.overridden_effects],
+            "withoutEffect": [_data(one) for one in self.idle_effects],
         }
 
 
@@ -145,15 +145,15 @@ def _effects(world: World, dataplane: Resource, policy: Resource, idle: IdleReas
             for effect in _of_field(place, field, policy.key):
                 yield (
                     effect
-                    if effect.is_lost
-                    else replace(effect, idle=_why_idle(idle, dataplane, effect, merged.fields))
+                    if effect.is_overridden
+                    else replace(effect, idle_reason=_why_idle(idle, dataplane, effect, merged.fields))
                 )
 
 
 def _why_idle(idle: IdleReasons, dataplane: Resource, effect: PolicyEffect, beside: Iterable[str]) -> str:
     """Why what nobody overrides does nothing. What is not enforced is so whatever else could be said of it."""
-    removed = effect.removes[0] if effect.removes and effect.then is None else None
-    why = idle.why(dataplane, effect.place, effect.path, effect.setting, beside=beside, removes=removed)
+    removed = effect.removed_settings[0] if effect.removed_settings and effect.replacement is None else None
+    why = idle.why(dataplane, effect.scope, effect.path, effect.setting, beside=beside, removes=removed)
     return why or (_REMOVES_NOTHING if effect.removes_nothing else "")
 
 
@@ -172,15 +172,15 @@ def _of_field(place: ConfScope, field: MergedField, policy: Key) -> Iterator[Pol
 def _data(effect: PolicyEffect) -> dict[str, Any]:
     by = effect.overridden_by
     return {
-        "where": str(effect.place),
+        "where": str(effect.scope),
         "field": effect.path,
         "value": effect.setting.value,
         "file": effect.setting.origin.file,
         "line": effect.setting.line,
         **({} if by is None else {"by": _setting(by)}),
-        **({} if not effect.removes else {"removes": [_setting(one) for one in effect.removes]}),
-        **({} if not effect.removes or effect.then is None else {"then": _setting(effect.then)}),
-        **({"reason": effect.idle} if effect.idle else {}),
+        **({} if not effect.removed_settings else {"removes": [_setting(one) for one in effect.removed_settings]}),
+        **({} if not effect.removed_settings or effect.replacement is None else {"then": _setting(effect.replacement)}),
+        **({"reason": effect.idle_reason} if effect.idle_reason else {}),
     }
 
 

@@ -75,7 +75,9 @@ class IdleReasons:
 
     def _is_passed_by(self, parts: DestinationParts, place: ConfScope, path: str) -> bool:
         """Whether a value is about the cluster of a service, at a route that leads to the clusters of others."""
-        if not place.via or self._once(parts, place.via, lambda: parts.is_reached_by(place.via)):
+        if not place.contributors or self._once(
+            parts, place.contributors, lambda: parts.is_reached_by(place.contributors)
+        ):
             return False
         return self._once(parts, path, lambda: parts.changes_cluster_only(self._policy.type, path))
 
@@ -117,9 +119,9 @@ class IdleReasons:
     def _of_proxy(self, dataplane: Resource, place: ConfScope) -> MissingPart | None:
         """What is missing for the proxy. Beside listeners it has what it has of policies that need none."""
         missing = {one.capability: one for one in not_enforced(dataplane)}
-        if place.is_whole and self._adds_to_proxies:
+        if place.is_whole_proxy and self._adds_to_proxies:
             return None
-        if place.inbound in _without_inbound(dataplane):
+        if place.inbound_port in _without_inbound(dataplane):
             return missing.get(ZONE_PROXIES)
         return missing.get(BUILTIN_GATEWAYS)
 

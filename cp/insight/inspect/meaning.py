@@ -43,13 +43,13 @@ def why_meaningless(  # noqa: PLR0913  # all that is known of the field
     """Why a field says nothing there; empty where it says something. `parts` is what is served of a destination."""
     if is_grpc_client(dataplane) and not policy.is_for_grpc_clients:
         return _OF_CLIENT
-    if place.is_whole:
+    if place.is_whole_proxy:
         return "" if type(policy).passes is Policy.passes or _is_passed(dataplane) else _NOT_REDIRECTED
     if is_grpc_client(dataplane) and place.destination is not None and not _is_called(parts, by=policy):
         return _NO_GRPC
-    if place.inbound is None:
+    if place.inbound_port is None:
         return _in_protocol(policy, path, beside, _spoken_to(parts))
-    spoken = _spoken_at(dataplane).get(place.inbound)
+    spoken = _spoken_at(dataplane).get(place.inbound_port)
     return _NOT_SERVED if spoken is None else _in_protocol(policy, path, beside, spoken)
 
 

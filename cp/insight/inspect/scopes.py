@@ -26,32 +26,32 @@ class ConfScope:
     """
 
     destination: Destination | None = None
-    listener: int | None = None
+    listener_port: int | None = None
     """The port of a gateway's listener."""
 
-    via: tuple[Identity, ...] = ()
+    contributors: tuple[Identity, ...] = ()
     """The routes that contribute to a way to the destination, the strongest first."""
 
-    inbound: int | None = None
+    inbound_port: int | None = None
     clients: str = ""
 
     @property
-    def is_whole(self) -> bool:
+    def is_whole_proxy(self) -> bool:
         """Whether it is the whole proxy."""
-        return self.destination is None and self.listener is None and self.inbound is None
+        return self.destination is None and self.listener_port is None and self.inbound_port is None
 
     def __str__(self) -> str:
         if self.destination is not None:
             return f"to {_called(self.destination)}{self._by}"
-        if self.listener is not None:
-            return f"on listener {self.listener}{self._by}"
-        if self.inbound is not None:
-            return f"on inbound {self.inbound}" + (f" from {self.clients}" if self.clients else "")
+        if self.listener_port is not None:
+            return f"on listener {self.listener_port}{self._by}"
+        if self.inbound_port is not None:
+            return f"on inbound {self.inbound_port}" + (f" from {self.clients}" if self.clients else "")
         return "on the proxy"
 
     @property
     def _by(self) -> str:
-        names = [f"{route.type} {route.name}" for route in self.via]
+        names = [f"{route.type} {route.name}" for route in self.contributors]
         return f" by {' with '.join(names)}" if names else ""
 
 
@@ -80,7 +80,7 @@ def _outbound(
         yield ConfScope(destination), effective(rules, destination)
         found = (rule for table in tables for rule in routes(table, destination) or ())
         for via, matches in sorted({(rule.contributors, rule.hash) for rule in found}):
-            yield ConfScope(destination, via=via), effective(rules, destination, via, matches)
+            yield ConfScope(destination, contributors=via), effective(rules, destination, via, matches)
 
 
 def _on_gateway(
@@ -88,10 +88,10 @@ def _on_gateway(
 ) -> Iterator[tuple[ConfScope, MergedConf]]:
     for index, listener in enumerate(listeners(gateway)):
         port, there = listener.get("port"), rules.at_listeners([index])
-        yield ConfScope(listener=port), at_gateway(there)
+        yield ConfScope(listener_port=port), at_gateway(there)
         found = (one for table in tables for _, one in gateway_routes(table.at_listeners([index])))
         for via, matches in sorted({(rule.contributors, rule.hash) for rule in found}):
-            yield ConfScope(listener=port, via=via), at_gateway(there, via, matches)
+            yield ConfScope(listener_port=port, contributors=via), at_gateway(there, via, matches)
 
 
 def _inbound(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[ConfScope, MergedConf]]:
@@ -99,12 +99,12 @@ def _inbound(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[ConfScop
         port = section.get("port")
         if not rules.shape.from_as_rules:
             for rule in rules.from_(index).rules:
-                yield ConfScope(inbound=port, clients=_clients(rule.matchers)), rule.combined.conf
+                yield ConfScope(inbound_port=port, clients=_clients(rule.matchers)), rule.combined.conf
         found = rules.inbound(index)
         if found.for_all is not None:
-            yield ConfScope(inbound=port), found.for_all.conf
+            yield ConfScope(inbound_port=port), found.for_all.conf
         for some in found.for_some:
-            yield ConfScope(inbound=port, clients=str(dict(some.match or {}))), some.combined.conf
+            yield ConfScope(inbound_port=port, clients=str(dict(some.match or {}))), some.combined.conf
 
 
 def _whole(rules: PolicyRules) -> Iterator[tuple[ConfScope, MergedConf]]:

@@ -40,20 +40,20 @@ class UnsimulatedFeature(Exception):
 class RouteCondition:
     """One thing that a row asks of a request."""
 
-    of: str
+    subject: str
     """`path`, `method`, `header x-version`, `query parameter q`."""
 
     kind: str
     """How it is compared: Exact, PathPrefix, RegularExpression, Present …"""
 
-    wanted: str
-    given: str | None
+    pattern: str
+    value: str | None
     """What the request has; None where it has nothing."""
 
     holds: bool | None
     """None: that cannot be told."""
 
-    inverted: bool = False
+    is_inverted: bool = False
 
 
 def check_known(message: Message) -> None:

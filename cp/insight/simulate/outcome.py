@@ -32,7 +32,7 @@ class TrafficShare:
     cluster: str
     weight: int = 1
     endpoints: tuple[str, ...] = ()
-    missing: bool = False
+    is_missing: bool = False
     """Whether there is no cluster of that name."""
 
     status: int = 0

@@ -84,7 +84,7 @@ def _http(served: ServedResources, listener: str, manager: HttpConnectionManager
     rows = tuple(RowTrial(at, row.name, conditions(row.match, request)) for at, row in enumerate(host.routes))
     first = next((row for row in rows if row.matches is not False), None)
     if first is not None and first.matches is None:
-        raise UnsimulatedFeature(next(one.wanted for one in first.conditions if one.holds is None))
+        raise UnsimulatedFeature(next(one.pattern for one in first.conditions if one.holds is None))
     forward, reply = _done(served, manager, host.routes[first.index] if first is not None else None, request)
     return Outcome(listener, request.target, request.authority, table.name, host.name, rows, forward, reply)
 
@@ -134,7 +134,7 @@ def _shares(served: ServedResources, action: RouteAction) -> Iterator[TrafficSha
 def _share(served: ServedResources, name: str, weight: int, missing: int) -> TrafficShare:
     cluster = served.cluster(name)
     if cluster is None:
-        return TrafficShare(name, weight, missing=True, status=missing)
+        return TrafficShare(name, weight, is_missing=True, status=missing)
     return TrafficShare(name, weight, served.endpoints(cluster))
 
 
