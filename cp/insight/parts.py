@@ -57,7 +57,7 @@ class DestinationParts:
 
     @property
     def name(self) -> str:
-        return f"`{_names([self.destination])[0]}`"
+        return f"`{_labels([self.destination])[0]}`"
 
     @property
     def why(self) -> str:
@@ -67,11 +67,11 @@ class DestinationParts:
             used = dict.fromkeys(used for entry in self.entries for used in entry.uses)
             if not used:
                 return f"no route of {name} leads anywhere"
-            return f"all routes of {name} go to {_listed(_names(used))}"
+            return f"all routes of {name} go to {_enumeration(_labels(used))}"
         callers = [
             entry.listening.destination for entry in self.bundle.entries.values() if self.destination in entry.uses
         ]
-        listed = _listed(_names(dict.fromkeys(callers)))
+        listed = _enumeration(_labels(dict.fromkeys(callers)))
         return f"nobody calls {name} itself: calls come by the routes of {listed}, with what holds there"
 
     @property
@@ -95,13 +95,13 @@ class DestinationParts:
         of_routes: Mapping[str, MergedConf | None],
     ) -> bool:
         """The same for one of its outbounds."""
-        return _bodies(self._of_listener(entry, kind, of_service, of_routes)) != _bodies(entry.fragment)
+        return _bodies(self._listener_fragment(entry, kind, of_service, of_routes)) != _bodies(entry.fragment)
 
     def cluster_differs(self, kind: str, conf: MergedConf | None) -> bool:
         """Whether the cluster or its endpoints would be others if a kind of policy came to this."""
         if self.upstream is None:
             return False
-        return self._of_cluster(_with(self.upstream.effective, kind, conf)) != [
+        return self._cluster_bodies(_with_conf(self.upstream.effective, kind, conf)) != [
             body for fragment in self.upstream.fragments for body in _bodies(fragment)
         ]
 
@@ -113,8 +113,10 @@ class DestinationParts:
         """Whether a part is missing, and a field does nothing for the other, neither beside its conf nor alone."""
         if self.is_whole:
             return False
-        beside = self._with_change(kind, lambda conf: without(conf, path)) == self._with_change(kind, lambda conf: conf)
-        return beside and self._with_change(kind, lambda conf: alone(conf, path)) == self._with_change(
+        beside = self._bodies_with_change(kind, lambda conf: without(conf, path)) == self._bodies_with_change(
+            kind, lambda conf: conf
+        )
+        return beside and self._bodies_with_change(kind, lambda conf: alone(conf, path)) == self._bodies_with_change(
             kind, lambda _: {}
         )
 
@@ -128,21 +130,21 @@ class DestinationParts:
 
     def is_reached_by(self, routes: tuple[Identity, ...]) -> bool:
         """Whether some row to which these routes contribute leads to the destination itself."""
-        own = cluster_name(self.destination)
+        own_cluster = cluster_name(self.destination)
         rows = (
             row
             for entry in self.entries
             for row in entry.outbound.routes
             if row.owner in entry.owners and entry.owners[row.owner].contributors == routes
         )
-        return any(split.cluster == own for row in rows for split in row.splits)
+        return any(split.cluster == own_cluster for row in rows for split in row.splits)
 
     def _matters_to_missing_part_only(self, kind: str, change: _Change) -> bool:
         if self.is_whole:
             return False
         if self.upstream is None:
             return self._changes_cluster_only(kind, change)
-        acts = self.cluster_differs(kind, _changed(self.upstream.effective.get(kind), change))
+        acts = self.cluster_differs(kind, _changed_conf(self.upstream.effective.get(kind), change))
         return not acts and _changes_listener(self._as_if_called(), kind, change)
 
     def _changes_cluster_only(self, kind: str, change: _Change) -> bool:
@@ -150,19 +152,19 @@ class DestinationParts:
 
     def _changes_cluster(self, kind: str, change: _Change) -> bool:
         effective = self.entries[0].effective
-        changed = _with(effective, kind, _changed(effective.get(kind), change))
-        return self._of_cluster(effective) != self._of_cluster(changed)
+        changed = _with_conf(effective, kind, _changed_conf(effective.get(kind), change))
+        return self._cluster_bodies(effective) != self._cluster_bodies(changed)
 
-    def _with_change(self, kind: str, change: _Change) -> list[bytes]:
+    def _bodies_with_change(self, kind: str, change: _Change) -> list[bytes]:
         """What would be served of it if a kind of policy came to something else."""
         if self.upstream is not None:
-            changed = _changed(self.upstream.effective.get(kind), change)
-            return self._of_cluster(_with(self.upstream.effective, kind, changed))
-        return [body for entry in self.entries for body in _bodies(self._of_changed(entry, kind, change))]
+            changed = _changed_conf(self.upstream.effective.get(kind), change)
+            return self._cluster_bodies(_with_conf(self.upstream.effective, kind, changed))
+        return [body for entry in self.entries for body in _bodies(self._changed_fragment(entry, kind, change))]
 
-    def _of_changed(self, entry: OutboundResult, kind: str, change: _Change) -> Fragment:
-        of_routes = {name: _changed(found.get(kind), change) for name, found in entry.of_routes.items()}
-        return self._of_listener(entry, kind, _changed(entry.effective.get(kind), change), of_routes)
+    def _changed_fragment(self, entry: OutboundResult, kind: str, change: _Change) -> Fragment:
+        of_routes = {name: _changed_conf(effective.get(kind), change) for name, effective in entry.of_routes.items()}
+        return self._listener_fragment(entry, kind, _changed_conf(entry.effective.get(kind), change), of_routes)
 
     def _as_if_called(self) -> DestinationParts:
         """The destination as if it were called."""
@@ -171,20 +173,20 @@ class DestinationParts:
         entry = self.stages.entry(work.world, self.mesh, work.rules, listening, work.caller)
         return DestinationParts(self.stages, self.bundle, self.mesh, self.destination, (entry,), None)
 
-    def _of_listener(
+    def _listener_fragment(
         self,
         entry: OutboundResult,
         kind: str,
         of_service: MergedConf | None,
         of_routes: Mapping[str, MergedConf | None],
     ) -> Fragment:
-        found = _with(entry.effective, kind, of_service)
-        routes = {name: _with(held, kind, of_routes.get(name)) for name, held in entry.of_routes.items()}
+        effective = _with_conf(entry.effective, kind, of_service)
+        routes = {name: _with_conf(confs, kind, of_routes.get(name)) for name, confs in entry.of_routes.items()}
         is_grpc, world = self.bundle.caller.is_grpc, self.bundle.world
-        task = self.stages.listener_task(world, self.mesh, entry.outbound, found, routes, is_grpc=is_grpc)
+        task = self.stages.listener_task(world, self.mesh, entry.outbound, effective, routes, is_grpc=is_grpc)
         return self.stages.fragments.get(task)
 
-    def _of_cluster(self, effective: Effective) -> list[bytes]:
+    def _cluster_bodies(self, effective: Effective) -> list[bytes]:
         """Nothing, if it cannot be made."""
         work = self.bundle
         try:
@@ -198,8 +200,8 @@ class DestinationParts:
 
 def _changes_listener(parts: DestinationParts, kind: str, change: _Change) -> bool:
     for entry in parts.entries:
-        of_service = _changed(entry.effective.get(kind), change)
-        of_routes = {name: _changed(found.get(kind), change) for name, found in entry.of_routes.items()}
+        of_service = _changed_conf(entry.effective.get(kind), change)
+        of_routes = {name: _changed_conf(effective.get(kind), change) for name, effective in entry.of_routes.items()}
         if parts.entry_differs(entry, kind, of_service, of_routes):
             return True
     return False
@@ -207,7 +209,7 @@ def _changes_listener(parts: DestinationParts, kind: str, change: _Change) -> bo
 
 def destination_parts(stages: Translator, bundle: ProxyClass, mesh: str) -> Iterator[DestinationParts]:
     """Every destination that the proxies of a class call, or to which their routes lead."""
-    entries: dict[Destination, list[OutboundResult]] = {one: [] for one in bundle.upstreams}
+    entries: dict[Destination, list[OutboundResult]] = {destination: [] for destination in bundle.upstreams}
     for entry in bundle.entries.values():
         if entry.outbound.names or not bundle.caller.is_grpc:  # else there is nothing that it could call
             entries.setdefault(entry.listening.destination, []).append(entry)
@@ -220,12 +222,12 @@ def _bodies(fragment: Fragment) -> list[bytes]:
     return [packed.body for packed in fragment]
 
 
-def _with(effective: Effective, kind: str, conf: MergedConf | None) -> Effective:
-    others = {name: held for name, held in effective.items() if name != kind}
-    return others if conf is None else {**others, kind: conf}
+def _with_conf(effective: Effective, kind: str, conf: MergedConf | None) -> Effective:
+    other_confs = {name: conf_of_kind for name, conf_of_kind in effective.items() if name != kind}
+    return other_confs if conf is None else {**other_confs, kind: conf}
 
 
-def _changed(conf: MergedConf | None, change: _Change) -> MergedConf | None:
+def _changed_conf(conf: MergedConf | None, change: _Change) -> MergedConf | None:
     """What a kind of policy comes to, as if somebody else had a say."""
     value = change({} if conf is None else conf.value)
     if conf is None and not value:
@@ -234,19 +236,19 @@ def _changed(conf: MergedConf | None, change: _Change) -> MergedConf | None:
     return merge((Layer(dict(value), origin),))
 
 
-def _names(destinations: Iterable[Destination]) -> list[str]:
+def _labels(destinations: Iterable[Destination]) -> list[str]:
     """Destinations as operators know them; those of one service by their ports as well."""
-    every = list(destinations)
-    count = Counter(one.service for one in every)
-    return [_name(one, with_port=count[one.service] > 1) for one in every]
+    listed = list(destinations)
+    count = Counter(destination.service for destination in listed)
+    return [_label(destination, with_port=count[destination.service] > 1) for destination in listed]
 
 
-def _name(destination: Destination, *, with_port: bool) -> str:
+def _label(destination: Destination, *, with_port: bool) -> str:
     tags = "".join(f" {name}={value}" for name, value in destination.tags)
     port = destination.identity.section if destination.identity is not None and with_port else ""
     return f"{destination.service}{f':{port}' if port else ''}{tags}"
 
 
-def _listed(names: list[str]) -> str:
+def _enumeration(names: list[str]) -> str:
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     return ", ".join(f"`{name}`" for name in names[:_FEW]) + more

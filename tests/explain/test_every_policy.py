@@ -21,8 +21,8 @@ def test_every_call_of_a_case_can_be_explained(case: Case) -> None:
     question = Question.of(case)
     world, compiler = question.world(), Compiler(policies())
     for dataplane in world.table("Dataplane", question.mesh):
-        for one in outbounds(world, dataplane):
-            call = CallQuery("GET", one.address, one.port, "/api/v1")
+        for address in outbounds(world, dataplane):
+            call = CallQuery("GET", address.address, address.port, "/api/v1")
             if case.name == WITHOUT_LISTENER:
                 with pytest.raises(AmbiguousCall, match="no listener"):
                     explain(compiler, policies(), world, dataplane, call)

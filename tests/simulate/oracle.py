@@ -37,7 +37,7 @@ _SEEN_HOST: Final = "x-seen-host"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedAnswer:
     """What came of a call, as far as it can be seen from outside."""
 
     status: int
@@ -52,10 +52,10 @@ class Seen:
 
 def is_modern() -> bool:
     """Whether this Envoy is one of those that are simulated to the last corner: 1.39 and later."""
-    said = subprocess.run([envoy_binary(), "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"/(\d+)\.(\d+)\.\d+", said)
-    assert found is not None, said
-    return (int(found[1]), int(found[2])) >= (1, 39)
+    output = subprocess.run([envoy_binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"/(\d+)\.(\d+)\.\d+", output)
+    assert version is not None, output
+    return (int(version[1]), int(version[2])) >= (1, 39)
 
 
 class Oracle:
@@ -69,12 +69,12 @@ class Oracle:
         self._envoy = Envoy(_bootstrap(listeners, self._service.address), folder)
         self._connections: dict[Address, _Connection] = {}
 
-    def ask(self, at: Address, call: Call) -> Seen:
+    def send(self, at: Address, call: Call) -> ObservedAnswer:
         """Send a call for real."""
         connection = self._connections.get(at)
         if connection is None or connection.is_closed:
             connection = self._connections[at] = _Connection(at)
-        return connection.ask(call)
+        return connection.send(call)
 
     def __enter__(self) -> Self:
         self._envoy.ready()
@@ -97,16 +97,16 @@ class _Connection:
         self._file = self._socket.makefile("rb")
         self.is_closed = False
 
-    def ask(self, call: Call) -> Seen:
-        headers = (("host", call.host), *call.headers)
-        lines = [f"{call.method} {call.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
+    def send(self, call: Call) -> ObservedAnswer:
+        sent_headers = (("host", call.host), *call.headers)
+        lines = [f"{call.method} {call.path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent_headers)]
         self._socket.sendall("\r\n".join([*lines, "", ""]).encode())
         status = int(self._file.readline().split(b" ")[1])
-        found = dict(_headers(self._file))
-        body = self._file.read(int(found.get("content-length", "0"))).decode()
-        if status == 400 or found.get("connection") == "close":  # and whatever else stands behind it
+        headers = dict(_headers(self._file))
+        body = self._file.read(int(headers.get("content-length", "0"))).decode()
+        if status == 400 or headers.get("connection") == "close":  # and whatever else stands behind it
             self.close()
-        return _seen(status, found, body)
+        return _observed_answer(status, headers, body)
 
     def close(self) -> None:
         self.is_closed = True
@@ -114,11 +114,11 @@ class _Connection:
         self._socket.close()
 
 
-def _seen(status: int, headers: dict[str, str], body: str) -> Seen:
+def _observed_answer(status: int, headers: dict[str, str], body: str) -> ObservedAnswer:
     index = int(headers[_ROW]) if _ROW in headers else None
     if _SEEN_PATH in headers:
-        return Seen(status, index, path=headers[_SEEN_PATH], host=headers[_SEEN_HOST])
-    return Seen(status, index, headers.get("location", ""), body)
+        return ObservedAnswer(status, index, path=headers[_SEEN_PATH], host=headers[_SEEN_HOST])
+    return ObservedAnswer(status, index, headers.get("location", ""), body)
 
 
 def _headers(file: BufferedIOBase | BinaryIO) -> Iterator[tuple[str, str]]:
@@ -155,12 +155,14 @@ class _Echo(socketserver.StreamRequestHandler):
 def _resources(tables: Sequence[RouteConfiguration], addresses: Sequence[Address]) -> list[PackedResource]:
     """What we serve for an HTTP service, with these tables in place of its own."""
     cluster = backend_cluster(Backend(UPSTREAM, UPSTREAM, Protocol.HTTP))
-    found = [_packed(CLUSTER, message) for message in cluster.finish()]
+    resources = [_packed(CLUSTER, message) for message in cluster.finish()]
     for index, (table, address) in enumerate(zip(tables, addresses, strict=True)):
         draft = outbound_listener(Outbound(str(index), "backend", address.host, address.port, Protocol.HTTP))
-        found += [_packed(LISTENER, one) for one in draft.finish() if one[1].DESCRIPTOR.name == "Listener"]
-        found.append(_packed(ROUTES, (str(index), table)))
-    return found
+        resources += [
+            _packed(LISTENER, finished) for finished in draft.finish() if finished[1].DESCRIPTOR.name == "Listener"
+        ]
+        resources.append(_packed(ROUTES, (str(index), table)))
+    return resources
 
 
 def _packed(type_url: str, finished: tuple[str, Any]) -> PackedResource:
@@ -175,9 +177,9 @@ def _with_table(snapshot: Snapshot, name: str) -> dict[str, Any]:
     table = RouteConfiguration.FromString(packed.body)
     table.validate_clusters.value = False
     for host in table.virtual_hosts:
-        for index, one in enumerate(host.routes):
-            one.response_headers_to_add.add().header.key = _ROW
-            one.response_headers_to_add[-1].header.value = str(index)
+        for index, row in enumerate(host.routes):
+            row.response_headers_to_add.add().header.key = _ROW
+            row.response_headers_to_add[-1].header.value = str(index)
     return _inlined(snapshot, name, table)
 
 

@@ -40,7 +40,7 @@ TYPE_URLS = {
 
 
 def packed(*drafts: Any) -> Snapshot:
-    finished = (one for draft in drafts for one in draft.finish())
+    finished = (resource for draft in drafts for resource in draft.finish())
     return Snapshot(
         SnapshotPart(PackedResource.of(TYPE_URLS[m.DESCRIPTOR.name], n, m.SerializeToString()) for n, m in finished)
     )
@@ -60,13 +60,15 @@ def with_rows(*messages: RouteMessage) -> Snapshot:
     """A snapshot with rows that we do not write ourselves."""
     table = RouteConfiguration(name="backend")
     table.virtual_hosts.add(name="backend", domains=["*"]).routes.extend(messages)
-    resources = [one for part in served().parts for one in part if one.type_url != ROUTES]
+    resources = [
+        packed_resource for part in served().parts for packed_resource in part if packed_resource.type_url != ROUTES
+    ]
     return Snapshot(SnapshotPart([*resources, PackedResource.of(ROUTES, "backend", table.SerializeToString())]))
 
 
 def to(path: str = "/", method: str = "GET", **headers: str) -> Call:
-    found = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return Call(HOST, PORT, method, path, "backend", found)
+    sent_headers = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    return Call(HOST, PORT, method, path, "backend", sent_headers)
 
 
 def outcome(snapshot: Snapshot, call: Call | None = None) -> Outcome:
@@ -80,36 +82,36 @@ def prefix(value: str) -> Match:
 def test_a_call_goes_to_the_shares_of_the_row_that_takes_it() -> None:
     routes = (Route("api", match=prefix("/api"), splits=(Split("v1", 9), Split("v2", 1))), Route("rest"))
 
-    found = outcome(served(*routes), to("/api/x"))
+    result = outcome(served(*routes), to("/api/x"))
 
-    assert found.row is not None
-    assert found.row.name == "api"
-    assert found.forward is not None
-    assert found.forward.shares == (
+    assert result.row is not None
+    assert result.row.name == "api"
+    assert result.forward is not None
+    assert result.forward.shares == (
         TrafficShare("v1", 9, ("10.0.0.1:8080", "10.0.0.2:8080")),
         TrafficShare("v2", 1, ("10.0.0.3:8080",)),
     )
 
 
 def test_a_share_of_a_backend_that_is_missing_is_answered_with_500() -> None:
-    found = outcome(served(Route("all", splits=(Split("v1"), Split("gone", missing=True)))))
+    result = outcome(served(Route("all", splits=(Split("v1"), Split("gone", missing=True)))))
 
-    assert found.forward is not None
-    assert [(share.is_missing, share.status) for share in found.forward.shares] == [(False, 0), (True, 500)]
+    assert result.forward is not None
+    assert [(share.is_missing, share.status) for share in result.forward.shares] == [(False, 0), (True, 500)]
 
 
 def test_a_cluster_that_is_not_served_is_503() -> None:
-    found = outcome(served(Route("all", splits=(Split("elsewhere"),))))
+    result = outcome(served(Route("all", splits=(Split("elsewhere"),))))
 
-    assert found.forward is not None
-    assert found.forward.shares == (TrafficShare("elsewhere", is_missing=True, status=503),)
+    assert result.forward is not None
+    assert result.forward.shares == (TrafficShare("elsewhere", is_missing=True, status=503),)
 
 
 def test_what_is_not_configured_is_as_envoy_has_it() -> None:
-    found = outcome(served(Route("all", splits=(Split("v1"),)))).forward
+    forward = outcome(served(Route("all", splits=(Split("v1"),)))).forward
 
-    assert found is not None
-    assert (str(found.timeout), str(found.idle_timeout), found.retry) == ("15s", "5m0s", None)
+    assert forward is not None
+    assert (str(forward.timeout), str(forward.idle_timeout), forward.retry) == ("15s", "5m0s", None)
 
 
 def test_timeouts_and_retries_are_those_of_the_row() -> None:
@@ -121,11 +123,11 @@ def test_timeouts_and_retries_are_those_of_the_row() -> None:
     policy.retriable_status_codes.append(503)
     policy.retry_back_off.base_interval.nanos = 50_000_000
 
-    found = outcome(with_rows(message)).forward
+    forward = outcome(with_rows(message)).forward
 
-    assert found is not None
-    assert (str(found.timeout), str(found.idle_timeout)) == ("2s", "0s")
-    assert found.retry == RetryRule(
+    assert forward is not None
+    assert (str(forward.timeout), str(forward.idle_timeout)) == ("2s", "0s")
+    assert forward.retry == RetryRule(
         on=("5xx", "retriable-status-codes"),
         retries=1,
         per_try_timeout=Duration(),
@@ -136,44 +138,47 @@ def test_timeouts_and_retries_are_those_of_the_row() -> None:
 
 
 def test_a_redirect_says_where_to() -> None:
-    found = outcome(served(Route("all", filters=(Redirect(hostname="new", status=301),))), to("/a?b"))
+    result = outcome(served(Route("all", filters=(Redirect(hostname="new", status=301),))), to("/a?b"))
 
-    assert found.reply is not None
-    assert (found.reply.status, found.reply.location) == (301, "http://new/a?b")
+    assert result.reply is not None
+    assert (result.reply.status, result.reply.location) == (301, "http://new/a?b")
 
 
 def test_a_refusal_says_why() -> None:
-    found = outcome(served(Route("all", refusal="nobody is there")))
+    result = outcome(served(Route("all", refusal="nobody is there")))
 
-    assert found.reply is not None
-    assert (found.reply.status, found.reply.body) == (500, "nobody is there")
+    assert result.reply is not None
+    assert (result.reply.status, result.reply.body) == (500, "nobody is there")
 
 
 def test_without_a_row_that_fits_it_is_404() -> None:
-    found = outcome(served(Route("api", match=prefix("/api"))), to("/other"))
+    result = outcome(served(Route("api", match=prefix("/api"))), to("/other"))
 
-    assert found.row is None
-    assert found.reply is not None
-    assert found.reply.status == 404
+    assert result.row is None
+    assert result.reply is not None
+    assert result.reply.status == 404
 
 
 @pytest.mark.parametrize(
     "call", [to("no-slash"), to("/a b"), to("/a#b"), to("/%00"), to(method="FETCH"), to(method="get")]
 )
 def test_what_is_no_request_is_400(call: Call) -> None:
-    found = outcome(served(Route("all")), call)
+    result = outcome(served(Route("all")), call)
 
-    assert found.reply is not None
-    assert found.reply.status == 400
-    assert found.rows == ()
+    assert result.reply is not None
+    assert result.reply.status == 400
+    assert result.rows == ()
 
 
 def test_each_row_says_which_of_its_conditions_fail() -> None:
     match = Match(PathMatch(PathKind.EXACT, "/a"), "POST", (ValueMatch("x-version", value="2"),), (ValueMatch("q"),))
 
-    (found,) = outcome(served(Route("all", match=match)), to("/a?q=1", x_version="1")).rows
+    (trial,) = outcome(served(Route("all", match=match)), to("/a?q=1", x_version="1")).rows
 
-    assert [(one.subject, one.kind, one.pattern, one.value, one.holds) for one in found.conditions] == [
+    assert [
+        (condition.subject, condition.kind, condition.pattern, condition.value, condition.holds)
+        for condition in trial.conditions
+    ] == [
         ("path", "Exact", "/a", "/a", True),
         ("method", "Exact", "POST", "GET", False),
         ("header x-version", "Exact", "2", "1", False),
@@ -182,11 +187,11 @@ def test_each_row_says_which_of_its_conditions_fail() -> None:
 
 
 def test_a_connection_goes_to_the_shares_of_its_listener() -> None:
-    found = outcome(served(Route("all", splits=(Split("v1", 4), Split("v2", 1))), protocol=Protocol.TCP))
+    result = outcome(served(Route("all", splits=(Split("v1", 4), Split("v2", 1))), protocol=Protocol.TCP))
 
-    assert found.rows == ()
-    assert found.forward is not None
-    assert [(share.cluster, share.weight) for share in found.forward.shares] == [("v1", 4), ("v2", 1)]
+    assert result.rows == ()
+    assert result.forward is not None
+    assert [(share.cluster, share.weight) for share in result.forward.shares] == [("v1", 4), ("v2", 1)]
 
 
 def test_where_nothing_listens_there_is_no_outcome() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cp.insight.explain.model import ExplainedBackend, ExplainedHop, ExplainedLimit, FieldValue
-from cp.insight.explain.values import acting, find, of_inbound
+from cp.insight.explain.values import acting_values, confs_of_inbound, find
 from cp.model.duration import Duration
 from cp.policies import Policies
 from cp.resources.resource import Resource
@@ -74,7 +74,7 @@ class ServerLimits:
         indexes = [index for index, _ in inbounds(port.dataplane)]
         found = [one for index, one in zip(indexes, reached, strict=True) if index == port.index]
         limiting = [policy for policy in self._policies if policy.kind.name == _TIMEOUT]
-        return tuple(acting(place for one in found for place in of_inbound(limiting, one)))
+        return tuple(acting_values(place for one in found for place in confs_of_inbound(limiting, one)))
 
 
 def hops(

@@ -212,5 +212,5 @@ def _plain(value: Any) -> Any:
 
 
 def _json_name(kind: type, field: str) -> str:
-    first, *words = field.split("_")
-    return _JSON_NAMES.get((kind, field)) or first + "".join(map(str.capitalize, words))
+    head, *words = field.split("_")
+    return _JSON_NAMES.get((kind, field)) or head + "".join(map(str.capitalize, words))

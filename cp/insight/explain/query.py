@@ -60,21 +60,21 @@ def parse_call(call: str, headers: tuple[str, ...] = ()) -> CallQuery:
 
 
 def _url(url: str) -> tuple[str, int | None, str]:
-    found = _URL.fullmatch(url)
-    if found is None or (found["port"] and not 0 < int(found["port"]) <= _MOST):
+    match = _URL.fullmatch(url)
+    if match is None or (match["port"] and not 0 < int(match["port"]) <= _MOST):
         raise AmbiguousCall(f"`{_quoted(url)}` is no URL", "write for example `http://backend:80/path`")
-    target = (found["path"] or "/") + (found["query"] or "")
-    port = int(found["port"]) if found["port"] else None
-    return found["host"].strip("[]").lower(), port, _NOT_IN_A_URL.sub(_escaped, target)
+    target = (match["path"] or "/") + (match["query"] or "")
+    port = int(match["port"]) if match["port"] else None
+    return match["host"].strip("[]").lower(), port, _NOT_IN_A_URL.sub(_escaped, target)
 
 
 def _quoted(text: str) -> str:
     return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escaped(match: re.Match[str]) -> str:
     """As browsers send it: no client sends such a character as it is."""
-    return "".join(f"%{byte:02X}" for byte in found[0].encode())
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cp.insight.explain.model import ExplainedRow, ValueOrigin
-from cp.insight.explain.words import less_specific, why_not
+from cp.insight.explain.words import precedence_reason, unmet_conditions
 from cp.insight.simulate import Outcome, RowTrial
 from cp.model.names import Key
 from cp.model.paths import step
@@ -27,123 +27,144 @@ class WrittenMatch:
     rule: RouteRule
 
 
-def rows(world: World, rules: Rules, entry: OutboundResult, outcome: Outcome) -> tuple[ExplainedRow, ...]:
-    if not entry.outbound.protocol.is_http:
-        return tuple(_only(world, rule) for rule in _tcp(entry))
-    made = _made(entry, outcome)
-    written = _written(rules, entry)
-    by_row = {index: written.get(of) for index, of in made.items()}
-    first = outcome.row
-    winner = by_row.get(first.index) if first is not None else None
-    found = (_row(world, one, first, by_row.get(one.index), winner) for one in outcome.rows)
-    return tuple(replace(row, is_patched=row.index not in made) for row in found)
+def explained_rows(world: World, rules: Rules, result: OutboundResult, outcome: Outcome) -> tuple[ExplainedRow, ...]:
+    if not result.outbound.protocol.is_http:
+        return tuple(_only_row(world, rule) for rule in _tcp_rules(result))
+    route_indexes = _route_indexes(result, outcome)
+    written_matches = _written_matches(rules, result)
+    matches_by_row = {index: written_matches.get(of) for index, of in route_indexes.items()}
+    taken_row = outcome.row
+    winner = matches_by_row.get(taken_row.index) if taken_row is not None else None
+    explained = (
+        _explained_row(world, trial, taken_row, matches_by_row.get(trial.index), winner) for trial in outcome.rows
+    )
+    return tuple(replace(row, is_patched=row.index not in route_indexes) for row in explained)
 
 
-def _only(world: World, rule: RouteRule) -> ExplainedRow:
+def _only_row(world: World, rule: RouteRule) -> ExplainedRow:
     """The row of a table that has no other: connections have one route."""
-    place = _of_rule(world, rule)
+    origin = _rule_origin(world, rule)
     return ExplainedRow(
-        0, rule.origin.policy, place, weaker_contributors=(), conditions=(), matches=True, is_taken=True, why=_ONLY
+        0, rule.origin.policy, origin, weaker_contributors=(), conditions=(), matches=True, is_taken=True, why=_ONLY
     )
 
 
-def taken(entry: OutboundResult, outcome: Outcome) -> Route | None:
+def taken_route(result: OutboundResult, outcome: Outcome) -> Route | None:
     """The row that took the call, as it was before it became Envoy's; None if none did, or a patch wrote it."""
-    if not entry.outbound.protocol.is_http:
-        return entry.outbound.routes[0]
-    of = None if outcome.row is None else _made(entry, outcome).get(outcome.row.index)
-    return None if of is None else entry.outbound.routes[of]
+    if not result.outbound.protocol.is_http:
+        return result.outbound.routes[0]
+    route_index = None if outcome.row is None else _route_indexes(result, outcome).get(outcome.row.index)
+    return None if route_index is None else result.outbound.routes[route_index]
 
 
-def _made(entry: OutboundResult, outcome: Outcome) -> Mapping[int, int]:
+def _route_indexes(result: OutboundResult, outcome: Outcome) -> Mapping[int, int]:
     """Which row of ours each row of the table was made from. Patches can write others between them."""
-    if outcome.virtual_host != entry.outbound.service:
+    if outcome.virtual_host != result.outbound.service:
         return {}
-    ours = _by_name([row.name for row in entry.outbound.routes])
-    served = _by_name([row.name for row in outcome.rows])
-    same = (name for name, places in served.items() if len(places) == len(ours.get(name, ())))
-    return {there: here for name in same for there, here in zip(served[name], ours[name], strict=True)}
+    own_rows = _indexes_by_name([row.name for row in result.outbound.routes])
+    served_rows = _indexes_by_name([row.name for row in outcome.rows])
+    shared_names = (name for name, indexes in served_rows.items() if len(indexes) == len(own_rows.get(name, ())))
+    return {
+        served_index: own_index
+        for name in shared_names
+        for served_index, own_index in zip(served_rows[name], own_rows[name], strict=True)
+    }
 
 
-def _by_name(names: Sequence[str]) -> Mapping[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def _indexes_by_name(names: Sequence[str]) -> Mapping[str, list[int]]:
+    indexes: dict[str, list[int]] = {}
     for index, name in enumerate(names):
-        found.setdefault(name, []).append(index)
-    return found
+        indexes.setdefault(name, []).append(index)
+    return indexes
 
 
-def _row(
-    world: World, tried: RowTrial, taken: RowTrial | None, own: WrittenMatch | None, winner: WrittenMatch | None
+def _explained_row(
+    world: World,
+    trial: RowTrial,
+    taken_row: RowTrial | None,
+    written_match: WrittenMatch | None,
+    winner: WrittenMatch | None,
 ) -> ExplainedRow:
     return ExplainedRow(
-        index=tried.index,
-        owner=None if own is None else own.rule.origin.policy,
-        origin=None if own is None else place_of(world, own),
-        weaker_contributors=() if own is None else _beside(own.rule),
-        conditions=tried.conditions,
-        matches=tried.matches,
-        is_taken=tried is taken,
-        why=_why(tried, taken, own, winner),
+        index=trial.index,
+        owner=None if written_match is None else written_match.rule.origin.policy,
+        origin=None if written_match is None else match_origin(world, written_match),
+        weaker_contributors=() if written_match is None else _weaker_contributors(written_match.rule),
+        conditions=trial.conditions,
+        matches=trial.matches,
+        is_taken=trial is taken_row,
+        why=_why(trial, taken_row, written_match, winner),
     )
 
 
-def _beside(rule: RouteRule) -> tuple[Key, ...]:
+def _weaker_contributors(rule: RouteRule) -> tuple[Key, ...]:
     return tuple(dict.fromkeys(origin.policy for origin in rule.origins if origin.policy != rule.origin.policy))
 
 
-def _why(tried: RowTrial, taken: RowTrial | None, own: WrittenMatch | None, winner: WrittenMatch | None) -> str:
-    if tried is taken:
+def _why(
+    trial: RowTrial, taken_row: RowTrial | None, written_match: WrittenMatch | None, winner: WrittenMatch | None
+) -> str:
+    if trial is taken_row:
         return "the first that takes the request"
-    if tried.matches is False:
-        return why_not(tried.conditions)
-    if tried.matches is None:
+    if trial.matches is False:
+        return unmet_conditions(trial.conditions)
+    if trial.matches is None:
         return "whether it takes the request cannot be told"
-    reason = less_specific(None if own is None else own.match, None if winner is None else winner.match)
+    reason = precedence_reason(
+        None if written_match is None else written_match.match, None if winner is None else winner.match
+    )
     return f"takes it too, and comes later: {reason}"
 
 
-def _written(rules: Rules, entry: OutboundResult) -> Mapping[int, WrittenMatch]:
+def _written_matches(rules: Rules, result: OutboundResult) -> Mapping[int, WrittenMatch]:
     """What each row was made from. Rows that nobody wrote are not in it."""
-    for of_kind in rules.values():
-        found = by_specificity(_routes(rules, of_kind.kind.name, entry))
-        if _are_made_from(entry, found):
-            return {index: WrittenMatch(match, rule) for index, (match, rule) in enumerate(found)}
+    for policy_rules in rules.values():
+        pairs = by_specificity(_route_rules(rules, policy_rules.kind.name, result))
+        if _are_made_from(result, pairs):
+            return {index: WrittenMatch(match, rule) for index, (match, rule) in enumerate(pairs)}
     return {}
 
 
-def _routes(rules: Rules, kind: str, entry: OutboundResult) -> Sequence[RouteRule]:
-    is_route = any(rule.owner.type == kind for rule in entry.owners.values())
-    return routes(rules[kind], entry.listening.destination) or () if is_route else ()
+def _route_rules(rules: Rules, kind: str, result: OutboundResult) -> Sequence[RouteRule]:
+    is_route = any(rule.owner.type == kind for rule in result.owners.values())
+    return routes(rules[kind], result.listening.destination) or () if is_route else ()
 
 
-def _are_made_from(entry: OutboundResult, found: Sequence[tuple[Mapping[str, Any], RouteRule]]) -> bool:
-    return 0 < len(found) <= len(entry.outbound.routes) and entry.outbound.protocol.is_http
+def _are_made_from(result: OutboundResult, pairs: Sequence[tuple[Mapping[str, Any], RouteRule]]) -> bool:
+    return 0 < len(pairs) <= len(result.outbound.routes) and result.outbound.protocol.is_http
 
 
-def _tcp(entry: OutboundResult) -> Iterator[RouteRule]:
+def _tcp_rules(result: OutboundResult) -> Iterator[RouteRule]:
     """The rule of a TCP route, if there is one."""
-    return (rule for owner, rule in entry.owners.items() if owner == entry.outbound.routes[0].owner)
+    return (rule for owner, rule in result.owners.items() if owner == result.outbound.routes[0].owner)
 
 
-def place_of(world: World, written: WrittenMatch) -> ValueOrigin:
+def match_origin(world: World, written: WrittenMatch) -> ValueOrigin:
     """Where a match stands in the document of its route."""
-    place = _of_rule(world, written.rule)
-    index = next((at for at, one in enumerate(written.rule.matches) if one is written.match), 0)
-    path = step(step(place.path, "matches"), index)
-    return replace(place, path=path, line=written.rule.origin.source.line(path))
+    origin = _rule_origin(world, written.rule)
+    index = next((position for position, match in enumerate(written.rule.matches) if match is written.match), 0)
+    path = step(step(origin.path, "matches"), index)
+    return replace(origin, path=path, line=written.rule.origin.source.line(path))
 
 
-def _of_rule(world: World, rule: RouteRule) -> ValueOrigin:
+def _rule_origin(world: World, rule: RouteRule) -> ValueOrigin:
     origin = rule.origin
     policy = world.get(origin.policy)
-    path = origin.path if policy is None else _path(policy.data, rule)
+    path = origin.path if policy is None else _rule_path(policy.data, rule)
     return ValueOrigin(
         None, origin.level, origin.policy, f"to[{origin.index}]", path, origin.file, origin.source.line(path)
     )
 
 
-def _path(data: Mapping[str, Any], rule: RouteRule) -> str:
+def _rule_path(data: Mapping[str, Any], rule: RouteRule) -> str:
     """The path of a rule: of those with its matches the first, as that one counts."""
-    listed = data["to"][rule.origin.index].get("rules") or ()
-    at = next((at for at, one in enumerate(listed) if list(one.get("matches") or ()) == list(rule.matches)), None)
-    return rule.origin.path if at is None else step(step(rule.origin.path, "rules"), at)
+    rules = data["to"][rule.origin.index].get("rules") or ()
+    position = next(
+        (
+            position
+            for position, rule_data in enumerate(rules)
+            if list(rule_data.get("matches") or ()) == list(rule.matches)
+        ),
+        None,
+    )
+    return rule.origin.path if position is None else step(step(rule.origin.path, "rules"), position)

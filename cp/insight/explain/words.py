@@ -44,25 +44,25 @@ def _asks(one: RouteCondition) -> str:
     )
 
 
-def why_not(conditions: Iterable[RouteCondition]) -> str:
+def unmet_conditions(conditions: Iterable[RouteCondition]) -> str:
     """What of a row a request does not meet."""
-    return ", ".join(_why_not(one) for one in conditions if one.holds is False)
+    return ", ".join(_unmet_condition(condition) for condition in conditions if condition.holds is False)
 
 
-def _why_not(one: RouteCondition) -> str:
-    if one.value is None:
-        return f"there is no {one.subject}"
-    if one.kind == "Absent":
-        return f"there is a {one.subject}"
-    if one.is_inverted:
-        return f"{one.subject} `{one.value}` is what must not be"
-    return f"{one.subject} `{one.value}` {_VERBS.get(one.kind, 'is not')} `{one.pattern}`"
+def _unmet_condition(condition: RouteCondition) -> str:
+    if condition.value is None:
+        return f"there is no {condition.subject}"
+    if condition.kind == "Absent":
+        return f"there is a {condition.subject}"
+    if condition.is_inverted:
+        return f"{condition.subject} `{condition.value}` is what must not be"
+    return f"{condition.subject} `{condition.value}` {_VERBS.get(condition.kind, 'is not')} `{condition.pattern}`"
 
 
-def less_specific(row: Mapping[str, Any] | None, winner: Mapping[str, Any] | None) -> str:
+def precedence_reason(row: Mapping[str, Any] | None, winner: Mapping[str, Any] | None) -> str:
     """Why a row comes after the one that won."""
     if row is None or winner is None:
         return "it is for all that no other row takes"
     pairs = zip(specificity(row), specificity(winner), _MORE_SPECIFIC, strict=True)
-    found = next((reason for mine, its, reason in pairs if mine != its), None)
-    return found or "it asks for as much, and its policy or rule is the weaker"
+    reason = next((reason for row_rank, winner_rank, reason in pairs if row_rank != winner_rank), None)
+    return reason or "it asks for as much, and its policy or rule is the weaker"

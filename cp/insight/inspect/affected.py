@@ -61,17 +61,17 @@ class AffectedProxy:
     @property
     def effects_in_force(self) -> tuple[PolicyEffect, ...]:
         """What is in force."""
-        return tuple(one for one in self.effects if not one.is_overridden and not one.idle_reason)
+        return tuple(effect for effect in self.effects if not effect.is_overridden and not effect.idle_reason)
 
     @property
     def overridden_effects(self) -> tuple[PolicyEffect, ...]:
         """What somebody else overrides, or took away."""
-        return tuple(one for one in self.effects if one.is_overridden)
+        return tuple(effect for effect in self.effects if effect.is_overridden)
 
     @property
     def idle_effects(self) -> tuple[PolicyEffect, ...]:
         """What does nothing although nobody overrides it, such as a null with nothing to take away."""
-        return tuple(one for one in self.effects if one.idle_reason)
+        return tuple(effect for effect in self.effects if effect.idle_reason)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -79,9 +79,9 @@ class AffectedProxy:
             "type": self.dataplane.type,
             "mesh": self.dataplane.mesh,
             "name": self.dataplane.name,
-            "survives": [_data(one) for one in self.effects_in_force],
-            "overridden": [_data(one) for one in self.overridden_effects],
-            "withoutEffect": [_data(one) for one in self.idle_effects],
+            "survives": [_effect_data(effect) for effect in self.effects_in_force],
+            "overridden": [_effect_data(effect) for effect in self.overridden_effects],
+            "withoutEffect": [_effect_data(effect) for effect in self.idle_effects],
         }
 
 
@@ -96,12 +96,12 @@ class SelectedProxy:
 
 def selected_proxies(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[SelectedProxy]:
     """Every proxy that a policy selects. Proxies that policies cannot tell apart are looked at once."""
-    known: dict[int, tuple[ByKind, MatchedPolicy | None]] = {}
+    matches: dict[int, tuple[ByKind, MatchedPolicy | None]] = {}
     for dataplane in checked(world.table(_DATAPLANE, policy.mesh), checkpoint):
         by_kind = match(world, dataplane)
-        if id(by_kind) not in known:  # kept in the value, so that no other object gets its number
-            known[id(by_kind)] = (by_kind, _matched(by_kind, policy))
-        matched = known[id(by_kind)][1]
+        if id(by_kind) not in matches:  # kept in the value, so that no other object gets its number
+            matches[id(by_kind)] = (by_kind, _matched_policy(by_kind, policy))
+        matched = matches[id(by_kind)][1]
         if matched is not None:
             yield SelectedProxy(dataplane, by_kind, matched)
 
@@ -118,73 +118,87 @@ def affected_proxies(
     is worked out for one of them.
     """
     effects: dict[tuple[object, ...], tuple[PolicyEffect, ...]] = {}
-    idle = IdleReasons(Compiler(discover()), world, policy)
-    every = selected_proxies(world, policy, checkpoint) if proxies is None else proxies
-    for proxy in checked(every, checkpoint):
-        alike = (*_alike(world, proxy), *idle.alike(proxy.dataplane))
-        if alike not in effects:
-            effects[alike] = tuple(checked(_effects(world, proxy.dataplane, policy, idle), checkpoint))
-        yield AffectedProxy(proxy.dataplane.key, proxy.matched, effects[alike])
+    idle_reasons = IdleReasons(Compiler(discover()), world, policy)
+    selected = selected_proxies(world, policy, checkpoint) if proxies is None else proxies
+    for proxy in checked(selected, checkpoint):
+        key = (*_sharing_key(world, proxy), *idle_reasons.sharing_key(proxy.dataplane))
+        if key not in effects:
+            effects[key] = tuple(checked(_effects(world, proxy.dataplane, policy, idle_reasons), checkpoint))
+        yield AffectedProxy(proxy.dataplane.key, proxy.matched, effects[key])
 
 
-def _alike(world: World, proxy: SelectedProxy) -> tuple[object, ...]:
+def _sharing_key(world: World, proxy: SelectedProxy) -> tuple[object, ...]:
     """All of a proxy on which it depends what policies come to there."""
     ports = tuple(section.get("port") for section in sections(proxy.dataplane))
-    found = outbounds(world, proxy.dataplane)
-    calls = tuple(dict.fromkeys((outbound.destination, bool(outbound.names)) for outbound in found))
+    addresses = outbounds(world, proxy.dataplane)
+    calls = tuple(dict.fromkeys((address.destination, bool(address.names)) for address in addresses))
     return id(proxy.by_kind), ports, calls
 
 
-def _matched(by_kind: ByKind, policy: Resource) -> MatchedPolicy | None:
-    return next((one for one in by_kind.get(policy.type, ()) if one.policy is policy), None)
+def _matched_policy(by_kind: ByKind, policy: Resource) -> MatchedPolicy | None:
+    return next((matched for matched in by_kind.get(policy.type, ()) if matched.policy is policy), None)
 
 
-def _effects(world: World, dataplane: Resource, policy: Resource, idle: IdleReasons) -> Iterator[PolicyEffect]:
-    for place, merged in (*confs_by_scope(world, dataplane, policy.kind), *idle.by_routes(dataplane)):
+def _effects(world: World, dataplane: Resource, policy: Resource, idle_reasons: IdleReasons) -> Iterator[PolicyEffect]:
+    for scope, merged in (*confs_by_scope(world, dataplane, policy.kind), *idle_reasons.confs_by_routes(dataplane)):
         for field in {**merged.nulls, **merged.removed, **merged.fields}.values():
-            for effect in _of_field(place, field, policy.key):
+            for effect in _effects_of_field(scope, field, policy.key):
                 yield (
                     effect
                     if effect.is_overridden
-                    else replace(effect, idle_reason=_why_idle(idle, dataplane, effect, merged.fields))
+                    else replace(effect, idle_reason=_idle_reason(idle_reasons, dataplane, effect, merged.fields))
                 )
 
 
-def _why_idle(idle: IdleReasons, dataplane: Resource, effect: PolicyEffect, beside: Iterable[str]) -> str:
+def _idle_reason(
+    idle_reasons: IdleReasons, dataplane: Resource, effect: PolicyEffect, conf_fields: Iterable[str]
+) -> str:
     """Why what nobody overrides does nothing. What is not enforced is so whatever else could be said of it."""
     removed = effect.removed_settings[0] if effect.removed_settings and effect.replacement is None else None
-    why = idle.why(dataplane, effect.scope, effect.path, effect.setting, beside=beside, removes=removed)
-    return why or (_REMOVES_NOTHING if effect.removes_nothing else "")
+    reason = idle_reasons.reason(
+        dataplane, effect.scope, effect.path, effect.setting, conf_fields=conf_fields, removed=removed
+    )
+    return reason or (_REMOVES_NOTHING if effect.removes_nothing else "")
 
 
-def _of_field(place: ConfScope, field: MergedField, policy: Key) -> Iterator[PolicyEffect]:
+def _effects_of_field(scope: ConfScope, field: MergedField, policy: Key) -> Iterator[PolicyEffect]:
     """What a policy says of a field: of its values the strongest alone, for its others lose to that; and its nulls."""
     winner = field.winner if field.value is not None else None
-    values = (*(() if winner is None else (winner,)), *field.losers)
-    mine = next((value for value in values if value.origin.policy == policy), None)
-    if mine is not None:
-        yield PolicyEffect(place, field.path, mine, None if mine is winner else mine.removed_by or winner)
-    for one in field.removals:
-        if one.null.origin.policy == policy:
-            yield PolicyEffect(place, field.path, one.null, one.overridden_by, one.removed, winner)
+    settings = (*(() if winner is None else (winner,)), *field.losers)
+    own_setting = next((setting for setting in settings if setting.origin.policy == policy), None)
+    if own_setting is not None:
+        yield PolicyEffect(
+            scope, field.path, own_setting, None if own_setting is winner else own_setting.removed_by or winner
+        )
+    for removal in field.removals:
+        if removal.null.origin.policy == policy:
+            yield PolicyEffect(scope, field.path, removal.null, removal.overridden_by, removal.removed, winner)
 
 
-def _data(effect: PolicyEffect) -> dict[str, Any]:
-    by = effect.overridden_by
+def _effect_data(effect: PolicyEffect) -> dict[str, Any]:
+    winner = effect.overridden_by
     return {
         "where": str(effect.scope),
         "field": effect.path,
         "value": effect.setting.value,
         "file": effect.setting.origin.file,
         "line": effect.setting.line,
-        **({} if by is None else {"by": _setting(by)}),
-        **({} if not effect.removed_settings else {"removes": [_setting(one) for one in effect.removed_settings]}),
-        **({} if not effect.removed_settings or effect.replacement is None else {"then": _setting(effect.replacement)}),
+        **({} if winner is None else {"by": _setting_data(winner)}),
+        **(
+            {}
+            if not effect.removed_settings
+            else {"removes": [_setting_data(setting) for setting in effect.removed_settings]}
+        ),
+        **(
+            {}
+            if not effect.removed_settings or effect.replacement is None
+            else {"then": _setting_data(effect.replacement)}
+        ),
         **({"reason": effect.idle_reason} if effect.idle_reason else {}),
     }
 
 
-def _setting(by: Setting) -> dict[str, Any]:
-    key = by.origin.policy
-    place = {"level": by.origin.level, "file": by.origin.file, "line": by.line}
-    return {"type": key.type, "mesh": key.mesh, "name": key.name, "value": by.value, **place}
+def _setting_data(setting: Setting) -> dict[str, Any]:
+    key = setting.origin.policy
+    position = {"level": setting.origin.level, "file": setting.origin.file, "line": setting.line}
+    return {"type": key.type, "mesh": key.mesh, "name": key.name, "value": setting.value, **position}

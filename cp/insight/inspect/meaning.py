@@ -28,29 +28,29 @@ _NOT_REDIRECTED: Final = (
 
 def traits(dataplane: Resource) -> tuple[object, ...]:
     """All of a proxy on which it depends what has a meaning there, beside what it calls."""
-    return is_grpc_client(dataplane), _is_passed(dataplane), tuple(_spoken_at(dataplane).items())
+    return is_grpc_client(dataplane), _captures_calls(dataplane), tuple(_protocols_by_port(dataplane).items())
 
 
-def why_meaningless(  # noqa: PLR0913  # all that is known of the field
+def meaningless_reason(  # noqa: PLR0913  # all that is known of the field
     policy: Policy[Any],
     dataplane: Resource,
-    place: ConfScope,
+    scope: ConfScope,
     path: str,
     *,
-    beside: Iterable[str],
+    conf_fields: Iterable[str],
     parts: DestinationParts | None,
 ) -> str:
     """Why a field says nothing there; empty where it says something. `parts` is what is served of a destination."""
     if is_grpc_client(dataplane) and not policy.is_for_grpc_clients:
         return _OF_CLIENT
-    if place.is_whole_proxy:
-        return "" if type(policy).passes is Policy.passes or _is_passed(dataplane) else _NOT_REDIRECTED
-    if is_grpc_client(dataplane) and place.destination is not None and not _is_called(parts, by=policy):
+    if scope.is_whole_proxy:
+        return "" if type(policy).passes is Policy.passes or _captures_calls(dataplane) else _NOT_REDIRECTED
+    if is_grpc_client(dataplane) and scope.destination is not None and not _is_called(parts, by=policy):
         return _NO_GRPC
-    if place.inbound_port is None:
-        return _in_protocol(policy, path, beside, _spoken_to(parts))
-    spoken = _spoken_at(dataplane).get(place.inbound_port)
-    return _NOT_SERVED if spoken is None else _in_protocol(policy, path, beside, spoken)
+    if scope.inbound_port is None:
+        return _protocol_reason(policy, path, conf_fields, _protocol_to(parts))
+    protocol = _protocols_by_port(dataplane).get(scope.inbound_port)
+    return _NOT_SERVED if protocol is None else _protocol_reason(policy, path, conf_fields, protocol)
 
 
 def _is_called(parts: DestinationParts | None, *, by: Policy[Any]) -> bool:
@@ -58,12 +58,12 @@ def _is_called(parts: DestinationParts | None, *, by: Policy[Any]) -> bool:
     return parts is not None and bool(parts.entries or not by.is_route)
 
 
-def _spoken_to(parts: DestinationParts | None) -> Protocol | None:
+def _protocol_to(parts: DestinationParts | None) -> Protocol | None:
     """What a proxy speaks to a destination that it calls."""
     return parts.entries[0].outbound.protocol if parts is not None and parts.entries else None
 
 
-def _in_protocol(policy: Policy[Any], path: str, beside: Iterable[str], protocol: Protocol | None) -> str:
+def _protocol_reason(policy: Policy[Any], path: str, conf_fields: Iterable[str], protocol: Protocol | None) -> str:
     kind = policy.kind.name
     if protocol is None:
         return ""
@@ -71,14 +71,18 @@ def _in_protocol(policy: Policy[Any], path: str, beside: Iterable[str], protocol
         return f"has no effect: a {kind} has no meaning where {protocol} is spoken"
     if kind == _TCP_ROUTE and protocol.is_http:
         return f"has no effect: where there is a {_HTTP_ROUTE}, that one counts"
-    return "" if has_meaning(kind, path, protocol, beside) else f"has no effect: no meaning where {protocol} is spoken"
+    return (
+        ""
+        if has_meaning(kind, path, protocol, conf_fields)
+        else f"has no effect: no meaning where {protocol} is spoken"
+    )
 
 
-def _is_passed(dataplane: Resource) -> bool:
+def _captures_calls(dataplane: Resource) -> bool:
     """Whether calls to places outside of the mesh pass by."""
     return redirection(dataplane) is not None
 
 
-def _spoken_at(dataplane: Resource) -> dict[int, Protocol]:
+def _protocols_by_port(dataplane: Resource) -> dict[int, Protocol]:
     """What is spoken at the inbounds that are served, by their ports."""
     return {inbound.port: inbound.protocol for _, inbound in inbounds(dataplane)}

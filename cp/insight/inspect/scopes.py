@@ -42,7 +42,7 @@ class ConfScope:
 
     def __str__(self) -> str:
         if self.destination is not None:
-            return f"to {_called(self.destination)}{self._by}"
+            return f"to {_destination_name(self.destination)}{self._by}"
         if self.listener_port is not None:
             return f"on listener {self.listener_port}{self._by}"
         if self.inbound_port is not None:
@@ -57,15 +57,23 @@ class ConfScope:
 
 def confs_by_scope(world: World, dataplane: Resource, kind: Kind) -> Iterator[tuple[ConfScope, MergedConf]]:
     """What a kind of policy says at each place of a proxy; places about which it says nothing are left out."""
-    matched = match(world, dataplane)
-    if kind.name not in matched:
+    matches = match(world, dataplane)
+    if kind.name not in matches:
         return
-    rules = build(world, matched[kind.name], kind)
-    tables = [build(world, matched[one], world.kinds[one]) for one in _ROUTES if one in matched and not is_route(kind)]
+    rules = build(world, matches[kind.name], kind)
+    tables = [
+        build(world, matches[route_kind], world.kinds[route_kind])
+        for route_kind in _ROUTES
+        if route_kind in matches and not is_route(kind)
+    ]
     gateway = gateway_of(world, dataplane)
-    calls = _outbound(world, dataplane, rules, tables) if gateway is None else _on_gateway(gateway, rules, tables)
-    found = (*(calls if rules.shape.to else ()), *_inbound(dataplane, rules), *_whole(rules))
-    yield from ((place, merged) for place, merged in found if merged is not NOTHING)
+    calls = (
+        _destination_confs(world, dataplane, rules, tables)
+        if gateway is None
+        else _gateway_confs(gateway, rules, tables)
+    )
+    scoped_confs = (*(calls if rules.shape.to else ()), *_inbound_confs(dataplane, rules), *_proxy_confs(rules))
+    yield from ((scope, merged) for scope, merged in scoped_confs if merged is not NOTHING)
 
 
 def is_route(kind: Kind) -> bool:
@@ -73,50 +81,59 @@ def is_route(kind: Kind) -> bool:
     return kind.name in _ROUTES
 
 
-def _outbound(
+def _destination_confs(
     world: World, dataplane: Resource, rules: PolicyRules, tables: list[PolicyRules]
 ) -> Iterator[tuple[ConfScope, MergedConf]]:
-    for destination in dict.fromkeys(one.destination for one in outbounds(world, dataplane)):
+    for destination in dict.fromkeys(address.destination for address in outbounds(world, dataplane)):
         yield ConfScope(destination), effective(rules, destination)
-        found = (rule for table in tables for rule in routes(table, destination) or ())
-        for via, matches in sorted({(rule.contributors, rule.hash) for rule in found}):
-            yield ConfScope(destination, contributors=via), effective(rules, destination, via, matches)
+        route_rules = (rule for table in tables for rule in routes(table, destination) or ())
+        for contributors, matches in sorted({(rule.contributors, rule.hash) for rule in route_rules}):
+            yield (
+                ConfScope(destination, contributors=contributors),
+                effective(rules, destination, contributors, matches),
+            )
 
 
-def _on_gateway(
+def _gateway_confs(
     gateway: Resource, rules: PolicyRules, tables: list[PolicyRules]
 ) -> Iterator[tuple[ConfScope, MergedConf]]:
     for index, listener in enumerate(listeners(gateway)):
-        port, there = listener.get("port"), rules.at_listeners([index])
-        yield ConfScope(listener_port=port), at_gateway(there)
-        found = (one for table in tables for _, one in gateway_routes(table.at_listeners([index])))
-        for via, matches in sorted({(rule.contributors, rule.hash) for rule in found}):
-            yield ConfScope(listener_port=port, contributors=via), at_gateway(there, via, matches)
+        port, rules_there = listener.get("port"), rules.at_listeners([index])
+        yield ConfScope(listener_port=port), at_gateway(rules_there)
+        route_rules = (rule for table in tables for _, rule in gateway_routes(table.at_listeners([index])))
+        for contributors, matches in sorted({(rule.contributors, rule.hash) for rule in route_rules}):
+            yield (
+                ConfScope(listener_port=port, contributors=contributors),
+                at_gateway(rules_there, contributors, matches),
+            )
 
 
-def _inbound(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[ConfScope, MergedConf]]:
+def _inbound_confs(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[ConfScope, MergedConf]]:
     for index, section in enumerate(sections(dataplane)):
         port = section.get("port")
         if not rules.shape.from_as_rules:
             for rule in rules.from_(index).rules:
                 yield ConfScope(inbound_port=port, clients=_clients(rule.matchers)), rule.combined.conf
-        found = rules.inbound(index)
-        if found.for_all is not None:
-            yield ConfScope(inbound_port=port), found.for_all.conf
-        for some in found.for_some:
-            yield ConfScope(inbound_port=port, clients=str(dict(some.match or {}))), some.combined.conf
+        inbound_rules = rules.inbound(index)
+        if inbound_rules.for_all is not None:
+            yield ConfScope(inbound_port=port), inbound_rules.for_all.conf
+        for client_rule in inbound_rules.for_some:
+            yield ConfScope(inbound_port=port, clients=str(dict(client_rule.match or {}))), client_rule.combined.conf
 
 
-def _whole(rules: PolicyRules) -> Iterator[tuple[ConfScope, MergedConf]]:
+def _proxy_confs(rules: PolicyRules) -> Iterator[tuple[ConfScope, MergedConf]]:
     if rules.proxy is not None:
         yield ConfScope(), rules.proxy.conf
 
 
 def _clients(matchers: tuple[TagCondition, ...]) -> str:
-    return ", ".join(f"{one.key}{'≠' if one.is_not else '='}{one.value}" for one in matchers) or "all"
+    return (
+        ", ".join(f"{condition.key}{'≠' if condition.is_not else '='}{condition.value}" for condition in matchers)
+        or "all"
+    )
 
 
-def _called(destination: Destination) -> str:
+def _destination_name(destination: Destination) -> str:
     if destination.identity is None:
         return destination.service
     port = f":{destination.identity.section}" if destination.identity.section else ""

@@ -21,8 +21,8 @@ class RowTrial:
     @property
     def matches(self) -> bool | None:
         """None: that cannot be told."""
-        held = [condition.holds for condition in self.conditions]
-        return False if False in held else None if None in held else True
+        answers = [condition.holds for condition in self.conditions]
+        return False if False in answers else None if None in answers else True
 
 
 @dataclass(frozen=True, slots=True)

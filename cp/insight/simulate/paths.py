@@ -32,7 +32,7 @@ def split(target: str) -> tuple[str, str]:
     return path, mark + query
 
 
-def normalized(target: str) -> str:
+def normalized_target(target: str) -> str:
     """A path with its query, as routes see it. The query stays as it is."""
     if not target.startswith("/") or _NOT_IN_A_URL.search(target):
         raise InvalidRequest(f"`{target}` cannot be asked for over HTTP")
@@ -40,7 +40,7 @@ def normalized(target: str) -> str:
     path = _without_parameters_of_dots(written)
     if "%00" in path:
         raise InvalidRequest(f"`{path}` has an escaped NUL in it")
-    return _Canonical(path).text + query
+    return _CanonicalPath(path).text + query
 
 
 def _without_parameters_of_dots(path: str) -> str:
@@ -48,10 +48,10 @@ def _without_parameters_of_dots(path: str) -> str:
     if ";" not in path:
         return path
     named = (segment.partition(";") for segment in path.split("/"))
-    return "/".join(name if name in {".", ".."} else f"{name}{mark}{rest}" for name, mark, rest in named)
+    return "/".join(name if name in {".", ".."} else f"{name}{mark}{parameters}" for name, mark, parameters in named)
 
 
-class _Canonical:
+class _CanonicalPath:
     """One path, read from left to right."""
 
     def __init__(self, path: str) -> None:
@@ -69,28 +69,28 @@ class _Canonical:
         return "".join(self._out)
 
     def _next(self) -> None:
-        found = self._path[self._at]
-        if not _SPECIAL.match(found):
-            self._out.append(found)
+        character = self._path[self._at]
+        if not _SPECIAL.match(character):
+            self._out.append(character)
         elif dot := _DOT.match(self._path, self._at):
             self._dot(dot.end())
             return
-        elif found == "%":
+        elif character == "%":
             self._escape()
             return
         else:
-            self._out.extend("/" if found == "\\" else f"%{ord(found):02X}")
+            self._out.extend("/" if character == "\\" else f"%{ord(character):02X}")
         self._at += 1
 
-    def _dot(self, after: int) -> None:
+    def _dot(self, dot_end: int) -> None:
         """One dot behind a slash is this folder, two are the one above; all others are part of a name."""
-        self._at = after
+        self._at = dot_end
         if not self._out or self._out[-1] != "/":
             self._out.append(".")
             return
-        second = _DOT.match(self._path, after)
-        if self._ends_segment(after):
-            self._at = after + 1
+        second = _DOT.match(self._path, dot_end)
+        if self._ends_segment(dot_end):
+            self._at = dot_end + 1
         elif second and self._ends_segment(second.end()):
             self._at = second.end() + 1
             self._go_up()
@@ -116,22 +116,22 @@ class _Canonical:
             self._out.append("%")
             self._at += 1
             return
-        meant = chr(int(digits, 16))
+        character = chr(int(digits, 16))
         self._at += _TWO_DIGITS
-        if meant not in _PLAIN:
+        if character not in _PLAIN:
             self._out.extend(f"%{digits}")
             return
-        self._out.append(meant)
+        self._out.append(character)
         if self._stray >= len(self._out) - _TWO_DIGITS:
-            self._keep_stray(meant)
+            self._keep_stray(character)
 
-    def _keep_stray(self, meant: str) -> None:
+    def _keep_stray(self, character: str) -> None:
         """What was undone must not make an escape out of an earlier `%`: then that one is escaped itself."""
-        rest = self._out[self._stray + 1 :]
-        is_first = len(rest) == 1
+        digits = self._out[self._stray + 1 :]
+        is_first = len(digits) == 1
         following = self._path[self._at : self._at + 1] if is_first else ""
-        if _are_hex("".join(rest) + following):
-            self._out[self._stray + 1 :] = ["2", "5", *([] if is_first else rest[:1]), meant]
+        if _are_hex("".join(digits) + following):
+            self._out[self._stray + 1 :] = ["2", "5", *([] if is_first else digits[:1]), character]
 
 
 def _are_hex(digits: str) -> bool:

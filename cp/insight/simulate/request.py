@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cp.insight.simulate.paths import InvalidRequest, normalized, split
+from cp.insight.simulate.paths import InvalidRequest, normalized_target, split
 
 METHODS: Final = frozenset(
     {
@@ -101,19 +101,19 @@ def request_of(call: Call) -> Request:
     """What becomes of a call. Raises `InvalidRequest` where Envoy answers with 400 at once."""
     if call.method not in METHODS:
         raise InvalidRequest(f"`{call.method}` is no method of HTTP")
-    path = () if call.method == "CONNECT" else ((":path", normalized(call.path)),)
-    found: dict[str, tuple[str, ...]] = {}
-    for name, value in ((":method", call.method), *path, (":authority", call.host), *_kept(call.headers)):
-        values = (*found.get(name, ()), value)
-        found[name] = (",".join(filter(None, values)),) if name in _ONE_VALUE else values
-    _tidy_te(found)
-    found.setdefault("x-forwarded-proto", ("http",))
-    found.setdefault("x-request-id", (REQUEST_ID,))
-    scheme = found["x-forwarded-proto"][0].lower()
-    return Request({**found, ":scheme": (scheme if scheme in {"http", "https"} else "http",)})
+    path = () if call.method == "CONNECT" else ((":path", normalized_target(call.path)),)
+    headers: dict[str, tuple[str, ...]] = {}
+    for name, value in ((":method", call.method), *path, (":authority", call.host), *_request_headers(call.headers)):
+        values = (*headers.get(name, ()), value)
+        headers[name] = (",".join(filter(None, values)),) if name in _ONE_VALUE else values
+    _tidy_te(headers)
+    headers.setdefault("x-forwarded-proto", ("http",))
+    headers.setdefault("x-request-id", (REQUEST_ID,))
+    scheme = headers["x-forwarded-proto"][0].lower()
+    return Request({**headers, ":scheme": (scheme if scheme in {"http", "https"} else "http",)})
 
 
-def _kept(headers: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
+def _request_headers(headers: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
     """The headers that are about the request, and not about the connection that it comes on."""
     nominated = {
         token.strip().lower() for name, value in headers if name.lower() == "connection" for token in value.split(",")
@@ -126,8 +126,8 @@ def _kept(headers: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
 
 def _tidy_te(headers: dict[str, tuple[str, ...]]) -> None:
     """Of what a client says that it takes between proxies, only trailers are passed on."""
-    said = "".join(headers.get("te", ()))
-    if "trailers" in [one.strip() for one in said.split(",")]:
+    codings = "".join(headers.get("te", ()))
+    if "trailers" in [coding.strip() for coding in codings.split(",")]:
         headers["te"] = ("trailers",)
-    elif said:
+    elif codings:
         del headers["te"]

@@ -20,7 +20,7 @@ def path_of(action: RouteAction, match: RouteMatch, request: Request) -> str:
     """The path with its query, as the next one sees it."""
     if action.HasField("path_rewrite_policy") or action.path_rewrite:
         raise UnsimulatedFeature("a RouteAction with `path_rewrite`")
-    return _rewritten(action, match, request) or request.target
+    return _rewritten_target(action, match, request) or request.target
 
 
 def host_of(action: RouteAction, request: Request) -> str | None:
@@ -60,21 +60,21 @@ def _redirected_path(action: RedirectAction, match: RouteMatch, request: Request
     if action.path_redirect:
         query = "" if "?" in action.path_redirect or action.strip_query else request.query
         return f"{action.path_redirect}{query}"
-    target = _rewritten(action, match, request) or request.target
+    target = _rewritten_target(action, match, request) or request.target
     return split(target)[0] if action.strip_query else target
 
 
-def _rewritten(action: RouteAction | RedirectAction, match: RouteMatch, request: Request) -> str:
+def _rewritten_target(action: RouteAction | RedirectAction, match: RouteMatch, request: Request) -> str:
     """The path with its query; empty where it stays."""
     if action.prefix_rewrite:
-        return f"{action.prefix_rewrite}{request.target[len(_matched(match, request)) :]}"
+        return f"{action.prefix_rewrite}{request.target[len(_matched_path(match, request)) :]}"
     if action.HasField("regex_rewrite"):
         rewrite = action.regex_rewrite
         return regex.replaced(rewrite.pattern.regex, rewrite.substitution, request.path) + request.query
     return ""
 
 
-def _matched(match: RouteMatch, request: Request) -> str:
+def _matched_path(match: RouteMatch, request: Request) -> str:
     kind = match.WhichOneof("path_specifier")
     if kind in {"prefix", "path_separated_prefix"}:
         prefix: str = getattr(match, kind)

@@ -73,10 +73,14 @@ def terminal_filter(listener: Listener) -> HttpConnectionManager | TcpProxy:
 
 def _addresses(assignment: ClusterLoadAssignment) -> Iterator[str]:
     for locality in assignment.endpoints:
-        for one in locality.lb_endpoints:
-            address: Any = one.endpoint.address
-            at = address.socket_address
-            yield address.pipe.path if address.HasField("pipe") else f"{at.address}:{at.port_value}"
+        for endpoint in locality.lb_endpoints:
+            address: Any = endpoint.endpoint.address
+            socket_address = address.socket_address
+            yield (
+                address.pipe.path
+                if address.HasField("pipe")
+                else f"{socket_address.address}:{socket_address.port_value}"
+            )
 
 
 def _decoded(packed: PackedResource, message: M) -> M:

@@ -55,11 +55,11 @@ def simulate(snapshot: Snapshot, call: Call) -> Outcome:
     listener = served.listener(call.address, call.port)
     end = terminal_filter(listener)
     if isinstance(end, HttpConnectionManager):
-        return _http(served, listener.name, end, call)
-    return Outcome(listener.name, forward=_connection(served, end))
+        return _http_outcome(served, listener.name, end, call)
+    return Outcome(listener.name, forward=_tcp_call(served, end))
 
 
-def _http(served: ServedResources, listener: str, manager: HttpConnectionManager, call: Call) -> Outcome:
+def _http_outcome(served: ServedResources, listener: str, manager: HttpConnectionManager, call: Call) -> Outcome:
     if any(name.lower() == "upgrade" for name, _ in call.headers):
         raise UnsimulatedFeature("a call that wants to upgrade its connection")
     if not manager.normalize_path.value or manager.merge_slashes or manager.path_with_escaped_slashes_action > 1:
@@ -81,22 +81,26 @@ def _http(served: ServedResources, listener: str, manager: HttpConnectionManager
     if host is None:
         nobody = DirectReply(_NOT_FOUND, f"no virtual host is for `{request.authority}`")
         return Outcome(listener, request.target, request.authority, table.name, reply=nobody)
-    rows = tuple(RowTrial(at, row.name, conditions(row.match, request)) for at, row in enumerate(host.routes))
-    first = next((row for row in rows if row.matches is not False), None)
-    if first is not None and first.matches is None:
-        raise UnsimulatedFeature(next(one.pattern for one in first.conditions if one.holds is None))
-    forward, reply = _done(served, manager, host.routes[first.index] if first is not None else None, request)
+    rows = tuple(RowTrial(index, row.name, conditions(row.match, request)) for index, row in enumerate(host.routes))
+    taken_row = next((row for row in rows if row.matches is not False), None)
+    if taken_row is not None and taken_row.matches is None:
+        raise UnsimulatedFeature(
+            next(condition.pattern for condition in taken_row.conditions if condition.holds is None)
+        )
+    forward, reply = _row_outcome(
+        served, manager, host.routes[taken_row.index] if taken_row is not None else None, request
+    )
     return Outcome(listener, request.target, request.authority, table.name, host.name, rows, forward, reply)
 
 
-def _done(
+def _row_outcome(
     served: ServedResources, manager: HttpConnectionManager, row: Route | None, request: Request
 ) -> tuple[ForwardedCall | None, DirectReply | None]:
     if row is None:
         return None, DirectReply(_NOT_FOUND, "no row of the route table takes this request")
     action = row.WhichOneof("action")
     if action == "route":
-        return _forward(served, manager, row, request), None
+        return _http_call(served, manager, row, request), None
     if action == "redirect":
         location = location_of(row.redirect, row.match, request)
         return None, DirectReply(_REDIRECTS[row.redirect.response_code], "a redirect", location=location)
@@ -106,7 +110,7 @@ def _done(
     raise UnsimulatedFeature(f"a route with `{action}`")
 
 
-def _forward(served: ServedResources, manager: HttpConnectionManager, row: Route, request: Request) -> ForwardedCall:
+def _http_call(served: ServedResources, manager: HttpConnectionManager, row: Route, request: Request) -> ForwardedCall:
     action = row.route
     return ForwardedCall(
         shares=tuple(_shares(served, action)),
@@ -120,21 +124,21 @@ def _forward(served: ServedResources, manager: HttpConnectionManager, row: Route
 
 
 def _shares(served: ServedResources, action: RouteAction) -> Iterator[TrafficShare]:
-    missing = _WITHOUT_CLUSTER[action.cluster_not_found_response_code]
+    status = _WITHOUT_CLUSTER[action.cluster_not_found_response_code]
     specifier = action.WhichOneof("cluster_specifier")
     if specifier == "cluster":
-        yield _share(served, action.cluster, 1, missing)
+        yield _share(served, action.cluster, 1, status)
     elif specifier == "weighted_clusters":
-        for one in action.weighted_clusters.clusters:
-            yield _share(served, one.name, one.weight.value, missing)
+        for weighted in action.weighted_clusters.clusters:
+            yield _share(served, weighted.name, weighted.weight.value, status)
     else:
         raise UnsimulatedFeature(f"a RouteAction with `{specifier}`")
 
 
-def _share(served: ServedResources, name: str, weight: int, missing: int) -> TrafficShare:
+def _share(served: ServedResources, name: str, weight: int, status: int) -> TrafficShare:
     cluster = served.cluster(name)
     if cluster is None:
-        return TrafficShare(name, weight, is_missing=True, status=missing)
+        return TrafficShare(name, weight, is_missing=True, status=status)
     return TrafficShare(name, weight, served.endpoints(cluster))
 
 
@@ -149,7 +153,7 @@ def _retry(policy: RetryPolicy) -> RetryRule:
     back_off = policy.retry_back_off
     base = _duration(back_off, "base_interval", _BASE_INTERVAL)
     return RetryRule(
-        on=tuple(one for one in policy.retry_on.split(",") if one),
+        on=tuple(condition for condition in policy.retry_on.split(",") if condition),
         retries=policy.num_retries.value if policy.HasField("num_retries") else 1,
         per_try_timeout=_duration(policy, "per_try_timeout", Duration()),
         base_interval=base,
@@ -159,16 +163,16 @@ def _retry(policy: RetryPolicy) -> RetryRule:
     )
 
 
-def _connection(served: ServedResources, proxy: TcpProxy) -> ForwardedCall:
-    weighted = [(one.name, one.weight) for one in proxy.weighted_clusters.clusters] or [(proxy.cluster, 1)]
+def _tcp_call(served: ServedResources, proxy: TcpProxy) -> ForwardedCall:
+    weighted = [(cluster.name, cluster.weight) for cluster in proxy.weighted_clusters.clusters] or [(proxy.cluster, 1)]
     shares = tuple(_share(served, name, weight, 0) for name, weight in weighted)
     attempts = proxy.max_connect_attempts.value if proxy.HasField("max_connect_attempts") else 1
     idle_timeout = _duration(proxy, "idle_timeout", _TCP_IDLE_TIMEOUT)
     return ForwardedCall(shares, idle_timeout=idle_timeout, connect_attempts=attempts)
 
 
-def _duration(message: Any, field: str, otherwise: Duration) -> Duration:
+def _duration(message: Any, field: str, default: Duration) -> Duration:
     if not message.HasField(field):
-        return otherwise
-    found = getattr(message, field)
-    return Duration(found.seconds * _NANOSECONDS + found.nanos)
+        return default
+    duration = getattr(message, field)
+    return Duration(duration.seconds * _NANOSECONDS + duration.nanos)
