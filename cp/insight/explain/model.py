@@ -43,10 +43,6 @@ class ValueOrigin:
     removed_by: ValueOrigin | None = None
     """The null that took it away, if one did."""
 
-    @property
-    def place(self) -> str:
-        return f"{self.file}:{self.line}" if self.file and self.line else self.file
-
 
 @dataclass(frozen=True, slots=True)
 class FieldValue:
@@ -164,10 +160,6 @@ class Explanation:
 
     not_enforced: tuple[str, ...] = ()
     """What of the mesh, and of the policies of both ends, holds for nobody."""
-
-    @property
-    def row(self) -> ExplainedRow | None:
-        return next((row for row in self.rows if row.is_taken), None)
 
     def as_json(self) -> dict[str, Any]:
         """Every fact as plain data."""

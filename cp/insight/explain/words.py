@@ -26,24 +26,6 @@ _MORE_SPECIFIC: Final = (
 )
 
 
-def asks(conditions: Iterable[RouteCondition]) -> str:
-    """What a row asks for, in one line."""
-    return ", ".join(_asks(one) for one in conditions)
-
-
-def _asks(one: RouteCondition) -> str:
-    inverted = "not " if one.is_inverted else ""
-    if one.kind in {"Present", "Absent"}:
-        return f"{inverted}{one.subject} {one.kind}"
-    if one.subject == "path":
-        return f"{inverted}{one.kind} {one.pattern}"
-    return (
-        f"{inverted}{one.subject} {one.pattern}"
-        if one.kind == "Exact"
-        else f"{inverted}{one.subject} {one.kind} {one.pattern}"
-    )
-
-
 def unmet_conditions(conditions: Iterable[RouteCondition]) -> str:
     """What of a row a request does not meet."""
     return ", ".join(_unmet_condition(condition) for condition in conditions if condition.holds is False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from cp.insight.inspect.meaning import meaningless_reason, traits
@@ -28,8 +28,8 @@ class IdleReasons:
 
     def __init__(self, compiler: Compiler, world: World, policy: Resource) -> None:
         self._compiler, self._world, self._policy = compiler, world, policy
-        self._parts_of_classes: dict[int, tuple[ProxyClass, Mapping[Destination, DestinationParts]]] = {}
-        self._answers: dict[tuple[object, ...], bool] = {}
+        self._parts_of_classes: dict[ProxyClass, Mapping[Destination, DestinationParts]] = {}
+        self._answers: dict[tuple[ProxyClass, Destination, Hashable], bool] = {}
 
     def sharing_key(self, dataplane: Resource) -> tuple[object, ...]:
         """All of a proxy on which the answers depend, beside what it matched, calls and is called at."""
@@ -101,9 +101,9 @@ class IdleReasons:
         says_nothing = is_value and parts.says_nothing_to_served_part(kind, path)
         return says_nothing or parts.matters_to_missing_part_only(kind, path)
 
-    def _answer_once(self, parts: DestinationParts, question: object, answer: Callable[[], bool]) -> bool:
+    def _answer_once(self, parts: DestinationParts, question: Hashable, answer: Callable[[], bool]) -> bool:
         """What is the same at each of the rules of a route, that may be many."""
-        key = id(parts.bundle), parts.destination, question  # bundles are kept, so that no other gets the number
+        key = parts.bundle, parts.destination, question
         if key not in self._answers:
             self._answers[key] = answer()
         return self._answers[key]
@@ -151,10 +151,10 @@ class IdleReasons:
         proxy_class = self._proxy_class(dataplane) if self._is_about_calls else None
         if proxy_class is None:
             return {}
-        if id(proxy_class) not in self._parts_of_classes:
+        if proxy_class not in self._parts_of_classes:
             served = destination_parts(self._compiler.stages, proxy_class, dataplane.mesh)
-            self._parts_of_classes[id(proxy_class)] = proxy_class, {parts.destination: parts for parts in served}
-        return self._parts_of_classes[id(proxy_class)][1]
+            self._parts_of_classes[proxy_class] = {parts.destination: parts for parts in served}
+        return self._parts_of_classes[proxy_class]
 
 
 def _ports_without_inbound(dataplane: Resource) -> frozenset[int]:

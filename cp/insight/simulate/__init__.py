@@ -6,7 +6,6 @@ twice as one text, read expressions as UTF-8, and let `/..;x` be a name.
 
 from cp.insight.simulate.conditions import RouteCondition as RouteCondition
 from cp.insight.simulate.conditions import UnsimulatedFeature as UnsimulatedFeature
-from cp.insight.simulate.outcome import DirectReply as DirectReply
 from cp.insight.simulate.outcome import ForwardedCall as ForwardedCall
 from cp.insight.simulate.outcome import Outcome as Outcome
 from cp.insight.simulate.outcome import RetryRule as RetryRule
