@@ -30,7 +30,7 @@ from cp.translate.view.services import cluster_name, endpoints_of
 from generators.proxy import HeaderChange, Mirror, Route
 
 _WHOLE = 100.0
-_PATCH = "MeshProxyPatch"
+_PATCH_KIND = "MeshProxyPatch"
 
 
 def explain(compiler: Compiler, policies: Policies, world: World, dataplane: Resource, call: CallQuery) -> Explanation:
@@ -81,10 +81,10 @@ class _Explainer:
             backends=explained_backends,
             hops=tuple(hops(self._servers, field_values, explained_backends, result.outbound.protocol)),
             changes=tuple(_changes(row)),
-            not_enforced=tuple(self._not_enforced(explained_backends)),
+            not_enforced=tuple(self._enforcement_warnings(explained_backends)),
         )
 
-    def _not_enforced(self, backends: Iterable[ExplainedBackend]) -> Iterator[str]:
+    def _enforcement_warnings(self, backends: Iterable[ExplainedBackend]) -> Iterator[str]:
         endpoints = (endpoint for backend in backends for endpoint in backend.endpoints)
         return enforcement_warnings(self._world, self._proxy.dataplane, self._servers.dataplanes(endpoints))
 
@@ -94,7 +94,7 @@ class _Explainer:
         try:
             return simulate(self._proxy.snapshot, sent_call)
         except NoListener as fault:
-            is_patched = _PATCH in match(self._world, self._proxy.dataplane)
+            is_patched = _PATCH_KIND in match(self._world, self._proxy.dataplane)
             hint = "a MeshProxyPatch has taken the listener away" if is_patched else "see what `koguma lint` says of it"
             raise AmbiguousCall(str(fault), hint) from None
 

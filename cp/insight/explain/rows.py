@@ -16,7 +16,7 @@ from cp.rules import RouteRule, by_specificity, routes
 from cp.translate.stages import OutboundResult, Rules
 from generators.proxy import Route
 
-_ONLY: Final = "a connection has no other route"
+_ONLY_ROUTE: Final = "a connection has no other route"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,10 @@ def explained_rows(world: World, rules: Rules, result: OutboundResult, outcome: 
     written_matches = _written_matches(rules, result)
     matches_by_row = {index: written_matches.get(of) for index, of in route_indexes.items()}
     taken_row = outcome.row
-    winner = matches_by_row.get(taken_row.index) if taken_row is not None else None
+    winning_match = matches_by_row.get(taken_row.index) if taken_row is not None else None
     explained = (
-        _explained_row(world, trial, taken_row, matches_by_row.get(trial.index), winner) for trial in outcome.rows
+        _explained_row(world, trial, taken_row, matches_by_row.get(trial.index), winning_match)
+        for trial in outcome.rows
     )
     return tuple(replace(row, is_patched=row.index not in route_indexes) for row in explained)
 
@@ -45,7 +46,14 @@ def _only_row(world: World, rule: RouteRule) -> ExplainedRow:
     """The row of a table that has no other: connections have one route."""
     origin = _rule_origin(world, rule)
     return ExplainedRow(
-        0, rule.origin.policy, origin, weaker_contributors=(), conditions=(), matches=True, is_taken=True, why=_ONLY
+        0,
+        rule.origin.policy,
+        origin,
+        weaker_contributors=(),
+        conditions=(),
+        matches=True,
+        is_taken=True,
+        why=_ONLY_ROUTE,
     )
 
 
@@ -82,18 +90,18 @@ def _explained_row(
     world: World,
     trial: RowTrial,
     taken_row: RowTrial | None,
-    written_match: WrittenMatch | None,
-    winner: WrittenMatch | None,
+    written: WrittenMatch | None,
+    winning_match: WrittenMatch | None,
 ) -> ExplainedRow:
     return ExplainedRow(
         index=trial.index,
-        owner=None if written_match is None else written_match.rule.origin.policy,
-        origin=None if written_match is None else match_origin(world, written_match),
-        weaker_contributors=() if written_match is None else _weaker_contributors(written_match.rule),
+        owner=None if written is None else written.rule.origin.policy,
+        origin=None if written is None else match_origin(world, written),
+        weaker_contributors=() if written is None else _weaker_contributors(written.rule),
         conditions=trial.conditions,
         matches=trial.matches,
         is_taken=trial is taken_row,
-        why=_why(trial, taken_row, written_match, winner),
+        why=_reason(trial, taken_row, written, winning_match),
     )
 
 
@@ -101,8 +109,8 @@ def _weaker_contributors(rule: RouteRule) -> tuple[Key, ...]:
     return tuple(dict.fromkeys(origin.policy for origin in rule.origins if origin.policy != rule.origin.policy))
 
 
-def _why(
-    trial: RowTrial, taken_row: RowTrial | None, written_match: WrittenMatch | None, winner: WrittenMatch | None
+def _reason(
+    trial: RowTrial, taken_row: RowTrial | None, written: WrittenMatch | None, winning_match: WrittenMatch | None
 ) -> str:
     if trial is taken_row:
         return "the first that takes the request"
@@ -111,7 +119,7 @@ def _why(
     if trial.matches is None:
         return "whether it takes the request cannot be told"
     reason = precedence_reason(
-        None if written_match is None else written_match.match, None if winner is None else winner.match
+        None if written is None else written.match, None if winning_match is None else winning_match.match
     )
     return f"takes it too, and comes later: {reason}"
 

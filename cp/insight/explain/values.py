@@ -27,13 +27,13 @@ _NO_DIFFERENCE = "makes no difference: it would be the same without it"
 class AppliedConf:
     """One place at which a policy has an effective conf, and what it makes of it there."""
 
-    at: str
+    served_in: str
     policy: Policy[Any]
     merged: MergedConf
-    make: Build
+    build: Build
 
     def effect(self, path: str) -> FieldEffect:
-        return effects.effect(self.make, self.merged.value, path)
+        return effects.effect(self.build, self.merged.value, path)
 
 
 def confs_of_request(
@@ -50,7 +50,7 @@ def confs_of_request(
 
 def _with_references_resolved(applied: AppliedConf, world: World, mesh: str) -> AppliedConf:
     """References are resolved before a conf gets to a policy."""
-    return replace(applied, make=lambda conf: applied.make(dict(resolved_data(world, mesh, conf))))
+    return replace(applied, build=lambda conf: applied.build(dict(resolved_data(world, mesh, conf))))
 
 
 def _listener_confs(result: OutboundResult) -> Effective:
@@ -157,7 +157,7 @@ def _strength(effect: FieldEffect) -> int:
 
 def _field_value(conf: AppliedConf, field: MergedField, note: str = "") -> FieldValue:
     winner, *losers = (value_origin(setting) for setting in (field.winner, *field.losers))
-    return FieldValue(conf.policy.kind.name, field.path, winner, tuple(losers), "" if note else conf.at, note)
+    return FieldValue(conf.policy.kind.name, field.path, winner, tuple(losers), "" if note else conf.served_in, note)
 
 
 def value_origin(setting: Setting) -> ValueOrigin:

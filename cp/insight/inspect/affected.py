@@ -13,7 +13,7 @@ from cp.model.names import Key
 from cp.policies import discover
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules.matching import ByKind, MatchedPolicy, match
+from cp.rules.matching import ByKind, match
 from cp.rules.matching.profile import sections
 from cp.rules.merging import MergedField, Setting
 from cp.translate.compiler import Compiler
@@ -55,7 +55,6 @@ class AffectedProxy:
     """One proxy that a policy selects."""
 
     dataplane: Key
-    matched: MatchedPolicy
     effects: tuple[PolicyEffect, ...]
 
     @property
@@ -91,19 +90,17 @@ class SelectedProxy:
 
     dataplane: Resource
     by_kind: ByKind
-    matched: MatchedPolicy
 
 
 def selected_proxies(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[SelectedProxy]:
     """Every proxy that a policy selects. Proxies that policies cannot tell apart are looked at once."""
-    matches: dict[int, tuple[ByKind, MatchedPolicy | None]] = {}
+    selections: dict[int, tuple[ByKind, bool]] = {}
     for dataplane in checked(world.table(_DATAPLANE, policy.mesh), checkpoint):
         by_kind = match(world, dataplane)
-        if id(by_kind) not in matches:  # kept in the value, so that no other object gets its number
-            matches[id(by_kind)] = (by_kind, _matched_policy(by_kind, policy))
-        matched = matches[id(by_kind)][1]
-        if matched is not None:
-            yield SelectedProxy(dataplane, by_kind, matched)
+        if id(by_kind) not in selections:  # an id() is unique only while its object lives, so the value keeps it alive
+            selections[id(by_kind)] = (by_kind, _has_matched(by_kind, policy))
+        if selections[id(by_kind)][1]:
+            yield SelectedProxy(dataplane, by_kind)
 
 
 def affected_proxies(
@@ -124,7 +121,7 @@ def affected_proxies(
         key = (*_sharing_key(world, proxy), *idle_reasons.sharing_key(proxy.dataplane))
         if key not in effects:
             effects[key] = tuple(checked(_effects(world, proxy.dataplane, policy, idle_reasons), checkpoint))
-        yield AffectedProxy(proxy.dataplane.key, proxy.matched, effects[key])
+        yield AffectedProxy(proxy.dataplane.key, effects[key])
 
 
 def _sharing_key(world: World, proxy: SelectedProxy) -> tuple[object, ...]:
@@ -135,8 +132,8 @@ def _sharing_key(world: World, proxy: SelectedProxy) -> tuple[object, ...]:
     return id(proxy.by_kind), ports, calls
 
 
-def _matched_policy(by_kind: ByKind, policy: Resource) -> MatchedPolicy | None:
-    return next((matched for matched in by_kind.get(policy.type, ()) if matched.policy is policy), None)
+def _has_matched(by_kind: ByKind, policy: Resource) -> bool:
+    return any(matched.policy is policy for matched in by_kind.get(policy.type, ()))
 
 
 def _effects(world: World, dataplane: Resource, policy: Resource, idle_reasons: IdleReasons) -> Iterator[PolicyEffect]:

@@ -56,82 +56,82 @@ class _CanonicalPath:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._out: list[str] = []
-        self._at = 0
-        self._stray = -_TWO_DIGITS
+        self._output: list[str] = []
+        self._position = 0
+        self._stray_percent = -_TWO_DIGITS
         """Where the last `%` stands in the output that begins no escape."""
 
-        while self._at < len(path):
+        while self._position < len(path):
             self._next()
 
     @property
     def text(self) -> str:
-        return "".join(self._out)
+        return "".join(self._output)
 
     def _next(self) -> None:
-        character = self._path[self._at]
+        character = self._path[self._position]
         if not _SPECIAL.match(character):
-            self._out.append(character)
-        elif dot := _DOT.match(self._path, self._at):
+            self._output.append(character)
+        elif dot := _DOT.match(self._path, self._position):
             self._dot(dot.end())
             return
         elif character == "%":
             self._escape()
             return
         else:
-            self._out.extend("/" if character == "\\" else f"%{ord(character):02X}")
-        self._at += 1
+            self._output.extend("/" if character == "\\" else f"%{ord(character):02X}")
+        self._position += 1
 
     def _dot(self, dot_end: int) -> None:
         """One dot behind a slash is this folder, two are the one above; all others are part of a name."""
-        self._at = dot_end
-        if not self._out or self._out[-1] != "/":
-            self._out.append(".")
+        self._position = dot_end
+        if not self._output or self._output[-1] != "/":
+            self._output.append(".")
             return
         second = _DOT.match(self._path, dot_end)
         if self._ends_segment(dot_end):
-            self._at = dot_end + 1
+            self._position = dot_end + 1
         elif second and self._ends_segment(second.end()):
-            self._at = second.end() + 1
+            self._position = second.end() + 1
             self._go_up()
         else:
-            self._out.append(".")
+            self._output.append(".")
 
     def _ends_segment(self, at: int) -> bool:
         return at >= len(self._path) or self._path[at] in "/\\"
 
     def _go_up(self) -> None:
-        if len(self._out) > 1:
-            above = len(self._out) - 2
-            while self._out[above] != "/" and above > 0:
+        if len(self._output) > 1:
+            above = len(self._output) - 2
+            while self._output[above] != "/" and above > 0:
                 above -= 1
-            del self._out[above + 1 :]
-        if self._stray >= len(self._out):
-            self._stray = -_TWO_DIGITS
+            del self._output[above + 1 :]
+        if self._stray_percent >= len(self._output):
+            self._stray_percent = -_TWO_DIGITS
 
     def _escape(self) -> None:
-        digits = self._path[self._at + 1 : self._at + _TWO_DIGITS]
+        digits = self._path[self._position + 1 : self._position + _TWO_DIGITS]
         if not _are_hex(digits):
-            self._stray = len(self._out)
-            self._out.append("%")
-            self._at += 1
+            self._stray_percent = len(self._output)
+            self._output.append("%")
+            self._position += 1
             return
         character = chr(int(digits, 16))
-        self._at += _TWO_DIGITS
+        self._position += _TWO_DIGITS
         if character not in _PLAIN:
-            self._out.extend(f"%{digits}")
+            self._output.extend(f"%{digits}")
             return
-        self._out.append(character)
-        if self._stray >= len(self._out) - _TWO_DIGITS:
+        self._output.append(character)
+        if self._stray_percent >= len(self._output) - _TWO_DIGITS:
             self._keep_stray(character)
 
     def _keep_stray(self, character: str) -> None:
         """What was undone must not make an escape out of an earlier `%`: then that one is escaped itself."""
-        digits = self._out[self._stray + 1 :]
+        digits = self._output[self._stray_percent + 1 :]
         is_first = len(digits) == 1
-        following = self._path[self._at : self._at + 1] if is_first else ""
+        following = self._path[self._position : self._position + 1] if is_first else ""
         if _are_hex("".join(digits) + following):
-            self._out[self._stray + 1 :] = ["2", "5", *([] if is_first else digits[:1]), character]
+            self._output[self._stray_percent + 1 :] = ["2", "5", *([] if is_first else digits[:1]), character]
 
 
 def _are_hex(digits: str) -> bool:
