@@ -1,8 +1,9 @@
-"""The two parts of which a proxy is served a destination: its listener with its routes, and its cluster.
+"""The two parts of a destination that a proxy is served: its listener with its routes, and its cluster.
 
-A proxy may be served only one of them. Where all routes of a service lead to others, its cluster is not served; and a
-service to which only routes of others lead has a cluster and no listener. What policies say about the part that is
-missing has no effect, and here it is found out which field that is: the generator is asked for the missing part too.
+A proxy may be served only one part. If all routes of a service lead to other services, its cluster is not served; a
+service that is reached only by routes of other services has a cluster and no listener.
+A field of a policy that is about the missing part has no effect. To find these fields, the missing part is built too,
+once with the field and once without it, and the results are compared.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import cluster_name
 
 _SUPPOSED: Final = ("127.0.0.1", 1)
-"""Where a listener would be of a destination that has none."""
+"""The address of the listener that is built for a destination without one."""
 
 _FEW: Final = 3
 
@@ -44,7 +45,7 @@ class DestinationParts:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no part is missing. Where one could not be made, what is served tells nothing of what is missing."""
+        """Whether no part is missing. A destination with a failed part counts as whole: its fields are not judged."""
         return self._has_failed or (bool(self.entries) and self.upstream is not None)
 
     @property
@@ -76,7 +77,7 @@ class DestinationParts:
 
     @property
     def hint(self) -> str:
-        """Where to write what is about the part that is missing."""
+        """What to do with a field that is about the missing part."""
         if self.entries:
             return "write it for the services to which the routes lead, or have a route lead to this one"
         return "write it for the service that is called, or call this one itself"
@@ -84,7 +85,7 @@ class DestinationParts:
     def listener_differs(
         self, kind: str, of_service: MergedConf | None, of_routes: Mapping[str, MergedConf | None]
     ) -> bool:
-        """Whether listeners or routes would be others if a kind of policy came to this."""
+        """Whether listeners or routes would differ if a kind of policy had these confs."""
         return any(self.entry_differs(entry, kind, of_service, of_routes) for entry in self.entries)
 
     def entry_differs(
@@ -94,11 +95,11 @@ class DestinationParts:
         of_service: MergedConf | None,
         of_routes: Mapping[str, MergedConf | None],
     ) -> bool:
-        """The same for one of its outbounds."""
+        """Whether the listener or the routes of one outbound would differ if a kind of policy had these confs."""
         return _bodies(self._listener_fragment(entry, kind, of_service, of_routes)) != _bodies(entry.fragment)
 
     def cluster_differs(self, kind: str, conf: MergedConf | None) -> bool:
-        """Whether the cluster or its endpoints would be others if a kind of policy came to this."""
+        """Whether the cluster or its endpoints would differ if a kind of policy had this conf."""
         if self.upstream is None:
             return False
         return self._cluster_bodies(_with_conf(self.upstream.effective, kind, conf)) != [
@@ -106,11 +107,11 @@ class DestinationParts:
         ]
 
     def matters_to_missing_part_only(self, kind: str, path: str) -> bool:
-        """Whether a field does nothing for the part that is served, and would for the one that is not."""
+        """Whether a field has no effect on the part that is served, and would have one on the missing part."""
         return self._matters_to_missing_part_only(kind, lambda conf: without(conf, path))
 
     def says_nothing_to_served_part(self, kind: str, path: str) -> bool:
-        """Whether a part is missing, and a field does nothing for the other, neither beside its conf nor alone."""
+        """Whether a part is missing, and a field has no effect on the other one, within its conf or on its own."""
         if self.is_whole:
             return False
         beside = self._bodies_with_change(kind, lambda conf: without(conf, path)) == self._bodies_with_change(
@@ -121,11 +122,11 @@ class DestinationParts:
         )
 
     def null_matters_to_missing_part_only(self, kind: str, path: str, removed: Any) -> bool:
-        """The same of a field that nobody sets any more, because a null took its value away."""
+        """Whether `removed`, the value that a null removed from a field, would act on the missing part only."""
         return self._matters_to_missing_part_only(kind, lambda conf: put(conf, path, removed))
 
     def changes_cluster_only(self, kind: str, path: str) -> bool:
-        """Whether a field that holds for calls does nothing for listener and routes, and does for the cluster."""
+        """Whether a field has no effect on listener and routes, and has one on the cluster."""
         return self._changes_cluster_only(kind, lambda conf: without(conf, path))
 
     def is_reached_by(self, routes: tuple[Identity, ...]) -> bool:
@@ -156,7 +157,7 @@ class DestinationParts:
         return self._cluster_bodies(effective) != self._cluster_bodies(changed)
 
     def _bodies_with_change(self, kind: str, change: _Change) -> list[bytes]:
-        """What would be served of it if a kind of policy came to something else."""
+        """The bodies of the served part if the confs of a kind of policy were changed."""
         if self.upstream is not None:
             changed = _changed_conf(self.upstream.effective.get(kind), change)
             return self._cluster_bodies(_with_conf(self.upstream.effective, kind, changed))
@@ -167,7 +168,7 @@ class DestinationParts:
         return self._listener_fragment(entry, kind, _changed_conf(entry.effective.get(kind), change), of_routes)
 
     def _as_if_called(self) -> DestinationParts:
-        """The destination as if it were called."""
+        """The destination as if the proxy had an outbound for it."""
         listening = OutboundAddress(*_SUPPOSED, self.destination)
         work = self.bundle
         entry = self.stages.entry(work.world, self.mesh, work.rules, listening, work.caller)
@@ -187,13 +188,13 @@ class DestinationParts:
         return self.stages.fragments.get(task)
 
     def _cluster_bodies(self, effective: Effective) -> list[bytes]:
-        """Nothing, if it cannot be made."""
+        """The bodies of cluster and endpoints; none if they cannot be built."""
         work = self.bundle
         try:
             tasks: Iterable[Task] = self.stages.cluster_tasks(
                 work.world, self.mesh, self.destination, effective, work.caller
             )
-        except Exception:  # noqa: BLE001  # a fault of ours in what is not served concerns nobody
+        except Exception:  # noqa: BLE001  # the cluster is not served, so its failure matters to no proxy
             return []
         return [body for task in tasks for body in _bodies(self.stages.fragments.get(task))]
 
@@ -208,7 +209,7 @@ def _changes_listener(parts: DestinationParts, kind: str, change: _Change) -> bo
 
 
 def destination_parts(stages: Translator, bundle: ProxyClass, mesh: str) -> Iterator[DestinationParts]:
-    """Every destination that the proxies of a class call, or to which their routes lead."""
+    """The parts of every destination that the proxies of a class call, or to which their routes lead."""
     entries: dict[Destination, list[OutboundResult]] = {destination: [] for destination in bundle.upstreams}
     for entry in bundle.entries.values():
         if entry.outbound.names or not bundle.caller.is_grpc:  # else there is nothing that it could call
@@ -228,7 +229,7 @@ def _with_conf(effective: Effective, kind: str, conf: MergedConf | None) -> Effe
 
 
 def _changed_conf(conf: MergedConf | None, change: _Change) -> MergedConf | None:
-    """What a kind of policy comes to, as if somebody else had a say."""
+    """A conf with another value; None if there was none and it stays empty. The origin of the result is nobody's."""
     value = change({} if conf is None else conf.value)
     if conf is None and not value:
         return None
@@ -237,7 +238,7 @@ def _changed_conf(conf: MergedConf | None, change: _Change) -> MergedConf | None
 
 
 def _labels(destinations: Iterable[Destination]) -> list[str]:
-    """Destinations as operators know them; those of one service by their ports as well."""
+    """Destinations as operators know them; several of one service with their ports."""
     listed = list(destinations)
     count = Counter(destination.service for destination in listed)
     return [_label(destination, with_port=count[destination.service] > 1) for destination in listed]

@@ -1,4 +1,4 @@
-"""What is wrong with some documents, all of it, and the same for `POST /validate` and `koguma validate`."""
+"""Reports about documents, with the same content over HTTP and on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cp.resources.parse import parse
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """The documents that were read, and what was found."""
+    """The documents that were read, and the findings about them."""
 
     documents: tuple[Document, ...]
     findings: tuple[Finding, ...]
@@ -34,7 +34,7 @@ class ValidationReport:
         return not self.errors
 
     def as_data(self, limit: int | None = None) -> dict[str, Any]:
-        """As it is printed for machines: all of it, or so many of each at the most and how many more there are."""
+        """The report as JSON. `limit` is the most errors, and the most warnings, to list; the others are counted."""
         return {
             "valid": self.is_valid,
             "documents": len(self.documents),
@@ -46,7 +46,7 @@ class ValidationReport:
 
 
 def examine(readings: Iterable[FileReading], kinds: Kinds) -> ValidationReport:
-    """Read meaning into every document of some files. Only what the documents say is judged, not what is stored."""
+    """The report about the documents of some files. What is stored plays no part in it."""
     documents: dict[Key, Document] = {}
     findings: list[Finding] = []
     for reading in readings:
@@ -60,7 +60,7 @@ def examine(readings: Iterable[FileReading], kinds: Kinds) -> ValidationReport:
 
 
 def as_data(finding: Finding) -> dict[str, Any]:
-    """A finding as it is printed for machines."""
+    """A finding of a validation as JSON."""
     return {
         "field": finding.field,
         "message": finding.message,
@@ -72,7 +72,7 @@ def as_data(finding: Finding) -> dict[str, Any]:
 
 
 def lint_data(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Findings as they are printed for machines: the same from files and from a control plane."""
+    """The findings of lint as JSON: the same for files and for a control plane."""
     counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
     return {
         "errors": counts[Severity.ERROR],

@@ -1,4 +1,8 @@
-"""From a question to its explanation: the same computation that serves the proxy, looked at from one call."""
+"""The explanation of one call, read from the results of the same compiler that serves the proxy.
+
+Nothing is computed a second time for display. The route and its values come from the served bytes (`simulate`), and who
+set each value comes from the effective confs that these bytes were built from.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ _PATCH_KIND = "MeshProxyPatch"
 def explain(compiler: Compiler, policies: Policies, world: World, dataplane: Resource, call: CallQuery) -> Explanation:
     """Why a call of a proxy goes where it goes, and what holds for it. Raises `AmbiguousCall` or `UnsimulatedFeature`.
 
-    The compiler may be one that is in use: what it has worked out already is not worked out again.
+    A compiler that served other questions before is welcome: it remembers what it compiled.
     """
     address = outbound_for(world, dataplane, call)
     return _Explainer(compiler, policies, world, dataplane).explain(call, address)
@@ -44,14 +48,14 @@ def explain(compiler: Compiler, policies: Policies, world: World, dataplane: Res
 
 @dataclass(frozen=True, slots=True)
 class _Backends:
-    """The clusters that an outbound can lead to."""
+    """The backends that a call can reach, and the confs that apply to the cluster of each, by cluster name."""
 
     by_cluster: Mapping[str, BackendResult]
     confs: Mapping[str, tuple[AppliedConf, ...]]
 
 
 class _Explainer:
-    """What is needed for all parts of one explanation."""
+    """One proxy, compiled, and what the parts of an explanation share."""
 
     def __init__(self, compiler: Compiler, policies: Policies, world: World, dataplane: Resource) -> None:
         self._policies, self._world = policies, world
@@ -99,7 +103,6 @@ class _Explainer:
             raise AmbiguousCall(str(fault), hint) from None
 
     def _backends(self, outcome: Outcome) -> _Backends:
-        """Those of the clusters that this call can end up at."""
         clusters = {share.cluster for share in _shares(outcome)}
         backends = {cluster_name(backend.destination): backend for backend in self._proxy.bundle.upstreams.values()}
         reachable = {cluster: backend for cluster, backend in backends.items() if cluster in clusters}
@@ -112,7 +115,7 @@ class _Explainer:
     def _field_values(
         self, confs: Sequence[AppliedConf], backends: _Backends, result: OutboundResult, outcome: Outcome
     ) -> Iterator[FieldValue]:
-        """What holds for the request; and once for everything, what holds nowhere."""
+        """The values that hold for the request; then those without effect and those that nobody set."""
         cluster_confs = [conf for confs_of_cluster in backends.confs.values() for conf in confs_of_cluster]
         acting = tuple(with_conditions(value, outcome.forward) for value in acting_values(confs))
         values_without_effect = (
@@ -125,7 +128,7 @@ class _Explainer:
         )
 
     def _idle_reason(self, result: OutboundResult, outcome: Outcome, kind: str, path: str) -> str:
-        """Why a field can do nothing for a call."""
+        """Why a field has no effect on a call."""
         if outcome.reply is not None:
             return "has no meaning for a request that Envoy answers by itself"
         own_cluster = cluster_name(result.listening.destination)
@@ -139,7 +142,7 @@ class _Explainer:
 
     @remembered
     def _parts(self) -> Mapping[Destination, DestinationParts]:
-        """What is served of each destination."""
+        """The parts that are served, by destination."""
         served = destination_parts(self._translator, self._proxy.bundle, self._proxy.dataplane.mesh)
         return {parts.destination: parts for parts in served}
 
@@ -184,7 +187,7 @@ def _missing_reason(share: TrafficShare, row: Route | None) -> str:
 
 
 def _changes(row: Route | None) -> Iterator[str]:
-    """What the route does on the way, in words. Where the request goes is told elsewhere."""
+    """The changes to headers and the copies that a route makes, in words."""
     for route_filter in row.filters if row is not None else ():
         if isinstance(route_filter, HeaderChange):
             yield from (f"{route_filter.on} header {name} is set to `{value}`" for name, value in route_filter.set)

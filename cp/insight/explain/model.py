@@ -1,4 +1,4 @@
-"""What an explanation says: plain values, every fact of it."""
+"""The explanation of a call as plain values, and its JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cp.model.duration import Duration
 from cp.model.names import Key
 
 BUILT_IN: Final = "built-in"
-"""The level of our own defaults."""
+"""The level of a policy's own defaults."""
 
 ENVOY: Final = "envoy"
 """The level of what Envoy does where nothing is configured."""
@@ -25,37 +25,37 @@ CLUSTER: Final = "cluster"
 
 @dataclass(frozen=True, slots=True)
 class ValueOrigin:
-    """A value, and who said it."""
+    """A value and where it was written."""
 
     value: Any
     level: str
-    """How far it reaches: route, section, service, mesh, inbound or proxy; else one of the two above."""
+    """What it was written for: route, section, service, mesh, inbound or proxy; else one of the two levels above."""
 
     policy: Key | None = None
     item: str = ""
     """The item of the policy: `to[0]`."""
 
     path: str = ""
-    """Where it stands in the document."""
+    """The path of the value in the document."""
 
     file: str = ""
     line: int = 0
     removed_by: ValueOrigin | None = None
-    """The null that took it away, if one did."""
+    """The null that removed it, if one did."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldValue:
-    """One field of a policy: what holds, who said so, and who said something else."""
+    """One field of a policy: the value that holds, and the values that it overrides."""
 
     policy: str
     path: str
     winner: ValueOrigin
     losers: tuple[ValueOrigin, ...] = ()
-    """Those who were overridden, the strongest first."""
+    """The overridden values, the strongest first."""
 
     served_in: str = ""
-    """Which part of Envoy's configuration it is in: the route, the listener or the cluster; empty: in none."""
+    """The Envoy resource that has it: `route`, `listener`, `cluster` or `inbound`; empty for a field without effect."""
 
     note: str = ""
 
@@ -66,22 +66,22 @@ class ExplainedRow:
 
     index: int
     owner: Key | None
-    """The route resource; None for the row that every service has for all the rest."""
+    """The route resource; None for the last row of every service, which takes all other requests."""
 
     origin: ValueOrigin | None
     """Where its match is written."""
 
     weaker_contributors: tuple[Key, ...]
-    """Weaker route resources with the same match of which something is left: their policies hold as well."""
+    """The weaker contributors with the same match: policies on them hold as well."""
 
     conditions: tuple[RouteCondition, ...]
     matches: bool | None
     is_taken: bool
     why: str
-    """Why it took the request, or did not."""
+    """Why it took the request, or why not."""
 
     is_patched: bool = False
-    """Whether it is not of ours, but a patch's."""
+    """Whether a MeshProxyPatch wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +92,20 @@ class ExplainedBackend:
     service: str
     weight: int
     share: float
-    """Percent of the requests."""
+    """The percentage of requests that it gets."""
 
     endpoints: tuple[str, ...] = ()
     values: tuple[FieldValue, ...] = ()
     missing_reason: str = ""
-    """Why there is no such cluster, where there is none."""
+    """Why the cluster does not exist; empty if it does."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedLimit:
-    """One of several limits of the same thing, on the client's side or the server's."""
+    """A limit that one side, the client's proxy or the server's, sets to a duration."""
 
     subject: str
-    """What is limited: how long a request may take, how long nothing may come, …"""
+    """What is limited: a request, each try of it, silence within it, …"""
 
     side: str
     policy: str
@@ -115,12 +115,12 @@ class ExplainedLimit:
     """Zero: no limit."""
 
     is_binding: bool = False
-    """Whether it is the one that is reached first."""
+    """Whether it is the smallest limit of its subject, which is reached first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedHop:
-    """The limits on the way through the client's proxy to some servers with equal limits."""
+    """The limits on the way to the servers of one cluster that have equal limits."""
 
     cluster: str
     servers: tuple[str, ...]
@@ -129,40 +129,40 @@ class ExplainedHop:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedOutbound:
-    """The local address by which the call leaves."""
+    """The outbound that the call takes: a local address of the proxy, and its destination."""
 
     address: str
     port: int
     destination: str
     protocol: str
     kind: str
-    """MeshService and its like, or `kuma.io/service` for one that is known by tags."""
+    """The kind of the service's resource, or `kuma.io/service` for a service that is only a tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything about one call of one proxy."""
+    """The explanation of one call of one proxy."""
 
     proxy: Key
     call: CallQuery
     outbound: ExplainedOutbound
     outcome: Outcome
-    """What Envoy does, read from the bytes that it is served."""
+    """What Envoy does with the call, simulated on the bytes that it is served."""
 
     rows: tuple[ExplainedRow, ...]
     values: tuple[FieldValue, ...]
-    """What holds for the request, by the route and by the listener."""
+    """The fields in the route and the listener, and the fields without effect."""
 
     backends: tuple[ExplainedBackend, ...]
     hops: tuple[ExplainedHop, ...]
     changes: tuple[str, ...] = ()
-    """What the route does to the request and its response on the way."""
+    """The changes that the route makes to the request and the response."""
 
     not_enforced: tuple[str, ...] = ()
-    """What of the mesh, and of the policies of both ends, holds for nobody."""
+    """Warnings about the mesh and the policies of both ends: parts that no proxy enforces."""
 
     def as_json(self) -> dict[str, Any]:
-        """Every fact as plain data."""
+        """The answer of the API."""
         data: dict[str, Any] = _plain(self)
         return data
 

@@ -1,4 +1,4 @@
-"""Which outbound of a proxy a call leaves by."""
+"""The outbound of a proxy that a call means."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _FEW: Final = 12
 
 
 def outbound_for(world: World, dataplane: Resource, call: CallQuery) -> OutboundAddress:
-    """The one outbound that a call means: by the name of its service, or by its local address."""
+    """The outbound that a call means, by the name of its service or by its local address.
+
+    Raises `AmbiguousCall` if it means none of the proxy's outbounds, or several with different destinations.
+    """
     addresses = outbounds(world, dataplane)
     if not addresses:
         missing = next(missing_parts(dataplane.type, dataplane.document.data), None)
@@ -46,7 +49,7 @@ def _only_outbound(world: World, addresses: list[OutboundAddress], call: CallQue
 
 
 def _hosts(address: OutboundAddress) -> Iterator[str]:
-    """Every name by which a call can mean an outbound."""
+    """Every host by which a call can mean an outbound."""
     service = address.destination.service
     yield service
     yield f"{service}.mesh"
@@ -59,7 +62,7 @@ def _hosts(address: OutboundAddress) -> Iterator[str]:
 
 
 def _ports(world: World, address: OutboundAddress, host: str) -> Iterator[int]:
-    """The ports by which a call can mean it: that of the listener and, by the service's name, that of the service."""
+    """The ports by which a call can mean an outbound: the local port and, with the service's name, the service's."""
     yield address.port
     if host == address.address or host in _LOCALHOST:
         return
@@ -67,13 +70,13 @@ def _ports(world: World, address: OutboundAddress, host: str) -> Iterator[int]:
 
 
 def service_port(world: World, destination: Destination) -> int | None:
-    """The port of a real service; services that are known by tags have none of their own."""
+    """The port of a real service; None for a service that is only a tag."""
     service = service_of(world, destination)
     return None if service is None else int(service[1].port)
 
 
 def _listed_outbounds(world: World, addresses: Iterable[OutboundAddress]) -> str:
-    """What could be meant."""
+    """The outbounds that a call could mean, in a sentence for a hint."""
     labels = [
         f"`{destination_label(world, address.destination)}` at {address.address}:{address.port}"
         for address in addresses
@@ -83,7 +86,7 @@ def _listed_outbounds(world: World, addresses: Iterable[OutboundAddress]) -> str
 
 
 def destination_label(world: World, destination: Destination) -> str:
-    """A destination as a call can have it."""
+    """A destination as a call can name it."""
     tags = "".join(f" {name}={value}" for name, value in destination.tags)
     port = service_port(world, destination)
     return f"{destination.service}{f':{port}' if port is not None else ''}{tags}"

@@ -16,7 +16,7 @@ _LONGEST_QUOTE: Final = 200
 
 
 class AmbiguousCall(Exception):
-    """A question that has no one answer: what is wrong with it, and what could be asked."""
+    """A call that cannot be read, or that means no outbound or several: what is wrong, and what could be asked."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         self.message, self.hint = message, hint
@@ -25,11 +25,11 @@ class AmbiguousCall(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CallQuery:
-    """One call that is asked about."""
+    """A call to explain."""
 
     method: str
     host: str
-    """Empty where the call names none."""
+    """Empty if the call names no host."""
 
     port: int | None
     path: str
@@ -73,7 +73,7 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    """As browsers send it: no client sends such a character as it is."""
+    """A character that no URL may contain, percent-encoded as UTF-8 (RFC 3986, section 2.1), as browsers send it."""
     return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 

@@ -1,4 +1,9 @@
-"""The rows of an outbound's route table: whose each is, where it is written, and why it took the request or did not."""
+"""The rows of an outbound's route table: whose each is, where it is written, and why it took the request or not.
+
+Three tables are brought together: the rows that Envoy is served, the routes of the outbound that they were built from,
+and the matches in the documents. The first two are joined by name, the last two by position: `by_specificity` sorts the
+matches here as it did when the outbound was made.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ _ONLY_ROUTE: Final = "a connection has no other route"
 
 @dataclass(frozen=True, slots=True)
 class WrittenMatch:
-    """A row as somebody wrote it: a match of a rule."""
+    """The match in a document from which a row was made, and its rule."""
 
     match: Mapping[str, Any]
     rule: RouteRule
@@ -43,7 +48,7 @@ def explained_rows(world: World, rules: Rules, result: OutboundResult, outcome: 
 
 
 def _only_row(world: World, rule: RouteRule) -> ExplainedRow:
-    """The row of a table that has no other: connections have one route."""
+    """The row of a TCP outbound, which has no other."""
     origin = _rule_origin(world, rule)
     return ExplainedRow(
         0,
@@ -58,7 +63,7 @@ def _only_row(world: World, rule: RouteRule) -> ExplainedRow:
 
 
 def taken_route(result: OutboundResult, outcome: Outcome) -> Route | None:
-    """The row that took the call, as it was before it became Envoy's; None if none did, or a patch wrote it."""
+    """The outbound's route from which the row that took the call was built; None if no row did, or a patch wrote it."""
     if not result.outbound.protocol.is_http:
         return result.outbound.routes[0]
     route_index = None if outcome.row is None else _route_indexes(result, outcome).get(outcome.row.index)
@@ -66,7 +71,11 @@ def taken_route(result: OutboundResult, outcome: Outcome) -> Route | None:
 
 
 def _route_indexes(result: OutboundResult, outcome: Outcome) -> Mapping[int, int]:
-    """Which row of ours each row of the table was made from. Patches can write others between them."""
+    """The index of the route from which each served row was built. Patches can add rows, remove and rename them.
+
+    Rows are matched by name, and several of one name in order. If a patch changed how many rows have a name, none of
+    them can be told apart, and they count as the patch's.
+    """
     if outcome.virtual_host != result.outbound.service:
         return {}
     own_rows = _indexes_by_name([row.name for row in result.outbound.routes])
@@ -125,7 +134,7 @@ def _reason(
 
 
 def _written_matches(rules: Rules, result: OutboundResult) -> Mapping[int, WrittenMatch]:
-    """What each row was made from. Rows that nobody wrote are not in it."""
+    """The match from which each route of an outbound was made, by index; none for the route to the service itself."""
     for policy_rules in rules.values():
         pairs = by_specificity(_route_rules(rules, policy_rules.kind.name, result))
         if _are_made_from(result, pairs):
@@ -143,12 +152,12 @@ def _are_made_from(result: OutboundResult, pairs: Sequence[tuple[Mapping[str, An
 
 
 def _tcp_rules(result: OutboundResult) -> Iterator[RouteRule]:
-    """The rule of a TCP route, if there is one."""
+    """The rule of the outbound's TCP route, if there is one."""
     return (rule for owner, rule in result.owners.items() if owner == result.outbound.routes[0].owner)
 
 
 def match_origin(world: World, written: WrittenMatch) -> ValueOrigin:
-    """Where a match stands in the document of its route."""
+    """Where a match is written in the document of its route."""
     origin = _rule_origin(world, written.rule)
     index = next((position for position, match in enumerate(written.rule.matches) if match is written.match), 0)
     path = step(step(origin.path, "matches"), index)
@@ -165,7 +174,7 @@ def _rule_origin(world: World, rule: RouteRule) -> ValueOrigin:
 
 
 def _rule_path(data: Mapping[str, Any], rule: RouteRule) -> str:
-    """The path of a rule: of those with its matches the first, as that one counts."""
+    """The path of a rule in its document. Of several rules with equal matches the first one counts."""
     rules = data["to"][rule.origin.index].get("rules") or ()
     position = next(
         (

@@ -1,4 +1,4 @@
-"""Every field of every policy that holds at some place, with who set it and who did not get their way."""
+"""The confs that apply to a call, and their fields: whether each has an effect, who set it, and whom that overrides."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_DIFFERENCE = "makes no difference: it would be the same without it"
 
 @dataclass(frozen=True, slots=True)
 class AppliedConf:
-    """One place at which a policy has an effective conf, and what it makes of it there."""
+    """The effective conf of one policy for one Envoy resource, and what the policy builds from it there."""
 
     served_in: str
     policy: Policy[Any]
@@ -39,7 +39,7 @@ class AppliedConf:
 def confs_of_request(
     policies: Policies, world: World, mesh: str, result: OutboundResult, row: Route | None
 ) -> tuple[AppliedConf, ...]:
-    """The places of an outbound that a request passes: its row of the route table, and the listener."""
+    """The confs that apply to a request in its row of the route table and in the listener."""
     listener_confs = _listener_confs(result)
     row_confs = listener_confs if row is None else result.of_routes.get(row.owner, listener_confs)
     return tuple(
@@ -49,12 +49,12 @@ def confs_of_request(
 
 
 def _with_references_resolved(applied: AppliedConf, world: World, mesh: str) -> AppliedConf:
-    """References are resolved before a conf gets to a policy."""
+    """The same conf, built after its references are resolved, as when it is served."""
     return replace(applied, build=lambda conf: applied.build(dict(resolved_data(world, mesh, conf))))
 
 
 def _listener_confs(result: OutboundResult) -> Effective:
-    """What holds for a listener: for TCP that is what holds for its one route."""
+    """The effective confs of a listener: for TCP those of its only route."""
     if result.outbound.protocol.is_http:
         return result.effective
     return result.of_routes.get(result.outbound.routes[0].owner, result.effective)
@@ -103,13 +103,13 @@ def confs_of_inbound(policies: Policies, inbound: InboundResult) -> tuple[Applie
 
 
 def _policies_of_calls(policies: Policies, effective: Effective) -> Iterator[Policy[Any]]:
-    """Policies that may have something to say about a call; what passes by destinations is not about any of them."""
+    """The policies about calls that have an effective conf; routes, and policies for captured calls, are left out."""
     about_calls = (policy for policy in policies if not policy.is_route and type(policy).passes is Policy.passes)
     return (policy for policy in about_calls if policy.kind.name in effective)
 
 
 def acting_values(confs: Iterable[AppliedConf]) -> Iterator[FieldValue]:
-    """The fields that do something, each at the first place where it does."""
+    """The fields with an effect, each from the first conf in which it has one."""
     seen: set[tuple[str, str]] = set()
     for conf in confs:
         for path, field in conf.merged.fields.items():
@@ -120,7 +120,7 @@ def acting_values(confs: Iterable[AppliedConf]) -> Iterator[FieldValue]:
 
 
 def removed_values(confs: Iterable[AppliedConf]) -> Iterator[FieldValue]:
-    """The fields that are not there because of somebody's null."""
+    """The fields that a null removed."""
     seen: set[tuple[str, str]] = set()
     for conf in confs:
         for path, field in conf.merged.removed.items():
@@ -132,9 +132,9 @@ def removed_values(confs: Iterable[AppliedConf]) -> Iterator[FieldValue]:
 def idle_values(
     confs: Sequence[AppliedConf], cluster_confs: Sequence[AppliedConf], reason_of: Callable[[str, str], str]
 ) -> Iterator[FieldValue]:
-    """The fields that somebody set for a request, and that do nothing for it, nor in the clusters that it reaches.
+    """The fields that an item sets and that have no effect, neither on the request nor in the clusters it reaches.
 
-    Each with why that is so, by the kind of the policy and the path of the field.
+    `reason_of` says why, given the kind of the policy and the path of the field.
     """
     fields: dict[tuple[str, str], tuple[AppliedConf, MergedField]] = {}
     for conf in confs:

@@ -27,7 +27,7 @@ _MORE_SPECIFIC: Final = (
 
 
 def unmet_conditions(conditions: Iterable[RouteCondition]) -> str:
-    """What of a row a request does not meet."""
+    """The conditions of a row that a request does not meet."""
     return ", ".join(_unmet_condition(condition) for condition in conditions if condition.holds is False)
 
 
@@ -42,7 +42,7 @@ def _unmet_condition(condition: RouteCondition) -> str:
 
 
 def precedence_reason(row: Mapping[str, Any] | None, winner: Mapping[str, Any] | None) -> str:
-    """Why a row comes after the one that won."""
+    """Why a row comes after the row that took the request."""
     if row is None or winner is None:
         return "it is for all that no other row takes"
     pairs = zip(specificity(row), specificity(winner), _MORE_SPECIFIC, strict=True)

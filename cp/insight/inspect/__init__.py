@@ -1,4 +1,4 @@
-"""What policies come to, for those who ask: for a proxy, or for one policy."""
+"""The rules that hold for one proxy, and the effects of one policy on its proxies."""
 
 from cp.insight.inspect.affected import AffectedProxy as AffectedProxy
 from cp.insight.inspect.affected import SelectedProxy as SelectedProxy

@@ -1,4 +1,4 @@
-"""One policy seen from its proxies: whom it selects, and what of it survives on each."""
+"""The effects of one policy: the proxies that it selects, and which of its values are in force on each."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _REMOVES_NOTHING: Final = "has no effect: there is no weaker item for the same t
 
 @dataclass(frozen=True, slots=True)
 class PolicyEffect:
-    """One value that a policy sets at one place of a proxy, and who overrides it or takes it away, if somebody does."""
+    """One value that a policy sets in one scope of a proxy, and the setting that overrides it, if there is one."""
 
     scope: ConfScope
     path: str
     setting: Setting
     overridden_by: Setting | None = None
     removed_settings: tuple[Setting, ...] | None = None
-    """What a null takes away; None where it is no null."""
+    """The settings that a null removes; None if the value is not a null."""
 
     replacement: Setting | None = None
-    """What holds in the place of what a null takes away."""
+    """The setting that holds in place of those that a null removes."""
 
     idle_reason: str = ""
-    """Why it does nothing although nobody overrides it."""
+    """Why it has no effect although nothing overrides it; empty if it has one."""
 
     @property
     def removes_nothing(self) -> bool:
-        """Whether it is a null with nothing to take away."""
+        """Whether it is a null for which there is nothing to remove."""
         return self.removed_settings == ()
 
     @property
@@ -59,17 +59,16 @@ class AffectedProxy:
 
     @property
     def effects_in_force(self) -> tuple[PolicyEffect, ...]:
-        """What is in force."""
         return tuple(effect for effect in self.effects if not effect.is_overridden and not effect.idle_reason)
 
     @property
     def overridden_effects(self) -> tuple[PolicyEffect, ...]:
-        """What somebody else overrides, or took away."""
+        """The values that another setting overrides, or that a null removed."""
         return tuple(effect for effect in self.effects if effect.is_overridden)
 
     @property
     def idle_effects(self) -> tuple[PolicyEffect, ...]:
-        """What does nothing although nobody overrides it, such as a null with nothing to take away."""
+        """The values without effect that nothing overrides, such as a null for which there is nothing to remove."""
         return tuple(effect for effect in self.effects if effect.idle_reason)
 
     @property
@@ -86,14 +85,17 @@ class AffectedProxy:
 
 @dataclass(frozen=True, slots=True)
 class SelectedProxy:
-    """A proxy that a policy selects, before it is asked what of the policy survives there."""
+    """A proxy that a policy selects, with all that it matched; the effects are not worked out yet."""
 
     dataplane: Resource
     by_kind: ByKind
 
 
 def selected_proxies(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[SelectedProxy]:
-    """Every proxy that a policy selects. Proxies that policies cannot tell apart are looked at once."""
+    """Every proxy that a policy selects.
+
+    Proxies that policies cannot tell apart share one `ByKind`, which is searched once.
+    """
     selections: dict[int, tuple[ByKind, bool]] = {}
     for dataplane in checked(world.table(_DATAPLANE, policy.mesh), checkpoint):
         by_kind = match(world, dataplane)
@@ -109,10 +111,9 @@ def affected_proxies(
     proxies: Iterable[SelectedProxy] | None = None,
     checkpoint: Checkpoint = never_stopped,
 ) -> Iterator[AffectedProxy]:
-    """The proxies that a policy selects, or some of them, with what of it survives there.
+    """The proxies that a policy selects, or the given ones among them, with its effects on each.
 
-    Proxies that matched the same, call the same and are called at the same ports share one answer, and what is served
-    is worked out for one of them.
+    Proxies with equal keys have equal effects, which are worked out for the first of them.
     """
     effects: dict[tuple[object, ...], tuple[PolicyEffect, ...]] = {}
     idle_reasons = IdleReasons(Compiler(discover()), world, policy)
@@ -125,7 +126,10 @@ def affected_proxies(
 
 
 def _sharing_key(world: World, proxy: SelectedProxy) -> tuple[object, ...]:
-    """All of a proxy on which it depends what policies come to there."""
+    """The facts about a proxy that decide which confs it has: what it matched, its ports and its destinations.
+
+    `IdleReasons.sharing_key` has the facts that decide which of them have an effect.
+    """
     ports = tuple(section.get("port") for section in sections(proxy.dataplane))
     addresses = outbounds(world, proxy.dataplane)
     calls = tuple(dict.fromkeys((address.destination, bool(address.names)) for address in addresses))
@@ -150,7 +154,7 @@ def _effects(world: World, dataplane: Resource, policy: Resource, idle_reasons: 
 def _idle_reason(
     idle_reasons: IdleReasons, dataplane: Resource, effect: PolicyEffect, conf_fields: Iterable[str]
 ) -> str:
-    """Why what nobody overrides does nothing. What is not enforced is so whatever else could be said of it."""
+    """Why a value without a stronger one has no effect. That it is not enforced goes before any other reason."""
     removed = effect.removed_settings[0] if effect.removed_settings and effect.replacement is None else None
     reason = idle_reasons.reason(
         dataplane, effect.scope, effect.path, effect.setting, conf_fields=conf_fields, removed=removed
@@ -159,7 +163,7 @@ def _idle_reason(
 
 
 def _effects_of_field(scope: ConfScope, field: MergedField, policy: Key) -> Iterator[PolicyEffect]:
-    """What a policy says of a field: of its values the strongest alone, for its others lose to that; and its nulls."""
+    """The effects of a policy on one field: its strongest value, to which its other values lose, and all its nulls."""
     winner = field.winner if field.value is not None else None
     settings = (*(() if winner is None else (winner,)), *field.losers)
     own_setting = next((setting for setting in settings if setting.origin.policy == policy), None)

@@ -1,4 +1,4 @@
-"""What a proxy's policies come to, in the form in which Kuma's API answers it."""
+"""The rules and policies of one proxy, in the form of Kuma's API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Data: TypeAlias = dict[str, Any]
 def inspect_rules(
     world: World, dataplane: Resource, checkpoint: Checkpoint = never_stopped, *, shadow: bool = False
 ) -> Data:
-    """The rules of every kind of policy that selects a proxy: the answer of `/_rules`."""
+    """The rules of every kind of policy that selects a proxy: the answer to `/_rules`."""
     matched = match(world, dataplane, shadow=shadow)
     by_kind = checked(sorted(matched.items()), checkpoint)
     rules = [build(world, matches, world.kinds[kind]) for kind, matches in by_kind]
@@ -57,13 +57,13 @@ def _policy_data(matched_policy: MatchedPolicy) -> Data:
 
 
 def _policy_warnings(policy: Resource) -> Data:
-    """What of a policy is not enforced, if there is something."""
+    """Warnings about the parts of a policy that are not enforced; empty without any."""
     warnings = [str(warning(part, policy.kind.root)) for part in unenforced_parts(policy)]
     return {"warnings": warnings} if warnings else {}
 
 
 def _warnings(dataplane: Resource, rules: PolicyRules) -> list[str]:
-    """What of the rules of a kind is not enforced."""
+    """Warnings about the parts of a Dataplane, and of the policies that matched it, that are not enforced."""
     resources = (dataplane, *(matched_policy.policy for matched_policy in rules.matched))
     return [
         f"{resource.key}: {warning(part, resource.kind.root)}"
@@ -80,10 +80,10 @@ def _kind_data(world: World, dataplane: Resource, rules: PolicyRules) -> Data:
         "toResourceRules": [_resource_rule(world, rule) for rule in rules.to.all],
         "toRules": _subset_rules(rules.to_subsets),
         "fromRules": _non_empty_rules(
-            (inbound, _subset_rules(rules_there.from_(index))) for inbound, rules_there, index in inbounds
+            (inbound, _subset_rules(port_rules.from_(index))) for inbound, port_rules, index in inbounds
         ),
         "inboundRules": _non_empty_rules(
-            (inbound, _inbound_rules(rules_there, index)) for inbound, rules_there, index in inbounds
+            (inbound, _inbound_rules(port_rules, index)) for inbound, port_rules, index in inbounds
         ),
         "warnings": _warnings(dataplane, rules),
     }
@@ -103,7 +103,7 @@ def _inbounds(dataplane: Resource, rules: PolicyRules) -> Iterator[_Inbound]:
 
 
 def _gateway_inbounds(dataplane: Resource, gateway: Resource, rules: PolicyRules) -> Iterator[_Inbound]:
-    """The ports of a builtin gateway. Listeners that share one, under different hostnames, count as one here."""
+    """The ports of a builtin gateway, in place of inbounds. Listeners with one port and several hostnames are one."""
     ports: dict[int, list[int]] = {}
     for index, listener in enumerate(listeners(gateway)):
         ports.setdefault(listener.get("port", 0), []).append(index)
@@ -114,7 +114,7 @@ def _gateway_inbounds(dataplane: Resource, gateway: Resource, rules: PolicyRules
 
 
 def _gateway_rules(gateway: Resource, rules: PolicyRules) -> Iterator[Data]:
-    """The rules for destinations, for each listener of a builtin gateway apart."""
+    """The rules for destinations, listener by listener of a builtin gateway."""
     for index, listener in enumerate(listeners(gateway)):
         if subset_rules := _subset_rules(rules.at_listeners([index]).to_subsets):
             yield {
@@ -173,13 +173,13 @@ def _policy_list(origins: Iterable[Origin]) -> list[Data]:
 
 
 def _http_matches(world: World, dataplane: Resource, rules: Iterable[PolicyRules]) -> list[Data]:
-    """What the texts stand for that stand in matchers for the matches of a route."""
+    """The matches of routes whose hashes the matchers have as values."""
     matchers = (
         condition for policy_rules in rules for rule in policy_rules.to_subsets.rules for condition in rule.matchers
     )
     hashes = {condition.value for condition in matchers if condition.key == MATCHES_TAG}
     matches = {} if not hashes else dict(_hashes(world, dataplane.mesh))
-    return [{"hash": hash_, "match": matches[hash_]} for hash_ in sorted(hashes & matches.keys())]
+    return [{"hash": digest, "match": matches[digest]} for digest in sorted(hashes & matches.keys())]
 
 
 def _hashes(world: World, mesh: str) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:

@@ -1,4 +1,4 @@
-"""Why a value does nothing for a proxy although nobody overrides it."""
+"""Why a value has no effect on a proxy although nothing overrides it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from cp.translate.compiler import Compiler, ProxyClass
 
 
 def unenforced_parts(resource: Resource) -> tuple[MissingPart, ...]:
-    """The parts of a resource that have no effect on anybody."""
+    """The parts of a resource that no proxy enforces."""
     return tuple(missing_parts(resource.type, resource.document.data))
 
 
 class IdleReasons:
-    """What of one policy does nothing for its proxies, and why. Proxies of one class are looked at once."""
+    """The reasons why values of one policy have no effect on its proxies.
+
+    Answers are kept by the class of a proxy, because all proxies of a class are served the same destinations.
+    """
 
     def __init__(self, compiler: Compiler, world: World, policy: Resource) -> None:
         self._compiler, self._world, self._policy = compiler, world, policy
@@ -32,7 +35,7 @@ class IdleReasons:
         self._answers: dict[tuple[ProxyClass, Destination, Hashable], bool] = {}
 
     def sharing_key(self, dataplane: Resource) -> tuple[object, ...]:
-        """All of a proxy on which the answers depend, beside what it matched, calls and is called at."""
+        """The facts about a proxy that decide whether values have an effect, beyond those that decide its confs."""
         caller = self._compiler.stages.caller(self._world, dataplane)
         return (
             unenforced_parts(dataplane),
@@ -51,9 +54,10 @@ class IdleReasons:
         conf_fields: Iterable[str],
         removed: Setting | None = None,
     ) -> str:
-        """Why a field does nothing there; empty where it is in force. Of a null: one in whose place nothing holds.
+        """Why a field has no effect in a scope; empty if it is in force.
 
-        `conf_fields` are the fields of the same conf.
+        `conf_fields` are the paths of all fields of the same conf. `removed` is given for a null only, if no weaker
+        setting holds in place of the removed one.
         """
         unenforced = next(
             (part for part in self._unenforced_parts if part.covers(setting.path)), None
@@ -71,7 +75,7 @@ class IdleReasons:
     def _part_reason(
         self, parts: DestinationParts | None, scope: ConfScope, path: str, setting: Setting, *, removed: Setting | None
     ) -> str:
-        """Where the part of a destination that a field is about is not served, or is not on the way."""
+        """The reason if the part of a destination that a field is about is not served, or if a route bypasses it."""
         if parts is not None and self._is_about_missing_part(parts, path, setting, removed):
             return f"has no effect: {parts.why}"
         if parts is not None and self._is_bypassed(parts, scope, path):
@@ -79,7 +83,7 @@ class IdleReasons:
         return ""
 
     def _is_bypassed(self, parts: DestinationParts, scope: ConfScope, path: str) -> bool:
-        """Whether a value is about the cluster of a service, at a route that leads to the clusters of others."""
+        """Whether a field acts on the cluster of a service only, and the route of its scope leads to other clusters."""
         if not scope.contributors or self._answer_once(
             parts, scope.contributors, lambda: parts.is_reached_by(scope.contributors)
         ):
@@ -102,14 +106,14 @@ class IdleReasons:
         return says_nothing or parts.matters_to_missing_part_only(kind, path)
 
     def _answer_once(self, parts: DestinationParts, question: Hashable, answer: Callable[[], bool]) -> bool:
-        """What is the same at each of the rules of a route, that may be many."""
+        """The answer to a question about a destination. Each rule of a route asks it, and there can be many rules."""
         key = parts.bundle, parts.destination, question
         if key not in self._answers:
             self._answers[key] = answer()
         return self._answers[key]
 
     def confs_by_routes(self, dataplane: Resource) -> Iterator[tuple[ConfScope, MergedConf]]:
-        """What holds for the services that a proxy reaches only by the routes of others. Their own routes do not."""
+        """The confs of services that a proxy has no outbound for, but reaches by routes of other services."""
         if self._compiler.policies[self._policy.type].is_route:
             return
         for destination, parts in self._parts(dataplane).items():
@@ -122,7 +126,10 @@ class IdleReasons:
         return unenforced_parts(self._policy)
 
     def _unenforced_part_of(self, dataplane: Resource, scope: ConfScope) -> MissingPart | None:
-        """What is missing for the proxy. Beside listeners it has what it has of policies that need none."""
+        """The part of the Dataplane that is not enforced, so that nothing in the scope is.
+
+        A policy with a `sidecar` hook still acts on a proxy without listeners.
+        """
         by_capability = {part.capability: part for part in unenforced_parts(dataplane)}
         if scope.is_whole_proxy and self._has_sidecar_hook:
             return None
@@ -141,10 +148,10 @@ class IdleReasons:
         return shape is not None and shape.to and bool(self._policy.data.get("to"))
 
     def _proxy_class(self, dataplane: Resource) -> ProxyClass | None:
-        """What a proxy is served; None where that could not be made, which is told as a fault of its own."""
+        """The class of a proxy; None if it could not be compiled, which is reported as a failure of its own."""
         try:
             return self._compiler.proxy(self._world, dataplane).bundle
-        except Exception:  # noqa: BLE001  # what the policies come to can be said all the same
+        except Exception:  # noqa: BLE001  # the confs are known all the same
             return None
 
     def _parts(self, dataplane: Resource) -> Mapping[Destination, DestinationParts]:
@@ -158,7 +165,7 @@ class IdleReasons:
 
 
 def _ports_without_inbound(dataplane: Resource) -> frozenset[int]:
-    """The ports of listeners at which there is no inbound."""
+    """The ports of the Dataplane's listeners that are no inbounds."""
     networking = dataplane.spec.net
     return frozenset(listener.port for listener in networking.listeners or ()) - {
         listener.port for listener in networking.inbound or ()

@@ -1,4 +1,4 @@
-"""Values without a meaning at a place: for what is spoken there, or because nothing passes by it."""
+"""Values without a meaning in a scope, because of the protocol there or because no calls reach it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOT_REDIRECTED: Final = (
 
 
 def traits(dataplane: Resource) -> tuple[object, ...]:
-    """All of a proxy on which it depends what has a meaning there, beside what it calls."""
+    """The facts about a proxy, other than its destinations, that decide which values have a meaning there."""
     return is_grpc_client(dataplane), _captures_calls(dataplane), tuple(_protocols_by_port(dataplane).items())
 
 
@@ -40,7 +40,7 @@ def meaningless_reason(  # noqa: PLR0913  # all that is known of the field
     conf_fields: Iterable[str],
     parts: DestinationParts | None,
 ) -> str:
-    """Why a field says nothing there; empty where it says something. `parts` is what is served of a destination."""
+    """Why a field has no meaning in a scope; empty if it has one. `parts` are those of the scope's destination."""
     if is_grpc_client(dataplane) and not policy.is_for_grpc_clients:
         return _OF_CLIENT
     if scope.is_whole_proxy:
@@ -54,12 +54,15 @@ def meaningless_reason(  # noqa: PLR0913  # all that is known of the field
 
 
 def _is_called(parts: DestinationParts | None, *, by: Policy[Any]) -> bool:
-    """Whether a client calls a destination itself, or by routes of others, which pass by its own routes."""
+    """Whether a gRPC client calls a destination.
+
+    It may call it by routes of other services only; then the destination's own routes are not on the way.
+    """
     return parts is not None and bool(parts.entries or not by.is_route)
 
 
 def _protocol_to(parts: DestinationParts | None) -> Protocol | None:
-    """What a proxy speaks to a destination that it calls."""
+    """The protocol of the outbounds to a destination; None without outbounds."""
     return parts.entries[0].outbound.protocol if parts is not None and parts.entries else None
 
 
@@ -79,10 +82,10 @@ def _protocol_reason(policy: Policy[Any], path: str, conf_fields: Iterable[str],
 
 
 def _captures_calls(dataplane: Resource) -> bool:
-    """Whether calls to places outside of the mesh pass by."""
+    """Whether the machine redirects calls to the proxy that leave the mesh."""
     return redirection(dataplane) is not None
 
 
 def _protocols_by_port(dataplane: Resource) -> dict[int, Protocol]:
-    """What is spoken at the inbounds that are served, by their ports."""
+    """The protocols of the inbounds that are served, by port."""
     return {inbound.port: inbound.protocol for _, inbound in inbounds(dataplane)}

@@ -1,4 +1,4 @@
-"""Every place of a proxy at which a kind of policy has a say, with what holds there."""
+"""The scopes of a proxy, and the effective conf of one kind of policy in each."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ROUTES = ("MeshHTTPRoute", "MeshTCPRoute")
 
 @dataclass(frozen=True, slots=True)
 class ConfScope:
-    """One place: a destination, a way to it by routes, an inbound (with some of its clients), or the whole proxy.
+    """What an effective conf is for: a destination, routes to it, an inbound and some of its clients, or the proxy.
 
-    On a builtin gateway, routes are on its listeners.
+    On a builtin gateway it is a listener, or routes on it.
     """
 
     destination: Destination | None = None
@@ -30,7 +30,7 @@ class ConfScope:
     """The port of a gateway's listener."""
 
     contributors: tuple[Identity, ...] = ()
-    """The routes that contribute to a way to the destination, the strongest first."""
+    """The routes that contribute to one rule of the route table, the strongest first; empty for all of the table."""
 
     inbound_port: int | None = None
     clients: str = ""
@@ -56,7 +56,7 @@ class ConfScope:
 
 
 def confs_by_scope(world: World, dataplane: Resource, kind: Kind) -> Iterator[tuple[ConfScope, MergedConf]]:
-    """What a kind of policy says at each place of a proxy; places about which it says nothing are left out."""
+    """The effective conf of a kind of policy in each scope of a proxy. Scopes without a conf are left out."""
     matches = match(world, dataplane)
     if kind.name not in matches:
         return
@@ -77,7 +77,7 @@ def confs_by_scope(world: World, dataplane: Resource, kind: Kind) -> Iterator[tu
 
 
 def is_route(kind: Kind) -> bool:
-    """Whether what a kind of policy says are the ways to a destination, and not what holds on each of them."""
+    """Whether a kind of policy makes the rules of route tables, instead of confs that hold for these rules."""
     return kind.name in _ROUTES
 
 
@@ -98,13 +98,13 @@ def _gateway_confs(
     gateway: Resource, rules: PolicyRules, tables: list[PolicyRules]
 ) -> Iterator[tuple[ConfScope, MergedConf]]:
     for index, listener in enumerate(listeners(gateway)):
-        port, rules_there = listener.get("port"), rules.at_listeners([index])
-        yield ConfScope(listener_port=port), at_gateway(rules_there)
+        port, listener_rules = listener.get("port"), rules.at_listeners([index])
+        yield ConfScope(listener_port=port), at_gateway(listener_rules)
         route_rules = (rule for table in tables for _, rule in gateway_routes(table.at_listeners([index])))
         for contributors, matches in sorted({(rule.contributors, rule.hash) for rule in route_rules}):
             yield (
                 ConfScope(listener_port=port, contributors=contributors),
-                at_gateway(rules_there, contributors, matches),
+                at_gateway(listener_rules, contributors, matches),
             )
 
 

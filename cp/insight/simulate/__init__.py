@@ -1,7 +1,9 @@
-"""What Envoy would do with a call, from the very bytes that it is served, without an Envoy.
+"""The outcome of a call, simulated without an Envoy on the bytes that the Envoy is served.
 
-As Envoy 1.39 and 1.40 do it. Earlier ones differ in three corners: they compare the values of a header that is sent
-twice as one text, read expressions as UTF-8, and let `/..;x` be a name.
+The simulation follows Envoy 1.39 and 1.40. Earlier versions differ in three corner cases: they compare the values of a
+header that is sent twice as one text, read regular expressions as UTF-8, and take `/..;x` for a name.
+Where the outcome is not known for sure, it raises `UnsimulatedFeature` instead of guessing.
+`tests/simulate` compares it with a real Envoy.
 """
 
 from cp.insight.simulate.conditions import RouteCondition as RouteCondition

@@ -1,4 +1,4 @@
-"""What one row of a route table asks of a request, condition by condition, as Envoy compares it."""
+"""The conditions of one row of a route table, and whether a request meets each, as Envoy compares them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _KNOWN: Final = {
 
 
 class UnsimulatedFeature(Exception):
-    """Something that Envoy does, and this cannot say how it ends."""
+    """A feature of Envoy that a call meets and whose effect is not simulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteCondition:
-    """One thing that a row asks of a request."""
+    """One condition of a row, and how a request compares with it."""
 
     subject: str
     """`path`, `method`, `header x-version`, `query parameter q`."""
@@ -48,16 +48,16 @@ class RouteCondition:
 
     pattern: str
     value: str | None
-    """What the request has; None where it has nothing."""
+    """The request's value; None if it has none."""
 
     holds: bool | None
-    """None: that cannot be told."""
+    """Whether the request meets it; None if that is not simulated."""
 
     is_inverted: bool = False
 
 
 def check_known(message: Message) -> None:
-    """Refuse what is not compared here: to leave it out would be a wrong answer."""
+    """Raise `UnsimulatedFeature` for a field that is not compared here: to ignore it could give a wrong answer."""
     known_fields = _KNOWN[message.DESCRIPTOR.name]
     for field, _ in message.ListFields():
         if field.name not in known_fields:
@@ -65,7 +65,7 @@ def check_known(message: Message) -> None:
 
 
 def conditions(match: RouteMatch, request: Request) -> tuple[RouteCondition, ...]:
-    """All that a row asks for. It takes the request if all of it holds."""
+    """The conditions of a row, which takes the request if all of them hold."""
     return (
         _compared(_path, match, request),
         *(_compared(_header, header, request) for header in match.headers),
@@ -123,7 +123,8 @@ def _header(matcher: HeaderMatcher, request: Request) -> RouteCondition:
     elif REQUEST_ID in values:
         raise UnsimulatedFeature("a route by the value of `x-request-id`, which Envoy makes up")
     else:
-        # Of several values one is enough; and what is not there is not compared, not even to be the opposite.
+        # One of several values is enough. A missing header never matches, inverted or not; see `invert_match` at
+        # https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/route/v3/route_components.proto
         holds = bool(values) and any(_value_matches(matcher, value) for value in values) is not matcher.invert_match
     name = {":method": "method", ":authority": "host"}.get(matcher.name.lower(), f"header {matcher.name.lower()}")
     return RouteCondition(name, kind, pattern, ", ".join(values) if values else None, holds, matcher.invert_match)
@@ -164,7 +165,7 @@ def _parameter(matcher: QueryParameterMatcher, request: Request) -> RouteConditi
 
 
 def _parameters(query: str) -> Iterator[tuple[str, str]]:
-    """As they are written: escapes are not undone."""
+    """The names and values of a query as written: Envoy does not decode escapes in it."""
     for parameter in query.removeprefix("?").split("&") if query else ():
         name, _, value = parameter.partition("=")
         yield name, value
@@ -195,5 +196,5 @@ def _string_pattern(matcher: StringMatcher) -> tuple[str, str]:
 
 
 def _ascii_lower(text: str) -> str:
-    """Envoy knows the letters of ASCII."""
+    """Lower case as Envoy has it: of ASCII letters only."""
     return "".join(chr(ord(character) + 32) if "A" <= character <= "Z" else character for character in text)

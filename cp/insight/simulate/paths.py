@@ -1,7 +1,9 @@
-"""The path of a request as route tables see it: what Envoy's `normalize_path` makes of it, byte for byte.
+"""The path of a request as route tables see it: the result of Envoy's `normalize_path`, byte for byte.
 
-Envoy leaves the work to Chromium's URL library. This follows it to its oddities: escapes of what needs none are undone,
-`%2e` counts as a dot, a backslash as a slash, and an escape that only comes about by undoing another one is not one.
+RFC 3986, section 6.2.2, says what is normalised, and Envoy leaves the work to Chromium's URL library. This follows that
+library in its oddities too: `%2e` counts as a dot, a backslash as a slash, and a `%` whose digits only come about by
+decoding other escapes is escaped itself.
+https://www.envoyproxy.io/docs/envoy/latest/api-v3/extensions/filters/network/http_connection_manager/v3/http_connection_manager.proto
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from typing import Final
 
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
-"""What needs no escape: it is written plainly, however it comes."""
+"""The unreserved characters (RFC 3986, section 2.3): escapes of these are decoded."""
 
 _ESCAPED: Final = frozenset('"<>^`{|}')
-"""What is always escaped."""
+"""The characters that are always escaped."""
 
 _NOT_IN_A_URL: Final = re.compile(r"[^\x21-\x7e]|#")
 _DOT: Final = re.compile(r"\.|%2[eE]")
@@ -23,17 +25,17 @@ _TWO_DIGITS: Final = 3
 
 
 class InvalidRequest(Exception):
-    """A path that Envoy answers with 400, before it looks at any route."""
+    """A method or path that Envoy answers with 400 before it tries any route."""
 
 
 def split(target: str) -> tuple[str, str]:
-    """A path without its query, and the query with its question mark."""
+    """The path without its query, and the query with its question mark."""
     path, mark, query = target.partition("?")
     return path, mark + query
 
 
 def normalized_target(target: str) -> str:
-    """A path with its query, as routes see it. The query stays as it is."""
+    """The path as routes see it, with its unchanged query. Raises `InvalidRequest`."""
     if not target.startswith("/") or _NOT_IN_A_URL.search(target):
         raise InvalidRequest(f"`{target}` cannot be asked for over HTTP")
     written, query = split(target)
@@ -44,7 +46,7 @@ def normalized_target(target: str) -> str:
 
 
 def _without_parameters_of_dots(path: str) -> str:
-    """`/..;x` is `/..`, since Envoy 1.39."""
+    """The path with `/..;x` as `/..`, as Envoy reads it since 1.39."""
     if ";" not in path:
         return path
     named = (segment.partition(";") for segment in path.split("/"))
@@ -52,14 +54,14 @@ def _without_parameters_of_dots(path: str) -> str:
 
 
 class _CanonicalPath:
-    """One path, read from left to right."""
+    """The normal form of one path, which is read once from left to right."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._output: list[str] = []
         self._position = 0
         self._stray_percent = -_TWO_DIGITS
-        """Where the last `%` stands in the output that begins no escape."""
+        """The index in the output of the last `%` that begins no escape; far enough to the left if there is none."""
 
         while self._position < len(path):
             self._next()
@@ -83,7 +85,7 @@ class _CanonicalPath:
         self._position += 1
 
     def _dot(self, dot_end: int) -> None:
-        """One dot behind a slash is this folder, two are the one above; all others are part of a name."""
+        """Remove dot segments (RFC 3986, section 5.2.4): `/.` is the same folder, `/..` the one above."""
         self._position = dot_end
         if not self._output or self._output[-1] != "/":
             self._output.append(".")
@@ -122,11 +124,12 @@ class _CanonicalPath:
             self._output.extend(f"%{digits}")
             return
         self._output.append(character)
+        # The decoded character is the first or the second one behind the stray `%`: it may have become a digit of it.
         if self._stray_percent >= len(self._output) - _TWO_DIGITS:
             self._keep_stray(character)
 
     def _keep_stray(self, character: str) -> None:
-        """What was undone must not make an escape out of an earlier `%`: then that one is escaped itself."""
+        """Escape a stray `%` that a decoded character would turn into an escape: `%%341` is `%2541` and not `%41`."""
         digits = self._output[self._stray_percent + 1 :]
         is_first = len(digits) == 1
         following = self._path[self._position : self._position + 1] if is_first else ""

@@ -1,4 +1,4 @@
-"""What a row makes of the path and the host: on the way to a cluster, or in a redirect."""
+"""The path and the host that a row sends to a cluster, or puts into a redirect."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def path_of(action: RouteAction, match: RouteMatch, request: Request) -> str:
-    """The path with its query, as the next one sees it."""
+    """The path with its query, as the upstream sees it."""
     if action.HasField("path_rewrite_policy") or action.path_rewrite:
         raise UnsimulatedFeature("a RouteAction with `path_rewrite`")
     return _rewritten_target(action, match, request) or request.target
 
 
 def host_of(action: RouteAction, request: Request) -> str | None:
-    """The host as the next one sees it; None where it is that of the endpoint."""
+    """The host as the upstream sees it; None if it is the endpoint's host name."""
     specifier = action.WhichOneof("host_rewrite_specifier")
     if specifier == "host_rewrite_literal":
         return action.host_rewrite_literal
@@ -38,7 +38,7 @@ def host_of(action: RouteAction, request: Request) -> str | None:
 
 
 def location_of(action: RedirectAction, match: RouteMatch, request: Request) -> str:
-    """Where a redirect sends."""
+    """The `location` header of a redirect."""
     scheme = action.scheme_redirect or ("https" if action.https_redirect else request.scheme)
     host, port = _host_and_port(action, request, scheme)
     return f"{scheme}://{host}{port}{_redirected_path(action, match, request)}"
@@ -65,7 +65,7 @@ def _redirected_path(action: RedirectAction, match: RouteMatch, request: Request
 
 
 def _rewritten_target(action: RouteAction | RedirectAction, match: RouteMatch, request: Request) -> str:
-    """The path with its query; empty where it stays."""
+    """The rewritten path with its query; empty if the row does not rewrite it."""
     if action.prefix_rewrite:
         return f"{action.prefix_rewrite}{request.target[len(_matched_path(match, request)) :]}"
     if action.HasField("regex_rewrite"):

@@ -1,4 +1,4 @@
-"""A snapshot's resources by name, decoded when they are asked for."""
+"""The resources of a snapshot, decoded one by one when a simulation needs them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ M = TypeVar("M", bound=Message)
 
 
 class NoListener(Exception):
-    """Nothing of the proxy's listens at an address."""
+    """The proxy has no listener at an address."""
 
 
 class ServedResources:
-    """What a proxy is served."""
+    """The resources that a proxy is served."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -51,7 +51,7 @@ class ServedResources:
         return None if packed is None else _decoded(packed, Cluster())
 
     def endpoints(self, cluster: Cluster) -> tuple[str, ...]:
-        """The addresses of a cluster, in the order in which they are served."""
+        """The addresses of a cluster's endpoints, in the order in which they are served."""
         assignment = cluster.load_assignment
         if cluster.type == Cluster.EDS:
             packed = self._snapshot.get(ENDPOINTS, cluster.eds_cluster_config.service_name or cluster.name)
@@ -60,7 +60,7 @@ class ServedResources:
 
 
 def terminal_filter(listener: Listener) -> HttpConnectionManager | TcpProxy:
-    """What a listener does with a connection in the end."""
+    """The last network filter of a listener, which forwards the connection or its requests."""
     if len(listener.filter_chains) != 1 or listener.filter_chains[0].HasField("filter_chain_match"):
         raise UnsimulatedFeature(f"the listener {listener.name}, which chooses among filter chains")
     last = listener.filter_chains[0].filters[-1].typed_config

@@ -1,4 +1,4 @@
-"""From a call to its outcome."""
+"""The simulation: the outcome of a call, computed from the resources of a snapshot."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _WITHOUT_CLUSTER: Final = {
 }
 _NANOSECONDS: Final = 1_000_000_000
 
-# What Envoy does where nothing is configured.
+# Envoy's defaults.
+# https://www.envoyproxy.io/docs/envoy/latest/faq/configuration/timeouts
 _ROUTE_TIMEOUT: Final = Duration.parse("15s")
 _STREAM_IDLE_TIMEOUT: Final = Duration.parse("5m")
 _TCP_IDLE_TIMEOUT: Final = Duration.parse("1h")
@@ -50,7 +51,7 @@ _MAX_INTERVAL_OF_BASE: Final = 10
 
 
 def simulate(snapshot: Snapshot, call: Call) -> Outcome:
-    """What becomes of a call. Raises `NoListener`, or `UnsimulatedFeature` rather than say something that is not so."""
+    """The outcome of a call. Raises `NoListener`, or `UnsimulatedFeature` if the outcome is not known for sure."""
     served = ServedResources(snapshot)
     listener = served.listener(call.address, call.port)
     end = terminal_filter(listener)
@@ -82,6 +83,7 @@ def _http_outcome(served: ServedResources, listener: str, manager: HttpConnectio
         nobody = DirectReply(_NOT_FOUND, f"no virtual host is for `{request.authority}`")
         return Outcome(listener, request.target, request.authority, table.name, reply=nobody)
     rows = tuple(RowTrial(index, row.name, conditions(row.match, request)) for index, row in enumerate(host.routes))
+    # A row of which it is unknown whether it matches decides the outcome only if it comes before the first match.
     taken_row = next((row for row in rows if row.matches is not False), None)
     if taken_row is not None and taken_row.matches is None:
         raise UnsimulatedFeature(

@@ -1,4 +1,4 @@
-"""Which virtual host of a route table a request is for."""
+"""The virtual host of a route table that takes a request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _NOT_AT_ALL = (0, 0)
 
 
 def virtual_host_of(table: RouteConfiguration, authority: str) -> VirtualHost | None:
-    """The one with the domain that says the most: the very name, the longest `*.a.b`, the longest `a.*`, `*`."""
+    """The virtual host with the domain that fits best: the same name, the longest `*.a.b`, the longest `a.*`, then `*`.
+
+    https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/route/v3/route_components.proto#config-route-v3-virtualhost
+    """
     if table.vhost_header or table.HasField("vhds"):
         raise UnsimulatedFeature(f"the virtual hosts of {table.name}")
     name = authority.lower()
@@ -37,7 +40,7 @@ def virtual_host_of(table: RouteConfiguration, authority: str) -> VirtualHost | 
 
 
 def _fit(domain: str, name: str) -> tuple[int, int]:
-    """How well a domain is meant by a name: not at all, or in one of four ways, and with how many letters."""
+    """How well a domain fits a name: the rank of the kind of domain, zero for no fit, and then its length."""
     if domain == "*":
         return 1, 0
     if domain.startswith("*"):
