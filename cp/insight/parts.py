@@ -2,7 +2,7 @@
 
 A proxy may be served only one part. If all routes of a service lead to other services, its cluster is not served; a
 service that is reached only by routes of other services has a cluster and no listener.
-A field of a policy that is about the missing part has no effect. To find these fields, the missing part is built too,
+A field of a policy that is about the unserved part has no effect. To find these fields, the unserved part is built too,
 once with the field and once without it, and the results are compared.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from cp.model.names import Destination, Identity, Key
@@ -33,8 +34,8 @@ _Change: TypeAlias = Callable[[Conf], Conf]
 class DestinationParts:
     """The parts of one destination that the proxies of a class are served."""
 
-    stages: Translator
-    bundle: ProxyClass
+    translator: Translator
+    proxy_class: ProxyClass
     mesh: str
     destination: Destination
     entries: tuple[OutboundResult, ...]
@@ -45,7 +46,7 @@ class DestinationParts:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no part is missing. A destination with a failed part counts as whole: its fields are not judged."""
+        """Whether both parts are served. A destination with a failed part counts as whole, and no field is judged."""
         return self._has_failed or (bool(self.entries) and self.upstream is not None)
 
     @property
@@ -62,7 +63,7 @@ class DestinationParts:
 
     @property
     def why(self) -> str:
-        """Why a part is missing."""
+        """Why a part is not served."""
         name = self.name
         if self.entries:
             used = dict.fromkeys(used for entry in self.entries for used in entry.uses)
@@ -70,14 +71,14 @@ class DestinationParts:
                 return f"no route of {name} leads anywhere"
             return f"all routes of {name} go to {_enumeration(_labels(used))}"
         callers = [
-            entry.listening.destination for entry in self.bundle.entries.values() if self.destination in entry.uses
+            entry.listening.destination for entry in self.proxy_class.entries.values() if self.destination in entry.uses
         ]
         listed = _enumeration(_labels(dict.fromkeys(callers)))
         return f"nobody calls {name} itself: calls come by the routes of {listed}, with what holds there"
 
     @property
     def hint(self) -> str:
-        """What to do with a field that is about the missing part."""
+        """What to do with a field that is about the unserved part."""
         if self.entries:
             return "write it for the services to which the routes lead, or have a route lead to this one"
         return "write it for the service that is called, or call this one itself"
@@ -106,28 +107,26 @@ class DestinationParts:
             body for fragment in self.upstream.fragments for body in _bodies(fragment)
         ]
 
-    def matters_to_missing_part_only(self, kind: str, path: str) -> bool:
-        """Whether a field has no effect on the part that is served, and would have one on the missing part."""
-        return self._matters_to_missing_part_only(kind, lambda conf: without(conf, path))
+    def acts_on_unserved_part_only(self, kind: str, path: str) -> bool:
+        """Whether a field has no effect on the part that is served, and would have one on the unserved part."""
+        return self._acts_on_unserved_part_only(kind, lambda conf: without(conf, path))
 
-    def says_nothing_to_served_part(self, kind: str, path: str) -> bool:
-        """Whether a part is missing, and a field has no effect on the other one, within its conf or on its own."""
+    def has_no_effect_on_served_part(self, kind: str, path: str) -> bool:
+        """Whether one part is not served, and a field has no effect on the other one, within its conf or on its own."""
         if self.is_whole:
             return False
-        beside = self._bodies_with_change(kind, lambda conf: without(conf, path)) == self._bodies_with_change(
-            kind, lambda conf: conf
-        )
-        return beside and self._bodies_with_change(kind, lambda conf: alone(conf, path)) == self._bodies_with_change(
-            kind, lambda _: {}
-        )
+        bodies = partial(self._bodies_with_change, kind)
+        if bodies(lambda conf: without(conf, path)) != bodies(lambda conf: conf):
+            return False
+        return bodies(lambda conf: alone(conf, path)) == bodies(lambda _: {})
 
-    def null_matters_to_missing_part_only(self, kind: str, path: str, removed: Any) -> bool:
-        """Whether `removed`, the value that a null removed from a field, would act on the missing part only."""
-        return self._matters_to_missing_part_only(kind, lambda conf: put(conf, path, removed))
+    def null_acts_on_unserved_part_only(self, kind: str, path: str, removed: Any) -> bool:
+        """Whether `removed`, the value that a null removed from a field, would act on the unserved part only."""
+        return self._acts_on_unserved_part_only(kind, lambda conf: put(conf, path, removed))
 
-    def changes_cluster_only(self, kind: str, path: str) -> bool:
+    def acts_on_cluster_only(self, kind: str, path: str) -> bool:
         """Whether a field has no effect on listener and routes, and has one on the cluster."""
-        return self._changes_cluster_only(kind, lambda conf: without(conf, path))
+        return self._acts_on_cluster_only(kind, lambda conf: without(conf, path))
 
     def is_reached_by(self, routes: tuple[Identity, ...]) -> bool:
         """Whether some row to which these routes contribute leads to the destination itself."""
@@ -140,18 +139,18 @@ class DestinationParts:
         )
         return any(split.cluster == own_cluster for row in rows for split in row.splits)
 
-    def _matters_to_missing_part_only(self, kind: str, change: _Change) -> bool:
+    def _acts_on_unserved_part_only(self, kind: str, change: _Change) -> bool:
         if self.is_whole:
             return False
         if self.upstream is None:
-            return self._changes_cluster_only(kind, change)
+            return self._acts_on_cluster_only(kind, change)
         acts = self.cluster_differs(kind, _changed_conf(self.upstream.effective.get(kind), change))
-        return not acts and _changes_listener(self._as_if_called(), kind, change)
+        return not acts and _acts_on_listener(self._with_outbound(), kind, change)
 
-    def _changes_cluster_only(self, kind: str, change: _Change) -> bool:
-        return not _changes_listener(self, kind, change) and self._changes_cluster(kind, change)
+    def _acts_on_cluster_only(self, kind: str, change: _Change) -> bool:
+        return not _acts_on_listener(self, kind, change) and self._acts_on_cluster(kind, change)
 
-    def _changes_cluster(self, kind: str, change: _Change) -> bool:
+    def _acts_on_cluster(self, kind: str, change: _Change) -> bool:
         effective = self.entries[0].effective
         changed = _with_conf(effective, kind, _changed_conf(effective.get(kind), change))
         return self._cluster_bodies(effective) != self._cluster_bodies(changed)
@@ -167,12 +166,12 @@ class DestinationParts:
         of_routes = {name: _changed_conf(effective.get(kind), change) for name, effective in entry.of_routes.items()}
         return self._listener_fragment(entry, kind, _changed_conf(entry.effective.get(kind), change), of_routes)
 
-    def _as_if_called(self) -> DestinationParts:
+    def _with_outbound(self) -> DestinationParts:
         """The destination as if the proxy had an outbound for it."""
         listening = OutboundAddress(*_SUPPOSED, self.destination)
-        work = self.bundle
-        entry = self.stages.entry(work.world, self.mesh, work.rules, listening, work.caller)
-        return DestinationParts(self.stages, self.bundle, self.mesh, self.destination, (entry,), None)
+        proxy_class = self.proxy_class
+        entry = self.translator.entry(proxy_class.world, self.mesh, proxy_class.rules, listening, proxy_class.caller)
+        return DestinationParts(self.translator, self.proxy_class, self.mesh, self.destination, (entry,), None)
 
     def _listener_fragment(
         self,
@@ -183,23 +182,23 @@ class DestinationParts:
     ) -> Fragment:
         effective = _with_conf(entry.effective, kind, of_service)
         routes = {name: _with_conf(confs, kind, of_routes.get(name)) for name, confs in entry.of_routes.items()}
-        is_grpc, world = self.bundle.caller.is_grpc, self.bundle.world
-        task = self.stages.listener_task(world, self.mesh, entry.outbound, effective, routes, is_grpc=is_grpc)
-        return self.stages.fragments.get(task)
+        is_grpc, world = self.proxy_class.caller.is_grpc, self.proxy_class.world
+        task = self.translator.listener_task(world, self.mesh, entry.outbound, effective, routes, is_grpc=is_grpc)
+        return self.translator.fragments.get(task)
 
     def _cluster_bodies(self, effective: Effective) -> list[bytes]:
         """The bodies of cluster and endpoints; none if they cannot be built."""
-        work = self.bundle
+        proxy_class = self.proxy_class
         try:
-            tasks: Iterable[Task] = self.stages.cluster_tasks(
-                work.world, self.mesh, self.destination, effective, work.caller
+            tasks: Iterable[Task] = self.translator.cluster_tasks(
+                proxy_class.world, self.mesh, self.destination, effective, proxy_class.caller
             )
         except Exception:  # noqa: BLE001  # the cluster is not served, so its failure matters to no proxy
             return []
-        return [body for task in tasks for body in _bodies(self.stages.fragments.get(task))]
+        return [body for task in tasks for body in _bodies(self.translator.fragments.get(task))]
 
 
-def _changes_listener(parts: DestinationParts, kind: str, change: _Change) -> bool:
+def _acts_on_listener(parts: DestinationParts, kind: str, change: _Change) -> bool:
     for entry in parts.entries:
         of_service = _changed_conf(entry.effective.get(kind), change)
         of_routes = {name: _changed_conf(effective.get(kind), change) for name, effective in entry.of_routes.items()}
@@ -208,15 +207,15 @@ def _changes_listener(parts: DestinationParts, kind: str, change: _Change) -> bo
     return False
 
 
-def destination_parts(stages: Translator, bundle: ProxyClass, mesh: str) -> Iterator[DestinationParts]:
+def destination_parts(translator: Translator, proxy_class: ProxyClass, mesh: str) -> Iterator[DestinationParts]:
     """The parts of every destination that the proxies of a class call, or to which their routes lead."""
-    entries: dict[Destination, list[OutboundResult]] = {destination: [] for destination in bundle.upstreams}
-    for entry in bundle.entries.values():
-        if entry.outbound.names or not bundle.caller.is_grpc:  # else there is nothing that it could call
+    entries: dict[Destination, list[OutboundResult]] = {destination: [] for destination in proxy_class.upstreams}
+    for entry in proxy_class.entries.values():
+        if entry.outbound.names or not proxy_class.caller.is_grpc:  # else there is nothing that it could call
             entries.setdefault(entry.listening.destination, []).append(entry)
     for destination, of_destination in entries.items():
-        upstream = bundle.upstreams.get(destination)
-        yield DestinationParts(stages, bundle, mesh, destination, tuple(of_destination), upstream)
+        upstream = proxy_class.upstreams.get(destination)
+        yield DestinationParts(translator, proxy_class, mesh, destination, tuple(of_destination), upstream)
 
 
 def _bodies(fragment: Fragment) -> list[bytes]:

@@ -133,7 +133,7 @@ class _Explainer:
             return "has no meaning for a request that Envoy answers by itself"
         own_cluster = cluster_name(result.listening.destination)
         parts = self._parts[result.listening.destination]
-        if own_cluster not in {share.cluster for share in _shares(outcome)} and parts.changes_cluster_only(kind, path):
+        if own_cluster not in {share.cluster for share in _shares(outcome)} and parts.acts_on_cluster_only(kind, path):
             why = parts.why if parts.upstream is None else f"the call goes to others than {parts.name}"
             return f"has no effect: {why}"
         identity = result.listening.destination.identity

@@ -76,7 +76,7 @@ class IdleReasons:
         self, parts: DestinationParts | None, scope: ConfScope, path: str, setting: Setting, *, removed: Setting | None
     ) -> str:
         """The reason if the part of a destination that a field is about is not served, or if a route bypasses it."""
-        if parts is not None and self._is_about_missing_part(parts, path, setting, removed):
+        if parts is not None and self._is_about_unserved_part(parts, path, setting, removed):
             return f"has no effect: {parts.why}"
         if parts is not None and self._is_bypassed(parts, scope, path):
             return f"has no effect on this route: it leads to others than {parts.name}, and this is about its cluster"
@@ -88,26 +88,28 @@ class IdleReasons:
             parts, scope.contributors, lambda: parts.is_reached_by(scope.contributors)
         ):
             return False
-        return self._answer_once(parts, path, lambda: parts.changes_cluster_only(self._policy.type, path))
+        return self._answer_once(parts, path, lambda: parts.acts_on_cluster_only(self._policy.type, path))
 
-    def _is_about_missing_part(
+    def _is_about_unserved_part(
         self, parts: DestinationParts, path: str, setting: Setting, removed: Setting | None
     ) -> bool:
         if removed is None:
             return self._answer_once(
-                parts, ("missing", path, setting.value is None), lambda: self._is_missing(parts, path, setting)
+                parts,
+                ("unserved", path, setting.value is None),
+                lambda: self._acts_on_unserved_part(parts, path, setting),
             )
-        return parts.null_matters_to_missing_part_only(self._policy.type, path, removed.value)
+        return parts.null_acts_on_unserved_part_only(self._policy.type, path, removed.value)
 
-    def _is_missing(self, parts: DestinationParts, path: str, setting: Setting) -> bool:
+    def _acts_on_unserved_part(self, parts: DestinationParts, path: str, setting: Setting) -> bool:
         kind = self._policy.type
         is_value = setting.value is not None and not self._compiler.policies[kind].is_route
-        says_nothing = is_value and parts.says_nothing_to_served_part(kind, path)
-        return says_nothing or parts.matters_to_missing_part_only(kind, path)
+        has_no_effect = is_value and parts.has_no_effect_on_served_part(kind, path)
+        return has_no_effect or parts.acts_on_unserved_part_only(kind, path)
 
     def _answer_once(self, parts: DestinationParts, question: Hashable, answer: Callable[[], bool]) -> bool:
         """The answer to a question about a destination. Each rule of a route asks it, and there can be many rules."""
-        key = parts.bundle, parts.destination, question
+        key = parts.proxy_class, parts.destination, question
         if key not in self._answers:
             self._answers[key] = answer()
         return self._answers[key]
