@@ -1,4 +1,4 @@
-"""What stands in the configuration that Envoy is served, in the words of the policies: read from the bytes alone."""
+"""The timeouts and retries that Envoy is served, decoded from the bytes and named by the fields of policies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class DecodedSnapshot:
         return host.routes[index]
 
     def cluster(self, name: str) -> Fields:
-        """Timeouts of a cluster."""
+        """The timeouts of a cluster."""
         packed = self._snapshot.get(CLUSTER, name)
         assert packed is not None
         return dict(_cluster_fields(Cluster.FromString(packed.body)))
@@ -77,7 +77,7 @@ def tcp_fields(proxy: TcpProxy) -> Fields:
 
 
 def row_fields(row: Route, section: str) -> Fields:
-    """Timeouts and retries of a row that forwards; one that answers by itself has none."""
+    """The timeouts and retries of a row that forwards requests; any other row has none."""
     if not row.HasField("route"):
         return {}
     fields: Fields = dict(_timeout_field("http.requestTimeout", row.route, "timeout"))
@@ -115,7 +115,7 @@ def duration_text(message: Any) -> str:
 
 
 def _retry_fields(policy: Any) -> Iterator[tuple[str, Any]]:
-    """Every field that a retry policy of Envoy's has, in the words of MeshRetry."""
+    """Every field of Envoy's retry policy, by the name of MeshRetry's field."""
     yield from (("numRetries", policy.num_retries.value) for _ in "1" if policy.HasField("num_retries"))
     yield from (
         ("perTryTimeout", duration_text(policy.per_try_timeout)) for _ in "1" if policy.HasField("per_try_timeout")

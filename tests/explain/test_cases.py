@@ -1,4 +1,4 @@
-"""Golden cases of explanations. The first document of a case asks, the others are the mesh."""
+"""Golden cases of explanations. The first document of a case is the question, the others are the mesh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever policies hold: every call of every golden case can be explained, and each field is asked what it does."""
+"""Every call of every golden case can be explained, whatever policies hold for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is explained is what is served: over random meshes, field by field, compared with Envoy's bytes."""
+"""Explanations agree with the served bytes, field by field, over random meshes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPARED_KINDS = ("MeshTimeout", "MeshRetry")
 
 
 def calls(world: World, chance: Random) -> Iterator[tuple[Resource, OutboundAddress, CallQuery]]:
-    """For every outbound a few calls, among them those that routes ask for."""
+    """A few calls to every outbound, some of which match the routes of random meshes."""
     for dataplane in (proxy for proxy in dataplanes(world) if not is_grpc_client(proxy)):
         for address in outbounds(world, dataplane):
             for path in chance.sample([*PATHS, "/%00"], 2):
@@ -79,7 +79,7 @@ def test_the_first_limit_of_both_sides_is_the_binding_one(mesh: Mesh) -> None:
 
 
 @for_meshes(CALLS, times=0.5)
-def test_every_value_stands_on_the_line_that_is_named(mesh: Mesh) -> None:
+def test_every_value_is_on_the_line_of_its_origin(mesh: Mesh) -> None:
     world, compiler, lines = mesh.world(), Compiler(policies()), mesh.text.splitlines()
     for dataplane, _, call in calls(world, Random(mesh.seed)):
         explanation = explain(compiler, policies(), world, dataplane, call)
@@ -93,14 +93,14 @@ def test_every_value_stands_on_the_line_that_is_named(mesh: Mesh) -> None:
 
 
 def values_of_request(explanation: Explanation) -> list[FieldValue]:
-    """What is said of timeouts and retries of the request, less what a zero switches off."""
+    """The explained timeouts and retries of the request, without retries if a zero switches them off."""
     values = [value for value in explanation.values if not value.note.startswith(("has no meaning", "has no effect"))]
     has_retries = explanation.outcome.forward is not None and explanation.outcome.forward.retry is not None
     return [value for value in values if has_retries or value.policy != "MeshRetry" or value.path.startswith("tcp")]
 
 
 def assert_same(values: Iterable[FieldValue], served: Fields, served_in: str = "") -> None:
-    """All that is served is explained; all that is explained is served, unless it is what Envoy does by itself."""
+    """Every served field is explained, and every explained field is served unless it is a default of Envoy's."""
     compared = [value for value in values if value.policy in COMPARED_KINDS and value.winner.value is not None]
     explained_fields = {(value.policy, value.path): _text(_with_default(value)) for value in reversed(compared)}
     certain_keys = {
@@ -114,13 +114,13 @@ def assert_same(values: Iterable[FieldValue], served: Fields, served_in: str = "
 
 
 def _with_default(value: FieldValue) -> Any:
-    """A list of methods alone says in its note on which conditions."""
+    """The value; with the conditions from its note if it lists methods only."""
     _, _, conditions = value.note.partition("on the default ")
     return [*value.winner.value, *conditions.split(", ")] if conditions else value.winner.value
 
 
 def _text(value: Any) -> Any:
-    """As the bytes have it: durations in one form, lists that are sets in one order, predicates by Envoy's names."""
+    """A value in the form of the bytes: durations in one form, sets in one order, predicates by Envoy's names."""
     if isinstance(value, str):
         return str(Duration.parse(value))
     if isinstance(value, list) and value and isinstance(value[0], str):

@@ -1,4 +1,4 @@
-"""A real Envoy that is asked what it does with a call: a listener for each route table, one service behind all."""
+"""A real Envoy with a listener for each route table and one service behind all, to which calls are sent."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _SEEN_HOST: Final = "x-seen-host"
 
 @dataclass(frozen=True, slots=True)
 class ObservedAnswer:
-    """What came of a call, as far as it can be seen from outside."""
+    """The answer to a call, as its client sees it."""
 
     status: int
     row: int | None = None
     location: str = ""
     body: str = ""
     path: str = ""
-    """As the service saw it; empty where it did not get to see the call."""
+    """The path that the service saw; empty if the call did not reach it."""
 
     host: str = ""
 
 
 def is_modern() -> bool:
-    """Whether this Envoy is one of those that are simulated to the last corner: 1.39 and later."""
+    """Whether this Envoy is 1.39 or later, which are simulated without exceptions."""
     output = subprocess.run([envoy_binary(), "--version"], capture_output=True, text=True, check=True).stdout
     version = re.search(r"/(\d+)\.(\d+)\.\d+", output)
     assert version is not None, output
@@ -70,7 +70,7 @@ class Oracle:
         self._connections: dict[Address, _Connection] = {}
 
     def send(self, at: Address, call: Call) -> ObservedAnswer:
-        """Send a call for real."""
+        """Send a call to the Envoy."""
         connection = self._connections.get(at)
         if connection is None or connection.is_closed:
             connection = self._connections[at] = _Connection(at)
@@ -90,7 +90,7 @@ class Oracle:
 
 
 class _Connection:
-    """A connection that is kept open, on which anything can be written, right or wrong."""
+    """A connection that is kept open, on which any bytes can be sent, valid HTTP or not."""
 
     def __init__(self, at: Address) -> None:
         self._socket = socket.create_connection(at, 10)
@@ -128,7 +128,7 @@ def _headers(file: BufferedIOBase | BinaryIO) -> Iterator[tuple[str, str]]:
 
 
 class _Service(socketserver.ThreadingTCPServer):
-    """Answers with the path and the host as they came, to the letter: the standard library's server tidies paths up."""
+    """Answers with the path and the host of the request, byte for byte; the standard library's server changes paths."""
 
     daemon_threads = True
     block_on_close = False
@@ -153,7 +153,7 @@ class _Echo(socketserver.StreamRequestHandler):
 
 
 def _resources(tables: Sequence[RouteConfiguration], addresses: Sequence[Address]) -> list[PackedResource]:
-    """What we serve for an HTTP service, with these tables in place of its own."""
+    """The resources of an HTTP service, with the given tables in place of its own."""
     cluster = backend_cluster(Backend(UPSTREAM, UPSTREAM, Protocol.HTTP))
     resources = [_packed(CLUSTER, message) for message in cluster.finish()]
     for index, (table, address) in enumerate(zip(tables, addresses, strict=True)):
@@ -171,7 +171,7 @@ def _packed(type_url: str, finished: tuple[str, Any]) -> PackedResource:
 
 
 def _with_table(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """A listener with its table inside, as a file can have it; each row says its number."""
+    """A listener with its table inside, as a file can have it; each row answers with its index in a header."""
     packed = snapshot.get(ROUTES, name)
     assert packed is not None
     table = RouteConfiguration.FromString(packed.body)

@@ -1,4 +1,4 @@
-"""Random route tables, and calls that now and then hit them."""
+"""Random route tables, and random calls of which some match their rows."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ _DOMAINS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """Where tables and calls come from."""
+    """The source of random tables and calls."""
 
     random: Random
     is_modern: bool = True
-    """Whether to come near the corners in which Envoy 1.39 differs from those before."""
+    """Whether to draw what Envoy 1.39 reads in another way than earlier versions."""
 
     def __call__(self, probability: float) -> bool:
         return self.random.random() < probability
@@ -100,12 +100,12 @@ class Chance:
         return path if self.is_modern else path.replace("..;", "..")
 
     def expression(self) -> str:
-        """Before Envoy 1.39, classes of Unicode were too large for it."""
+        """A regular expression. Envoy before 1.39 rejects classes of Unicode as too large."""
         expression: str = self.choice(_EXPRESSIONS)
         return expression if self.is_modern else expression.replace("\\pP", "[!-/]")
 
     def row(self, index: int) -> Any:
-        """A row as we write them."""
+        """A row as our generators build it."""
         filters = (self.filter(),) if self(0.4) else ()
         splits: tuple[Split, ...] = (Split(UPSTREAM),)
         if self(0.2):
@@ -154,7 +154,7 @@ class Chance:
         return Redirect(scheme, hostname, port, self.choice((301, 302, 303, 307, 308)), change)
 
     def foreign_row(self, index: int) -> Any:
-        """A row with what others write: patches, other control planes."""
+        """A row with fields that our generators never set, as patches and other control planes write it."""
         message = self.row(index)
         if self(0.6):
             message.match.CopyFrom(RouteMatch(prefix=self.path()[: self.random.randint(1, 4)]))
@@ -198,7 +198,7 @@ class Chance:
         return matcher
 
     def table(self, rows: int) -> RouteConfiguration:
-        """As we write them: one virtual host, at the end a row for everything or none."""
+        """A table as our generators build it: one virtual host, with or without a last row for all other requests."""
         table = RouteConfiguration(name="table")
         host = table.virtual_hosts.add(name="all", domains=["*"])
         host.routes.extend(self.row(index) for index in range(rows))
@@ -207,7 +207,7 @@ class Chance:
         return table
 
     def everything(self) -> RouteConfiguration:
-        """One row, which takes all there is."""
+        """A table with one row, which takes every request."""
         table = RouteConfiguration(name="table")
         table.virtual_hosts.add(name="all", domains=["*"]).routes.append(row(Route("all", splits=(Split(UPSTREAM),))))
         return table

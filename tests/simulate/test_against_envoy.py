@@ -1,4 +1,4 @@
-"""The simulated route is the one that a real Envoy took: over random route tables and random calls, every time."""
+"""The simulation agrees with a real Envoy, over random route tables and random calls."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.simulate.oracle import ObservedAnswer, Oracle, is_modern
 from tests.simulate.tables import Chance
 
 KINDS = ("table", "foreign_table")
-"""As we write them, and with what others write."""
+"""Tables as our generators build them, and with fields that they never set."""
 
 
 def differences(folder: Path, kind: str, seed: int, tables: int, calls: int) -> tuple[list[str], Counter[str]]:
-    """Every call of which something else came than was simulated; and how many came to what."""
+    """Every call with another answer than simulated, and the number of calls by their outcome."""
     chance = Chance(Random(seed), is_modern())
     route_tables = [getattr(chance, kind)(chance.random.randint(1, 8)) for _ in range(tables)]
     disagreements, count = [], Counter[str]()
@@ -41,7 +41,7 @@ def differences(folder: Path, kind: str, seed: int, tables: int, calls: int) -> 
 
 
 def agrees(outcome: Outcome, observed: ObservedAnswer) -> bool:
-    """Whether all is as simulated that can be seen from outside."""
+    """Whether an observed answer is one that the simulated outcome allows."""
     row = None if outcome.row is None else outcome.row.index
     if outcome.reply is not None:
         expected = (outcome.reply.status, row, outcome.reply.location, outcome.reply.body)

@@ -1,4 +1,4 @@
-"""What the simulation says beyond the route: timeouts, retries, shares; and nothing that it does not know."""
+"""The simulated timeouts, retries and shares of a call, and the features that are not simulated."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def served(*routes: Route, protocol: Protocol = Protocol.HTTP) -> Snapshot:
 
 
 def with_rows(*messages: RouteMessage) -> Snapshot:
-    """A snapshot with rows that we do not write ourselves."""
+    """A snapshot with the given rows, which our generators need not be able to build."""
     table = RouteConfiguration(name="backend")
     table.virtual_hosts.add(name="backend", domains=["*"]).routes.extend(messages)
     resources = [
@@ -100,14 +100,14 @@ def test_a_share_of_a_backend_that_is_missing_is_answered_with_500() -> None:
     assert [(share.is_missing, share.status) for share in result.forward.shares] == [(False, 0), (True, 500)]
 
 
-def test_a_cluster_that_is_not_served_is_503() -> None:
+def test_a_share_of_a_cluster_that_is_not_served_is_answered_with_503() -> None:
     result = outcome(served(Route("all", splits=(Split("elsewhere"),))))
 
     assert result.forward is not None
     assert result.forward.shares == (TrafficShare("elsewhere", is_missing=True, status=503),)
 
 
-def test_what_is_not_configured_is_as_envoy_has_it() -> None:
+def test_timeouts_that_are_not_configured_are_the_defaults_of_envoy() -> None:
     forward = outcome(served(Route("all", splits=(Split("v1"),)))).forward
 
     assert forward is not None
@@ -137,21 +137,21 @@ def test_timeouts_and_retries_are_those_of_the_row() -> None:
     )
 
 
-def test_a_redirect_says_where_to() -> None:
+def test_a_redirect_is_answered_with_its_location() -> None:
     result = outcome(served(Route("all", filters=(Redirect(hostname="new", status=301),))), to("/a?b"))
 
     assert result.reply is not None
     assert (result.reply.status, result.reply.location) == (301, "http://new/a?b")
 
 
-def test_a_refusal_says_why() -> None:
+def test_an_unavailable_route_is_answered_with_its_reason() -> None:
     result = outcome(served(Route("all", refusal="nobody is there")))
 
     assert result.reply is not None
     assert (result.reply.status, result.reply.body) == (500, "nobody is there")
 
 
-def test_without_a_row_that_fits_it_is_404() -> None:
+def test_a_request_that_no_row_takes_is_answered_with_404() -> None:
     result = outcome(served(Route("api", match=prefix("/api"))), to("/other"))
 
     assert result.row is None
@@ -162,7 +162,7 @@ def test_without_a_row_that_fits_it_is_404() -> None:
 @pytest.mark.parametrize(
     "call", [to("no-slash"), to("/a b"), to("/a#b"), to("/%00"), to(method="FETCH"), to(method="get")]
 )
-def test_what_is_no_request_is_400(call: Call) -> None:
+def test_an_invalid_request_is_answered_with_400(call: Call) -> None:
     result = outcome(served(Route("all")), call)
 
     assert result.reply is not None
@@ -170,7 +170,7 @@ def test_what_is_no_request_is_400(call: Call) -> None:
     assert result.rows == ()
 
 
-def test_each_row_says_which_of_its_conditions_fail() -> None:
+def test_each_row_has_its_conditions_and_whether_they_hold() -> None:
     match = Match(PathMatch(PathKind.EXACT, "/a"), "POST", (ValueMatch("x-version", value="2"),), (ValueMatch("q"),))
 
     (trial,) = outcome(served(Route("all", match=match)), to("/a?q=1", x_version="1")).rows
@@ -194,12 +194,12 @@ def test_a_connection_goes_to_the_shares_of_its_listener() -> None:
     assert [(share.cluster, share.weight) for share in result.forward.shares] == [("v1", 4), ("v2", 1)]
 
 
-def test_where_nothing_listens_there_is_no_outcome() -> None:
+def test_a_call_to_an_address_without_a_listener_has_no_outcome() -> None:
     with pytest.raises(NoListener):
         simulate(served(Route("all")), Call(HOST, PORT + 1))
 
 
-def test_a_row_that_cannot_be_simulated_is_no_reason_if_another_is_first() -> None:
+def test_a_row_that_is_not_simulated_does_not_matter_behind_one_that_matches() -> None:
     odd = row(Route("odd", splits=(Split("v1"),)))
     odd.match.runtime_fraction.default_value.numerator = 50
     api = row(Route("api", match=prefix("/api"), splits=(Split("v2"),)))
@@ -210,7 +210,7 @@ def test_a_row_that_cannot_be_simulated_is_no_reason_if_another_is_first() -> No
         outcome(snapshot, to("/other"))
 
 
-def test_an_id_that_envoy_makes_up_is_not_guessed() -> None:
+def test_a_route_by_an_id_that_envoy_generates_is_not_simulated() -> None:
     snapshot = served(
         Route("all", match=Match(headers=(ValueMatch("x-request-id", value="1"),)), splits=(Split("v1"),))
     )
