@@ -3,7 +3,7 @@
 A proxy may be served only one part. If all routes of a service lead to other services, its cluster is not served; a
 service that is reached only by routes of other services has a cluster and no listener.
 A field of a policy that is about the unserved part has no effect. To find these fields, the unserved part is built too,
-once with the field and once without it, and the results are compared.
+once with the field and once without it, and the results are compared. See record 0043.
 """
 
 from __future__ import annotations

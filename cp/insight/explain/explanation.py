@@ -16,7 +16,7 @@ from cp.insight.explain.model import ExplainedBackend, ExplainedOutbound, Explan
 from cp.insight.explain.outbounds import destination_label, outbound_for
 from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.insight.explain.rows import explained_rows, taken_route
-from cp.insight.explain.unset import unset, with_conditions
+from cp.insight.explain.unset import unset, with_note
 from cp.insight.explain.values import AppliedConf, acting_values, idle_values, removed_values
 from cp.insight.parts import DestinationParts, destination_parts
 from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulate
@@ -117,15 +117,14 @@ class _Explainer:
     ) -> Iterator[FieldValue]:
         """The values that hold for the request; then those without effect and those that nobody set."""
         cluster_confs = [conf for confs_of_cluster in backends.confs.values() for conf in confs_of_cluster]
-        acting = tuple(with_conditions(value, outcome.forward) for value in acting_values(confs))
+        acting = tuple(with_note(self._policies, value, outcome.forward) for value in acting_values(confs))
         values_without_effect = (
             *idle_values(confs, cluster_confs, lambda kind, path: self._idle_reason(result, outcome, kind, path)),
             *removed_values(confs),
         )
         yield from (*acting, *values_without_effect)
-        yield from unset(
-            (*acting, *values_without_effect, *acting_values(cluster_confs)), outcome.forward, result.outbound.protocol
-        )
+        known_values = (*acting, *values_without_effect, *acting_values(cluster_confs))
+        yield from unset(self._policies, known_values, outcome.forward, result.outbound.protocol)
 
     def _idle_reason(self, result: OutboundResult, outcome: Outcome, kind: str, path: str) -> str:
         """Why a field has no effect on a call."""

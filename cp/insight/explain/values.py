@@ -104,7 +104,7 @@ def confs_of_inbound(policies: Policies, inbound: InboundResult) -> tuple[Applie
 
 def _policies_of_calls(policies: Policies, effective: Effective) -> Iterator[Policy[Any]]:
     """The policies about calls that have an effective conf; routes, and policies for captured calls, are left out."""
-    about_calls = (policy for policy in policies if not policy.is_route and type(policy).passes is Policy.passes)
+    about_calls = (policy for policy in policies if not policy.is_route and not policy.is_for_captured_calls)
     return (policy for policy in about_calls if policy.kind.name in effective)
 
 

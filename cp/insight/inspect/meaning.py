@@ -44,7 +44,7 @@ def meaningless_reason(  # noqa: PLR0913  # all that is known of the field
     if is_grpc_client(dataplane) and not policy.is_for_grpc_clients:
         return _OF_CLIENT
     if scope.is_whole_proxy:
-        return "" if type(policy).passes is Policy.passes or _captures_calls(dataplane) else _NOT_REDIRECTED
+        return _NOT_REDIRECTED if policy.is_for_captured_calls and not _captures_calls(dataplane) else ""
     if is_grpc_client(dataplane) and scope.destination is not None and not _is_called(parts, by=policy):
         return _NO_GRPC
     if scope.inbound_port is None:
@@ -76,7 +76,7 @@ def _protocol_reason(policy: Policy[Any], path: str, conf_fields: Iterable[str],
         return f"has no effect: where there is a {_HTTP_ROUTE}, that one counts"
     return (
         ""
-        if has_meaning(kind, path, protocol, conf_fields)
+        if has_meaning(policy, path, protocol, conf_fields)
         else f"has no effect: no meaning where {protocol} is spoken"
     )
 
