@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from envoy.config.route.v3.route_components_pb2 import RedirectAction, RouteAction
@@ -20,7 +21,7 @@ from cp.insight.simulate.virtual_hosts import virtual_host_of
 from cp.model.duration import Duration
 
 if TYPE_CHECKING:
-    from envoy.config.route.v3.route_components_pb2 import RetryPolicy, Route
+    from envoy.config.route.v3.route_components_pb2 import RetryPolicy, Route, VirtualHost
     from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
     from cp.translate.snapshot import Snapshot
@@ -54,45 +55,49 @@ def simulate(snapshot: Snapshot, call: Call) -> Outcome:
     """The outcome of a call. Raises `NoListener`, or `UnsimulatedFeature` if the outcome is not known for sure."""
     served = ServedResources(snapshot)
     listener = served.listener(call.address, call.port)
-    end = terminal_filter(listener)
-    if isinstance(end, HttpConnectionManager):
-        return _http_outcome(served, listener.name, end, call)
-    return Outcome(listener.name, forward=_tcp_call(served, end))
+    last_filter = terminal_filter(listener)
+    if isinstance(last_filter, HttpConnectionManager):
+        return _http_outcome(served, listener.name, last_filter, call)
+    return Outcome(listener.name, forward=_tcp_call(served, last_filter))
 
 
 def _http_outcome(served: ServedResources, listener: str, manager: HttpConnectionManager, call: Call) -> Outcome:
-    if any(name.lower() == "upgrade" for name, _ in call.headers):
-        raise UnsimulatedFeature("a call that wants to upgrade its connection")
-    if not manager.normalize_path.value or manager.merge_slashes or manager.path_with_escaped_slashes_action > 1:
-        raise UnsimulatedFeature(f"the paths of the listener {listener}")
+    _check_simulated(listener, manager, call)
     table = served.table(manager)
     try:
         request = request_of(call)
     except InvalidRequest as fault:
         return Outcome(listener, table=table.name, reply=DirectReply(_BAD_REQUEST, str(fault)))
+    outcome = Outcome(listener, request.target, request.authority, table.name)
     if request.values("x-forwarded-proto") == ("",):
-        return Outcome(
-            listener,
-            request.target,
-            request.authority,
-            table.name,
-            reply=DirectReply(_NOT_FOUND, "`x-forwarded-proto` is empty"),
-        )
+        return replace(outcome, reply=DirectReply(_NOT_FOUND, "`x-forwarded-proto` is empty"))
     host = virtual_host_of(table, request.authority)
     if host is None:
-        nobody = DirectReply(_NOT_FOUND, f"no virtual host is for `{request.authority}`")
-        return Outcome(listener, request.target, request.authority, table.name, reply=nobody)
+        return replace(outcome, reply=DirectReply(_NOT_FOUND, f"no virtual host is for `{request.authority}`"))
     rows = tuple(RowTrial(index, row.name, conditions(row.match, request)) for index, row in enumerate(host.routes))
-    # A row of which it is unknown whether it matches decides the outcome only if it comes before the first match.
-    taken_row = next((row for row in rows if row.matches is not False), None)
-    if taken_row is not None and taken_row.matches is None:
-        raise UnsimulatedFeature(
-            next(condition.pattern for condition in taken_row.conditions if condition.holds is None)
-        )
-    forward, reply = _row_outcome(
-        served, manager, host.routes[taken_row.index] if taken_row is not None else None, request
-    )
-    return Outcome(listener, request.target, request.authority, table.name, host.name, rows, forward, reply)
+    forward, reply = _row_outcome(served, manager, _taken_row(host, rows), request)
+    return replace(outcome, virtual_host=host.name, rows=rows, forward=forward, reply=reply)
+
+
+def _check_simulated(listener: str, manager: HttpConnectionManager, call: Call) -> None:
+    """Raise `UnsimulatedFeature` for an upgrade, and for a listener that does not normalise paths as ours do."""
+    if any(name.lower() == "upgrade" for name, _ in call.headers):
+        raise UnsimulatedFeature("a call that wants to upgrade its connection")
+    if not manager.normalize_path.value or manager.merge_slashes or manager.path_with_escaped_slashes_action > 1:
+        raise UnsimulatedFeature(f"the paths of the listener {listener}")
+
+
+def _taken_row(host: VirtualHost, rows: Iterable[RowTrial]) -> Route | None:
+    """The row that takes the request.
+
+    A row of which it is unknown whether it matches decides the outcome only if it comes before the first match.
+    """
+    trial = next((row for row in rows if row.matches is not False), None)
+    if trial is None:
+        return None
+    if trial.matches is None:
+        raise UnsimulatedFeature(next(condition.pattern for condition in trial.conditions if condition.holds is None))
+    return host.routes[trial.index]
 
 
 def _row_outcome(

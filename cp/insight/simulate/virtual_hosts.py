@@ -23,17 +23,12 @@ def virtual_host_of(table: RouteConfiguration, authority: str) -> VirtualHost | 
     name = authority.lower()
     if table.ignore_port_in_host_matching:
         name = _without_port(name)
-    best_fit = max(
-        (
-            (_fit(domain.lower(), name), -index)
-            for index, host in enumerate(table.virtual_hosts)
-            for domain in host.domains
-        ),
-        default=(_NOT_AT_ALL, 0),
-    )
-    if not best_fit[0][0]:
+    hosts = enumerate(table.virtual_hosts)
+    fits = ((_fit(domain.lower(), name), -index) for index, host in hosts for domain in host.domains)
+    best_fit, negative_index = max(fits, default=(_NOT_AT_ALL, 0))  # of equal fits, the first in the table
+    if best_fit == _NOT_AT_ALL:
         return None
-    host = table.virtual_hosts[-best_fit[1]]
+    host = table.virtual_hosts[-negative_index]
     if host.HasField("matcher") or host.require_tls:
         raise UnsimulatedFeature(f"the virtual host {host.name}")
     return host
