@@ -22,10 +22,10 @@ from cp.translate.stages import BackendResult, Effective, OutboundResult, Transl
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import cluster_name
 
-_SUPPOSED: Final = ("127.0.0.1", 1)
+_PLACEHOLDER_ADDRESS: Final = ("127.0.0.1", 1)
 """The address of the listener that is built for a destination without one."""
 
-_FEW: Final = 3
+_MOST_NAMES: Final = 3
 
 _Change: TypeAlias = Callable[[Conf], Conf]
 
@@ -52,7 +52,7 @@ class DestinationParts:
     @property
     def _has_failed(self) -> bool:
         fragments = (
-            *(entry.fragment for entry in self.entries),
+            *(result.fragment for result in self.entries),
             *(self.upstream.fragments if self.upstream is not None else ()),
         )
         return any(fragment.failure is not None for fragment in fragments)
@@ -66,12 +66,14 @@ class DestinationParts:
         """Why a part is not served."""
         name = self.name
         if self.entries:
-            used = dict.fromkeys(used for entry in self.entries for used in entry.uses)
-            if not used:
+            destinations = dict.fromkeys(destination for result in self.entries for destination in result.uses)
+            if not destinations:
                 return f"no route of {name} leads anywhere"
-            return f"all routes of {name} go to {_enumeration(_labels(used))}"
+            return f"all routes of {name} go to {_enumeration(_labels(destinations))}"
         callers = [
-            entry.listening.destination for entry in self.proxy_class.entries.values() if self.destination in entry.uses
+            result.listening.destination
+            for result in self.proxy_class.entries.values()
+            if self.destination in result.uses
         ]
         listed = _enumeration(_labels(dict.fromkeys(callers)))
         return f"nobody calls {name} itself: calls come by the routes of {listed}, with what holds there"
@@ -84,20 +86,20 @@ class DestinationParts:
         return "write it for the service that is called, or call this one itself"
 
     def listener_differs(
-        self, kind: str, of_service: MergedConf | None, of_routes: Mapping[str, MergedConf | None]
+        self, kind: str, service_conf: MergedConf | None, route_confs: Mapping[str, MergedConf | None]
     ) -> bool:
         """Whether listeners or routes would differ if a kind of policy had these confs."""
-        return any(self.entry_differs(entry, kind, of_service, of_routes) for entry in self.entries)
+        return any(self.outbound_differs(result, kind, service_conf, route_confs) for result in self.entries)
 
-    def entry_differs(
+    def outbound_differs(
         self,
-        entry: OutboundResult,
+        result: OutboundResult,
         kind: str,
-        of_service: MergedConf | None,
-        of_routes: Mapping[str, MergedConf | None],
+        service_conf: MergedConf | None,
+        route_confs: Mapping[str, MergedConf | None],
     ) -> bool:
         """Whether the listener or the routes of one outbound would differ if a kind of policy had these confs."""
-        return _bodies(self._listener_fragment(entry, kind, of_service, of_routes)) != _bodies(entry.fragment)
+        return _bodies(self._listener_fragment(result, kind, service_conf, route_confs)) != _bodies(result.fragment)
 
     def cluster_differs(self, kind: str, conf: MergedConf | None) -> bool:
         """Whether the cluster or its endpoints would differ if a kind of policy had this conf."""
@@ -133,9 +135,9 @@ class DestinationParts:
         own_cluster = cluster_name(self.destination)
         rows = (
             row
-            for entry in self.entries
-            for row in entry.outbound.routes
-            if row.owner in entry.owners and entry.owners[row.owner].contributors == routes
+            for result in self.entries
+            for row in result.outbound.routes
+            if row.owner in result.owners and result.owners[row.owner].contributors == routes
         )
         return any(split.cluster == own_cluster for row in rows for split in row.splits)
 
@@ -160,30 +162,30 @@ class DestinationParts:
         if self.upstream is not None:
             changed = _changed_conf(self.upstream.effective.get(kind), change)
             return self._cluster_bodies(_with_conf(self.upstream.effective, kind, changed))
-        return [body for entry in self.entries for body in _bodies(self._changed_fragment(entry, kind, change))]
+        return [body for result in self.entries for body in _bodies(self._changed_fragment(result, kind, change))]
 
-    def _changed_fragment(self, entry: OutboundResult, kind: str, change: _Change) -> Fragment:
-        of_routes = {name: _changed_conf(effective.get(kind), change) for name, effective in entry.of_routes.items()}
-        return self._listener_fragment(entry, kind, _changed_conf(entry.effective.get(kind), change), of_routes)
+    def _changed_fragment(self, result: OutboundResult, kind: str, change: _Change) -> Fragment:
+        route_confs = {name: _changed_conf(effective.get(kind), change) for name, effective in result.of_routes.items()}
+        return self._listener_fragment(result, kind, _changed_conf(result.effective.get(kind), change), route_confs)
 
     def _with_outbound(self) -> DestinationParts:
         """The destination as if the proxy had an outbound for it."""
-        listening = OutboundAddress(*_SUPPOSED, self.destination)
+        listening = OutboundAddress(*_PLACEHOLDER_ADDRESS, self.destination)
         proxy_class = self.proxy_class
-        entry = self.translator.entry(proxy_class.world, self.mesh, proxy_class.rules, listening, proxy_class.caller)
-        return DestinationParts(self.translator, self.proxy_class, self.mesh, self.destination, (entry,), None)
+        result = self.translator.entry(proxy_class.world, self.mesh, proxy_class.rules, listening, proxy_class.caller)
+        return DestinationParts(self.translator, self.proxy_class, self.mesh, self.destination, (result,), None)
 
     def _listener_fragment(
         self,
-        entry: OutboundResult,
+        result: OutboundResult,
         kind: str,
-        of_service: MergedConf | None,
-        of_routes: Mapping[str, MergedConf | None],
+        service_conf: MergedConf | None,
+        route_confs: Mapping[str, MergedConf | None],
     ) -> Fragment:
-        effective = _with_conf(entry.effective, kind, of_service)
-        routes = {name: _with_conf(confs, kind, of_routes.get(name)) for name, confs in entry.of_routes.items()}
+        effective = _with_conf(result.effective, kind, service_conf)
+        routes = {name: _with_conf(confs, kind, route_confs.get(name)) for name, confs in result.of_routes.items()}
         is_grpc, world = self.proxy_class.caller.is_grpc, self.proxy_class.world
-        task = self.translator.listener_task(world, self.mesh, entry.outbound, effective, routes, is_grpc=is_grpc)
+        task = self.translator.listener_task(world, self.mesh, result.outbound, effective, routes, is_grpc=is_grpc)
         return self.translator.fragments.get(task)
 
     def _cluster_bodies(self, effective: Effective) -> list[bytes]:
@@ -199,10 +201,10 @@ class DestinationParts:
 
 
 def _acts_on_listener(parts: DestinationParts, kind: str, change: _Change) -> bool:
-    for entry in parts.entries:
-        of_service = _changed_conf(entry.effective.get(kind), change)
-        of_routes = {name: _changed_conf(effective.get(kind), change) for name, effective in entry.of_routes.items()}
-        if parts.entry_differs(entry, kind, of_service, of_routes):
+    for result in parts.entries:
+        service_conf = _changed_conf(result.effective.get(kind), change)
+        route_confs = {name: _changed_conf(effective.get(kind), change) for name, effective in result.of_routes.items()}
+        if parts.outbound_differs(result, kind, service_conf, route_confs):
             return True
     return False
 
@@ -210,12 +212,12 @@ def _acts_on_listener(parts: DestinationParts, kind: str, change: _Change) -> bo
 def destination_parts(translator: Translator, proxy_class: ProxyClass, mesh: str) -> Iterator[DestinationParts]:
     """The parts of every destination that the proxies of a class call, or to which their routes lead."""
     entries: dict[Destination, list[OutboundResult]] = {destination: [] for destination in proxy_class.upstreams}
-    for entry in proxy_class.entries.values():
-        if entry.outbound.names or not proxy_class.caller.is_grpc:  # else there is nothing that it could call
-            entries.setdefault(entry.listening.destination, []).append(entry)
-    for destination, of_destination in entries.items():
+    for result in proxy_class.entries.values():
+        if result.outbound.names or not proxy_class.caller.is_grpc:  # else there is nothing that it could call
+            entries.setdefault(result.listening.destination, []).append(result)
+    for destination, results in entries.items():
         upstream = proxy_class.upstreams.get(destination)
-        yield DestinationParts(translator, proxy_class, mesh, destination, tuple(of_destination), upstream)
+        yield DestinationParts(translator, proxy_class, mesh, destination, tuple(results), upstream)
 
 
 def _bodies(fragment: Fragment) -> list[bytes]:
@@ -250,5 +252,5 @@ def _label(destination: Destination, *, with_port: bool) -> str:
 
 
 def _enumeration(names: list[str]) -> str:
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return ", ".join(f"`{name}`" for name in names[:_FEW]) + more
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(f"`{name}`" for name in names[:_MOST_NAMES]) + more
