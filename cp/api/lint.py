@@ -12,7 +12,7 @@ from starlette.routing import Route
 from cp.api.collaborators import Collaborators
 from cp.api.near import not_found
 from cp.insight.lint import in_order, lint, of_mesh
-from cp.insight.report import linted
+from cp.insight.report import lint_data
 from cp.model.checkpoint import Checkpoint
 from cp.policies import Policies, discover
 from cp.resources.world import World
@@ -47,6 +47,6 @@ class LintHandler:
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
             refused = map(finding, grouped(nack_reports))
             findings = in_order((*refused, *lint(self._policies, world, checkpoint)))
-            return linted(tuple(of_mesh(findings, mesh)) if mesh else findings)
+            return lint_data(tuple(of_mesh(findings, mesh)) if mesh else findings)
 
         return await self._api.works.questions.json(request, answer)

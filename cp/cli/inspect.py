@@ -108,11 +108,11 @@ def _offline(  # noqa: PLR0913, PLR0917  # what the command line says
 
 
 def _affected(world: World, kind: Kind, name: str, mesh: str) -> Any:
-    from cp.insight.inspect import affected  # noqa: PLC0415  # only files need it here
+    from cp.insight.inspect import affected_proxies  # noqa: PLC0415  # only files need it here
 
     policy = world.get(Key(kind.name, mesh, name))
     if policy is None:
         there = ", ".join(one.name for one in world.table(kind.name, mesh))
         raise Problem(f"there is no valid {kind.name} {name} in mesh {mesh}", f"There is {there}." if there else "")
-    items = [one.data for one in affected(world, policy)]
+    items = [one.data for one in affected_proxies(world, policy)]
     return {"total": len(items), "items": items, "next": None}

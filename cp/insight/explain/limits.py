@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from cp.insight.explain.model import ExplainedBackend, ExplainedHop, ExplainedLimit, FieldValue
-from cp.insight.explain.values import acting, find, of_inbound
+from cp.insight.explain.values import acting_values, confs_of_inbound, find
 from cp.model.duration import Duration
 from cp.policies import LimitedTime, Policies
 from cp.resources.resource import Resource
@@ -53,13 +53,13 @@ class ServerLimits:
         results = self._compiler.proxy(self._world, port.dataplane).inbounds
         indexes = [index for index, _ in inbounds(port.dataplane)]
         reached = [result for index, result in zip(indexes, results, strict=True) if index == port.index]
-        return tuple(acting(place for result in reached for place in of_inbound(self.policies, result)))
+        return tuple(acting_values(conf for result in reached for conf in confs_of_inbound(self.policies, result)))
 
 
 def hops(
     servers: ServerLimits, values: Sequence[FieldValue], backends: Iterable[ExplainedBackend], protocol: Protocol
 ) -> Iterator[ExplainedHop]:
-    for backend in (backend for backend in backends if not backend.missing):
+    for backend in (backend for backend in backends if not backend.missing_reason):
         on_client = (*values, *backend.values)
         for names, on_server in [*servers.behind(backend.endpoints)] or [((), ())]:
             compared = (_compared(servers.policies, of, protocol, on_client, on_server) for of in LimitedTime)
@@ -82,11 +82,11 @@ def _compared(
         return ()  # the same limits of the server's are listed where they belong
     limits = (*of_client, *of_server)
     smallest = min((limit.seconds for limit in limits if limit.seconds > 0), default=0.0)
-    return tuple(replace(limit, binding=limit.seconds > 0 and limit.seconds == smallest) for limit in limits)
+    return tuple(replace(limit, is_binding=limit.seconds > 0 and limit.seconds == smallest) for limit in limits)
 
 
 def _limit(of: LimitedTime, side: str, value: FieldValue) -> ExplainedLimit:
-    return ExplainedLimit(of.value, side, value.policy, value.path, value.said, _seconds(value))
+    return ExplainedLimit(of.value, side, value.policy, value.path, value.winner, _seconds(value))
 
 
 def _limiting(
@@ -96,12 +96,12 @@ def _limiting(
     for policy in policies:
         for limit in policy.time_limits:
             value = find(values, policy.kind.name, limit.field)
-            if limit.of is of and protocol in limit.protocols and value is not None and value.at:
+            if limit.of is of and protocol in limit.protocols and value is not None and value.served_in:
                 yield value
 
 
 def _seconds(value: FieldValue) -> float:
     try:
-        return Duration.parse(str(value.said.value)).seconds
+        return Duration.parse(str(value.winner.value)).seconds
     except ValueError:
         return 0.0

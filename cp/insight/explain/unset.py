@@ -26,7 +26,7 @@ def unset(
 
 def _value(kind: str, field: UnsetField) -> FieldValue:
     origin = ValueOrigin(field.value, BUILT_IN if field.is_built_in else ENVOY)
-    return FieldValue(kind, field.path, origin, at=field.served_in, note=field.note)
+    return FieldValue(kind, field.path, origin, served_in=field.served_in, note=field.note)
 
 
 def with_note(policies: Policies, value: FieldValue, forward: ForwardedCall | None) -> FieldValue:
@@ -34,7 +34,7 @@ def with_note(policies: Policies, value: FieldValue, forward: ForwardedCall | No
     if forward is None:
         return value
     notes = (
-        policy.value_note(value.path, value.said.value, forward)
+        policy.value_note(value.path, value.winner.value, forward)
         for policy in policies
         if policy.kind.name == value.policy
     )
