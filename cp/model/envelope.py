@@ -41,10 +41,10 @@ def opened(text: bytes, key: str) -> LogEnvelope | None:
     if key.encode() not in text:
         return None
     try:
-        found = _decoder.decode(text)
+        envelope = _decoder.decode(text)
     except msgspec.MsgspecError:
         return None
-    return found if found.koguma == key else None
+    return envelope if envelope.koguma == key else None
 
 
 _decoder: Final = msgspec.json.Decoder(LogEnvelope)

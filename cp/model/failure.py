@@ -52,5 +52,5 @@ def reason(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno}" if frames else ""
     text = str(error)
-    said = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    return f"{type(error).__name__}{place}: {said}"
+    message = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return f"{type(error).__name__}{place}: {message}"

@@ -50,7 +50,7 @@ class Lines:
     def of_plain(cls, data: Sequence[Any]) -> Lines:
         line, within = (*data, ())[:2]
         if isinstance(within, Mapping):
-            return cls(line, {key: cls.of_plain(one) for key, one in within.items()})
+            return cls(line, {key: cls.of_plain(inner) for key, inner in within.items()})
         return cls(line, items=tuple(map(cls.of_plain, within)))
 
 

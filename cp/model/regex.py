@@ -61,24 +61,24 @@ def _compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern.encode(), options)
     except re2.error as error:
-        (said,) = error.args
-        return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        (message,) = error.args
+        return message.decode(errors="replace") if isinstance(message, bytes) else str(message)
 
 
 def _pieces(expression: Any, substitution: bytes, text: bytes) -> Iterator[bytes]:
     at, last = 0, -1
-    while at <= len(text) and (found := expression.search(text, at)) is not None:
-        begin, end = found.span()
+    while at <= len(text) and (match := expression.search(text, at)) is not None:
+        begin, end = match.span()
         yield text[at:begin]
         if begin == end == last:
             yield text[at : at + 1]
             at += 1
         else:
-            yield _GROUP.sub(lambda group: _meant(found, group[1]), substitution)
+            yield _GROUP.sub(lambda group: _meant(match, group[1]), substitution)
             at = last = end
     yield text[at:]
 
 
-def _meant(found: Any, name: bytes) -> bytes:
-    taken: bytes | None = b"\\" if name == b"\\" else found.group(int(name))
+def _meant(match: Any, name: bytes) -> bytes:
+    taken: bytes | None = b"\\" if name == b"\\" else match.group(int(name))
     return taken or b""

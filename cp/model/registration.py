@@ -35,28 +35,28 @@ def label(document: Document, name: str) -> str:
 def labelled(document: Document, **changes: str) -> Document:
     """The document with labels of ours set or, where empty, removed; the same object if that changes nothing."""
     named = {_NAMES[name]: value for name, value in changes.items()}
-    before = _labels(document)
-    kept = {name: value for name, value in before.items() if name not in named}
+    labels_before = _labels(document)
+    kept = {name: value for name, value in labels_before.items() if name not in named}
     labels = kept | {name: value for name, value in named.items() if value}
-    if labels == dict(before):
+    if labels == dict(labels_before):
         return document
     data = {name: value for name, value in document.data.items() if name != "labels"}
     return replace(document, data={**data, "labels": labels} if labels else data)
 
 
-def written_by_hand(document: Document, before: Document | None) -> Document:
+def written_by_hand(document: Document, document_before: Document | None) -> Document:
     """A document as somebody wrote it. It is his, and stays; whether the proxy is ready is not his to say."""
-    not_ready = "" if before is None else label(before, NOT_READY)
+    not_ready = "" if document_before is None else label(document_before, NOT_READY)
     return labelled(document, owner="", missed_by="", not_ready=not_ready)
 
 
-def registered(document: Document, before: Document | None, owner: str, *, ready: bool) -> Document:
+def registered(document: Document, document_before: Document | None, owner: str, *, ready: bool) -> Document:
     """A document as a proxy that starts registers it. What had no owner gets none, or it would go with the proxy.
 
     A run that has said that it is not ready yet is not made so by asking for more.
     """
-    is_ours = before is None or label(before, OWNER) != ""
-    said_so = before is not None and label(before, NOT_READY) == owner
+    is_ours = document_before is None or label(document_before, OWNER) != ""
+    said_so = document_before is not None and label(document_before, NOT_READY) == owner
     not_ready = owner if said_so or not ready else ""
     return labelled(document, owner=owner if is_ours else "", missed_by="", not_ready=not_ready)
 

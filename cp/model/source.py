@@ -84,7 +84,7 @@ def universal(data: dict[str, Any]) -> dict[str, Any]:
     if namespace:
         labels |= {NAME_LABEL: name, NAMESPACE_LABEL: namespace}
         with suppress(ValueError):  # who asks for the fault asks `misplaced`
-            labels |= {ROLE_LABEL: found} if (found := role(spec, namespace)) else {}
+            labels |= {ROLE_LABEL: policy_role} if (policy_role := role(spec, namespace)) else {}
     if labels:
         out["labels"] = labels
     if kind in INLINED and isinstance(spec, dict):
@@ -127,20 +127,20 @@ def _document(parsed: ParsedYaml, file: str) -> Document | Finding:
     kind_field = "kind" if kubernetes else "type"
     if not isinstance(data.get(kind_field), str) or not data[kind_field]:
         return _without(kind_field, parsed, file)
-    said = universal(data)
-    if not isinstance(said.get("name"), str) or not said["name"]:
+    resource = universal(data)
+    if not isinstance(resource.get("name"), str) or not resource["name"]:
         return _without("metadata.name" if kubernetes else "name", parsed, file)
     if kubernetes and (fault := misplaced(data)):
         line = parsed.lines.of("spec")
-        return replace(_finding("invalid", fault, file, line), resource=key_of(said), path="spec")
-    lines = _universal_lines(parsed.lines, said["type"]) if kubernetes else parsed.lines
-    return Document(key_of(said), said, Source(file, lines))
+        return replace(_finding("invalid", fault, file, line), resource=key_of(resource), path="spec")
+    lines = _universal_lines(parsed.lines, resource["type"]) if kubernetes else parsed.lines
+    return Document(key_of(resource), resource, Source(file, lines))
 
 
 def _without(field: str, parsed: ParsedYaml, file: str) -> Finding:
     line = parsed.lines.of(field)
-    found = _finding("no-document", f"a resource without `{field}`", file, line, f"add `{field}: …`")
-    return replace(found, path=field)
+    finding = _finding("no-document", f"a resource without `{field}`", file, line, f"add `{field}: …`")
+    return replace(finding, path=field)
 
 
 def _universal_lines(lines: Lines, kind: str) -> Lines:

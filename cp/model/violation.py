@@ -108,4 +108,4 @@ class Invalid(Exception):
     def __init__(self, subject: str, violations: Iterable[Violation]) -> None:
         self.subject = subject
         self.violations = tuple(violations)
-        super().__init__("\n".join([f"{subject} is invalid:", *(f"  {found}" for found in self.violations)]))
+        super().__init__("\n".join([f"{subject} is invalid:", *(f"  {violation}" for violation in self.violations)]))

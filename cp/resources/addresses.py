@@ -47,7 +47,7 @@ def conflicts(dataplane: Resource) -> tuple[AddressConflict, ...]:
 
 def not_served(dataplane: Resource, side: str) -> frozenset[int]:
     """The inbounds, or outbounds, that are not served, by their index."""
-    return frozenset(one.index for one in dataplane.derived(conflicts) if one.side == side)
+    return frozenset(conflict.index for conflict in dataplane.derived(conflicts) if conflict.side == side)
 
 
 def of_inbound(dataplane: Resource, inbound: Any) -> Address:
@@ -64,13 +64,13 @@ def _conflicts(dataplane: Resource) -> Iterator[AddressConflict]:
     if is_grpc_client(dataplane):
         return
     owners: dict[Address, tuple[str, Address | None]] = {}
-    for side, index, address, workload in _wanted(dataplane):
+    for side, index, address, workload in _listening_addresses(dataplane):
         path, behind = owners.setdefault(address, (f"networking.{side}[{index}]", workload))
         if path != f"networking.{side}[{index}]":
             yield AddressConflict(side, index, address, path, workload is not None and workload == behind)
 
 
-def _wanted(dataplane: Resource) -> Iterator[tuple[str, int, Address, Address | None]]:
+def _listening_addresses(dataplane: Resource) -> Iterator[tuple[str, int, Address, Address | None]]:
     net = dataplane.spec.net
     for index, inbound in enumerate(net.inbound or ()):
         if inbound.state != "Ignored":

@@ -41,7 +41,7 @@ def _tags(dataplane: Resource) -> dict[str, str]:
     networking = dataplane.spec.networking
     gateway = networking.gateway.tags if networking.gateway is not None else None
     carried = (gateway, *(inbound.tags for inbound in networking.inbound or ()))
-    found: dict[str, str] = {}
+    tag_values: dict[str, str] = {}
     for name, value in sorted(tag for tags in carried for tag in (tags or {}).items()):
-        found.setdefault(name, value)
-    return found
+        tag_values.setdefault(name, value)
+    return tag_values

@@ -61,8 +61,8 @@ def status_code(path: str, value: int | None) -> Iterator[Violation]:
     return within(path, value, 100, 599)
 
 
-def not_both(path: str, one: str, other: str) -> Violation:
-    return Violation(path, f"`{one}` and `{other}` exclude each other", "remove one of them")
+def not_both(path: str, first: str, second: str) -> Violation:
+    return Violation(path, f"`{first}` and `{second}` exclude each other", "remove one of them")
 
 
 def one_of(path: str, value: object, allowed: Iterable[str]) -> Iterator[Violation]:
@@ -98,22 +98,22 @@ def number(value: float | str) -> Decimal | None:
     """A number as documents have it: bare, or as a text so that no digit is lost."""
     text = str(value)
     try:
-        found = Decimal(text[: _LONGEST_NUMBER + 1])
+        decimal = Decimal(text[: _LONGEST_NUMBER + 1])
     except InvalidOperation:
         return None
-    is_near = found.is_finite() and abs(found.adjusted()) <= _LONGEST_NUMBER  # `1e999999999` has as many digits
-    return found if is_near and len(text) <= _LONGEST_NUMBER else None
+    is_near = decimal.is_finite() and abs(decimal.adjusted()) <= _LONGEST_NUMBER  # `1e999999999` has as many digits
+    return decimal if is_near and len(text) <= _LONGEST_NUMBER else None
 
 
 def percentage(path: str, value: float | str | None, *, allow_zero: bool = True) -> Iterator[Violation]:
     if value is None:
         return
-    found = number(value)
-    if found is None:
+    percent = number(value)
+    if percent is None:
         yield Violation(path, f"`{value}` is not a number", 'write for example `50` or `"0.5"`')
-    elif not 0 <= found <= 100:  # noqa: PLR2004  # a percentage
+    elif not 0 <= percent <= 100:  # noqa: PLR2004  # a percentage
         yield Violation(path, f"must be 0 to 100 percent, not `{value}`")
-    elif not allow_zero and found == 0:
+    elif not allow_zero and percent == 0:
         yield Violation(path, "must be above zero")
 
 

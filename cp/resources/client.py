@@ -20,7 +20,7 @@ def is_grpc_client(dataplane: Resource) -> bool:
 
 def client_label(labels: Mapping[str, str]) -> Iterator[Violation]:
     """A misspelt label would make an Envoy of what is none."""
-    said = labels.get(CLIENT_LABEL, GRPC)
-    if said != GRPC:
+    client = labels.get(CLIENT_LABEL, GRPC)
+    if client != GRPC:
         hint = f"write `{GRPC}`, or remove the label where there is an Envoy"
-        yield Violation("labels" + entry(CLIENT_LABEL), f"`{said}` is no kind of client", hint)
+        yield Violation("labels" + entry(CLIENT_LABEL), f"`{client}` is no kind of client", hint)

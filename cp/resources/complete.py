@@ -22,11 +22,11 @@ def completed(defaults: Mapping[str, Any]) -> Callable[[dict[str, Any]], dict[st
 
 
 def _filled(data: Any, path: list[str], value: Any) -> Any:
-    step, *rest = path
+    step, *inner_steps = path
     if step == "[]":
-        return [_filled(item, rest, value) for item in data] if isinstance(data, list) else data
+        return [_filled(item, inner_steps, value) for item in data] if isinstance(data, list) else data
     if not isinstance(data, dict):
         return data
-    if not rest:
+    if not inner_steps:
         return data if step in data else {**data, step: value}
-    return {**data, step: _filled(data[step], rest, value)} if step in data else data
+    return {**data, step: _filled(data[step], inner_steps, value)} if step in data else data

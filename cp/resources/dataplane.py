@@ -211,14 +211,14 @@ def validate(dataplane: Dataplane, meta: DocumentMeta) -> Iterator[Violation]:
 
 
 def _builtin_gateway(net: DataplaneNetworking) -> Iterator[Violation]:
-    for name, given in (("inbound", net.inbound), ("outbound", net.outbound), ("listeners", net.listeners)):
-        if given:
+    for name, entries in (("inbound", net.inbound), ("outbound", net.outbound), ("listeners", net.listeners)):
+        if entries:
             yield Violation(name, "has no meaning for a builtin gateway", "its MeshGateway has the listeners")
 
 
 def _delegated_gateway(net: DataplaneNetworking) -> Iterator[Violation]:
-    for name, given in (("inbound", net.inbound), ("listeners", net.listeners)):
-        if given:
+    for name, entries in (("inbound", net.inbound), ("listeners", net.listeners)):
+        if entries:
             hint = "remove it, or remove `gateway`"
             yield Violation(name, "has no meaning for a gateway, which receives its traffic by itself", hint)
 
@@ -242,8 +242,8 @@ def _networking(net: DataplaneNetworking) -> Iterator[Violation]:
 def _admin(net: DataplaneNetworking) -> Iterator[Violation]:
     if net.admin is None:
         return
-    inbound = [place for one in net.inbound or () for place in _listens(one, net.address)]
-    outbound = [(one.address or _LOOPBACK, one.port) for one in net.outbound or ()]
+    inbound = [place for inbound_spec in net.inbound or () for place in _listens(inbound_spec, net.address)]
+    outbound = [(outbound_spec.address or _LOOPBACK, outbound_spec.port) for outbound_spec in net.outbound or ()]
     for name, taken in (("inbound", inbound), ("outbound", outbound)):
         if any(number == net.admin.port and host in {_LOOPBACK, *_NOWHERE} for host, number in taken):
             yield Violation("admin.port", f"an {name} has the same port on {_LOOPBACK}", "choose another")
@@ -365,7 +365,9 @@ def _listener(listener: ZoneListener, net: DataplaneNetworking) -> Iterator[Viol
     if listener.address in _NOWHERE:
         yield Violation("address", f"`{listener.address}` is no address of this proxy's")
     yield from port("port", listener.port or 0)
-    if (listener.address, listener.port) in [(one.address or net.address, one.port) for one in net.inbound or ()]:
+    if (listener.address, listener.port) in [
+        (inbound.address or net.address, inbound.port) for inbound in net.inbound or ()
+    ]:
         yield Violation("", f"an inbound has the address {_place(listener.address, listener.port)}")
 
 

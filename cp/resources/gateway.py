@@ -155,7 +155,9 @@ def _conflicts(listeners: list[GatewayListener]) -> Iterator[Violation]:
         protocols = {listener.protocol or "NONE" for _, listener in group}
         hosts = [listener.host for _, listener in group]
         limits = {
-            one.resources.connection_limit for _, one in group if one.resources and one.resources.connection_limit
+            listener.resources.connection_limit
+            for _, listener in group
+            if listener.resources and listener.resources.connection_limit
         }
         for index, listener in group:
             if len(protocols) > 1:

@@ -46,8 +46,8 @@ def _of_mesh(mesh: str) -> Iterator[Document]:
 
 def engine_of(mesh: Document, engine: Engine) -> Engine:
     """A Mesh that names no policy engine has that of the settings."""
-    said = mesh.data.get("policyEngine")
-    return engine if said in {None, "Undefined"} else said
+    named_engine = mesh.data.get("policyEngine")
+    return engine if named_engine in {None, "Undefined"} else named_engine
 
 
 def _to_mesh(default: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -35,8 +35,8 @@ def _unchanged(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _default_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = item.get("default") or {}
-    return found
+    conf: Mapping[str, Any] = item.get("default") or {}
+    return conf
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class Kinds(Mapping[str, Kind]):
 
     def find(self, text: str) -> Kind | None:
         """A kind by any of its names, as typed on a command line or in a URL."""
-        wanted = text.lower().replace("-", "")
+        spelling = text.lower().replace("-", "")
         for kind in self._by_name.values():
-            if wanted in {kind.name.lower(), kind.plural.replace("-", ""), kind.short}:
+            if spelling in {kind.name.lower(), kind.plural.replace("-", ""), kind.short}:
                 return kind
         return None

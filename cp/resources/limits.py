@@ -34,14 +34,14 @@ def too_many(kind: str, data: Mapping[str, Any]) -> Iterator[Violation]:
 
 def _too_many(data: Any, names: list[str], path: str, most: int) -> Iterator[Violation]:
     """`names` lead to the list; those that end with `[]` lead through all entries of one."""
-    name, *rest = names
+    name, *inner_names = names
     value = data.get(name.removesuffix("[]")) if isinstance(data, Mapping) else None
     here = step(path, name.removesuffix("[]"))
-    if not rest:
+    if not inner_names:
         if isinstance(value, list) and len(value) > most:
             yield Violation(here, f"has {len(value)} entries, and {most} are the most", "divide it")
     elif name.endswith("[]"):
         for index, item in enumerate(value if isinstance(value, list) else ()):
-            yield from _too_many(item, rest, step(here, index), most)
+            yield from _too_many(item, inner_names, step(here, index), most)
     else:
-        yield from _too_many(value, rest, here, most)
+        yield from _too_many(value, inner_names, here, most)

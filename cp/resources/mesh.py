@@ -135,7 +135,9 @@ class Mesh(Schema, frozen=True):
         """The certificate authority in force; None where mTLS is off."""
         if self.mtls is None or not self.mtls.enabled_backend:
             return None
-        return next((one for one in self.mtls.backends or () if one.name == self.mtls.enabled_backend), None)
+        return next(
+            (backend for backend in self.mtls.backends or () if backend.name == self.mtls.enabled_backend), None
+        )
 
     @property
     def services_mode(self) -> str:
@@ -270,9 +272,9 @@ def _datadog(conf: dict[str, Any]) -> Iterator[Violation]:
 
 def _datadog_conf(conf: dict[str, Any]) -> Iterator[Violation]:
     yield from must_be_set("address", conf.get("address"))
-    given = conf.get("port")
-    if not isinstance(given, int) or not 0 < given < 2**16:
-        yield Violation("port", f"must be 1 to 65535, not `{given}`")
+    port = conf.get("port")
+    if not isinstance(port, int) or not 0 < port < 2**16:
+        yield Violation("port", f"must be 1 to 65535, not `{port}`")
 
 
 class Aggregate(Schema, frozen=True):

@@ -52,12 +52,12 @@ class ParsedDocument:
 
     def findings(self) -> Iterator[Finding]:
         """The faults as findings, each with its file and line."""
-        for severity, code, found in (
+        for severity, code, violations in (
             (Severity.ERROR, "invalid", self.violations),
             (Severity.WARNING, "deprecated", self.deprecated),
             (Severity.WARNING, "not-enforced", self.not_enforced),
         ):
-            for violation in found:
+            for violation in violations:
                 yield finding(self.document, code, severity, violation)
 
 
@@ -163,14 +163,14 @@ def _is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping)
 
 
-def _customary(kind: Kind, found: Violation) -> Violation:
+def _customary(kind: Kind, violation: Violation) -> Violation:
     """A violation under the path that programs know its field by, unless it says itself which one that is."""
-    if found.written_at is not None:
-        return found
-    path = found.path
+    if violation.written_at is not None:
+        return violation
+    path = violation.path
     for pattern, replacement in kind.customary:
         path = re.sub(pattern, replacement, path)
-    return found if path == found.path else replace(found, path=path, written_at=found.path)
+    return violation if path == violation.path else replace(violation, path=path, written_at=violation.path)
 
 
 def _relevant(known: list[Violation], found: list[Violation], written: set[_Steps]) -> Iterator[Violation]:
@@ -207,13 +207,13 @@ def _around(path: _Steps) -> Iterator[_Steps]:
 def _nulls(data: Mapping[str, Any], kind: Kind) -> Iterator[_Steps]:
     """The paths of nulls in confs. To take away what a more general policy says is to say something."""
     spec = data.get("spec") if kind.policy is not None else None
-    for name, given in spec.items() if isinstance(spec, Mapping) else ():
-        items = enumerate(given) if name != "default" and isinstance(given, list) else ()
+    for name, value in spec.items() if isinstance(spec, Mapping) else ():
+        items = enumerate(value) if name != "default" and isinstance(value, list) else ()
         for index, item in items:
             if isinstance(item, Mapping) and "default" in item:
                 yield from _nulls_of(item["default"], ("spec", name, index, "default"))
         if name == "default":
-            yield from _nulls_of(given, ("spec", "default"))
+            yield from _nulls_of(value, ("spec", "default"))
 
 
 def _misplaced(data: Mapping[str, Any], kind: Kind) -> Iterator[_Steps]:
@@ -232,8 +232,8 @@ def _nulls_of(value: Any, path: _Steps) -> Iterator[_Steps]:
 def _body(data: Mapping[str, Any], kind: Kind) -> Mapping[str, Any]:
     if kind.is_inlined:
         return {name: value for name, value in data.items() if name not in ENVELOPE}
-    found = data.get("spec")
-    return {} if found is None else found
+    spec = data.get("spec")
+    return {} if spec is None else spec
 
 
 def _envelope(document: Document, kind: Kind) -> Iterator[Violation]:

@@ -42,9 +42,9 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         return tuple(name for field, name in names if getattr(self, field) is not None)
 
 
-def the_one(**given: object) -> str | None:
+def the_one(**values: object) -> str | None:
     """The name of the only value that is given, from which its type follows."""
-    names = [name for name, value in given.items() if value is not None]
+    names = [name for name, value in values.items() if value is not None]
     return names[0] if len(names) == 1 else None
 
 
@@ -61,7 +61,7 @@ def check(schema: type[T], data: Any, path: str = "") -> tuple[T | None, list[Vi
         violations: list[Violation] = []
         try:
             sound = _Walk(violations).value(msgspec.inspect.type_info(schema), data, path)
-        except _Enough:
+        except _TooManyFaults:
             sound = _FAULTY
     if sound is _FAULTY:
         return None, violations
@@ -85,15 +85,15 @@ def _custom(kind: type[Any], value: Any) -> Any:
     if kind is Word and isinstance(value, int) and not isinstance(value, bool):
         return Word(value)
     if not isinstance(value, str):
-        raise ValueError(f"must be {_custom_wanted(kind)}")  # noqa: TRY004  # what msgspec takes for a violation
+        raise ValueError(f"must be {_custom_description(kind)}")  # noqa: TRY004  # what msgspec takes for a violation
     return kind.parse(value)
 
 
-def _custom_wanted(kind: type[Any]) -> str:
+def _custom_description(kind: type[Any]) -> str:
     return "a duration such as `15s`" if kind is Duration else "a text"
 
 
-class _Enough(Exception):
+class _TooManyFaults(Exception):
     """More is wrong than is told."""
 
 
@@ -130,20 +130,20 @@ class _Walk:
                 return data
         is_fraction = isinstance(data, float) and any(isinstance(choice, msgspec.inspect.StrType) for choice in choices)
         hint = f'write `"{data}"`' if is_fraction else ""
-        return self._fault(path, f"must be {' or '.join(map(_wanted, choices))}, not {_given(data)}", hint)
+        return self._fault(path, f"must be {' or '.join(map(_description, choices))}, not {_quoted(data)}", hint)
 
     def _struct(self, kind: msgspec.inspect.StructType, data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):
             return self._fault(path, f"must be an object, not {_sort(data)}", _fields_hint(kind))
         fields = {field.encode_name: field for field in kind.fields}
         sound: dict[str, Any] = {}
-        for name, given in data.items():
+        for name, value in data.items():
             if name not in fields:
                 self._fault(step(path, str(name)), "unknown field", _meant(str(name), kind))
                 continue
-            found = self.value(fields[name].type, given, step(path, name))
-            if found is not _FAULTY:
-                sound[name] = found
+            sound_value = self.value(fields[name].type, value, step(path, name))
+            if sound_value is not _FAULTY:
+                sound[name] = sound_value
         for name, field in fields.items():
             if field.required and name not in sound:
                 sound[name] = _stand_in(field.type)
@@ -154,14 +154,14 @@ class _Walk:
     def _list(self, item: msgspec.inspect.Type, data: Any, path: str) -> Any:
         if not isinstance(data, list | tuple):
             return self._fault(path, f"must be a list, not {_sort(data)}", "begin each item with `- `")
-        found = [self.value(item, given, step(path, index)) for index, given in enumerate(data)]
-        return [_stand_in(item) if value is _FAULTY else value for value in found]
+        values = [self.value(item, inner, step(path, index)) for index, inner in enumerate(data)]
+        return [_stand_in(item) if value is _FAULTY else value for value in values]
 
     def _dict(self, value: msgspec.inspect.Type, data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):
             return self._fault(path, f"must be a mapping of names to values, not {_sort(data)}")
-        found = {str(key): self.value(value, given, path + entry(str(key))) for key, given in data.items()}
-        return {key: given for key, given in found.items() if given is not _FAULTY}
+        entries = {str(key): self.value(value, inner, path + entry(str(key))) for key, inner in data.items()}
+        return {key: inner for key, inner in entries.items() if inner is not _FAULTY}
 
     def _leaf(self, kind: msgspec.inspect.Type, data: Any, path: str) -> Any:
         if isinstance(kind, msgspec.inspect.CustomType):
@@ -174,7 +174,7 @@ class _Walk:
         if _fits(kind, data):
             return data if _is_within(kind, data) else self._fault(path, f"must be {_bounds(kind)}, not `{data}`")
         hint = f'write `"{data}"`' if isinstance(kind, msgspec.inspect.StrType) and _is_scalar(data) else ""
-        return self._fault(path, f"must be {_wanted(kind)}, not {_given(data)}", hint)
+        return self._fault(path, f"must be {_description(kind)}, not {_quoted(data)}", hint)
 
     def _custom_leaf(self, kind: type[Any], data: Any, path: str) -> Any:
         try:
@@ -187,7 +187,7 @@ class _Walk:
     def _fault(self, path: str, message: str, hint: str = "") -> Any:
         self._violations.append(Violation(path, message, hint))
         if len(self._violations) > MOST_FAULTS:
-            raise _Enough
+            raise _TooManyFaults
         return _FAULTY
 
 
@@ -241,7 +241,7 @@ def _bounds(kind: msgspec.inspect.Type) -> str:
     return f"{least} or more" if most is None else f"{least} to {most}"
 
 
-def _wanted(kind: msgspec.inspect.Type) -> str:
+def _description(kind: msgspec.inspect.Type) -> str:
     names: dict[type, str] = {
         msgspec.inspect.BoolType: "true or false",
         msgspec.inspect.IntType: "a whole number",
@@ -252,11 +252,11 @@ def _wanted(kind: msgspec.inspect.Type) -> str:
         msgspec.inspect.StructType: "an object",
     }
     if isinstance(kind, msgspec.inspect.CustomType):
-        return _custom_wanted(kind.cls)
+        return _custom_description(kind.cls)
     return names.get(type(kind), "something else")
 
 
-def _given(data: Any) -> str:
+def _quoted(data: Any) -> str:
     if data is None:
         return "nothing"
     if isinstance(data, bool):
@@ -268,7 +268,7 @@ def _given(data: Any) -> str:
 
 def _sort(data: Any) -> str:
     """Of what sort data is, without saying what it is: it may be a secret."""
-    return "a text" if isinstance(data, str) else "a number" if _is_scalar(data) else _given(data)
+    return "a text" if isinstance(data, str) else "a number" if _is_scalar(data) else _quoted(data)
 
 
 def shortened(text: str, most: int = _LONGEST_QUOTE) -> str:
@@ -279,14 +279,14 @@ def _is_scalar(data: Any) -> bool:
     return isinstance(data, bool | int | float)
 
 
-def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+def near(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str:
     """A question about what may have been meant; empty when nothing known looks like it."""
     if len(name) > _LONGEST_MISSPELT:
         return ""
-    known = list(known)
-    exact = [one for one in known if one.lower() == name.lower()]
-    near = exact or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    return f"did you mean `{near[0]}`?" if near else ""
+    candidates = list(candidates)
+    exact = [candidate for candidate in candidates if candidate.lower() == name.lower()]
+    likely = exact or difflib.get_close_matches(name, candidates, n=1, cutoff=cutoff)
+    return f"did you mean `{likely[0]}`?" if likely else ""
 
 
 def _meant(name: str, kind: msgspec.inspect.StructType) -> str:

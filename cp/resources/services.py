@@ -110,8 +110,8 @@ class MeshMultiZoneService(Schema, frozen=True):
 
 
 def _section(ports: list[ServicePort] | None, name: str) -> ServicePort | None:
-    by_name = next((one for one in ports or () if one.name == name), None)
-    return by_name or next((one for one in ports or () if str(one.port) == name), None)
+    by_name = next((service_port for service_port in ports or () if service_port.name == name), None)
+    return by_name or next((service_port for service_port in ports or () if str(service_port.port) == name), None)
 
 
 SOCKET: Final = "unix://"
@@ -154,8 +154,8 @@ class Verification(Schema, frozen=True):
 
     def sources(self) -> Iterator[tuple[str, DataSource]]:
         """The certificates and keys that are given, by their names from the outside."""
-        every = (("caCert", self.ca_cert), ("clientCert", self.client_cert), ("clientKey", self.client_key))
-        return ((name, source) for name, source in every if source is not None)
+        sources_by_name = (("caCert", self.ca_cert), ("clientCert", self.client_cert), ("clientKey", self.client_key))
+        return ((name, source) for name, source in sources_by_name if source is not None)
 
 
 class ExternalTls(Schema, frozen=True):
@@ -208,13 +208,13 @@ def mesh_service(service: MeshService, meta: DocumentMeta) -> Iterator[Violation
 
 
 def _ports(ports: list[ServicePort]) -> Iterator[Violation]:
-    for index, one in enumerate(ports):
-        yield from port(f"ports[{index}].port", one.port)
-        if one.name == "":
+    for index, service_port in enumerate(ports):
+        yield from port(f"ports[{index}].port", service_port.port)
+        if service_port.name == "":
             yield Violation(f"ports[{index}].name", "must not be empty", "leave it out: the number is the name then")
-    for index in repeated(one.port for one in ports):
+    for index in repeated(service_port.port for service_port in ports):
         yield Violation(f"ports[{index}].port", f"`{ports[index].port}` stands here twice")
-    for index in repeated(one.section for one in ports):
+    for index in repeated(service_port.section for service_port in ports):
         if ports[index].name:
             yield Violation(f"ports[{index}].name", f"`{ports[index].name}` stands here twice")
 
@@ -226,9 +226,9 @@ def multi_zone_service(service: MeshMultiZoneService, _meta: DocumentMeta) -> It
         yield absent("spec.selector.meshService.matchLabels", "must be set", hint)
     yield from must_be_set("spec.ports", service.ports)
     yield from at("spec", _ports(service.ports or []))
-    for index, one in enumerate(service.ports or ()):
-        if one.app_protocol is not None:
-            yield from one_of(f"spec.ports[{index}].appProtocol", one.app_protocol, _SERVED)
+    for index, service_port in enumerate(service.ports or ()):
+        if service_port.app_protocol is not None:
+            yield from one_of(f"spec.ports[{index}].appProtocol", service_port.app_protocol, _SERVED)
 
 
 def mesh_external_service(service: MeshExternalService, meta: DocumentMeta) -> Iterator[Violation]:
@@ -259,9 +259,9 @@ def _endpoint(endpoint: ExternalEndpoint) -> Iterator[Violation]:
 
 def _not_mixed(endpoints: list[ExternalEndpoint]) -> Iterator[Violation]:
     """Where Envoy resolves names, it passes over sockets."""
-    names = [one.address for one in endpoints if not one.is_socket and not is_ip(one.address)]
-    for index, one in enumerate(endpoints):
-        if one.is_socket and names:
+    names = [endpoint.address for endpoint in endpoints if not endpoint.is_socket and not is_ip(endpoint.address)]
+    for index, endpoint in enumerate(endpoints):
+        if endpoint.is_socket and names:
             hint = "make a service of each, and split by the `weight` of backendRefs"
             yield Violation(f"[{index}].address", f"a socket cannot stand beside the name `{names[0]}`", hint)
 
@@ -317,10 +317,10 @@ def _legacy_networking(networking: LegacyNetworking) -> Iterator[Violation]:
 
 def _service_warnings(service: MeshService | MeshMultiZoneService, meta: DocumentMeta) -> Iterator[Violation]:
     yield from dns_name(meta)
-    for index, one in enumerate(service.ports or ()):
-        if one.speaks not in PROTOCOLS:
+    for index, service_port in enumerate(service.ports or ()):
+        if service_port.speaks not in PROTOCOLS:
             hint = f"one of {', '.join(_SERVED)}"
-            yield Violation(f"spec.ports[{index}].appProtocol", f"`{one.app_protocol}` is taken for tcp", hint)
+            yield Violation(f"spec.ports[{index}].appProtocol", f"`{service_port.app_protocol}` is taken for tcp", hint)
 
 
 def _named_warnings(_spec: Any, meta: DocumentMeta) -> Iterator[Violation]:

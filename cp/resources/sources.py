@@ -26,8 +26,8 @@ class Redacted:
     def reveal(self) -> str:
         return self._text
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Redacted) and self._text == other._text
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, Redacted) and self._text == value._text
 
     def __hash__(self) -> int:
         return hash(self._text)

@@ -85,10 +85,12 @@ class PolicySpec(Schema, frozen=True):
         return self.rules_without("to", "from")
 
     def rules_without(self, *levels: str) -> Iterator[Violation]:
-        others = [level for level in levels if self.items(level)]
-        if others and self.items("rules"):
-            names = " and ".join(f"`{level}`" for level in others)
-            hint = "write `to` in a policy of its own" if others == ["to"] else "write what is in `from` as `rules`"
+        older_levels = [level for level in levels if self.items(level)]
+        if older_levels and self.items("rules"):
+            names = " and ".join(f"`{level}`" for level in older_levels)
+            hint = (
+                "write `to` in a policy of its own" if older_levels == ["to"] else "write what is in `from` as `rules`"
+            )
             yield Violation("", f"`rules` cannot stand beside {names}", hint)
 
     def no_matches(self, hint: str = "remove them") -> Iterator[Violation]:

@@ -98,8 +98,8 @@ class AllowedTargets:
     def top_violations(self, spec: PolicySpec, meta: DocumentMeta) -> Iterator[Violation]:
         if spec.target_ref is None:
             return
-        found = target(spec.target_ref, self.at_top(meta), gateway_tags=self.gateway_tags)
-        yield from at("targetRef", found)
+        faults = target(spec.target_ref, self.at_top(meta), gateway_tags=self.gateway_tags)
+        yield from at("targetRef", faults)
         if spec.top.kind == "Dataplane" and spec.top.section_name and not spec.affects_inbounds:
             hint = "a section of a Dataplane is one of its inbounds; remove it"
             yield Violation("targetRef.sectionName", "has no meaning for a policy without `rules`", hint)
@@ -131,7 +131,7 @@ class AllowedTargets:
             return
         where = "a policy for the proxies" if kind == top.kind else "an item for the service"
         for path in beyond(conf, carried):
-            hint = f"write it in {where}; a {kind} can have {', '.join(f'`{one}`' for one in carried)}"
+            hint = f"write it in {where}; a {kind} can have {', '.join(f'`{field}`' for field in carried)}"
             yield Violation(path, f"cannot be different for each {kind}", hint, path, ViolationSort.UNWANTED)
 
 
@@ -176,7 +176,7 @@ def target(ref: TargetRef, kinds: tuple[str, ...], *, gateway_tags: bool = False
         yield _wrong_kind(ref.kind, kinds)
         return
     allowed = _FIELDS[ref.kind]
-    for name, value in _given(ref):
+    for name, value in _set_fields(ref):
         if name not in allowed or (name == "tags" and ref.kind == GATEWAY and not gateway_tags):
             yield Violation(name, f"has no meaning with the kind {ref.kind}", _instead(ref.kind, name))
         elif name == "tags":
@@ -186,7 +186,7 @@ def target(ref: TargetRef, kinds: tuple[str, ...], *, gateway_tags: bool = False
     yield from _proxy_types(ref)
 
 
-def _given(ref: TargetRef) -> Iterator[tuple[str, Any]]:
+def _set_fields(ref: TargetRef) -> Iterator[tuple[str, Any]]:
     for field, name in (
         ("name", "name"),
         ("mesh", "mesh"),

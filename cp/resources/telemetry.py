@@ -56,9 +56,9 @@ def _reference(backend_ref: BackendResourceRef) -> Iterator[Violation]:
         yield absent("backendRef", f"does not say which {BACKEND}", hint)
 
 
-def endpoints_deprecated(path: str, every: Iterable[OpenTelemetryConf | None]) -> Iterator[Violation]:
+def endpoints_deprecated(path: str, confs: Iterable[OpenTelemetryConf | None]) -> Iterator[Violation]:
     """Endpoints of some backends that could be references; the path is that of the backends."""
-    for index, otel in enumerate(every):
+    for index, otel in enumerate(confs):
         if otel is not None and otel.endpoint and otel.backend_ref is None:
             hint = f"write a {BACKEND} and refer to it by `backendRef`"
             yield Violation(f"{path}[{index}].openTelemetry.endpoint", "is deprecated", hint)
@@ -76,11 +76,11 @@ class Url:
 
     @classmethod
     def parse(cls, text: str) -> Url | None:
-        found = _URL.fullmatch(text)
-        if found is None:
+        match = _URL.fullmatch(text)
+        if match is None:
             return None
-        port = int(found["port"]) if found["port"] else None
-        return cls(found["scheme"].lower(), found["host"], port, found["user"] or "", found["rest"] or "")
+        port = int(match["port"]) if match["port"] else None
+        return cls(match["scheme"].lower(), match["host"], port, match["user"] or "", match["rest"] or "")
 
 
 def is_place(text: str) -> bool:

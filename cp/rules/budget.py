@@ -11,10 +11,10 @@ class StepBudget:
     """What is left of the steps that a computation may take."""
 
     def __init__(self, steps: int) -> None:
-        self._left = steps
+        self._steps_left = steps
 
     def spend(self, steps: int) -> None:
         """Raises `TooManySteps` when nothing is left."""
-        self._left -= steps
-        if self._left < 0:
+        self._steps_left -= steps
+        if self._steps_left < 0:
             raise TooManySteps

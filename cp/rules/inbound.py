@@ -37,18 +37,18 @@ class InboundRules:
 
     @remembered
     def rules(self) -> tuple[InboundRule, ...]:
-        found = [
+        inbound_rules = [
             InboundRule(item, match, self._shelf.combine((item,)))
             for item in self._items
             for match in item.matches or (None,)
         ]
-        return tuple(sorted(found, key=lambda rule: specificity(rule.match)))
+        return tuple(sorted(inbound_rules, key=lambda rule: specificity(rule.match)))
 
     @remembered
     def for_all(self) -> CombinedConf | None:
         """What holds for every connection: all rules without matches, merged."""
-        found = tuple(item for item in self._items if not item.matches)
-        return self._shelf.combine(found) if found else None
+        general_items = tuple(item for item in self._items if not item.matches)
+        return self._shelf.combine(general_items) if general_items else None
 
     @property
     def for_some(self) -> Sequence[InboundRule]:

@@ -68,8 +68,8 @@ class ToRules:
     def outdated(self, route: Identity) -> tuple[PolicyItem, ...]:
         """What policies say of a route in the old way, by naming it in their top-level target (decision 6)."""
         table = self._targets.table("MeshHTTPRoute")
-        naming = (one for one in self._outdated if route in _identities(routes_at_top(table, one)))
-        return tuple(item for policy in naming for item in items(policy).to)
+        policies = (policy for policy in self._outdated if route in _identities(routes_at_top(table, policy)))
+        return tuple(item for policy in policies for item in items(policy).to)
 
     @property
     def all(self) -> Iterator[ResourceRule]:
@@ -85,9 +85,9 @@ class ToRules:
     def _of_mesh(self) -> tuple[PolicyItem, ...]:
         return tuple(item for item in self._naming.of_mesh if item.policy in self._policies)
 
-    def take_over(self, before: ToRules) -> None:
+    def take_over(self, rules_before: ToRules) -> None:
         """Keep what was combined for an earlier World, where the items for the mesh are the same."""
-        for own, combined in before._combined.items():
+        for own, combined in rules_before._combined.items():
             if all(item.policy in self._policies for item in own):
                 self._combined[own] = combined
 

@@ -49,10 +49,12 @@ def parts(tagged: Sequence[Tags], *, negations: bool) -> tuple[Part, ...] | None
         groups = tuple(islice(cliques(list(dict.fromkeys(tagged)), budget), most + 1))
         if len(groups) > most:
             return None
-        found = tuple(islice((one for group in _ordered(groups, tagged) for one in _divided(group, budget)), most + 1))
+        divided = tuple(
+            islice((one for group in _ordered(groups, tagged) for one in _divided(group, budget)), most + 1)
+        )
     except TooManySteps:
         return None
-    return None if len(found) > most else found
+    return None if len(divided) > most else divided
 
 
 def _asks(tags: Tags) -> Iterator[TagCondition]:
@@ -82,8 +84,8 @@ def _by_each(tags: Sequence[tuple[str, str]]) -> Iterator[Part]:
 
     The combination that asks for all comes last: there the wheel turns over.
     """
-    first, *rest = product((False, True), repeat=len(tags))
-    for choice in (*rest, first):
+    first, *choices = product((False, True), repeat=len(tags))
+    for choice in (*choices, first):
         yield tuple(TagCondition(key, value, no) for (key, value), no in zip(tags, reversed(choice), strict=True))
 
 
@@ -92,14 +94,14 @@ def _where_it_matters(asking: list[list[tuple[str, str]]], budget: StepBudget) -
 
     Items may ask for more tags than Python lets a function call itself, so what is left to divide is kept in a list.
     """
-    left: list[tuple[Part, list[list[tuple[str, str]]]]] = [((), asking)]
-    while left:
-        part, asking = left.pop()
+    undivided: list[tuple[Part, list[list[tuple[str, str]]]]] = [((), asking)]
+    while undivided:
+        part, asking = undivided.pop()
         budget.spend(len(part) + sum(map(len, asking)))
         tag = next((tags[0] for tags in asking if tags), None)
         if tag is None:
             yield part
             continue
         lacking = [tags for tags in asking if tag not in tags]
-        having = [[one for one in tags if one != tag] for tags in asking]
-        left += [((*part, TagCondition(*tag, is_not=True)), lacking), ((*part, TagCondition(*tag)), having)]
+        having = [[pair for pair in tags if pair != tag] for tags in asking]
+        undivided += [((*part, TagCondition(*tag, is_not=True)), lacking), ((*part, TagCondition(*tag)), having)]

@@ -74,8 +74,8 @@ def routes(rules: PolicyRules, destination: Destination) -> tuple[RouteRule, ...
 
 def gateway_routes(rules: PolicyRules) -> tuple[tuple[str, RouteRule], ...]:
     """The rules that hold on a listener of a builtin gateway, each with the hostname it is for; empty for any."""
-    found = rules.to_subsets.of({})
-    confs = () if found is None else found.combined.confs
+    subset_rule = rules.to_subsets.of({})
+    confs = () if subset_rule is None else subset_rule.combined.confs
     hosts = ((next(iter(conf.value.get("hostnames") or ()), ""), conf) for conf in confs)
     return tuple((host, rule) for host, conf in hosts for rule in routes_of(conf))
 
@@ -89,7 +89,9 @@ def _http(conf: MergedConf) -> Iterator[RouteRule]:
     for entry in conf.entries("rules"):
         backends = conf.fields.get(f"{entry.path}.{_BACKENDS}")
         source = entry.owner if backends is None else backends.winner.origin
-        origins = tuple(one for one in reversed(entry.origins) if one == entry.owner or one in entry.setters)
+        origins = tuple(
+            origin for origin in reversed(entry.origins) if origin == entry.owner or origin in entry.setters
+        )
         yield RouteRule(entry.key or (), entry.value.get("default") or {}, origins, source, entry.path)
 
 

@@ -36,5 +36,5 @@ def _of_path(path: Mapping[str, Any]) -> tuple[int, int]:
 
 def by_specificity(rules: Iterable[RouteRule]) -> tuple[tuple[Mapping[str, Any], RouteRule], ...]:
     """Every match with its rule, in the order in which they are tried. Equals stay in the order of the rules."""
-    found = [(match, rule) for rule in rules for match in rule.matches]
-    return tuple(sorted(found, key=lambda one: specificity(one[0])))
+    pairs = [(match, rule) for rule in rules for match in rule.matches]
+    return tuple(sorted(pairs, key=lambda pair: specificity(pair[0])))

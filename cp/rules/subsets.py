@@ -47,7 +47,7 @@ def fits(matchers: Sequence[TagCondition], tags: Mapping[str, str]) -> bool:
     """Whether a client or destination with these tags is meant. Without any tag, it is only by a rule for all."""
     if not tags:
         return not matchers
-    return all((tags.get(one.key) == one.value) is not one.is_not for one in matchers)
+    return all((tags.get(condition.key) == condition.value) is not condition.is_not for condition in matchers)
 
 
 class SubsetRules:
@@ -74,8 +74,8 @@ class SubsetRules:
     @remembered
     def rules(self) -> tuple[SubsetRule, ...]:
         """All rules, those that ask for the most tags first."""
-        found = [rule for part in self._parts or () if (rule := self._rule(part)) is not None]
-        return tuple(sorted(found, key=lambda rule: -_asked(rule.matchers)))
+        rules = [rule for part in self._parts or () if (rule := self._rule(part)) is not None]
+        return tuple(sorted(rules, key=lambda rule: -_asked(rule.matchers)))
 
     @property
     def is_too_much(self) -> bool:
@@ -84,12 +84,12 @@ class SubsetRules:
 
     @remembered
     def _parts(self) -> tuple[Part, ...] | None:
-        return parts([one.tags for one in self.tagged], negations=self._negations)
+        return parts([tagged.tags for tagged in self.tagged], negations=self._negations)
 
     @remembered
     def _only_services(self) -> bool:
         """Whether nothing but services is told apart: then the rule of one can be had without all others."""
-        return not self._negations and all(key == SERVICE_TAG for one in self.tagged for key, _ in one.tags)
+        return not self._negations and all(key == SERVICE_TAG for tagged in self.tagged for key, _ in tagged.tags)
 
     def _rule(self, matchers: tuple[TagCondition, ...]) -> SubsetRule | None:
         if matchers not in self._made:
@@ -123,4 +123,4 @@ class SubsetRules:
 
 
 def _asked(matchers: Sequence[TagCondition]) -> int:
-    return sum(1 for one in matchers if not one.is_not)
+    return sum(1 for condition in matchers if not condition.is_not)

@@ -14,9 +14,9 @@ from cp.rules.subsets import MATCHES_TAG, TaggedItem
 from cp.rules.targets import ROUTES
 
 
-def by_tags(found: Iterable[PolicyItem]) -> Iterator[TaggedItem]:
+def by_tags(policy_items: Iterable[PolicyItem]) -> Iterator[TaggedItem]:
     """Items whose targets choose by tags, with these."""
-    for item in found:
+    for item in policy_items:
         tags = tags_of(item)
         if tags is not None:
             yield TaggedItem(item, tags)

@@ -74,15 +74,15 @@ def _profile(dataplane: Resource) -> DataplaneProfile:
     networking: Mapping[str, Any] = dataplane.data.get("networking") or {}
     gateway = networking.get("gateway")
     zone = zone_of(dataplane.document.data) or ZONE
-    its_sections = tuple(_section(found, zone) for found in sections(dataplane))
+    profile_sections = tuple(_section(section, zone) for section in sections(dataplane))
     return DataplaneProfile(
-        sections=its_sections,
+        sections=profile_sections,
         gateway_type="" if gateway is None else gateway.get("type") or "DELEGATED",
         gateway_tags=() if gateway is None else _tags(gateway.get("tags"), zone),
         namespace=dataplane.namespace,
         zone=dataplane.zone,
         origin=dataplane.origin,
-        only_calls=is_grpc_client(dataplane) and not its_sections,
+        only_calls=is_grpc_client(dataplane) and not profile_sections,
     )
 
 
@@ -107,14 +107,14 @@ def listeners(gateway: Resource) -> list[Mapping[str, Any]]:
     return list(conf.get("listeners") or ())
 
 
-def listener_tags(found: DataplaneProfile, gateway: Resource, listener: Mapping[str, Any]) -> dict[str, str]:
+def listener_tags(profile: DataplaneProfile, gateway: Resource, listener: Mapping[str, Any]) -> dict[str, str]:
     """The tags of one listener, over those of its gateway, over those of the dataplane (section 3)."""
-    return {**dict(found.gateway_tags), **(gateway.data.get("tags") or {}), **(listener.get("tags") or {})}
+    return {**dict(profile.gateway_tags), **(gateway.data.get("tags") or {}), **(listener.get("tags") or {})}
 
 
-def _section(found: Mapping[str, Any], zone: str) -> ProfileSection:
-    names = (found.get("name") or "", str(found.get("port", "")))
-    return ProfileSection(_tags(found.get("tags"), zone), tuple(name for name in names if name))
+def _section(section: Mapping[str, Any], zone: str) -> ProfileSection:
+    names = (section.get("name") or "", str(section.get("port", "")))
+    return ProfileSection(_tags(section.get("tags"), zone), tuple(name for name in names if name))
 
 
 def _tags(tags: Mapping[str, str] | None, zone: str) -> Tags:
@@ -124,16 +124,22 @@ def _tags(tags: Mapping[str, str] | None, zone: str) -> Tags:
 
 def carries(tags: Mapping[str, str], selector: Mapping[str, str] | None) -> bool:
     """Whether tags have all that a selector asks for; `*` asks for any value. Nothing asked for is always there."""
-    return all(name in tags and wanted in {tags[name], "*"} for name, wanted in (selector or {}).items())
+    return all(name in tags and value in {tags[name], "*"} for name, value in (selector or {}).items())
 
 
 def gateway_of(world: World, dataplane: Resource) -> Resource | None:
     """The one MeshGateway by which a builtin gateway is configured: the one whose selector says most (1.6, 10.4)."""
-    found = profile(dataplane)
-    if found.gateway_type != "BUILTIN":
+    dataplane_profile = profile(dataplane)
+    if dataplane_profile.gateway_type != "BUILTIN":
         return None
-    near = (gateway for gateway in world.table("MeshGateway", dataplane.mesh) if _is_near(gateway, found.zone))
-    ranked = [(rank, gateway) for gateway in near if (rank := _rank(gateway, dict(found.gateway_tags))) is not None]
+    near = (
+        gateway for gateway in world.table("MeshGateway", dataplane.mesh) if _is_near(gateway, dataplane_profile.zone)
+    )
+    ranked = [
+        (rank, gateway)
+        for gateway in near
+        if (rank := _rank(gateway, dict(dataplane_profile.gateway_tags))) is not None
+    ]
     best = max((rank for rank, _ in ranked), default=None)
     return next((gateway for rank, gateway in ranked if rank == best), None)
 
@@ -145,7 +151,9 @@ def _is_near(gateway: Resource, zone: str) -> bool:
 
 def _rank(gateway: Resource, tags: Mapping[str, str]) -> tuple[int, int] | None:
     """How much the best of the selectors that fit asks for: how many tags, how many of them exactly."""
-    selectors: Iterable[Mapping[str, str]] = [one.get("match") or {} for one in gateway.data.get("selectors") or [{}]]
+    selectors: Iterable[Mapping[str, str]] = [
+        selector.get("match") or {} for selector in gateway.data.get("selectors") or [{}]
+    ]
     fitting = [selector for selector in selectors if carries(tags, selector)]
     return max((_asks(selector) for selector in fitting), default=None)
 

@@ -53,7 +53,7 @@ def _kept(value: Any, path: str, keep: Callable[[Any, str], Any]) -> Any:
         fields = {name: keep(inner, step(path, name)) for name, inner in value.items()}
         return {name: inner for name, inner in fields.items() if inner is not _GONE} or _GONE
     if isinstance(value, list):
-        return [one for at, inner in enumerate(value) if (one := keep(inner, step(path, at))) is not _GONE] or _GONE
+        return [kept for at, inner in enumerate(value) if (kept := keep(inner, step(path, at))) is not _GONE] or _GONE
     return value
 
 
@@ -61,6 +61,6 @@ def _leads_to(path: str, target: str) -> bool:
     return not path or target.startswith((f"{path}.", f"{path}["))
 
 
-def _or_nothing(found: Any) -> Conf:
+def _or_nothing(conf: Any) -> Conf:
     """A policy that says nothing is still there: what it does of its own accord is no field's doing."""
-    return {} if found is _GONE else found
+    return {} if conf is _GONE else conf

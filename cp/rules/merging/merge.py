@@ -59,25 +59,25 @@ class MergedConf:
     @remembered
     def fields(self) -> Mapping[str, MergedField]:
         """Every leaf of the value, by its path."""
-        return {found.path: found for found in self._leaves if found.value is not None}
+        return {leaf.path: leaf for leaf in self._leaves if leaf.value is not None}
 
     @remembered
     def removed(self) -> Mapping[str, MergedField]:
         """What is not there because a null took it away. The null is the winner."""
-        return {found.path: found for found in self._leaves if found.value is None and found.losers}
+        return {leaf.path: leaf for leaf in self._leaves if leaf.value is None and leaf.losers}
 
     @remembered
     def nulls(self) -> Mapping[str, MergedField]:
         """Every field for which somebody wrote a null, whether it took something away or not."""
-        return {found.path: found for found in self._leaves if found.removals}
+        return {leaf.path: leaf for leaf in self._leaves if leaf.removals}
 
     def written(self, path: str) -> tuple[MergedField, str]:
         """Who wrote what stands at a path, be it inside of a value or around several, and where in the document."""
-        fields, known = self.fields, path
-        while known not in fields and (wider := _LAST_STEP.sub("", known)) != known:
-            known = wider
-        field = fields[known] if known in fields else next(one for name, one in fields.items() if name.startswith(path))
-        return field, f"{field.winner.path}{path.removeprefix(known)}"
+        fields, field_path = self.fields, path
+        while field_path not in fields and (wider := _LAST_STEP.sub("", field_path)) != field_path:
+            field_path = wider
+        field = fields.get(field_path) or next(inner for name, inner in fields.items() if name.startswith(path))
+        return field, f"{field.winner.path}{path.removeprefix(field_path)}"
 
     def entries(self, name: str) -> tuple[KeyedEntry, ...]:
         """The entries of a list that is merged by key, in the order of the value."""
@@ -101,8 +101,8 @@ class MergedConf:
     def _in_order(self, name: str, node: KeyedList) -> Iterable[tuple[int, Any]]:
         """The entries with their places in the value: finishing may have put them in another order."""
         places = {id(value): at for at, value in enumerate(self.value[name])}
-        found = ((places.get(id(entry.value), at), entry) for at, entry in enumerate(node.entries.values()))
-        return sorted(found, key=lambda one: one[0])
+        placed = ((places.get(id(entry.value), at), entry) for at, entry in enumerate(node.entries.values()))
+        return sorted(placed, key=lambda pair: pair[0])
 
     def over(self, below: MergedConf) -> MergedConf:
         """This conf over a more general one, field by field."""
@@ -136,8 +136,8 @@ def merge_groups(layers: Sequence[Layer], recipe: MergeOptions = PLAIN) -> tuple
 
 
 def _for_group(layer: Layer, group_by: str, text: str) -> Layer:
-    rest = {name: value for name, value in layer.conf.items() if name != group_by}
-    return replace(layer, conf={**rest, group_by: [text]} if text else rest)
+    ungrouped = {name: value for name, value in layer.conf.items() if name != group_by}
+    return replace(layer, conf={**ungrouped, group_by: [text]} if text else ungrouped)
 
 
 def overlay(levels: Sequence[MergedConf]) -> MergedConf:

@@ -85,12 +85,12 @@ class Leaf:
     def leaves(self, path: str, place: str) -> Iterator[MergedField]:
         settings, removals = self._history(place)
         live = self.live
-        left = [setting for setting, write in settings if write is not live]
+        losers = [setting for setting, write in settings if write is not live]
         if live is not None:
-            yield MergedField(path, live.setting(place), tuple(left), tuple(removals))
+            yield MergedField(path, live.setting(place), tuple(losers), tuple(removals))
         else:
-            null = next((one.null for one in removals if one.removed), removals[0].null)
-            yield MergedField(path, null, tuple(left), tuple(removals))
+            null = next((removal.null for removal in removals if removal.removed), removals[0].null)
+            yield MergedField(path, null, tuple(losers), tuple(removals))
 
     def _history(self, place: str) -> tuple[list[tuple[Setting, Write]], list[Removal]]:
         """Every value and every null, the strongest first."""
@@ -220,7 +220,9 @@ class Object:
 
 def _is_of_nulls(conf: Any) -> bool:
     """Whether an object has nothing but nulls in it, at whatever depth. An empty one is a value."""
-    return isinstance(conf, dict) and bool(conf) and all(one is None or _is_of_nulls(one) for one in conf.values())
+    return (
+        isinstance(conf, dict) and bool(conf) and all(value is None or _is_of_nulls(value) for value in conf.values())
+    )
 
 
 class AppendedList:
@@ -322,8 +324,8 @@ class _Entry:
         if "default" in raw:
             self.default = self.default or Object(layer)
             self.default.patch(layer.conf, layer)
-        rest = {} if self.default is None else {"default": self.default.value}
-        self.value = {**raw, **rest}
+        default = {} if self.default is None else {"default": self.default.value}
+        self.value = {**raw, **default}
 
     def leaves(self, path: str) -> Iterator[MergedField]:
         last = self.layers[-1]
@@ -351,9 +353,9 @@ def _place(layer: Layer, name: str, raw: Any, index: int) -> str:
     """Where an entry stands in its document: the conf may have the entries of the item in another order."""
     written = layer.item.get(name)
     if isinstance(written, list):
-        found = next((at for at, one in enumerate(written) if one is raw), None)
-        if found is not None:
-            return step(step(layer.origin.path, name), found)
+        place = next((at for at, entry in enumerate(written) if entry is raw), None)
+        if place is not None:
+            return step(step(layer.origin.path, name), place)
     return step(step(layer.path, name), index)
 
 

@@ -38,8 +38,8 @@ def resolved(world: World, mesh: str, conf: bytes) -> bytes:
 
 def resolved_data(world: World, mesh: str, conf: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same of a conf as plain data."""
-    found: Mapping[str, Any] = msgspec.json.decode(resolved(world, mesh, _encode(conf)))
-    return found
+    resolved_conf: Mapping[str, Any] = msgspec.json.decode(resolved(world, mesh, _encode(conf)))
+    return resolved_conf
 
 
 def asked(confs: Iterable[bytes]) -> frozenset[tuple[str, str]]:
@@ -54,11 +54,13 @@ def same(old: World, new: World, mesh: str) -> bool:
 
 def referred(table: Table, reference: Mapping[str, Any]) -> Resource | None:
     """What a reference leads to; by labels that is the first by its name."""
-    wanted = reference.get("labels") or {}
+    labels = reference.get("labels") or {}
     name = str(reference.get("name") or "")
     if name:
-        return table.get(name) or next((one for one in table if one.display_name == name), None)
-    return next((one for one in table if wanted and wanted.items() <= one.selectable_labels.items()), None)
+        return table.get(name) or next((resource for resource in table if resource.display_name == name), None)
+    return next(
+        (resource for resource in table if labels and labels.items() <= resource.selectable_labels.items()), None
+    )
 
 
 def references(data: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -85,11 +87,11 @@ def _replaced(data: Any, table: Table, kind: str) -> Any:
     if not isinstance(data, dict):
         return data
     reference = data.get(_FIELD)
-    found = referred(table, reference) if _is_reference(reference, _FIELD) and reference["kind"] == kind else None
-    if found is None:
+    resource = referred(table, reference) if _is_reference(reference, _FIELD) and reference["kind"] == kind else None
+    if resource is None:
         return {name: _replaced(inner, table, kind) for name, inner in data.items()}
-    others = {name: _replaced(inner, table, kind) for name, inner in data.items() if name != _FIELD}
-    return {**others, "endpoint": REFERRED[kind](found)}
+    fields = {name: _replaced(inner, table, kind) for name, inner in data.items() if name != _FIELD}
+    return {**fields, "endpoint": REFERRED[kind](resource)}
 
 
 def _is_reference(data: Any, name: object) -> TypeGuard[Mapping[str, Any]]:

@@ -52,10 +52,10 @@ class BackendResolver:
 
     def split(self, reference: BackendRef, seen_from: Identity) -> Split:
         weight = 1 if reference.weight is None else reference.weight
-        found = self._resolve(reference, seen_from)
-        if isinstance(found, str):
-            return Split("", weight, missing=True, reason=found)
-        return self._split(found, weight)
+        backend = self._resolve(reference, seen_from)
+        if isinstance(backend, str):
+            return Split("", weight, missing=True, reason=backend)
+        return self._split(backend, weight)
 
     def _split(self, destination: Destination, weight: int) -> Split:
         """A share for a service, unless it is one outside the mesh that cannot be served."""
@@ -107,8 +107,8 @@ class BackendResolver:
         places = [(seen_from.zone, namespace), ("", namespace), *(() if reference.namespace else (("", ""),))]
         for zone, of_namespace in places:
             identity = Identity(reference.kind, self._mesh, reference.name or "", zone, of_namespace)
-            if (found := table.by_identity.get(identity)) is not None:
-                return found
+            if (service := table.by_identity.get(identity)) is not None:
+                return service
         return None
 
     def _port(self, service: Resource, reference: BackendRef) -> Destination | str:
@@ -118,7 +118,7 @@ class BackendResolver:
         port = find_port(service, named) if named else self._usual(service, ports)
         if port is not None:
             return destination_of(service, port)
-        has = ", ".join(str(one.port) for one in ports) or "none"
+        has = ", ".join(str(port.port) for port in ports) or "none"
         if named:
             return f"{_said(reference)} has no port {named}; it has {has}"
         return f"{_said(reference)} has several ports ({has}), and the backendRef names none"

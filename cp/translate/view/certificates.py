@@ -24,7 +24,7 @@ def text_of(data: bytes) -> str:
 
 def certificates(text: str) -> str:
     """The certificates in a text, and nothing of what stands beside them, such as a key; empty if there are none."""
-    return "".join(one.public_bytes(Encoding.PEM).decode() for one in _certificates(text))
+    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in _certificates(text))
 
 
 def fault_of_key(text: str, certificate: str) -> Violation | None:

@@ -31,8 +31,8 @@ class DataplanePort:
     @property
     def address(self) -> str:
         networking = self.dataplane.spec.networking
-        found: str = self.inbound.address or networking.advertised_address or networking.address
-        return found
+        address: str = self.inbound.address or networking.advertised_address or networking.address
+        return address
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -49,8 +49,8 @@ class DataplanePort:
         return all(self._tag(name) == value for name, value in tags.items())
 
     def _tag(self, name: str) -> str | None:
-        found = self.tags.get(name)
-        return self._zone_to_select_by if found is None and name == ZONE_TAG else found
+        value = self.tags.get(name)
+        return self._zone_to_select_by if value is None and name == ZONE_TAG else value
 
     @property
     def _zone_to_select_by(self) -> str:
@@ -101,6 +101,10 @@ def ports(table: Table) -> DataplanePorts:
 
 def ports_of(dataplane: Resource) -> Iterable[DataplanePort]:
     """Its inbounds, but for those at whose address the proxy listens for another workload."""
-    taken = {one.index for one in dataplane.derived(conflicts) if one.side == "inbound" and not one.same_workload}
+    taken = {
+        conflict.index
+        for conflict in dataplane.derived(conflicts)
+        if conflict.side == "inbound" and not conflict.same_workload
+    }
     inbounds = dataplane.spec.networking.inbound or ()
     return (DataplanePort(dataplane, inbound, index) for index, inbound in enumerate(inbounds) if index not in taken)

@@ -17,7 +17,7 @@ def referred(world: World, dataplane: Resource, reference: Any) -> tuple[Resourc
     namespace = reference.namespace or dataplane.namespace
     for zone in dict.fromkeys((dataplane.zone, "")):
         identity = Identity(reference.kind, dataplane.mesh, reference.name, zone, namespace)
-        if (found := table.by_identity.get(identity)) is not None:
-            return (found,)
-    found = None if reference.namespace else table.get(reference.name)
-    return () if found is None else (found,)
+        if (service := table.by_identity.get(identity)) is not None:
+            return (service,)
+    service = None if reference.namespace else table.get(reference.name)
+    return () if service is None else (service,)

@@ -35,12 +35,12 @@ def find_port(service: Resource, section: str) -> Any | None:
 
 def _ports_by_section(service: Resource) -> Mapping[str, Any]:
     """The first port that goes by a name or a number."""
-    found: dict[str, Any] = {}
+    by_section: dict[str, Any] = {}
     for port in service.spec.ports or ():
         for section in (port.name, str(port.port)):
             if section:
-                found.setdefault(section, port)
-    return found
+                by_section.setdefault(section, port)
+    return by_section
 
 
 def destination_of(service: Resource, port: Any) -> Destination:
@@ -67,14 +67,16 @@ def unserved(world: World, mesh: str, destination: Destination) -> Resource | No
     if destination.is_real or exists(world, mesh, destination):
         return None
     legacy = world.table(LEGACY_EXTERNAL, mesh)
-    return next((one for one in legacy if (one.spec.tags or {}).get(SERVICE_TAG) == destination.service), None)
+    return next(
+        (service for service in legacy if (service.spec.tags or {}).get(SERVICE_TAG) == destination.service), None
+    )
 
 
 def protocol_of(world: World, mesh: str, destination: Destination) -> Protocol:
     """What is spoken with a destination; TCP carries everything else."""
     if destination.is_real:
-        found = service_of(world, destination)
-        return _protocol(found[1].app_protocol if found else None)
+        service_and_port = service_of(world, destination)
+        return _protocol(service_and_port[1].app_protocol if service_and_port else None)
     return _protocol(_common({port.protocol for port in _tagged(world, mesh, destination)}))
 
 
@@ -107,9 +109,9 @@ def outside_of(world: World, destination: Destination) -> ExternalDestination | 
 
 def endpoints_of(world: World, mesh: str, destination: Destination) -> Endpoints:
     """Every healthy address behind a destination."""
-    found = service_of(world, destination)
-    if found is not None:
-        candidates = _behind(world, *found)
+    service_and_port = service_of(world, destination)
+    if service_and_port is not None:
+        candidates = _behind(world, *service_and_port)
     else:
         candidates = [] if destination.is_real else _tagged(world, mesh, destination)
     # Envoy takes no endpoint whose address is a name, and would refuse the others with it.
@@ -122,8 +124,9 @@ def _behind(world: World, service: Resource, port: Any) -> list[DataplanePort]:
     if service.type == EXTERNAL:
         return []  # Envoy finds them by itself
     if service.type == "MeshMultiZoneService":
-        members = ((one, find_port(one, str(port.port))) for one in _members(world, service))
-        return [inbound for one, its in members if its is not None for inbound in _behind(world, one, its)]
+        members = ((member, find_port(member, str(port.port))) for member in _members(world, service))
+        served = ((member, own_port) for member, own_port in members if own_port is not None)
+        return [inbound for member, own_port in served for inbound in _behind(world, member, own_port)]
     target = port.target_port if port.target_port is not None else port.port
     return [
         inbound
@@ -158,13 +161,13 @@ def selected(world: World, service: Resource) -> Iterable[DataplanePort]:
 
 
 def _match_labels(labels: Any) -> Mapping[str, str]:
-    found: Mapping[str, str] = getattr(labels, "match_labels", None) or labels
-    return found
+    match_labels: Mapping[str, str] = getattr(labels, "match_labels", None) or labels
+    return match_labels
 
 
 def _tagged(world: World, mesh: str, destination: Destination) -> list[DataplanePort]:
-    wanted = {SERVICE_TAG: destination.service} | dict(destination.tags)
-    return world.table("Dataplane", mesh).derived(ports).tagged(wanted)
+    tags = {SERVICE_TAG: destination.service} | dict(destination.tags)
+    return world.table("Dataplane", mesh).derived(ports).tagged(tags)
 
 
 def _endpoint(port: DataplanePort) -> Endpoint:
@@ -178,8 +181,9 @@ def _endpoint(port: DataplanePort) -> Endpoint:
 
 def _common(spoken: set[str]) -> str:
     """What all of them speak: gRPC and HTTP/2 together are HTTP/2, HTTP and HTTP/2 nothing better than TCP."""
-    carried = [_CARRIED.get(one, ("tcp",)) for one in sorted(spoken)]
-    return next((one for one in carried[0] if all(one in others for others in carried)), "tcp") if carried else "tcp"
+    carried = [_CARRIED.get(protocol, ("tcp",)) for protocol in sorted(spoken)]
+    candidates = carried[0] if carried else ()
+    return next((protocol for protocol in candidates if all(protocol in protocols for protocols in carried)), "tcp")
 
 
 def _protocol(name: str | None) -> Protocol:

@@ -17,7 +17,7 @@ def sidecar_of(dataplane: Resource) -> Sidecar:
     """All that there is to say about a proxy."""
     networking = dataplane.spec.networking
     gateway = networking.gateway.tags if networking.gateway is not None else None
-    carried = [tags for tags in (gateway, *(one.tags for one in networking.inbound or ())) if tags]
+    carried = [tags for tags in (gateway, *(inbound.tags for inbound in networking.inbound or ())) if tags]
     first = carried[0] if carried else {}
     return Sidecar(
         mesh=dataplane.mesh,
