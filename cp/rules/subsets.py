@@ -78,7 +78,7 @@ class SubsetRules:
         return tuple(sorted(rules, key=lambda rule: -_asked(rule.matchers)))
 
     @property
-    def is_too_much(self) -> bool:
+    def has_too_many_parts(self) -> bool:
         """Whether the items tell apart more sorts of clients than can be told apart: then there are no rules at all."""
         return self._parts is None
 
