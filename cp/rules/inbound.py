@@ -31,14 +31,14 @@ class InboundRule:
 class InboundRules:
     """The rules of one inbound: those with matches first, the most specific in front; then those for everybody."""
 
-    def __init__(self, policies: Iterable[Resource], shelf: MergeCache) -> None:
-        self._shelf = shelf
+    def __init__(self, policies: Iterable[Resource], cache: MergeCache) -> None:
+        self._cache = cache
         self._items = _ordered(policies)
 
     @remembered
     def rules(self) -> tuple[InboundRule, ...]:
         inbound_rules = [
-            InboundRule(item, match, self._shelf.combine((item,)))
+            InboundRule(item, match, self._cache.combine((item,)))
             for item in self._items
             for match in item.matches or (None,)
         ]
@@ -48,7 +48,7 @@ class InboundRules:
     def for_all(self) -> CombinedConf | None:
         """What holds for every connection: all rules without matches, merged."""
         general_items = tuple(item for item in self._items if not item.matches)
-        return self._shelf.combine(general_items) if general_items else None
+        return self._cache.combine(general_items) if general_items else None
 
     @property
     def for_some(self) -> Sequence[InboundRule]:

@@ -27,13 +27,13 @@ class ToRules:
     """The rules for real resources that some policies make."""
 
     def __init__(
-        self, targets: TargetTables, naming: ItemIndex, policies: Collection[Resource], shelf: MergeCache
+        self, targets: TargetTables, item_index: ItemIndex, policies: Collection[Resource], cache: MergeCache
     ) -> None:
         self._targets = targets
-        self._naming = naming
+        self._item_index = item_index
         self._policies = frozenset(policies)
         self._outdated = [policy for policy in policies if is_outdated(policy)]
-        self._shelf = shelf
+        self._cache = cache
         self._combined: dict[tuple[PolicyItem, ...], CombinedConf] = {}
         """What items of one resource come to, together with those of the mesh."""
 
@@ -46,7 +46,7 @@ class ToRules:
         resource = self._targets.find(identity)
         if resource is None:
             return of_mesh
-        own = [(item, section) for item, section in self._naming.own(resource) if item.policy in self._policies]
+        own = [(item, section) for item, section in self._item_index.own(resource) if item.policy in self._policies]
         section = identity.section
         if section and any(of == section for _, of in own):
             return self._rule(identity, tuple(item for item, of in own if of in {"", section}))
@@ -63,7 +63,7 @@ class ToRules:
         if not self._of_mesh:
             return None
         mesh = Identity("Mesh", "", self._of_mesh[0].policy.mesh)
-        return ResourceRule(mesh, self._shelf.combine(self._of_mesh))
+        return ResourceRule(mesh, self._cache.combine(self._of_mesh))
 
     def outdated(self, route: Identity) -> tuple[PolicyItem, ...]:
         """What policies say of a route in the old way, by naming it in their top-level target (decision 6)."""
@@ -76,14 +76,14 @@ class ToRules:
         """The rules of all resources and sections that some item names, and of the mesh."""
         if self.mesh is not None:
             yield self.mesh
-        for identity in sorted(set(self._naming.named_by(self._policies, self._targets)), key=_services_first):
+        for identity in sorted(set(self._item_index.named_by(self._policies, self._targets)), key=_services_first):
             rule = self.rule(identity)
             if rule is not None and rule.identity == identity:
                 yield rule
 
     @remembered
     def _of_mesh(self) -> tuple[PolicyItem, ...]:
-        return tuple(item for item in self._naming.of_mesh if item.policy in self._policies)
+        return tuple(item for item in self._item_index.of_mesh if item.policy in self._policies)
 
     def take_over(self, rules_before: ToRules) -> None:
         """Keep what was combined for an earlier World, where the items for the mesh are the same."""
@@ -94,8 +94,8 @@ class ToRules:
     def _rule(self, identity: Identity, own: tuple[PolicyItem, ...]) -> ResourceRule:
         if own not in self._combined:
             mesh = () if identity.type in ROUTES else self._of_mesh
-            ordered = sorted((*mesh, *own), key=self._naming.places.__getitem__)
-            self._combined[own] = self._shelf.combine(tuple(ordered))
+            ordered = sorted((*mesh, *own), key=self._item_index.places.__getitem__)
+            self._combined[own] = self._cache.combine(tuple(ordered))
         return ResourceRule(identity, self._combined[own])
 
 
