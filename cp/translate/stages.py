@@ -12,8 +12,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
-import msgspec
-
+from cp.model.canonical import canonical_json
 from cp.model.failure import Failure, failure
 from cp.model.names import Destination, Identity, Key
 from cp.policies import Policies, Policy
@@ -52,8 +51,6 @@ _OF_CAPTURE: Final = ("finish",)
 
 BUILT_IN: Final = "built-in"
 """The `part` of the origin of a default."""
-
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -529,7 +526,7 @@ def _of_all_clients(of_kind: PolicyRules, index: int) -> MergedConf:
 
 def _of_clients(place: _Place, of_kind: PolicyRules, index: int) -> tuple[tuple[bytes, bytes], ...]:
     """Who gets which conf on an inbound, where that is not the same for everybody."""
-    return tuple((_encode(who), place.resolved(conf)) for who, conf in _clients(of_kind, index))
+    return tuple((canonical_json(who), place.resolved(conf)) for who, conf in _clients(of_kind, index))
 
 
 def _clients(of_kind: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, Any], MergedConf]]:

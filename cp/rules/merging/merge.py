@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import msgspec
-
+from cp.model.canonical import canonical_json
 from cp.model.names import Identity, Key
 from cp.model.paths import step
 from cp.model.remembered import remembered
@@ -19,7 +18,6 @@ from cp.rules.merging.origins import Conf, KeyedEntry, Layer, MergedField, Origi
 from cp.rules.merging.tree import KeyedList, Object
 
 _LAST_STEP: Final = re.compile(r"(\.[^.\[\]]+|\[[0-9]+\])$")
-_canonical: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 def _unchanged(value: dict[str, Any]) -> dict[str, Any]:
@@ -54,7 +52,7 @@ class MergedConf:
     @remembered
     def canonical(self) -> bytes:
         """The value as JSON, the same for equal values."""
-        return _canonical(self.value)
+        return canonical_json(self.value)
 
     @remembered
     def fields(self) -> Mapping[str, MergedField]:

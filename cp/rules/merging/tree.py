@@ -11,13 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
+from cp.model.canonical import canonical_json
 from cp.model.paths import step
 from cp.model.violation import join
 from cp.rules.merging.origins import Conf, KeyedEntry, Layer, MergedField, Origin, Removal, Setting
 
-_canonical: Final = msgspec.json.Encoder(order="deterministic").encode
 _NO_KEYS: Final[Mapping[str, str]] = {}
 
 
@@ -285,7 +283,7 @@ class KeyedList:
 
     def extend(self, name: str, values: Sequence[Any], layer: Layer) -> None:
         for index, raw in enumerate(values):
-            text = _canonical(raw.get(self.key))
+            text = canonical_json(raw.get(self.key))
             entry = self.entries.pop(text, None) or _Entry(self.key)
             entry.add(raw, Layer(raw.get("default") or {}, layer.origin, _place(layer, name, raw, index)))
             self.entries[text] = entry

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeGuard
 
 import msgspec
 
+from cp.model.canonical import canonical_json
 from cp.model.paths import step
 from cp.resources import otel_backend, telemetry
 from cp.resources.resource import Resource
@@ -25,7 +26,6 @@ REFERRED: Final[Mapping[str, Callable[[Resource], str]]] = {
 
 _MARKS: Final = {kind: f'"{kind}"'.encode() for kind in REFERRED}
 _FIELD: Final = "backendRef"
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 def resolved(world: World, mesh: str, conf: bytes) -> bytes:
@@ -38,7 +38,7 @@ def resolved(world: World, mesh: str, conf: bytes) -> bytes:
 
 def resolved_data(world: World, mesh: str, conf: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same of a conf as plain data."""
-    resolved_conf: Mapping[str, Any] = msgspec.json.decode(resolved(world, mesh, _encode(conf)))
+    resolved_conf: Mapping[str, Any] = msgspec.json.decode(resolved(world, mesh, canonical_json(conf)))
     return resolved_conf
 
 
@@ -78,7 +78,7 @@ def references(data: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 @lru_cache(maxsize=4096)
 def _resolved(table: Table, kind: str, conf: bytes) -> bytes:
-    return _encode(_replaced(msgspec.json.decode(conf), table, kind))
+    return canonical_json(_replaced(msgspec.json.decode(conf), table, kind))
 
 
 def _replaced(data: Any, table: Table, kind: str) -> Any:
