@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from cp.model import regex as expressions
 from cp.model.duration import Duration
+from cp.model.hosts import is_ip
 from cp.model.violation import Violation, ViolationSort
 from cp.resources.schema import near
 
@@ -115,14 +115,6 @@ def percentage(path: str, value: float | str | None, *, allow_zero: bool = True)
         yield Violation(path, f"must be 0 to 100 percent, not `{value}`")
     elif not allow_zero and percent == 0:
         yield Violation(path, "must be above zero")
-
-
-def is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def is_domain(text: str) -> bool:

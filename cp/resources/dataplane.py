@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from cp.model.duration import Duration
+from cp.model.hosts import is_ip
 from cp.model.numbers import Integer, Natural, PortOrNone
 from cp.model.paths import entry
 from cp.model.violation import Violation, at
-from cp.resources.checks import above_zero, absent, address, is_domain, is_ip, must_be_set, one_of, port, repeated
+from cp.resources.checks import above_zero, absent, address, is_domain, must_be_set, one_of, port, repeated
 from cp.resources.client import client_label
 from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.mesh import prometheus

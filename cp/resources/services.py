@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from cp.model.hosts import is_ip
 from cp.model.numbers import Integer
 from cp.model.paths import entry
 from cp.model.violation import Violation, at
@@ -16,7 +17,6 @@ from cp.resources.checks import (
     file_path,
     host_and_port,
     is_address,
-    is_ip,
     longest_name,
     must_be_set,
     one_of,

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cp.model.hosts import is_ip
 from cp.model.source import NAME_LABEL
 from cp.model.violation import Violation
-from cp.resources.checks import absent, host_and_port, is_domain, is_ip, one_of
+from cp.resources.checks import absent, host_and_port, is_domain, one_of
 from cp.resources.schema import Schema
 
 BACKEND: Final = "MeshOpenTelemetryBackend"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cp.model.hosts import is_ip
 from cp.model.names import Key
 from cp.model.violation import Violation, join
 from cp.resources import services
-from cp.resources.checks import is_ip
 from cp.resources.resource import Resource
 from cp.resources.sources import DataSource, decoded
 from cp.resources.world import World

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cp.model.hosts import is_ip
 from cp.model.names import Destination, kri
-from cp.resources.checks import is_ip
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.view.dataplanes import SERVICE_TAG, DataplanePort, ports
