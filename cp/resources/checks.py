@@ -131,7 +131,7 @@ def hostname(path: str, value: str | None) -> Iterator[Violation]:
         yield Violation(path, f"`{value}` is not the name of a host", "use lower case letters, digits, `-` and `.`")
 
 
-def given(fields: Any, names: Sequence[str]) -> list[str]:
+def set_fields(fields: Any, names: Sequence[str]) -> list[str]:
     """Those of the fields that are set."""
     return [name for name in names if getattr(fields, name) is not None]
 

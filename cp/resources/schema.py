@@ -42,7 +42,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         return tuple(name for field, name in names if getattr(self, field) is not None)
 
 
-def the_one(**values: object) -> str | None:
+def only_set_name(**values: object) -> str | None:
     """The name of the only value that is given, from which its type follows."""
     names = [name for name, value in values.items() if value is not None]
     return names[0] if len(names) == 1 else None
