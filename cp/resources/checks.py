@@ -1,4 +1,4 @@
-"""Checks that several kinds share. Each yields what is wrong with one value, `None` being "not given"."""
+"""Checks that several kinds share. Each yields the faults of one value; `None` is a value that was left out."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ _ZERO: Final = Duration()
 
 
 def must_be_set(path: str, value: object, hint: str = "") -> Iterator[Violation]:
-    """For a text, list or object that may not be empty either."""
+    """For a text, list or object that may be neither left out nor empty."""
     if value is None or value in ("", [], {}):
         yield absent(path, "must be set", hint)
 
 
 def absent(path: str, message: str, hint: str = "") -> Violation:
-    """Something that says nothing. It is no fault where something was written and not understood, or a null."""
+    """A missing value. It is no fault where one was written that is faulty, nor where a null was."""
     return Violation(path, message, hint, sort=ViolationSort.MISSING)
 
 
 def incomplete(path: str, message: str = "must be set", hint: str = "") -> Violation:
-    """Something that is missing, and is asked for once all that is there makes sense."""
+    """A missing value that is reported only where the document has no other fault."""
     return Violation(path, message, hint, sort=ViolationSort.INCOMPLETE)
 
 
 def unwanted(path: str, message: str, hint: str = "") -> Violation:
-    """Something that has no place there, whatever it says."""
+    """A value that must not be there, whatever it is."""
     return Violation(path, message, hint, sort=ViolationSort.UNWANTED)
 
 
 def printable(path: str, value: str | None) -> Iterator[Violation]:
-    """For what ends up in a header, where Envoy refuses line breaks and their like."""
+    """For a text that becomes a header. Envoy NACKs line breaks and other control characters in one."""
     if value is not None and _CONTROL.search(value):
         yield Violation(path, "must not have control characters in it, such as line breaks")
 
 
 def file_path(path: str, value: str | None) -> Iterator[Violation]:
-    """Of a file beside the proxy."""
+    """For the path of a file on the proxy's machine."""
     if value is not None and _FILE_PATH.fullmatch(value) is None:
         hint = "write it from the root, for example `/var/log/access.log`"
         yield Violation(path, f"`{value}` is not the path of a file" if value else "must be set", hint)
@@ -66,7 +66,7 @@ def not_both(path: str, first: str, second: str) -> Violation:
 
 
 def one_of(path: str, value: object, allowed: Iterable[str]) -> Iterator[Violation]:
-    """For a choice that the schema leaves open; one that is missing counts as a fault."""
+    """For a choice that the schema leaves open. A missing value is a fault."""
     choices = tuple(allowed)
     if value is None or value == "":
         yield absent(path, "must be set", f"one of {', '.join(choices)}")
@@ -95,7 +95,7 @@ def port(path: str, value: int | None) -> Iterator[Violation]:
 
 
 def number(value: float | str) -> Decimal | None:
-    """A number as documents have it: bare, or as a text so that no digit is lost."""
+    """A number of a document: written as one, or as a text so that no digit is lost."""
     text = str(value)
     try:
         decimal = Decimal(text[: _LONGEST_NUMBER + 1])
@@ -122,7 +122,7 @@ def is_domain(text: str) -> bool:
 
 
 def hostname(path: str, value: str | None) -> Iterator[Violation]:
-    """One host, by its name."""
+    """For the name of a host; an IP address is a fault."""
     if value is None:
         return
     if is_ip(value):
@@ -132,12 +132,12 @@ def hostname(path: str, value: str | None) -> Iterator[Violation]:
 
 
 def set_fields(fields: Any, names: Sequence[str]) -> list[str]:
-    """Those of the fields that are set."""
+    """The names of the fields that are set, out of these."""
     return [name for name in names if getattr(fields, name) is not None]
 
 
 def repeated(values: Iterable[object]) -> Iterator[int]:
-    """The places of values that stood there before."""
+    """The indexes of values that occurred before."""
     seen: set[object] = set()
     for index, value in enumerate(values):
         if value in seen:
@@ -149,7 +149,7 @@ _LONGEST_REGEX: Final = 4096
 
 
 def regex(path: str, value: str | None) -> Iterator[Violation]:
-    """A regular expression of RE2, which is what everybody reads expressions with here."""
+    """For a regular expression. Envoy and the control plane both read it with RE2."""
     if value is None:
         return
     if len(value) > _LONGEST_REGEX:
@@ -159,7 +159,7 @@ def regex(path: str, value: str | None) -> Iterator[Violation]:
 
 
 def regex_of_route(path: str, value: str | None) -> Iterator[Violation]:
-    """The same where Envoy compares requests with it, which may not take it long."""
+    """For a regular expression that Envoy compares requests with. Envoy limits the size of those."""
     faults = list(regex(path, value))
     yield from faults
     if value is not None and not faults and (excess := expressions.excess(value)):

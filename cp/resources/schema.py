@@ -1,7 +1,7 @@
-"""Plain data against a schema of frozen Structs: every fault at once, each with its path and a hint.
+"""Decodes plain data by a schema of frozen Structs, and finds every fault of it, each with its path and a hint.
 
 msgspec decodes fast and stops at the first fault. So a document is decoded first, and only one that fails is walked
-here, field by field. What is faulty is taken out, so that the rest can still be decoded and judged.
+here, field by field. Faulty parts are taken out, so that the sound parts can still be decoded and validated.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cp.model.violation import Violation
 
 T = TypeVar("T")
 Number: TypeAlias = Long | str
-"""A whole number bare, a fraction as a text, so that no digit is lost: so Kuma reads both."""
+"""A whole number, or a fraction as a text so that no digit is lost. Kuma reads both."""
 
 MOST_FAULTS: Final = 200
-"""So many faults of one document are told. Each takes time to work out and room in an answer."""
+"""The faults of one document that are reported. Each takes time to find and room in an answer."""
 
 _FAULTY: Any = object()
 _LONGEST_QUOTE: Final = 80
@@ -31,19 +31,19 @@ _LONGEST_MISSPELT: Final = 100
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """The base of every schema: camel case outside, snake case inside, unknown fields refused.
+    """The base of every schema: camel case in documents, snake case in Python. An unknown field is a fault.
 
-    A field that may be left out is `X | None = None`: `None` is "not given", and an explicit null is the same.
+    A field that may be left out is `X | None = None`. An explicit null is the same as leaving it out.
     """
 
     def wire(self) -> tuple[str, ...]:
-        """The fields that are given, by their names from the outside."""
+        """The names in documents of the fields that are set."""
         names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
         return tuple(name for field, name in names if getattr(self, field) is not None)
 
 
 def only_set_name(**values: object) -> str | None:
-    """The name of the only value that is given, from which its type follows."""
+    """The name of the only value that is set, from which a type follows; None if several are set, or none."""
     names = [name for name, value in values.items() if value is not None]
     return names[0] if len(names) == 1 else None
 
@@ -54,7 +54,7 @@ def decode(schema: type[T], data: Any) -> T:
 
 
 def check(schema: type[T], data: Any, path: str = "") -> tuple[T | None, list[Violation]]:
-    """The decoded data with everything wrong with it. `None` where nothing of it can be decoded."""
+    """The decoded data and all of its faults. `None` where no part of it can be decoded."""
     try:
         return decode(schema, data), []
     except msgspec.ValidationError:
@@ -72,7 +72,7 @@ def check(schema: type[T], data: Any, path: str = "") -> tuple[T | None, list[Vi
 
 
 class Word(str):
-    """A text that may be written as a bare number, as a status of HTTP may."""
+    """A text that may be written as a bare number, such as an HTTP status."""
 
     __slots__ = ()
 
@@ -94,13 +94,14 @@ def _custom_description(kind: type[Any]) -> str:
 
 
 class _TooManyFaults(Exception):
-    """More is wrong than is told."""
+    """There are more faults than `MOST_FAULTS`."""
 
 
 class _Walk:
-    """Walks a schema and the data side by side; answers with the data less its faulty parts.
+    """Walks a schema and the data together, notes every fault, and returns the data without its faulty parts.
 
-    A faulty part that cannot be left out, because items after it would be counted wrongly, has a stand-in.
+    A faulty item of a list has a stand-in, because the items after it would get other indexes without it. So has a
+    faulty field that is required.
     """
 
     def __init__(self, violations: list[Violation]) -> None:
@@ -267,7 +268,7 @@ def _quoted(data: Any) -> str:
 
 
 def _sort(data: Any) -> str:
-    """Of what sort data is, without saying what it is: it may be a secret."""
+    """What sort of data it is, without quoting it: it may be a secret."""
     return "a text" if isinstance(data, str) else "a number" if _is_scalar(data) else _quoted(data)
 
 
@@ -280,7 +281,7 @@ def _is_scalar(data: Any) -> bool:
 
 
 def near(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str:
-    """A question about what may have been meant; empty when nothing known looks like it."""
+    """A hint that asks for a similar name; empty where no candidate is similar."""
     if len(name) > _LONGEST_MISSPELT:
         return ""
     candidates = list(candidates)
@@ -290,7 +291,7 @@ def near(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def _meant(name: str, kind: msgspec.inspect.StructType) -> str:
-    """What an unknown field may have meant: one of that name further inside comes before one that looks like it."""
+    """A hint for an unknown field: a field of the same name further inside comes before a similar one."""
     fields = [field.encode_name for field in kind.fields]
     inside = [path for path in _wire_names(kind, "") if path.endswith(f".{name}") and "[]" not in path]
     is_known = name.lower() in map(str.lower, fields)
@@ -304,7 +305,7 @@ def _fields_hint(kind: msgspec.inspect.StructType) -> str:
 
 @cache
 def wire_names(schema: type[Any]) -> tuple[str, ...]:
-    """Every field of a schema, by its path from the outside: what tables and documentation are checked against."""
+    """The paths in documents of all fields of a schema. Tables and documentation are checked against them."""
     return tuple(_wire_names(msgspec.inspect.type_info(schema), ""))
 
 
