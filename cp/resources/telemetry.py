@@ -73,7 +73,7 @@ class Url:
     host: str
     port: int | None = None
     user: str = ""
-    rest: str = ""
+    path_and_query: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Url | None:
@@ -81,7 +81,7 @@ class Url:
         if match is None:
             return None
         port = int(match["port"]) if match["port"] else None
-        return cls(match["scheme"].lower(), match["host"], port, match["user"] or "", match["rest"] or "")
+        return cls(match["scheme"].lower(), match["host"], port, match["user"] or "", match["path_and_query"] or "")
 
 
 def is_place(text: str) -> bool:
@@ -103,5 +103,5 @@ def authority(place: str) -> str:
 
 _URL = re.compile(
     r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://((?P<user>[^/?#@\s]*)@)?"
-    r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:/?#@\s\[\]]+)(:(?P<port>[0-9]{1,9}))?(?P<rest>[/?#]\S*)?"
+    r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:/?#@\s\[\]]+)(:(?P<port>[0-9]{1,9}))?(?P<path_and_query>[/?#]\S*)?"
 )

@@ -51,7 +51,7 @@ class InboundRules:
         return self._cache.combine(general_items) if general_items else None
 
     @property
-    def for_some(self) -> Sequence[InboundRule]:
+    def with_matches(self) -> Sequence[InboundRule]:
         """The rules with a match, the most specific first."""
         return [rule for rule in self.rules if rule.match is not None]
 

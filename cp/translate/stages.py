@@ -31,7 +31,7 @@ from cp.translate.view.backends import ANY, BackendResolver
 from cp.translate.view.dataplanes import SERVICE_TAG
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import backend_of, cluster_name, endpoints_of, outside_of, protocol_of
-from cp.translate.view.sidecars import sidecar_of, told, told_of
+from cp.translate.view.sidecars import sidecar_fields, sidecar_of, sidecar_of_caller
 from generators.proxy import Capture, Endpoints, Inbound, Outbound, Protocol, Route, Sidecar
 
 Effective: TypeAlias = Mapping[str, MergedConf]
@@ -197,7 +197,7 @@ class Translator:
     ) -> OutboundResult:
         destination = listening.destination
         resolver = BackendResolver(world, mesh, destination)
-        outbound = replace(self._outbound(world, mesh, rules, listening, resolver), sidecar=told_of(caller))
+        outbound = replace(self._outbound(world, mesh, rules, listening, resolver), sidecar=sidecar_of_caller(caller))
         if caller.is_grpc:
             outbound = _called_by_grpc(outbound)
         found = self._of_destination(rules, destination)
@@ -216,7 +216,12 @@ class Translator:
             fragment=self.fragments.get(task),
             uses=tuple(resolver.used) if outbound.names or not caller.is_grpc else (),
             names=frozenset(
-                {*names_of(destination), *_owners(resolver), *resolver.asked, *_referred(found, *of_routes.values())}
+                {
+                    *names_of(destination),
+                    *_owners(resolver),
+                    *resolver.names_referred_to,
+                    *_referred(found, *of_routes.values()),
+                }
             ),
         )
 
@@ -244,7 +249,7 @@ class Translator:
         if known is None:
             known = caller_of(dataplane, questions.looks_at)
             if not known.is_grpc:  # which has no listener that could say anything about it
-                known = replace(known, told=told(dataplane, questions.asks))
+                known = replace(known, sidecar_fields=sidecar_fields(dataplane, questions.asks))
             questions.callers[dataplane] = known
         return known
 
@@ -486,7 +491,7 @@ def _owners(resolver: BackendResolver) -> set[Name]:
 
 def _referred(*every: Effective) -> frozenset[Name]:
     """What the references in confs are to."""
-    return backend_refs.asked(conf.canonical for found in every for conf in found.values())
+    return backend_refs.names_referred_to(conf.canonical for found in every for conf in found.values())
 
 
 def _writes(policy: Policy[Any], hooks: _Hooks) -> bool:
@@ -534,7 +539,7 @@ def _clients(of_kind: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, An
         for subset in of_kind.from_(index).rules:
             yield _tags(subset.matchers), subset.combined.conf
     inbound_rules = of_kind.inbound(index)
-    if some := inbound_rules.for_some:
+    if some := inbound_rules.with_matches:
         yield from ((rule.match or {}, rule.combined.conf) for rule in some)
         yield from (({}, one.conf) for one in (inbound_rules.for_all,) if one is not None)
 

@@ -33,7 +33,12 @@ class IdleValues:
     def alike(self, dataplane: Resource) -> tuple[object, ...]:
         """All of a proxy on which the answers depend, beside what it matched, calls and is called at."""
         caller = self._compiler.stages.caller(self._world, dataplane)
-        return not_enforced(dataplane), _without_inbound(dataplane), traits(dataplane), replace(caller, told=())
+        return (
+            not_enforced(dataplane),
+            _without_inbound(dataplane),
+            traits(dataplane),
+            replace(caller, sidecar_fields=()),
+        )
 
     def why(  # noqa: PLR0913  # all that is known of the field
         self,

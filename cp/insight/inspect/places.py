@@ -98,7 +98,7 @@ def _inbound(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[ProxyPla
         found = rules.inbound(index)
         if found.for_all is not None:
             yield ProxyPlace(inbound=port), found.for_all.conf
-        for some in found.for_some:
+        for some in found.with_matches:
             yield ProxyPlace(inbound=port, clients=str(dict(some.match or {}))), some.combined.conf
 
 

@@ -166,7 +166,7 @@ def of_inbound(rules: Rules, index: int, reached: InboundResult, defaults: Defau
 def _by_match(rules: InboundRules) -> Iterable[tuple[CombinedConf, ...]]:
     """What is said of the clients of each match. Several rules for the same one are not merged: the first counts."""
     found: dict[bytes, list[CombinedConf]] = {}
-    for rule in rules.for_some:
+    for rule in rules.with_matches:
         found.setdefault(canonical_json(rule.match), []).append(rule.combined)
     return map(tuple, found.values())
 

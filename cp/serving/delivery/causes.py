@@ -147,7 +147,7 @@ def _routes(entry: OutboundResult) -> tuple[Origin, ...]:
 def _of_clients(of_kind: PolicyRules, index: int) -> Iterator[Origin]:
     for subset in of_kind.from_(index).rules if of_kind.shape.from_ else ():
         yield from subset.combined.origins
-    for rule in of_kind.inbound(index).for_some:
+    for rule in of_kind.inbound(index).with_matches:
         yield from rule.combined.origins
 
 

@@ -42,7 +42,7 @@ def resolved_data(world: World, mesh: str, conf: Mapping[str, Any]) -> Mapping[s
     return resolved_conf
 
 
-def asked(confs: Iterable[bytes]) -> frozenset[tuple[str, str]]:
+def names_referred_to(confs: Iterable[bytes]) -> frozenset[tuple[str, str]]:
     """The names on which confs depend. A reference may be by labels, so it is taken for one to any of its kind."""
     return frozenset((kind, ANY) for conf in confs for kind, mark in _MARKS.items() if mark in conf)
 

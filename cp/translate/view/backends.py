@@ -34,7 +34,7 @@ class BackendResolver:
         self._world, self._mesh, self._destination = world, mesh, destination
         self.used: dict[Destination, None] = {}
         self.owners: dict[str, RouteRule] = {}
-        self.asked: set[tuple[str, str]] = set()
+        self.names_referred_to: set[tuple[str, str]] = set()
 
     def itself(self) -> Split:
         return self._split(self._destination, 1)
@@ -64,7 +64,7 @@ class BackendResolver:
             return Split("", weight, missing=True, reason=f"there is no service {destination.service}, {_LEGACY}")
         there = outside_of(self._world, destination)
         if there is not None:
-            self.asked |= there.names
+            self.names_referred_to |= there.names
             if there.faults:
                 return Split("", weight, missing=True, reason=f"{_called(destination)}: {there.reason}")
         if weight > 0:
@@ -72,14 +72,15 @@ class BackendResolver:
         return Split(cluster_name(destination), weight, host="" if there is None else there.host)
 
     def _resolve(self, reference: BackendRef, seen_from: Identity) -> Destination | str:
-        self.asked |= {(reference.kind, reference.name or ANY), (SERVICE_TAG, reference.name or ANY)}
+        self.names_referred_to |= {(reference.kind, reference.name or ANY), (SERVICE_TAG, reference.name or ANY)}
         service = None if reference.kind == "MeshServiceSubset" else self._service(reference, seen_from)
         by_tag = self._by_tag(reference)
         if by_tag is None and service is not None and self._means_tag(reference):
-            return f"there is no {SERVICE_TAG} {reference.name}, {_MEANS_TAG}: write the port of the {_said(reference)}"
+            missing = f"there is no {SERVICE_TAG} {reference.name}, {_MEANS_TAG}"
+            return f"{missing}: write the port of the {_described(reference)}"
         if by_tag is not None and self._means_tag(reference):
             return by_tag
-        backend = f"there is no {_said(reference)}" if service is None else self._port(service, reference)
+        backend = f"there is no {_described(reference)}" if service is None else self._port(service, reference)
         return by_tag if isinstance(backend, str) and by_tag is not None else backend
 
     def _means_tag(self, reference: BackendRef) -> bool:
@@ -120,8 +121,8 @@ class BackendResolver:
             return destination_of(service, port)
         has = ", ".join(str(port.port) for port in ports) or "none"
         if named:
-            return f"{_said(reference)} has no port {named}; it has {has}"
-        return f"{_said(reference)} has several ports ({has}), and the backendRef names none"
+            return f"{_described(reference)} has no port {named}; it has {has}"
+        return f"{_described(reference)} has several ports ({has}), and the backendRef names none"
 
     def _usual(self, service: Resource, ports: list[object]) -> object | None:
         """The port with the name or the number of the one that was called, else the only one."""
@@ -145,7 +146,7 @@ def _called(destination: Destination) -> str:
     return f"{destination.identity.type if destination.identity else SERVICE_TAG} {destination.service}"
 
 
-def _said(reference: BackendRef) -> str:
+def _described(reference: BackendRef) -> str:
     """A reference as an operator would say it."""
     tags = "".join(f" {name}={value}" for name, value in sorted((reference.tags or reference.labels or {}).items()))
     return f"{reference.kind} {reference.name or ''}{tags}".replace("  ", " ")
