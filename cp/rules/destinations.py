@@ -12,14 +12,14 @@ from cp.rules.merging import NOTHING, MergedConf
 from cp.rules.subsets import MATCHES_TAG
 
 Via: TypeAlias = tuple[Identity, ...]
-"""The routes that contribute to a way to a destination, the strongest first."""
+"""The routes that contribute to one route rule of a destination, the strongest first."""
 
 
 def effective(rules: PolicyRules, destination: Destination, via: Via = (), matches: str = "") -> MergedConf:
-    """The conf of a destination or, field by field over it, of routes to it. The policy's defaults are not in it.
+    """The conf of a destination with the confs of routes to it over it, field by field. It lacks the policy's defaults.
 
-    `matches` is the hash of the route's matches: by it, policies are found that name the route at their top level and
-    are for destinations by tags.
+    `matches` is the hash of the route's matches. Policies for destinations by tags that name the route at their top
+    level are found by it.
     """
     call = (destination, via, matches)
     conf = rules.calls.get(call)
@@ -30,7 +30,7 @@ def effective(rules: PolicyRules, destination: Destination, via: Via = (), match
 
 
 def levels(rules: PolicyRules, destination: Destination, via: Via = (), matches: str = "") -> tuple[CombinedConf, ...]:
-    """What is said of a destination and of the routes to it, each level by itself, the most general first."""
+    """The merged confs of a destination and of the routes to it, one for each level, the most general first."""
     of_routes = (level for route in reversed(via) for level in _of_route(rules, destination, route))
     return tuple(level for level in (of_service(rules, destination, matches), *of_routes) if level is not None)
 
@@ -45,10 +45,10 @@ def _overlaid(rules: PolicyRules, levels: tuple[MergedConf, ...]) -> MergedConf:
 
 
 def at_gateway(rules: PolicyRules, via: Via = (), matches: str = "") -> MergedConf:
-    """What holds for a listener of a builtin gateway or, field by field over it, for routes on it.
+    """The conf of a listener of a builtin gateway with the confs of routes on it over it, field by field.
 
-    A gateway's listener is no destination: what is said to the whole mesh holds for it. The rules are those of the
-    listener alone (`PolicyRules.at_listeners`).
+    A gateway's listener is no destination, so items for the whole mesh hold for it. `rules` are those of the listener
+    alone (`PolicyRules.at_listeners`).
     """
     whole = rules.to_subsets.of({MATCHES_TAG: matches} if matches else {})
     of_routes = (rules.to.route(route) for route in reversed(via))
@@ -57,7 +57,7 @@ def at_gateway(rules: PolicyRules, via: Via = (), matches: str = "") -> MergedCo
 
 
 def of_service(rules: PolicyRules, destination: Destination, matches: str = "") -> CombinedConf | None:
-    """What holds for a service as a whole."""
+    """What holds for a destination, whatever route leads there."""
     if destination.identity is not None:
         rule = rules.to.rule(destination.identity)
         return None if rule is None else rule.combined
@@ -71,7 +71,7 @@ def of_service(rules: PolicyRules, destination: Destination, matches: str = "") 
 def _of_route(rules: PolicyRules, destination: Destination, route: Identity) -> tuple[CombinedConf | None, ...]:
     """What is said of the route itself: the new way over the old one (decision 6).
 
-    For a destination by tags the old way is part of the rules by tags, where Kuma has it.
+    For a destination by tags, the rules by tags contain the old way, as in Kuma.
     """
     rule = rules.to.route(route)
     old = rules.to.outdated(route) if destination.is_real else ()

@@ -24,7 +24,7 @@ class ResourceRule:
 
 
 class ToRules:
-    """The rules for real resources that some policies make."""
+    """The rules that the policies of one kind which select a proxy make for real resources."""
 
     def __init__(
         self, targets: TargetTables, item_index: ItemIndex, policies: Collection[Resource], cache: MergeCache
@@ -35,10 +35,10 @@ class ToRules:
         self._outdated = [policy for policy in policies if is_outdated(policy)]
         self._cache = cache
         self._combined: dict[tuple[PolicyItem, ...], CombinedConf] = {}
-        """What items of one resource come to, together with those of the mesh."""
+        """By the items of one resource: those items merged with the items of the mesh."""
 
     def rule(self, identity: Identity) -> ResourceRule | None:
-        """What holds for a service or a section of it: its own rule, else that of the whole, else that of the mesh.
+        """What holds for a service or a section of it: its own rule, else that of the service, else that of the mesh.
 
         A rule contains the more general items too (decision 1), so the first that there is says it all.
         """
@@ -86,7 +86,7 @@ class ToRules:
         return tuple(item for item in self._item_index.of_mesh if item.policy in self._policies)
 
     def take_over(self, rules_before: ToRules) -> None:
-        """Keep what was combined for an earlier World, where the items for the mesh are the same."""
+        """Keep the merges of an earlier World. The items for the mesh must be the same there."""
         for own, combined in rules_before._combined.items():
             if all(item.policy in self._policies for item in own):
                 self._combined[own] = combined

@@ -15,7 +15,7 @@ from cp.rules.targets import ROUTES
 
 
 def by_tags(policy_items: Iterable[PolicyItem]) -> Iterator[TaggedItem]:
-    """Items whose targets choose by tags, with these."""
+    """The items whose targets choose by tags, each with its tags."""
     for item in policy_items:
         tags = tags_of(item)
         if tags is not None:

@@ -1,4 +1,4 @@
-"""What policies look at of a dataplane. Dataplanes that look the same are matched once."""
+"""What policies can select a dataplane by. Dataplanes that are equal in this are matched once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tags: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class ProfileSection:
-    """An inbound or an embedded listener: its tags and the names by which it can be called."""
+    """An inbound or an embedded listener: its tags, and its names (name and port)."""
 
     tags: Tags
     names: tuple[str, ...]
@@ -38,7 +38,7 @@ class DataplaneProfile:
     zone: str
     origin: str
     only_calls: bool = False
-    """Whether it is a gRPC client without a proxy and without inbounds, and so nothing but a whole."""
+    """Whether it is a gRPC client without inbounds. It has no sections, so policies can select it only as a whole."""
 
     @property
     def proxy_type(self) -> str:
@@ -47,14 +47,14 @@ class DataplaneProfile:
 
 @dataclass(frozen=True, slots=True)
 class DataplaneSignature:
-    """All that decides which policies select a dataplane, but for those that name it."""
+    """All that decides which policies select a dataplane, except those that name it."""
 
     profile: DataplaneProfile
     gateway: Resource | None
-    """The MeshGateway by which a builtin gateway is configured."""
+    """The MeshGateway that configures a builtin gateway; None for other dataplanes."""
 
     labels: Tags
-    """Those labels that some policy looks at."""
+    """The labels that some policy selects by."""
 
     _hash: int = field(init=False, repr=False, compare=False)
 
@@ -62,7 +62,7 @@ class DataplaneSignature:
         object.__setattr__(self, "_hash", hash((self.profile, self.gateway, self.labels)))
 
     def __hash__(self) -> int:
-        """Worked out once, because signatures are looked up for every proxy in every World."""
+        """The hash is computed once, because signatures are looked up for every proxy in every World."""
         return self._hash
 
 
@@ -96,13 +96,13 @@ def looking_at(whole: DataplaneProfile, names: AbstractSet[str]) -> DataplanePro
 
 
 def sections(dataplane: Resource) -> list[Mapping[str, Any]]:
-    """The inbounds of a dataplane and, after them, its embedded listeners; `Matched.inbounds` counts them so."""
+    """The inbounds of a dataplane, then its embedded listeners. `MatchedPolicy.inbounds` has indexes of this list."""
     networking = dataplane.data.get("networking") or {}
     return [*(networking.get("inbound") or ()), *(networking.get("listeners") or ())]
 
 
 def listeners(gateway: Resource) -> list[Mapping[str, Any]]:
-    """The listeners of a MeshGateway; `Matched.listeners` counts them."""
+    """The listeners of a MeshGateway: `MatchedPolicy.listeners` are indexes of these."""
     conf = gateway.data.get("conf") or {}
     return list(conf.get("listeners") or ())
 
@@ -118,12 +118,12 @@ def _section(section: Mapping[str, Any], zone: str) -> ProfileSection:
 
 
 def _tags(tags: Mapping[str, str] | None, zone: str) -> Tags:
-    """With the zone, which Kuma's control plane adds where it is not written."""
+    """The tags with the zone, which Kuma's control plane adds where it is not written."""
     return tuple(sorted({ZONE_LABEL: zone, **(tags or {})}.items()))
 
 
 def carries(tags: Mapping[str, str], selector: Mapping[str, str] | None) -> bool:
-    """Whether tags have all that a selector asks for; `*` asks for any value. Nothing asked for is always there."""
+    """Whether tags have all that a selector asks for; `*` asks for any value. An empty selector is always met."""
     return all(name in tags and value in {tags[name], "*"} for name, value in (selector or {}).items())
 
 
@@ -145,12 +145,12 @@ def gateway_of(world: World, dataplane: Resource) -> Resource | None:
 
 
 def _is_near(gateway: Resource, zone: str) -> bool:
-    """A gateway of another zone configures nobody here."""
+    """Whether a MeshGateway can configure gateways of a zone: one of another zone cannot."""
     return gateway.origin != "zone" or not zone or gateway.zone in {"", zone}
 
 
 def _rank(gateway: Resource, tags: Mapping[str, str]) -> tuple[int, int] | None:
-    """How much the best of the selectors that fit asks for: how many tags, how many of them exactly."""
+    """The number of tags of the best selector that fits, and how many of them have a value; None if none fits."""
     selectors: Iterable[Mapping[str, str]] = [
         selector.get("match") or {} for selector in gateway.data.get("selectors") or [{}]
     ]

@@ -26,33 +26,33 @@ _IN_OWN_NAMESPACE: Final = frozenset({"consumer", "workload-owner"})
 
 @dataclass(frozen=True, slots=True)
 class MatchedPolicy:
-    """A policy that selects a dataplane: the whole of it, or some of its parts."""
+    """A policy that selects a dataplane as a whole, or some of its inbounds or listeners."""
 
     policy: Resource
     inbounds: tuple[int, ...] = ()
-    """Which inbounds, by their place; embedded listeners count on after the last inbound."""
+    """The indexes of inbounds; those of embedded listeners follow the last inbound."""
 
     listeners: tuple[int, ...] = ()
-    """Which listeners of the MeshGateway, for a builtin gateway."""
+    """The indexes of listeners of the MeshGateway, for a builtin gateway."""
 
 
 def is_shadow(policy: Resource) -> bool:
-    """A policy that is only looked at, and has no effect."""
+    """Whether a policy is only shown, and has no effect."""
     return policy.labels.get(EFFECT_LABEL) == "shadow"
 
 
 def in_force(policies: Iterable[Resource]) -> Iterator[Resource]:
-    """Those that are not only looked at."""
+    """The policies that have an effect."""
     return (policy for policy in policies if not is_shadow(policy))
 
 
 def select(world: World, policy: Resource, signature: DataplaneSignature) -> MatchedPolicy | None:
-    """The policy with the parts that it selects, or None. Policies that name a dataplane are not asked here."""
+    """The policy with the parts that it selects, or None. Policies that name a dataplane are selected by `by_name`."""
     return _select(world, policy, policy, signature)
 
 
 def _select(world: World, policy: Resource, selector: Resource, signature: DataplaneSignature) -> MatchedPolicy | None:
-    """As `select`; `selector` has the target: the policy itself, or the route that stands for it."""
+    """As `select`. `selector` has the target: it is the policy, or a route that the policy names at its top."""
     if not (_of_zone(selector, signature) and _of_namespace(selector, signature.profile)):
         return None
     target = top_of(selector)
@@ -63,7 +63,7 @@ def _select(world: World, policy: Resource, selector: Resource, signature: Datap
 
 
 def _joined(policy: Resource, selections: Iterable[MatchedPolicy | None]) -> MatchedPolicy | None:
-    """What several routes select for the policy that names them."""
+    """All that several routes select, for the policy that names them; None if they select nothing."""
     matches = [matched for matched in selections if matched is not None]
     inbounds = {index for matched in matches for index in matched.inbounds}
     chosen = {index for matched in matches for index in matched.listeners}
@@ -88,7 +88,7 @@ def _is_of_type(target: TargetRef, profile: DataplaneProfile) -> bool:
 
 
 def _of_zone(policy: Resource, signature: DataplaneSignature) -> bool:
-    """A policy of another zone stays there, unless a producer wrote it for all who call."""
+    """Whether a policy holds in the zone of a proxy. One of another zone does only if a producer wrote it."""
     if policy.role == "producer" or policy.origin != "zone" or not policy.zone:
         return True
     proxy = signature.profile if signature.gateway is None else signature.gateway
@@ -127,7 +127,7 @@ def _listeners(selector: Mapping[str, str] | None, signature: DataplaneSignature
 
 
 def by_labels(policy: Resource, target: TargetRef, signature: DataplaneSignature) -> MatchedPolicy | None:
-    """A target of kind Dataplane without a name: all of them, or those with these labels. Never a builtin gateway."""
+    """A target of kind Dataplane without a name: all dataplanes, or those with its labels. Never a builtin gateway."""
     labels = dict(signature.labels)
     if any(labels.get(name) != value for name, value in (target.labels or {}).items()):
         return None
@@ -135,7 +135,7 @@ def by_labels(policy: Resource, target: TargetRef, signature: DataplaneSignature
 
 
 def by_section(policy: Resource, target: TargetRef, profile: DataplaneProfile) -> MatchedPolicy | None:
-    """A dataplane that is selected, or the one section of it that is meant."""
+    """A dataplane that the target selects, with all of its sections or the one that the target names."""
     if profile.gateway_type == "BUILTIN":
         return None
     inbounds = tuple(i for i, section in enumerate(profile.sections) if _is_called(section, target.section_name))
@@ -144,7 +144,7 @@ def by_section(policy: Resource, target: TargetRef, profile: DataplaneProfile) -
 
 
 def _is_a_whole(profile: DataplaneProfile) -> bool:
-    """Whether a dataplane is selected though no part of it is."""
+    """Whether a dataplane can be selected as a whole, without any section."""
     return profile.gateway_type == "DELEGATED" or profile.only_calls
 
 
@@ -164,9 +164,9 @@ def _is_called(section: ProfileSection, name: str | None) -> bool:
 
 
 def routes_at_top(routes: Table, policy: Resource) -> tuple[Resource, ...]:
-    """The routes that a policy names at its top level: those of its own zone and namespace, else all so called.
+    """The routes that a policy names at its top level: those of its own zone and namespace, else all with the name.
 
-    The name is a display name, and so several routes can have it (Kuma asks for nothing else, and takes one of them).
+    The name is a display name, so several routes can have it. Kuma takes any one of them.
     """
     named = routes.derived(_by_display_name).get(top_of(policy).name or "", ())
     own = tuple(route for route in named if (route.zone, route.namespace) == (policy.zone, policy.namespace))
