@@ -30,7 +30,7 @@ def entry(key: str) -> str:
 
 
 def steps(path: str) -> Iterator[Step]:
-    """The steps of a path, up to the first that is none. Each takes some of the path, so this ends."""
+    """The steps of a path, up to the first part that is no step. Each match is not empty, so the loop ends."""
     at = 0
     while match := _STEP.match(path, at):
         key, index, name = match.groups()

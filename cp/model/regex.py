@@ -1,7 +1,7 @@
-"""Regular expressions as Envoy has them: RE2, the whole text, byte by byte.
+"""Regular expressions as Envoy reads them: RE2, against the whole text, byte by byte.
 
-RE2 itself answers, and not Python's own expressions: these differ in what `$`, `.` and `\\w` mean, and can be made to
-run for years, which a control plane that answers anybody's question can't afford.
+RE2 itself is used and not Python's `re`: that differs in what `$`, `.` and `\\w` mean, and some patterns make it
+run for years.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ _GROUP: Final = re.compile(rb"\\([0-9\\])")
 
 
 def fault(pattern: str) -> str:
-    """What is wrong with an expression, if anything is."""
+    """What is wrong with an expression; empty if it is valid."""
     expression = _compiled(pattern)
     return expression if isinstance(expression, str) else ""
 
 
 def excess(pattern: str) -> str:
-    """Why Envoy does not take an expression in a route, sound as it is; it would refuse the whole route table."""
+    """Why a valid expression is too large for a route; empty if it is not. Envoy would NACK the whole route table."""
     expression = _compiled(pattern)
     steps = 0 if isinstance(expression, str) else int(expression.programsize)
     return f"RE2 makes {steps} steps of it, and Envoy takes {_MOST_STEPS}" if steps > _MOST_STEPS else ""
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether an expression takes a text as a whole. One that is none takes nothing: Envoy refuses it."""
+    """Whether an expression matches a text as a whole. An invalid one matches nothing: Envoy NACKs it."""
     expression = _compiled(pattern)
     return not isinstance(expression, str) and expression.fullmatch(text.encode()) is not None
 
 
 def occurs(pattern: str, text: str) -> bool:
-    """Whether an expression takes some part of a text."""
+    """Whether an expression matches some part of a text."""
     expression = _compiled(pattern)
     return not isinstance(expression, str) and expression.search(text.encode()) is not None
 
 
 def replaced(pattern: str, substitution: str, text: str) -> str:
-    """A text with everything replaced that an expression takes; `\\1` stands for what its first group took."""
+    """A text with every match of an expression replaced; `\\1` stands for its first group."""
     expression = _compiled(pattern)
     if isinstance(expression, str):
         return text

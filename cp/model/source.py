@@ -1,6 +1,6 @@
-"""Files to `Document`s: many to a file, in Universal or in Kubernetes form.
+"""Reads the documents of a file, in Universal or in Kubernetes form.
 
-Both forms say the same; only the metadata differs. What is kept is the Universal form.
+The forms differ in their metadata only. Documents are kept in Universal form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GLOBAL: Final = frozenset({"Mesh", "HostnameGenerator", "Zone", "GlobalSecret"})
 """Types that belong to no mesh."""
 
 INLINED: Final = frozenset({"Mesh", "Dataplane", "ExternalService", "MeshGateway", "Secret", "GlobalSecret", "Zone"})
-"""Types whose fields stand beside `type` and `name`; all others have them under `spec`."""
+"""Types whose fields stand beside `type` and `name`. All others have them under `spec`."""
 
 DEFAULT_MESH: Final = "default"
 
@@ -29,17 +29,17 @@ MESH_LABEL: Final = "kuma.io/mesh"
 NAME_LABEL: Final = "kuma.io/display-name"
 NAMESPACE_LABEL: Final = "k8s.kuma.io/namespace"
 SET_BY_CONTROL_PLANE: Final = frozenset({"creationTime", "modificationTime", "kri"})
-"""What a control plane adds to what was written, and Kuma's tools send back: nobody's to write."""
+"""Fields that a control plane adds and Kuma's tools send back. They are left out of what is stored."""
 
 _WITH_SNIS: Final = frozenset({"MeshExternalService", "MeshMultiZoneService", "MeshService"})
-"""Types whose resources Kuma's tools send with a field `snis`, which Kuma's control plane works out as well."""
+"""Types with a field `snis`, which Kuma's control plane adds too."""
 
 ROLE_LABEL: Final = "kuma.io/policy-role"
 
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """What was read from a file: its documents, what is wrong with it, and whether it could be read to its end."""
+    """The documents of a file, its findings, and whether it could not be read to its end."""
 
     documents: tuple[Document, ...]
     findings: tuple[Finding, ...] = ()
@@ -47,7 +47,7 @@ class FileReading:
 
 
 def read_documents(text: str, file: str = "", *, first_line: int = 1) -> FileReading:
-    """Every document of a file. What cannot be a document is a finding; the others stand."""
+    """Every document of a file. What is no document becomes a finding, and the others are read all the same."""
     documents: list[Document] = []
     findings: list[Finding] = []
     seen: dict[Key, int] = {}
@@ -69,7 +69,7 @@ def read_documents(text: str, file: str = "", *, first_line: int = 1) -> FileRea
 
 
 def universal(data: dict[str, Any]) -> dict[str, Any]:
-    """A resource in Universal form, from either form, without what a control plane adds."""
+    """A resource of either form in Universal form, without the fields that a control plane adds."""
     if "apiVersion" not in data or "kind" not in data:
         return {name: value for name, value in data.items() if not _is_added(data.get("type"), name)}
     meta = _mapping(data.get("metadata"))
@@ -83,7 +83,7 @@ def universal(data: dict[str, Any]) -> dict[str, Any]:
     spec = data.get("spec")
     if namespace:
         labels |= {NAME_LABEL: name, NAMESPACE_LABEL: namespace}
-        with suppress(ValueError):  # who asks for the fault asks `misplaced`
+        with suppress(ValueError):  # `misplaced` reports this fault
             labels |= {ROLE_LABEL: policy_role} if (policy_role := role(spec, namespace)) else {}
     if labels:
         out["labels"] = labels
