@@ -1,4 +1,4 @@
-"""Defaults that are part of a schema: filled in when a document is read, so that merging sees them as written."""
+"""Defaults that are part of a schema. They are filled in when a document is read, so merging takes them for written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def completed(defaults: Mapping[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Fills in defaults by paths such as `to[].default.backends[].weight`.
 
-    Only where the object that has the field is there. A null counts as written.
+    A default is filled in only where the object around it is written. A null counts as written.
     """
     steps = [(path.replace("[]", ".[]").split("."), value) for path, value in defaults.items()]
 

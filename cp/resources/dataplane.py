@@ -60,12 +60,12 @@ class InboundSpec(Schema, frozen=True):
 
     @property
     def speaks(self) -> str:
-        """What is spoken on the port, as far as it was told."""
+        """The protocol of the port; tcp where none is written."""
         return (self.protocol or (self.tags or {}).get(PROTOCOL_TAG, "tcp")).lower()
 
     @property
     def section(self) -> str:
-        """What policies and MeshServices call it."""
+        """The name by which policies and MeshServices refer to it."""
         return self.name or str(self.port)
 
     @property
@@ -186,7 +186,7 @@ class Dataplane(Schema, frozen=True):
 
 
 _LOOPBACK: Final = "127.0.0.1"
-_NOWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # refused, not bound
+_NOWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # a fault, not an address to bind
 _URL_PATH: Final = re.compile(r"(/|[a-zA-Z][a-zA-Z0-9+.-]*:).*")
 
 
@@ -251,7 +251,7 @@ def _admin(net: DataplaneNetworking) -> Iterator[Violation]:
 
 
 def _listens(inbound: InboundSpec, default: str | None) -> Iterator[tuple[str | None, int | None]]:
-    """Where the proxy listens for an inbound, and where the workload does."""
+    """The addresses at which the proxy and the workload listen for an inbound."""
     listens_at = inbound.address or default
     yield listens_at, inbound.port
     yield inbound.service_address or listens_at, inbound.service_port or inbound.port

@@ -1,4 +1,4 @@
-"""What can be called: MeshService, MeshMultiZoneService, MeshExternalService, and the older ExternalService."""
+"""The kinds of services: MeshService, MeshMultiZoneService, MeshExternalService, and the older ExternalService."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from cp.resources.targets import tag
 from cp.resources.tls import TlsVersions, tls_versions
 
 _LONGEST_PORT: Final = 6
-"""Digits of which it is clear that they are no port."""
+"""The digits of a port that are read; with as many, it is no port in any case."""
 
 _SERVED: Final = ("grpc", "http", "http2", "kafka", "tcp")
 
@@ -47,7 +47,7 @@ class LabelSelector(Schema, frozen=True):
 
 
 class ServicePort(Schema, frozen=True):
-    """A port of a service: how it is called, and the inbound (by port or name) behind it."""
+    """A port of a service: its number and name, and the number or name of the inbounds behind it."""
 
     port: Integer = 0
     name: str | None = None
@@ -56,7 +56,7 @@ class ServicePort(Schema, frozen=True):
 
     @property
     def section(self) -> str:
-        """What policies call it."""
+        """The name by which policies refer to it."""
         return self.name or str(self.port)
 
     @property
@@ -73,7 +73,7 @@ class DataplaneRef(Schema, frozen=True):
 
 
 class DataplaneSelector(Schema, frozen=True):
-    """Which proxies serve it. At most one of these; without any, none."""
+    """The dataplanes that serve it. At most one of the fields is set; if none is, no dataplane serves it."""
 
     dataplane_tags: dict[str, str] | None = None
     dataplane_ref: DataplaneRef | None = None
@@ -153,7 +153,7 @@ class Verification(Schema, frozen=True):
     client_key: DataSource | None = None
 
     def sources(self) -> Iterator[tuple[str, DataSource]]:
-        """The certificates and keys that are given, by their names from the outside."""
+        """The certificates and keys that are set, by their names in documents."""
         sources_by_name = (("caCert", self.ca_cert), ("clientCert", self.client_cert), ("clientKey", self.client_key))
         return ((name, source) for name, source in sources_by_name if source is not None)
 
@@ -173,7 +173,7 @@ class MeshExternalService(Schema, frozen=True):
 
     @property
     def ports(self) -> list[ServicePort]:
-        """Its one port, as other services have several; its number is its name."""
+        """Its one port, as a list as other services have; its number is its name."""
         return [ServicePort(port=self.match.port, app_protocol=self.match.protocol)]
 
 
@@ -258,7 +258,7 @@ def _endpoint(endpoint: ExternalEndpoint) -> Iterator[Violation]:
 
 
 def _not_mixed(endpoints: list[ExternalEndpoint]) -> Iterator[Violation]:
-    """Where Envoy resolves names, it passes over sockets."""
+    """The fault of sockets beside names: Envoy ignores sockets in a cluster whose names it resolves."""
     names = [endpoint.address for endpoint in endpoints if not endpoint.is_socket and not is_ip(endpoint.address)]
     for index, endpoint in enumerate(endpoints):
         if endpoint.is_socket and names:

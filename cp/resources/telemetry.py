@@ -1,4 +1,4 @@
-"""Where telemetry goes by OpenTelemetry: to an endpoint, or to a MeshOpenTelemetryBackend."""
+"""The collector that telemetry is sent to by OpenTelemetry: an endpoint, or a MeshOpenTelemetryBackend."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class BackendResourceRef(Schema, frozen=True):
 
 
 class OpenTelemetryConf(Schema, frozen=True):
-    """What every policy says of a collector; each adds its own."""
+    """The fields of a collector that all policies share; each policy adds its own."""
 
     endpoint: str | None = None
-    """A host, perhaps with a port. In place of a `backendRef` that was resolved also a URL."""
+    """A host, perhaps with a port. Where a `backendRef` was resolved to it, it can be a URL."""
 
     backend_ref: BackendResourceRef | None = None
 
 
 def collector(otel: OpenTelemetryConf | None, *, needs_port: bool = False) -> Iterator[Violation]:
-    """The faults of what says where telemetry goes."""
+    """The faults of the endpoint or reference of a collector."""
     if otel is None:
         yield absent("", "must be set for the type OpenTelemetry", "give it a `backendRef`")
         return
@@ -58,7 +58,7 @@ def _reference(backend_ref: BackendResourceRef) -> Iterator[Violation]:
 
 
 def endpoints_deprecated(path: str, confs: Iterable[OpenTelemetryConf | None]) -> Iterator[Violation]:
-    """Endpoints of some backends that could be references; the path is that of the backends."""
+    """Warnings about endpoints that could be references. `path` is that of the list of backends."""
     for index, otel in enumerate(confs):
         if otel is not None and otel.endpoint and otel.backend_ref is None:
             hint = f"write a {BACKEND} and refer to it by `backendRef`"
@@ -67,7 +67,7 @@ def endpoints_deprecated(path: str, confs: Iterable[OpenTelemetryConf | None]) -
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A URL in the parts that matter to who sends telemetry."""
+    """A URL in the parts that sending telemetry needs."""
 
     scheme: str
     host: str
@@ -85,7 +85,7 @@ class Url:
 
 
 def is_place(text: str) -> bool:
-    """A host with a port, or a URL. A bare word is taken for a mistake."""
+    """Whether a text is a host with a port, or a URL. A bare word is taken for a mistake."""
     url = Url.parse(text if "://" in text else f"tcp://{text}")
     if url is None:
         return False
@@ -94,7 +94,7 @@ def is_place(text: str) -> bool:
 
 
 def authority(place: str) -> str:
-    """The host and port of a place, without what else a URL has."""
+    """The host and port of a place, without the other parts of a URL."""
     url = Url.parse(place if "://" in place else f"tcp://{place}")
     if url is None:
         return place
