@@ -1,7 +1,7 @@
-"""References in confs to resources that are no destinations: what they lead to takes their place.
+"""References in confs to resources that are no destinations, such as a collector, and what takes their place.
 
-A hook is given its conf and nothing of the World. So a conf is resolved before it becomes a part of a task, and
-policies see an `endpoint`, whether it was written so or referred to.
+A hook gets its conf and nothing of the World. So the references of a conf are resolved before the conf becomes part of
+a task, and policies see an `endpoint`, whether that was written or referred to.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from cp.translate.view.backends import ANY
 REFERRED: Final[Mapping[str, Callable[[Resource], str]]] = {
     telemetry.BACKEND: lambda resource: otel_backend.place(resource.spec),
 }
-"""The kinds that a `backendRef` in a conf may be to, and what an `endpoint` would say in its place."""
+"""The kinds that a `backendRef` in a conf may refer to, and the `endpoint` that takes the place of the reference."""
 
 _MARKS: Final = {kind: f'"{kind}"'.encode() for kind in REFERRED}
 _FIELD: Final = "backendRef"
 
 
 def resolved(world: World, mesh: str, conf: bytes) -> bytes:
-    """A conf, as canonical JSON, with an `endpoint` in place of every such reference to what is there."""
+    """A conf, as canonical JSON, with an `endpoint` in place of every such reference to an existing resource."""
     for kind, mark in _MARKS.items():
         if mark in conf:
             conf = _resolved(world.table(kind, mesh), kind, conf)
@@ -37,23 +37,23 @@ def resolved(world: World, mesh: str, conf: bytes) -> bytes:
 
 
 def resolved_data(world: World, mesh: str, conf: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same of a conf as plain data."""
+    """A conf as plain data, resolved in the same way."""
     resolved_conf: Mapping[str, Any] = msgspec.json.decode(resolved(world, mesh, canonical_json(conf)))
     return resolved_conf
 
 
 def names_referred_to(confs: Iterable[bytes]) -> frozenset[tuple[str, str]]:
-    """The names on which confs depend. A reference may be by labels, so it is taken for one to any of its kind."""
+    """The names that confs depend on. A reference can be by labels, so it counts as one to all of its kind."""
     return frozenset((kind, ANY) for conf in confs for kind, mark in _MARKS.items() if mark in conf)
 
 
 def same(old: World, new: World, mesh: str) -> bool:
-    """Whether two Worlds have the same resources of the kinds that can be referred to."""
+    """Whether two Worlds have the same resources of the kinds that confs can refer to."""
     return all(old.table(kind, mesh) is new.table(kind, mesh) for kind in REFERRED)
 
 
 def referred(table: Table, reference: Mapping[str, Any]) -> Resource | None:
-    """What a reference leads to; by labels that is the first by its name."""
+    """The resource that a reference names; of several with its labels, the first by name."""
     labels = reference.get("labels") or {}
     name = str(reference.get("name") or "")
     if name:
@@ -64,7 +64,7 @@ def referred(table: Table, reference: Mapping[str, Any]) -> Resource | None:
 
 
 def references(data: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every such reference below a path, with the path where it stands."""
+    """Every such reference in a conf, with its path."""
     if isinstance(data, Mapping):
         for name, inner in data.items():
             if _is_reference(inner, name):

@@ -1,4 +1,4 @@
-"""What a gRPC client without a proxy calls services by: `xds:///NAME:PORT`, or the bare name where it says enough."""
+"""The names by which a gRPC client calls services: `xds:///NAME:PORT`, or the bare name where that is unambiguous."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cp.translate.view.outbound_address import OutboundAddress
 
 
 def named(listenings: Iterable[OutboundAddress], zone: str) -> tuple[OutboundAddress, ...]:
-    """The same destinations under their names. A name that several have is that of the nearest.
+    """The outbounds under the names of their services. Of several with one name, the nearest has it.
 
-    Real services go before tags. Whoever has no name left cannot be called.
+    Real services come before tags. An outbound without a name cannot be called and is left out.
     """
     ordered = sorted(
         dict.fromkeys(map(_by_name, listenings)), key=lambda outbound: _distance(outbound.destination, zone)
@@ -36,7 +36,7 @@ def _by_name(outbound: OutboundAddress) -> OutboundAddress:
 
 
 def _owner(outbound: OutboundAddress) -> Destination | Identity:
-    """The service as a whole."""
+    """The service as a whole, whose ports share its bare name."""
     identity = outbound.destination.identity
     return outbound.destination if identity is None else identity.whole
 

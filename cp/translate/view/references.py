@@ -1,4 +1,4 @@
-"""The services that a dataplane's document names."""
+"""The services that references in a dataplane name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cp.resources.world import World
 
 
 def referred(world: World, dataplane: Resource, reference: Any) -> tuple[Resource, ...]:
-    """Those with the labels, or the one of that name: the dataplane's own zone first, then any of this name."""
+    """The services with the labels, or the one of the name: first in the dataplane's own zone, then in any."""
     table = world.table(reference.kind, dataplane.mesh)
     if reference.labels:
         return table.labelled(reference.labels)
