@@ -3,6 +3,8 @@
 Envoy itself cannot send lines over TCP. Each line is wrapped in an envelope of JSON with the address that it goes to.
 The agent that starts an Envoy chooses a key and puts it into Envoy's environment and so into each envelope. A client
 that calls the proxy does not know the key, so it cannot smuggle an envelope of its own into a log.
+
+See record 0029.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StdoutAccessLog
 
 from cp.model.envelope import sealed
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, file_path, must_be_set
 from cp.resources.complete import completed
@@ -154,11 +154,8 @@ SCHEMA_DEFAULTS: Final = {
 _ATTRIBUTE: Final = re.compile(r"[a-z]([a-z0-9]|[._][a-z0-9])*")
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.needs_one_of("to", "rules", "from")
     yield from spec.rules_alone()
@@ -249,7 +246,7 @@ def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.from_list(spec)
     for path, _, conf in spec.confs():
         backends = (conf.backends if conf else None) or ()
-        yield from endpoints_deprecated(f"spec.{path}.backends", (one.open_telemetry for one in backends))
+        yield from endpoints_deprecated(f"spec.{path}.backends", (backend.open_telemetry for backend in backends))
 
 
 class MeshAccessLog(Policy[Conf]):
@@ -266,27 +263,25 @@ class MeshAccessLog(Policy[Conf]):
     order = 600
     conf = Conf
     targets = TARGETS
-    route_fields = TARGETS.http_route
-    tcp_route_fields = TARGETS.tcp_route
 
-    def asks(self, table: Table) -> frozenset[str]:
+    def sidecar_fields(self, table: Table) -> frozenset[str]:
         items = (item for policy in in_force(table) for item in policy.spec.to or ())
         return frozenset(field for item in items for field in _asked(item.default))
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         add_logs(draft, _logs(conf, draft))
 
-    def apart(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
+    def routes_with_own_confs(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
         except_routes(draft, (route.site.name for route, _ in routes))
         names: dict[bytes, tuple[Conf, list[str]]] = {}
         for route, conf in routes:
             names.setdefault(msgspec.json.encode(conf), (conf, []))[1].append(route.site.name)
-        for conf, some in names.values():
-            add_logs(draft, [of_routes(log, some) for log in _logs(conf, draft)])
+        for conf, route_names in names.values():
+            add_logs(draft, [of_routes(log, route_names) for log in _logs(conf, draft)])
 
 
 def _asked(conf: Conf | None) -> Iterator[str]:
-    """What of a proxy it takes to write its logs."""
+    """The fields of a proxy that the log lines of a conf contain."""
     for backend in (conf.backends if conf is not None else None) or ():
         yield from asked(msgspec.json.encode(backend).decode())
         lines, otel = backend.file or backend.tcp, backend.open_telemetry
@@ -335,7 +330,7 @@ def _line(format_: LogFormat, usual: str, answer: Mapping[str, str]) -> str | di
 
 def _otel_log(otel: OtelBackend, usual: str, answer: Mapping[str, str], draft: ListenerDraft) -> Iterator[AccessLog]:
     to = Otlp.parse(otel.endpoint or "")
-    if to is None or to.is_http:  # Envoy sends logs by gRPC alone; whoever asks for more is told so
+    if to is None or to.is_http:  # Envoy sends logs by gRPC alone; lint tells of a collector that takes HTTP
         return
     log = OpenTelemetryAccessLogConfig()
     log.common_config.log_name = "MeshAccessLog"

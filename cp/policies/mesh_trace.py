@@ -40,7 +40,7 @@ import msgspec
 from envoy.config.trace.v3.zipkin_pb2 import ZipkinConfig
 
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, incomplete, must_be_set, percentage
 from cp.resources.complete import completed
@@ -125,9 +125,10 @@ _JSON: Final = ZipkinConfig.HTTP_JSON
 _HEADER: Final = re.compile(r"[!-~]+")
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    yield from at("spec", TARGETS.violations(spec, meta))
-    yield from at("spec.default", _conf(spec.default or Conf()))
+    yield from TARGETS.violations(spec, meta)
+    yield from at("default", _conf(spec.default or Conf()))
 
 
 def _conf(conf: Conf) -> Iterator[Violation]:
@@ -192,7 +193,7 @@ def _tag(tag: TraceTag) -> Iterator[Violation]:
 def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     backends = (spec.default or Conf()).backends or ()
-    yield from endpoints_deprecated("spec.default.backends", (one.open_telemetry for one in backends))
+    yield from endpoints_deprecated("spec.default.backends", (backend.open_telemetry for backend in backends))
 
 
 class MeshTrace(Policy[Conf]):
@@ -210,10 +211,10 @@ class MeshTrace(Policy[Conf]):
     conf = Conf
     targets = TARGETS
 
-    def asks(self, table: Table) -> frozenset[str]:
-        """A collector of Zipkin's learns the service from Envoy's own bootstrap."""
-        backends = (one for policy in in_force(table) for one in (policy.spec.default or Conf()).backends or ())
-        return frozenset({"service"}) if any(one.type != "Zipkin" for one in backends) else frozenset()
+    def sidecar_fields(self, table: Table) -> frozenset[str]:
+        """Zipkin needs no field: Envoy takes the service from its bootstrap."""
+        backends = (backend for policy in in_force(table) for backend in (policy.spec.default or Conf()).backends or ())
+        return frozenset({"service"}) if any(backend.type != "Zipkin" for backend in backends) else frozenset()
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         provider = _provider(conf, draft)
@@ -275,7 +276,7 @@ def _write_share(field: Percent, share: Number | None) -> None:
 
 def _write_tags(message: HttpConnectionManager.Tracing, tags: list[TraceTag]) -> None:
     for tag in tags:
-        if tag.literal:  # an empty one would be refused, and says nothing
+        if tag.literal:  # Envoy NACKs an empty literal
             message.custom_tags.add(tag=tag.name).literal.value = tag.literal
         elif tag.header is not None and _HEADER.fullmatch(tag.header.name):
             header = message.custom_tags.add(tag=tag.name).request_header

@@ -1,4 +1,7 @@
-"""Labels: which may be written, and which every resource has, whether or not it was written with them."""
+"""Labels: which may be written, and which every resource has, whether or not it was written with them.
+
+See record 0053.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +57,11 @@ def _value(path: str, name: str, value: str) -> Iterator[Violation]:
     most = _LONGEST_DOMAIN if name == NAME_LABEL else _LONGEST_WORD
     if value and not _is_word(value, most):
         yield Violation(path, "is not the value of a label", f"use {_CHARACTERS}, {most} at most, or nothing")
+
+
+def is_value(text: str) -> bool:
+    """Whether a text can be the value of a label of which only we know what it means."""
+    return not text or _is_word(text, _LONGEST_WORD)
 
 
 def _is_word(text: str, most: int) -> bool:

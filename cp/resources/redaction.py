@@ -1,6 +1,8 @@
 """Redaction: secrets in a document are replaced before it is shown, and a replaced secret is not stored again.
 
 It follows the schema and not names of fields, so a field of type `Redacted` is hidden wherever it stands.
+
+See record 0049.
 """
 
 from __future__ import annotations

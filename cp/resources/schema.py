@@ -2,6 +2,8 @@
 
 msgspec decodes fast and stops at the first fault. So a document is decoded first, and only one that fails is walked
 here, field by field. Faulty parts are taken out, so that the sound parts can still be decoded and validated.
+
+See record 0017.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """How the space of all tags is divided into parts, so that each client or destination falls into one.
 
+See docs/concepts/rules-by-tags.md#how-tags-are-divided.
+
 A part is a list of conditions on tags. Kuma's parts are taken over, in Kuma's order (`BuildRules` in its
 `pkg/plugins/policies/core/rules`), because where several parts fit, the first one counts.
 

@@ -1,5 +1,7 @@
 """Rules by tags: for clients (`from`), and for destinations that are only known by `kuma.io/service`.
 
+See docs/concepts/rules-by-tags.md.
+
 The space of all tags is divided into parts (`partition`), and each part that some item is for has a rule. The list of
 rules is Kuma's, in Kuma's order, and the first rule that fits counts. Confs are merged when they are asked for.
 """

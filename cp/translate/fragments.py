@@ -2,6 +2,8 @@
 
 A fragment is a pure function of frozen values, and remembered by them and nothing else: what it is for, and the
 effective conf of each policy. So a key can't be forgotten, and whoever has equal arguments shares the bytes.
+
+See record 0003.
 """
 
 from __future__ import annotations
@@ -246,7 +248,7 @@ def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task)
             if of_route is not None:
                 apart.append((route, of_route))
         if apart:
-            policy.apart(apart, draft)
+            policy.routes_with_own_confs(apart, draft)
         if (rules := clients.get(policy.kind.name)) is not None:
             policy.clients([_client_rule(policy, *rule) for rule in rules], draft)
     return draft.finish()

@@ -2,6 +2,8 @@
 
 Each answers with the effective confs, which keep their origins, beside the fragment that is built from them: inspection
 and serving look at the same computation.
+
+See record 0044.
 """
 
 from __future__ import annotations
@@ -159,8 +161,8 @@ class Translator:
         self._of_grpc_clients = frozenset(policy.kind.name for policy in policies if policy.is_for_grpc_clients)
         self._route_policies = [policy for policy in policies if policy.is_route]
         self._arrangers = [policy for policy in policies if _writes(policy, ("arrange",))]
-        self._passers = [policy for policy in policies if _writes(policy, ("passes",))]
-        self._askers = [policy for policy in policies if _writes(policy, ("looks_at", "asks"))]
+        self._passers = [policy for policy in policies if _writes(policy, ("capture",))]
+        self._askers = [policy for policy in policies if _writes(policy, ("caller_tags", "sidecar_fields"))]
         self._questions: dict[str, _Questions] = {}
         self._outbound_defaults = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
         self._inbound_defaults = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
@@ -258,7 +260,7 @@ class Translator:
         before = self._questions.get(mesh)
         if before is not None and before.world() is world:
             return before
-        looks_at, asks = self._found(world, mesh, "looks_at"), self._found(world, mesh, "asks")
+        looks_at, asks = self._found(world, mesh, "caller_tags"), self._found(world, mesh, "sidecar_fields")
         is_same = before is not None and (before.looks_at, before.asks) == (looks_at, asks)
         callers = before.callers if before is not None and is_same else WeakKeyDictionary()
         questions = self._questions[mesh] = _Questions(ref(world), looks_at, asks, callers)
@@ -358,7 +360,7 @@ class Translator:
         found, site = _of_proxies(rules), capture
         for policy in self._passers:
             if (said := found.get(policy.kind.name)) is not None:
-                site = policy.passes(decode(policy.conf, said.value), site)
+                site = policy.capture(decode(policy.conf, said.value), site)
         task = Task(site, self._confs(_Place(world, mesh), found, _OF_CAPTURE))
         return CaptureResult(capture, task, self.fragments.get(task))
 
@@ -379,7 +381,7 @@ class Translator:
                 outbound = policy.shape(found, outbound, resolver)
         if outbound.routes:
             return outbound
-        return replace(outbound, routes=(resolver.rest(),))
+        return replace(outbound, routes=(resolver.unmatched(),))
 
     def _arranged(self, endpoints: Endpoints, found: Effective, caller: Caller) -> Endpoints:
         for policy in self._arrangers:

@@ -12,6 +12,7 @@ from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import CompiledProxy, Compiler
+from tests.growth import MOST, growth
 from tests.rules.texts import (
     MESH,
     WHOLE_MESH,
@@ -190,7 +191,7 @@ def test_a_service_s_value_that_a_route_hides_is_lost_on_the_route_alone() -> No
 
 
 def test_a_policy_for_a_route_that_is_nowhere_has_no_effect() -> None:
-    """Document 000: route and timeout select different proxies."""
+    """Route and timeout select different proxies (docs/concepts/routes.md#policies-on-a-route)."""
     some = [route("r", top=subset(team="b")), timeout("t", hr("r"), {"http": {"requestTimeout": "2s"}})]
 
     assert of_policy("t", WEB, *some)["web"].effects == ()
@@ -220,6 +221,39 @@ def test_permissions_are_told_by_their_clients() -> None:
     (found,) = affected(world, next(iter(world.table("MeshTrafficPermission", "default"))))
 
     assert [str(one.place) for one in found.effects] == ["on inbound 80 from env=dev"]
+
+
+def long_route(rules: int, *, elsewhere: bool) -> Data:
+    made = route("r", "backend", *(f"/{number}" for number in range(rules)))
+    target = {"kind": "MeshService", "name": "other" if elsewhere else "backend", "port": 80}
+    for rule in made["spec"]["to"][0]["rules"]:
+        rule["default"] = {"backendRefs": [target]}
+    return made
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+@pytest.mark.parametrize(("kind", "size"), [("MeshHTTPRoute", 15), ("MeshTimeout", 60)])
+def test_the_answer_costs_no_more_than_in_proportion_to_the_rules_of_a_route(
+    kind: str, size: int, *, elsewhere: bool
+) -> None:
+    def world(rules: int) -> World:
+        made = timeout("r", hr("r"), {"http": {"requestTimeout": "1s", "streamIdleTimeout": "1s"}})
+        services = (service("backend"), service("other"))
+        return world_of(text(MESH, WEB, *services, long_route(rules, elsewhere=elsewhere), made))
+
+    def asked(world: World) -> None:
+        found = world.get(Key(kind, "default", "r"))
+        assert found is not None
+        assert list(affected(world, found))
+
+    assert growth(world, asked, size) < MOST
+
+
+def test_a_route_says_for_a_service_what_its_rules_are_and_not_again_at_each_of_them() -> None:
+    world = world_of(text(MESH, WEB, service("backend"), route("r", "backend", "/a", "/b")))
+    (found,) = affected(world, next(iter(world.table("MeshHTTPRoute", "default"))))
+
+    assert {str(one.place) for one in found.effects} == {"to MeshService backend:http"}
 
 
 def test_what_a_policy_comes_to_is_worked_out_once_for_proxies_that_are_alike() -> None:

@@ -12,7 +12,7 @@ from cp.insight.explain.model import ExplainedBackend, ExplainedOutbound, Explan
 from cp.insight.explain.outbounds import called, listening_for
 from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.insight.explain.rows import rows, taken
-from cp.insight.explain.unset import unset, with_conditions
+from cp.insight.explain.unset import unset, with_note
 from cp.insight.explain.values import ConfPlace, acting, idle, taken_away
 from cp.insight.parts import DestinationParts, destination_parts
 from cp.insight.simulate import Call, NotListening, Outcome, TrafficShare, simulate
@@ -114,13 +114,14 @@ class _Explainer:
     ) -> Iterator[FieldValue]:
         """What holds for the request; and once for everything, what holds nowhere."""
         of_clusters = [place for found in known.places.values() for place in found]
-        acts = tuple(with_conditions(one, outcome.forward) for one in acting(places))
+        acts = tuple(with_note(self._policies, one, outcome.forward) for one in acting(places))
         others = (
             *idle(places, of_clusters, lambda kind, path: self._why_idle(entry, outcome, kind, path)),
             *taken_away(places),
         )
         yield from (*acts, *others)
-        yield from unset((*acts, *others, *acting(of_clusters)), outcome.forward, entry.outbound.protocol)
+        held = (*acts, *others, *acting(of_clusters))
+        yield from unset(self._policies, held, outcome.forward, entry.outbound.protocol)
 
     def _why_idle(self, entry: OutboundResult, outcome: Outcome, kind: str, path: str) -> str:
         """Why a field can do nothing for a call."""

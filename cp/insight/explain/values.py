@@ -99,7 +99,7 @@ def of_inbound(policies: Policies, reached: InboundResult) -> tuple[ConfPlace, .
 
 def _speaking(policies: Policies, effective: Effective) -> Iterator[Policy[Any]]:
     """Policies that may have something to say about a call; what passes by destinations is not about any of them."""
-    about_calls = (policy for policy in policies if not policy.is_route and type(policy).passes is Policy.passes)
+    about_calls = (policy for policy in policies if not policy.is_route and type(policy).capture is Policy.capture)
     return (policy for policy in about_calls if policy.kind.name in effective)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from cp.insight.inspect.meaning import traits, why_meaningless
@@ -29,6 +29,7 @@ class IdleValues:
     def __init__(self, compiler: Compiler, world: World, policy: Resource) -> None:
         self._compiler, self._world, self._policy = compiler, world, policy
         self._of_classes: dict[int, tuple[ProxyClass, Mapping[Destination, DestinationParts]]] = {}
+        self._found: dict[tuple[object, ...], bool] = {}
 
     def alike(self, dataplane: Resource) -> tuple[object, ...]:
         """All of a proxy on which the answers depend, beside what it matched, calls and is called at."""
@@ -79,19 +80,31 @@ class IdleValues:
 
     def _is_passed_by(self, parts: DestinationParts, place: ProxyPlace, path: str) -> bool:
         """Whether a value is about the cluster of a service, at a route that leads to the clusters of others."""
-        if not place.via or parts.is_reached_by(place.via):
+        if not place.via or self._once(parts, place.via, lambda: parts.is_reached_by(place.via)):
             return False
-        return parts.changes_cluster_only(self._policy.type, path)
+        return self._once(parts, path, lambda: parts.changes_cluster_only(self._policy.type, path))
 
     def _is_about_missing_part(
         self, parts: DestinationParts, path: str, setting: Setting, removes: Setting | None
     ) -> bool:
         if removes is None:
-            kind = self._policy.type
-            is_value = setting.value is not None and not self._compiler.policies[kind].is_route
-            says_nothing = is_value and parts.says_nothing_to_served_part(kind, path)
-            return says_nothing or parts.matters_to_missing_part_only(kind, path)
+            return self._once(
+                parts, ("missing", path, setting.value is None), lambda: self._is_missing(parts, path, setting)
+            )
         return parts.null_matters_to_missing_part_only(self._policy.type, path, removes.value)
+
+    def _is_missing(self, parts: DestinationParts, path: str, setting: Setting) -> bool:
+        kind = self._policy.type
+        is_value = setting.value is not None and not self._compiler.policies[kind].is_route
+        says_nothing = is_value and parts.says_nothing_to_served_part(kind, path)
+        return says_nothing or parts.matters_to_missing_part_only(kind, path)
+
+    def _once(self, parts: DestinationParts, asked: object, answer: Callable[[], bool]) -> bool:
+        """What is the same at each of the rules of a route, that may be many."""
+        key = id(parts.bundle), parts.destination, asked  # bundles are kept, so that no other gets the number
+        if key not in self._found:
+            self._found[key] = answer()
+        return self._found[key]
 
     def by_routes(self, dataplane: Resource) -> Iterator[tuple[ProxyPlace, MergedConf]]:
         """What holds for the services that a proxy reaches only by the routes of others. Their own routes do not."""

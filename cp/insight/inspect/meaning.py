@@ -44,7 +44,7 @@ def why_meaningless(  # noqa: PLR0913  # all that is known of the field
     if is_grpc_client(dataplane) and not policy.is_for_grpc_clients:
         return _OF_CLIENT
     if place.is_whole:
-        return "" if type(policy).passes is Policy.passes or _is_passed(dataplane) else _NOT_REDIRECTED
+        return _NOT_REDIRECTED if policy.is_for_captured_calls and not _is_passed(dataplane) else ""
     if is_grpc_client(dataplane) and place.destination is not None and not _is_called(parts, by=policy):
         return _NO_GRPC
     if place.inbound is None:
@@ -71,7 +71,9 @@ def _in_protocol(policy: Policy[Any], path: str, beside: Iterable[str], protocol
         return f"has no effect: a {kind} has no meaning where {protocol} is spoken"
     if kind == _TCP_ROUTE and protocol.is_http:
         return f"has no effect: where there is a {_HTTP_ROUTE}, that one counts"
-    return "" if has_meaning(kind, path, protocol, beside) else f"has no effect: no meaning where {protocol} is spoken"
+    return (
+        "" if has_meaning(policy, path, protocol, beside) else f"has no effect: no meaning where {protocol} is spoken"
+    )
 
 
 def _is_passed(dataplane: Resource) -> bool:

@@ -61,11 +61,16 @@ def standing(world: World, dataplane: Resource, kind: Kind) -> Iterator[tuple[Pr
     if kind.name not in matched:
         return
     rules = build(world, matched[kind.name], kind)
-    tables = [build(world, matched[one], world.kinds[one]) for one in _ROUTES if one in matched]
+    tables = [build(world, matched[one], world.kinds[one]) for one in _ROUTES if one in matched and not is_route(kind)]
     gateway = gateway_of(world, dataplane)
     calls = _outbound(world, dataplane, rules, tables) if gateway is None else _on_gateway(gateway, rules, tables)
     found = (*(calls if rules.shape.to else ()), *_inbound(dataplane, rules), *_whole(rules))
     yield from ((place, merged) for place, merged in found if merged is not NOTHING)
+
+
+def is_route(kind: Kind) -> bool:
+    """Whether what a kind of policy says are the ways to a destination, and not what holds on each of them."""
+    return kind.name in _ROUTES
 
 
 def _outbound(

@@ -1,6 +1,8 @@
 """The merge itself.
 
 A merge of some of the layers is no use for the merge of all: with nulls, how layers are grouped changes the outcome.
+
+See record 0006.
 """
 
 from __future__ import annotations
@@ -139,7 +141,7 @@ def _for_group(layer: Layer, group_by: str, text: str) -> Layer:
 
 
 def overlay(levels: Sequence[MergedConf]) -> MergedConf:
-    """Merged confs from the most general to the most specific, field by field (decision 2).
+    """Merged confs from the most general to the most specific, field by field (record 0007).
 
     A field that a null removed on one level is taken from the next wider level.
     """

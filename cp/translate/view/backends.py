@@ -36,16 +36,19 @@ class BackendResolver:
         self.owners: dict[str, RouteRule] = {}
         self.names_referred_to: set[tuple[str, str]] = set()
 
-    def itself(self) -> Split:
+    def called_destination(self) -> Split:
         return self._split(self._destination, 1)
 
-    def rest(self) -> Route:
+    def unmatched(self) -> Route:
         """What is done with what no route takes: it goes where it was sent, if anybody is there."""
-        split = self.itself()
+        split = self.called_destination()
         return Route(name=cluster_name(self._destination), splits=(split,), refusal=split.reason)
 
     def owner(self, rule: RouteRule) -> str:
-        """One name for all rules for which the same holds; for a tagged destination one for each of them (7.3)."""
+        """One name for all rules for which the same holds; for a tagged destination one for each of them.
+
+        See docs/concepts/rules-by-tags.md#policies-that-name-a-route.
+        """
         name = rule.name if self._destination.is_real else f"{rule.name}#{rule.hash}"
         self.owners[name] = rule
         return name
@@ -84,9 +87,10 @@ class BackendResolver:
         return by_tag if isinstance(backend, str) and by_tag is not None else backend
 
     def _means_tag(self, reference: BackendRef) -> bool:
-        """Whether a reference means a tag and nothing else, as in document 004: for a call by tag one without a port.
+        """Whether a reference means a tag and nothing else, as one without a port does for a call by tag.
 
         So a route to the called service leads to where the call would go without the route.
+        See docs/concepts/routes.md#backends.
         """
         return not self._destination.is_real and _may_be_tag(reference)
 
