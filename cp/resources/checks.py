@@ -61,10 +61,6 @@ def status_code(path: str, value: int | None) -> Iterator[Violation]:
     return within(path, value, 100, 599)
 
 
-def not_both(path: str, first: str, second: str) -> Violation:
-    return Violation(path, f"`{first}` and `{second}` exclude each other", "remove one of them")
-
-
 def one_of(path: str, value: object, allowed: Iterable[str]) -> Iterator[Violation]:
     """For a choice that the schema leaves open. A missing value is a fault."""
     choices = tuple(allowed)

@@ -55,23 +55,9 @@ class InboundSpec(Schema, frozen=True):
     state: Literal["Ready", "NotReady", "Ignored"] | None = None
 
     @property
-    def service(self) -> str:
-        return (self.tags or {}).get(SERVICE_TAG, "")
-
-    @property
-    def speaks(self) -> str:
-        """The protocol of the port; tcp where none is written."""
-        return (self.protocol or (self.tags or {}).get(PROTOCOL_TAG, "tcp")).lower()
-
-    @property
     def section(self) -> str:
         """The name by which policies and MeshServices refer to it."""
         return self.name or str(self.port)
-
-    @property
-    def is_ready(self) -> bool:
-        healthy = self.health is None or self.health.ready is True
-        return healthy and self.state in {None, "Ready"}
 
 
 class OutboundBackendRef(Schema, frozen=True):
@@ -162,27 +148,12 @@ class Dataplane(Schema, frozen=True):
         return self.networking or DataplaneNetworking()
 
     @property
-    def inbounds(self) -> tuple[InboundSpec, ...]:
-        return tuple(self.net.inbound or ())
-
-    @property
-    def outbounds(self) -> tuple[OutboundSpec, ...]:
-        return tuple(self.net.outbound or ())
-
-    @property
     def is_builtin_gateway(self) -> bool:
         return self.net.gateway is not None and self.net.gateway.type == "BUILTIN"
 
     @property
     def is_delegated_gateway(self) -> bool:
         return self.net.gateway is not None and self.net.gateway.type != "BUILTIN"
-
-    @property
-    def tag_sets(self) -> tuple[Mapping[str, str], ...]:
-        """The tags of the gateway, or those of each inbound."""
-        if self.net.gateway is not None:
-            return (self.net.gateway.tags or {},)
-        return tuple(inbound.tags or {} for inbound in self.inbounds)
 
 
 _LOOPBACK: Final = "127.0.0.1"

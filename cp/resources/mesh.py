@@ -139,16 +139,6 @@ class Mesh(Schema, frozen=True):
             (backend for backend in self.mtls.backends or () if backend.name == self.mtls.enabled_backend), None
         )
 
-    @property
-    def services_mode(self) -> str:
-        return (self.mesh_services.mode if self.mesh_services else None) or "Disabled"
-
-    @property
-    def passes_through(self) -> bool:
-        """Whether workloads may call destinations outside the mesh."""
-        outbound = self.networking.outbound if self.networking else None
-        return outbound is None or outbound.passthrough is not False
-
 
 _LONGEST_PORT: Final = 6
 """The digits of a port that are read; with as many, it is no port in any case."""

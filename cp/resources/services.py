@@ -60,10 +60,6 @@ class ServicePort(Schema, frozen=True):
         return self.name or str(self.port)
 
     @property
-    def target(self) -> int | str:
-        return self.target_port or self.port
-
-    @property
     def speaks(self) -> str:
         return (self.app_protocol or "tcp").lower()
 
@@ -91,10 +87,6 @@ class MeshService(Schema, frozen=True):
     ports: list[ServicePort] | None = None
     identities: list[ServiceIdentity] | None = None
 
-    def section(self, name: str) -> ServicePort | None:
-        """A port by its name or, as text, by its number."""
-        return _section(self.ports, name)
-
 
 class MeshServiceSelector(Schema, frozen=True):
     mesh_service: LabelSelector | None = None
@@ -103,15 +95,6 @@ class MeshServiceSelector(Schema, frozen=True):
 class MeshMultiZoneService(Schema, frozen=True):
     selector: MeshServiceSelector | None = None
     ports: list[ServicePort] | None = None
-
-    def section(self, name: str) -> ServicePort | None:
-        """A port by its name or, as text, by its number."""
-        return _section(self.ports, name)
-
-
-def _section(ports: list[ServicePort] | None, name: str) -> ServicePort | None:
-    by_name = next((service_port for service_port in ports or () if service_port.name == name), None)
-    return by_name or next((service_port for service_port in ports or () if str(service_port.port) == name), None)
 
 
 SOCKET: Final = "unix://"
