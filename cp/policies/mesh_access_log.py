@@ -56,7 +56,7 @@ from cp.resources.checks import absent, file_path, must_be_set
 from cp.resources.complete import completed
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
-from cp.resources.schema import Schema, the_one
+from cp.resources.schema import Schema, only_set_name
 from cp.resources.spec import PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, AllowedTargets
 from cp.resources.telemetry import OpenTelemetryConf, authority, collector, endpoints_deprecated, is_place
@@ -93,7 +93,7 @@ class LogFormat(Schema, frozen=True):
 
     @property
     def sort(self) -> str | None:
-        return self.type or the_one(Plain=self.plain, Json=self.json)
+        return self.type or only_set_name(Plain=self.plain, Json=self.json)
 
 
 class FileBackend(Schema, frozen=True):
@@ -124,7 +124,7 @@ class LogBackend(Schema, frozen=True):
 
     @property
     def sort(self) -> str | None:
-        return self.type or the_one(File=self.file, Tcp=self.tcp, OpenTelemetry=self.open_telemetry)
+        return self.type or only_set_name(File=self.file, Tcp=self.tcp, OpenTelemetry=self.open_telemetry)
 
 
 class Conf(Schema, frozen=True):

@@ -19,11 +19,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+from cp.model.hosts import is_ip
 from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
 from cp.policies import Policy, in_spec
 from cp.resources import deprecated
-from cp.resources.checks import absent, is_address, is_ip, must_be_set, port, repeated
+from cp.resources.checks import absent, is_address, must_be_set, port, repeated
 from cp.resources.complete import completed
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.schema import Schema

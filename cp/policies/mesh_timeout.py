@@ -24,7 +24,7 @@ import msgspec
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
 from cp.policies import HTTP_PROTOCOLS, LimitedTime, Policy, TimeLimit, UnsetField, in_spec
-from cp.resources.checks import above_zero, absent, given, not_negative
+from cp.resources.checks import above_zero, absent, not_negative, set_fields
 from cp.resources.deprecated import from_list, top_kind
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
@@ -112,7 +112,7 @@ def _conf(conf: Conf) -> Iterator[Violation]:
 
 
 def _http(http: HttpTimeouts) -> Iterator[Violation]:
-    if not given(http, _SOME_OF_HTTP):
+    if not set_fields(http, _SOME_OF_HTTP):
         yield absent("", "sets none of the timeouts of a request", "set `requestTimeout`, or leave `http` out")
     yield from not_negative("requestTimeout", http.request_timeout)
     yield from not_negative("streamIdleTimeout", http.stream_idle_timeout)

@@ -178,8 +178,8 @@ def _datadog(datadog: Datadog | None) -> Iterator[Violation]:
         yield Violation("url", f"must be plain http, not {url.scheme}", hint)
     if not 0 < (url.port or 0) <= _LAST_PORT:
         yield Violation("url", f"`{datadog.url}` has no port that there can be", hint)
-    if url.user or url.rest:
-        yield Violation("url", f"must end with the port, and not with `{url.rest or url.user}`", hint)
+    if url.user or url.path_and_query:
+        yield Violation("url", f"must end with the port, and not with `{url.path_and_query or url.user}`", hint)
 
 
 def _tag(tag: TraceTag) -> Iterator[Violation]:
@@ -248,7 +248,7 @@ def _zipkin_provider(zipkin: Zipkin, draft: ListenerDraft) -> Tracing.Http | Non
     port = url.port if url.port is not None else _PORTS.get(url.scheme, 0)
     if not 0 < port <= _LAST_PORT:
         return None
-    config = tracing.zipkin(Collector(url.host.strip("[]"), port), url.rest or "/", draft, tls=tls)
+    config = tracing.zipkin(Collector(url.host.strip("[]"), port), url.path_and_query or "/", draft, tls=tls)
     config.collector_endpoint_version = ZipkinConfig.HTTP_PROTO if zipkin.api_version == "httpProto" else _JSON
     config.trace_id_128bit = bool(zipkin.trace_id_128bit)
     config.shared_span_context.value = zipkin.shared_span_context is not False

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from cp.model.canonical import canonical_json
 from cp.model.failure import Failure, failure
 from cp.policies import ClientRule, Policies, Policy
 from cp.resources.schema import decode
@@ -81,12 +82,11 @@ _TYPE_URLS = {
     "RouteConfiguration": ROUTES,
     "Secret": SECRET,
 }
-_canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 def confs(effective: Mapping[str, Mapping[str, Any]]) -> Confs:
     """Effective confs as a key: the order of fields, and of policies, does not matter."""
-    return tuple((kind, _canonical(conf)) for kind, conf in sorted(effective.items()))
+    return tuple((kind, canonical_json(conf)) for kind, conf in sorted(effective.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
-import msgspec
-
+from cp.model.canonical import canonical_json
 from cp.model.failure import Failure, failure
 from cp.model.names import Destination, Identity, Key
 from cp.policies import Policies, Policy
@@ -34,7 +33,7 @@ from cp.translate.view.backends import ANY, BackendResolver
 from cp.translate.view.dataplanes import SERVICE_TAG
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import backend_of, cluster_name, endpoints_of, outside_of, protocol_of
-from cp.translate.view.sidecars import sidecar_of, told, told_of
+from cp.translate.view.sidecars import sidecar_fields, sidecar_of, sidecar_of_caller
 from generators.proxy import Capture, Endpoints, Inbound, Outbound, Protocol, Route, Sidecar
 
 Effective: TypeAlias = Mapping[str, MergedConf]
@@ -54,8 +53,6 @@ _OF_CAPTURE: Final = ("finish",)
 
 BUILT_IN: Final = "built-in"
 """The `part` of the origin of a default."""
-
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,7 +199,7 @@ class Translator:
     ) -> OutboundResult:
         destination = listening.destination
         resolver = BackendResolver(world, mesh, destination)
-        outbound = replace(self._outbound(world, mesh, rules, listening, resolver), sidecar=told_of(caller))
+        outbound = replace(self._outbound(world, mesh, rules, listening, resolver), sidecar=sidecar_of_caller(caller))
         if caller.is_grpc:
             outbound = _called_by_grpc(outbound)
         found = self._of_destination(rules, destination)
@@ -221,7 +218,12 @@ class Translator:
             fragment=self.fragments.get(task),
             uses=tuple(resolver.used) if outbound.names or not caller.is_grpc else (),
             names=frozenset(
-                {*names_of(destination), *_owners(resolver), *resolver.asked, *_referred(found, *of_routes.values())}
+                {
+                    *names_of(destination),
+                    *_owners(resolver),
+                    *resolver.names_referred_to,
+                    *_referred(found, *of_routes.values()),
+                }
             ),
         )
 
@@ -249,7 +251,7 @@ class Translator:
         if known is None:
             known = caller_of(dataplane, questions.looks_at)
             if not known.is_grpc:  # which has no listener that could say anything about it
-                known = replace(known, told=told(dataplane, questions.asks))
+                known = replace(known, sidecar_fields=sidecar_fields(dataplane, questions.asks))
             questions.callers[dataplane] = known
         return known
 
@@ -491,7 +493,7 @@ def _owners(resolver: BackendResolver) -> set[Name]:
 
 def _referred(*every: Effective) -> frozenset[Name]:
     """What the references in confs are to."""
-    return backend_refs.asked(conf.canonical for found in every for conf in found.values())
+    return backend_refs.names_referred_to(conf.canonical for found in every for conf in found.values())
 
 
 def _writes(policy: Policy[Any], hooks: _Hooks) -> bool:
@@ -531,7 +533,7 @@ def _of_all_clients(of_kind: PolicyRules, index: int) -> MergedConf:
 
 def _of_clients(place: _Place, of_kind: PolicyRules, index: int) -> tuple[tuple[bytes, bytes], ...]:
     """Who gets which conf on an inbound, where that is not the same for everybody."""
-    return tuple((_encode(who), place.resolved(conf)) for who, conf in _clients(of_kind, index))
+    return tuple((canonical_json(who), place.resolved(conf)) for who, conf in _clients(of_kind, index))
 
 
 def _clients(of_kind: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, Any], MergedConf]]:
@@ -539,7 +541,7 @@ def _clients(of_kind: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, An
         for subset in of_kind.from_(index).rules:
             yield _tags(subset.matchers), subset.combined.conf
     inbound_rules = of_kind.inbound(index)
-    if some := inbound_rules.for_some:
+    if some := inbound_rules.with_matches:
         yield from ((rule.match or {}, rule.combined.conf) for rule in some)
         yield from (({}, one.conf) for one in (inbound_rules.for_all,) if one is not None)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+
+from generators.envoy.hosts import is_ip
 
 if TYPE_CHECKING:
     from envoy.config.endpoint.v3.endpoint_components_pb2 import LbEndpoint, LocalityLbEndpoints
@@ -31,17 +32,9 @@ def taken_endpoints(assignment: ClusterLoadAssignment) -> ClusterLoadAssignment:
 def _is_new(one: LbEndpoint, seen: set[tuple[str, int]]) -> bool:
     at = one.endpoint.address.socket_address
     place = (at.address, at.port_value)
-    if place in seen or not _is_ip(at.address):
+    if place in seen or not is_ip(at.address):
         return False
     seen.add(place)
-    return True
-
-
-def _is_ip(address: str) -> bool:
-    try:
-        ip_address(address)
-    except ValueError:
-        return False
     return True
 
 

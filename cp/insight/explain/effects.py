@@ -10,8 +10,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
+from cp.model.canonical import canonical_json
 from cp.policies import Policy
 from cp.resources.caller import Caller
 from cp.resources.schema import decode
@@ -26,7 +25,6 @@ Build: TypeAlias = Callable[[Conf], object]
 """What is built when a policy has some conf."""
 
 _ROUTE: Final = "explained"
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class FieldEffect(Enum):
@@ -95,4 +93,4 @@ def _with_one_row(outbound: Outbound, row: Route) -> Outbound:
 
 
 def _confs(policy: Policy[Any], conf: Conf) -> tuple[tuple[str, bytes], ...]:
-    return ((policy.kind.name, _encode(conf)),)
+    return ((policy.kind.name, canonical_json(conf)),)

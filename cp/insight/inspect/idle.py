@@ -41,7 +41,7 @@ class IdleReasons:
             unenforced_parts(dataplane),
             _ports_without_inbound(dataplane),
             traits(dataplane),
-            replace(caller, told=()),
+            replace(caller, sidecar_fields=()),
         )
 
     def reason(  # noqa: PLR0913  # all that is known of the field

@@ -117,7 +117,7 @@ def _inbound_confs(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[Co
         inbound_rules = rules.inbound(index)
         if inbound_rules.for_all is not None:
             yield ConfScope(inbound_port=port), inbound_rules.for_all.conf
-        for client_rule in inbound_rules.for_some:
+        for client_rule in inbound_rules.with_matches:
             yield ConfScope(inbound_port=port, clients=str(dict(client_rule.match or {}))), client_rule.combined.conf
 
 

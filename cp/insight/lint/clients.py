@@ -17,7 +17,7 @@ def too_many(survey: MeshSurvey) -> Iterator[Finding]:
     """Policies of one kind that select a proxy are computed together, so none of them is in force on it."""
     seen: set[tuple[Resource, str]] = set()
     for rules in survey.too_much:
-        part = "from" if rules.shape.from_ and rules.from_().is_too_much else "to"
+        part = "from" if rules.shape.from_ and rules.from_().has_too_many_parts else "to"
         for policy in (matched.policy for matched in rules.matched if matched.policy.data.get(part)):
             if (policy, part) not in seen:
                 seen.add((policy, part))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -14,6 +13,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 
+from cp.model.hosts import is_ip
 from cp.policies.mesh_metric.filtering import program
 from cp.policies.mesh_metric.schema import Conf, MetricApplication, MetricBackend, MetricPrometheus
 from generators.drafts import SidecarDraft
@@ -75,18 +75,10 @@ def _asked(application: MetricApplication, draft: SidecarDraft) -> tuple[str, st
     address = application.address or names.LOOPBACK
     name = names.application_cluster(address, application.port)
     if not any(isinstance(resource, Cluster) and resource.name == name for resource in draft.resources):
-        kind = Cluster.STATIC if _is_ip(address) else Cluster.STRICT_DNS
+        kind = Cluster.STATIC if is_ip(address) else Cluster.STRICT_DNS
         cluster = Cluster(name=name, type=kind, alt_stat_name=name.replace(":", "_").replace(".", "_"))
         cluster.load_assignment.cluster_name = name
         endpoint = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
         set_address(endpoint.address, address, application.port)
         draft.resources.append(cluster)
     return name, application.path or _PATH, f"{address}:{application.port}"
-
-
-def _is_ip(address: str) -> bool:
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return True

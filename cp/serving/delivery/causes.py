@@ -153,7 +153,7 @@ def _routes(entry: OutboundResult) -> tuple[Origin, ...]:
 def _of_clients(rules: PolicyRules, index: int) -> Iterator[Origin]:
     for subset in rules.from_(index).rules if rules.shape.from_ else ():
         yield from subset.combined.origins
-    for rule in rules.inbound(index).for_some:
+    for rule in rules.inbound(index).with_matches:
         yield from rule.combined.origins
 
 
