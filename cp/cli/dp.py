@@ -1,4 +1,4 @@
-"""`koguma dp`: a proxy beside a workload, or a workload that needs none."""
+"""`koguma dp`: runs the proxy of a workload, or prints the bootstrap of a gRPC client that needs no proxy."""
 
 from __future__ import annotations
 
@@ -40,20 +40,24 @@ File = Annotated[
         "-d",
         envvar=["KUMA_DATAPLANE_RUNTIME_RESOURCE_PATH"],
         metavar="FILE",
-        help="The Dataplane; it is stored before Envoy starts.",
+        help="A file with one Dataplane. It is stored before Envoy starts.",
     ),
 ]
 Variables = Annotated[
     list[str] | None,
-    typer.Option("--dataplane-var", "-v", metavar="NAME=VALUE", help="What stands for {{ NAME }} in the file."),
+    typer.Option(
+        "--dataplane-var", "-v", metavar="NAME=VALUE", help="Replace {{ NAME }} in the file by VALUE. May be repeated."
+    ),
 ]
 ProxyName = Annotated[
     str | None,
-    typer.Option("--name", envvar=["KUMA_DATAPLANE_NAME"], help="A stored Dataplane, in place of a file."),
+    typer.Option("--name", envvar=["KUMA_DATAPLANE_NAME"], help="The name of a stored Dataplane, instead of a file."),
 ]
 ProxyMesh = Annotated[
     str | None,
-    typer.Option("--mesh", "-m", envvar=["KUMA_DATAPLANE_MESH"], help=f"Its mesh. Default: {DEFAULT_MESH}."),
+    typer.Option(
+        "--mesh", "-m", envvar=["KUMA_DATAPLANE_MESH"], help=f"The mesh of the Dataplane. Default: {DEFAULT_MESH}."
+    ),
 ]
 ControlPlane = Annotated[
     str,
@@ -61,23 +65,27 @@ ControlPlane = Annotated[
         "--cp-address",
         envvar=["KOGUMA_ADDRESS", "KUMA_CONTROL_PLANE_URL"],
         metavar="URL",
-        help="Where the control plane's HTTP API is.",
+        help="The URL of the control plane's HTTP API.",
     ),
 ]
 EnvoyPath = Annotated[
     str | None,
-    typer.Option("--envoy-path", "--binary-path", envvar=["KOGUMA_ENVOY"], metavar="PATH", help="Which Envoy to run."),
+    typer.Option("--envoy-path", "--binary-path", envvar=["KOGUMA_ENVOY"], metavar="PATH", help="The Envoy to run."),
 ]
 Concurrency = Annotated[
     int,
-    typer.Option(envvar=["KUMA_DATAPLANE_RUNTIME_CONCURRENCY"], min=1, help="Envoy's worker threads. One is much."),
+    typer.Option(
+        envvar=["KUMA_DATAPLANE_RUNTIME_CONCURRENCY"],
+        min=1,
+        help="The number of Envoy's worker threads. One is enough for most workloads.",
+    ),
 ]
 SystemCa = Annotated[
     Path | None,
     typer.Option(
         envvar=["KUMA_DATAPLANE_RUNTIME_SYSTEM_CA_PATH"],
         metavar="FILE",
-        help="The certificates of those whom this machine trusts. Default: where it usually keeps them.",
+        help="A file with the CA certificates that this machine trusts. Default: the usual file of the system.",
     ),
 ]
 DrainTime = Annotated[
@@ -85,16 +93,18 @@ DrainTime = Annotated[
     typer.Option(
         envvar=["KUMA_DATAPLANE_DRAIN_TIME"],
         metavar="DURATION",
-        help="How long connections may go on when it is told to end; it ends earlier when none is left.",
+        help="How long the proxy drains connections when it is told to end. It ends earlier if none is left.",
     ),
 ]
 ListenerDrainTime = Annotated[
     str,
-    typer.Option(metavar="DURATION", help="How long connections may go on that a change of a listener ends."),
+    typer.Option(
+        metavar="DURATION", help="How long connections of a listener may go on after the listener has changed."
+    ),
 ]
 EnvoyLogLevel = Annotated[
     Literal["trace", "debug", "info", "warning", "error", "critical", "off"],
-    typer.Option(help="The least that Envoy logs."),
+    typer.Option(help="The lowest level of messages that Envoy logs."),
 ]
 RetryFor = Annotated[
     str,
@@ -102,7 +112,7 @@ RetryFor = Annotated[
         "--retry-max-duration",
         envvar=["KUMA_CONTROL_PLANE_RETRY_MAX_DURATION"],
         metavar="DURATION",
-        help="How long to wait for the control plane.",
+        help="How long to keep trying while the control plane does not answer.",
     ),
 ]
 
@@ -134,7 +144,7 @@ def run(  # noqa: PLR0913  # an option each
     envoy_log_level: EnvoyLogLevel = "warning",
     retry_max_duration: RetryFor = "5m",
 ) -> None:
-    """Run Envoy as the proxy of a Dataplane, in the foreground, until it ends or is ended."""
+    """Run Envoy as the proxy of a Dataplane, in the foreground."""
     envoy = envoys.find(envoy_path)
     flags = envoys.EnvoyFlags(envoy_log_level, concurrency, round(_seconds(listener_drain_time)))
     patience = joining.RetryTime(_seconds(retry_max_duration), _say)
@@ -206,7 +216,7 @@ def grpc_bootstrap(
     cp_address: ControlPlane = ADDRESS,
     retry_max_duration: RetryFor = "5m",
 ) -> None:
-    """Print what a gRPC client without a proxy is started with, for GRPC_XDS_BOOTSTRAP."""
+    """Print the bootstrap of a gRPC client without a proxy, for the file that GRPC_XDS_BOOTSTRAP names."""
     patience = joining.RetryTime(_seconds(retry_max_duration), _say)
     with connect(cp_address) as client:
         found = json.loads(joining.grpc_bootstrap(client, mesh or DEFAULT_MESH, name, patience))

@@ -1,4 +1,4 @@
-"""`koguma inspect`: what policies come to, in a running control plane or in files."""
+"""`koguma inspect`: the state of proxies and the effect of policies, in a running control plane or in files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="dataplanes|dataplane|rules|policies|TYPE",
-        help="What all proxies or one of them have; the rules or the policies of one; or a type of policy.",
+        help="What to show: all proxies, one proxy, its rules, its policies, or the effect of a policy of this type.",
     ),
 ]
 Name = Annotated[
@@ -47,7 +47,7 @@ def inspect(  # noqa: PLR0913  # an option each
     output: Output = OutputFormat.TABLE,
     address: Address = ADDRESS,
 ) -> None:
-    """Show what proxies have and refuse, the rules or policies of one, or what of a policy survives on its proxies."""
+    """Show what proxies have accepted and rejected, the rules or policies of a proxy, or where a policy has effect."""
     if what not in {RULES, POLICIES} and kind_of(what).name == _DATAPLANE:
         _proxies(name, mesh, output, address, offline=bool(file))
         return

@@ -20,9 +20,9 @@ from cp.policies import discover
 Data = Mapping[str, Any]
 
 OneMesh = Annotated[
-    str | None, typer.Option("--mesh", "-m", help="Only this mesh. Default: all of them.", show_default=False)
+    str | None, typer.Option("--mesh", "-m", help="Check only this mesh. Default: all meshes.", show_default=False)
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="End with 1 for warnings too.")]
+Strict = Annotated[bool, typer.Option("--strict", help="End with status 1 for warnings too.")]
 
 _COUNTED: Final = (("errors", "error"), ("warnings", "warning"), ("infos", "info"))
 
@@ -36,7 +36,7 @@ def lint(  # noqa: PLR0913  # an option each
     strict: Strict = False,
     address: Address = ADDRESS,
 ) -> None:
-    """Tell what is wrong, has no effect, or cannot work as it is written. Ends with 1 when there are errors."""
+    """Report what is wrong, has no effect, or cannot work as written. Ends with status 1 if there are errors."""
     data = _offline(file, var or [], mesh) if file else _asked(mesh, address)
     if output is OutputFormat.TABLE:
         for line in _lines(data):

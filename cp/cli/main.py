@@ -35,16 +35,20 @@ class CommandEntry:
 COMMANDS: Final[Mapping[Words, CommandEntry]] = {
     ("run",): CommandEntry("cp.cli.run", "run", "Run the control plane, in the foreground."),
     ("dp", "run"): CommandEntry("cp.cli.dp", "run", "Run Envoy as the proxy of a Dataplane."),
-    ("dp", "grpc-bootstrap"): CommandEntry("cp.cli.dp", "grpc_bootstrap", "Print what a gRPC client is started with."),
-    ("validate",): CommandEntry("cp.cli.validate", "validate", "Check files, offline."),
-    ("lint",): CommandEntry("cp.cli.lint", "lint", "Tell what is wrong, has no effect, or cannot work."),
+    ("dp", "grpc-bootstrap"): CommandEntry("cp.cli.dp", "grpc_bootstrap", "Print the bootstrap of a gRPC client."),
+    ("validate",): CommandEntry("cp.cli.validate", "validate", "Check files without a control plane."),
+    ("lint",): CommandEntry("cp.cli.lint", "lint", "Report what is wrong, has no effect, or cannot work."),
     ("render",): CommandEntry("cp.cli.render", "render", "Show the Envoy configuration of a proxy."),
-    ("inspect",): CommandEntry("cp.cli.inspect", "inspect", "Show what proxies have, or what policies come to."),
+    ("inspect",): CommandEntry(
+        "cp.cli.inspect", "inspect", "Show what proxies have accepted, or where a policy has effect."
+    ),
     ("explain",): CommandEntry("cp.cli.explain", "explain", "Explain a call: where it goes, and why."),
     ("apply",): CommandEntry("cp.cli.resources", "apply", "Create or update resources from files."),
     ("get",): CommandEntry("cp.cli.resources", "get", "Show the resources of a type, or one of them."),
-    ("delete",): CommandEntry("cp.cli.resources", "delete", "Delete a resource, or all that stand in some files."),
-    ("backup",): CommandEntry("cp.cli.backup", "backup", "Copy the store to a file, while the control plane runs."),
+    ("delete",): CommandEntry("cp.cli.resources", "delete", "Delete a resource, or all resources in some files."),
+    ("backup",): CommandEntry(
+        "cp.cli.backup", "backup", "Copy the store to a file, also while the control plane runs."
+    ),
     ("version",): CommandEntry("cp.cli.main", "version", "Print the version."),
 }
 GROUPS: Final[Mapping[Words, str]] = {("dp",): "Proxies beside workloads."}
@@ -72,7 +76,7 @@ def build() -> typer.Typer:
 
 
 def _top(
-    *, version_: Annotated[bool, typer.Option("--version", help="Print the version and end.", is_eager=True)] = False
+    *, version_: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False
 ) -> None:
     for warning in warnings(os.environ):  # noqa: TID251  # names that no setting has
         typer.echo(f"Warning: {warning}", err=True)

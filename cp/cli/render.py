@@ -30,18 +30,18 @@ class ResourceType(StrEnum):
 
 
 def render(  # noqa: PLR0913  # an option each
-    dataplane: Annotated[str, typer.Argument(metavar="DATAPLANE", help="The proxy's Dataplane, by its name.")],
+    dataplane: Annotated[str, typer.Argument(metavar="DATAPLANE", help="The name of the proxy's Dataplane.")],
     *,
     file: Offline = None,
     mesh: Mesh = DEFAULT_MESH,
     var: Variables = None,
-    type_: Annotated[ResourceType | None, typer.Option("--type", help="One type of resource only.")] = None,
+    type_: Annotated[ResourceType | None, typer.Option("--type", help="Show only this type of Envoy resource.")] = None,
     output: DataOutput = DataFormat.YAML,
     address: Address = ADDRESS,
 ) -> None:
-    """Show the Envoy configuration of a proxy: what a control plane has for it, or what files come to.
+    """Show the Envoy configuration of a proxy: as a control plane serves it, or as files would produce it.
 
-    What is invalid in files is told, and left out.
+    Invalid resources in files are reported and left out.
     """
     data = _offline(dataplane, mesh, file, var or []) if file else _asked(dataplane, mesh, address)
     print_data(data if type_ is None else data.get(type_.value, {}), output)

@@ -28,8 +28,8 @@ _AT_ONCE: Final = 4 * 1024 * 1024
 
 _WOULD_BE: Final = {"Created": "would be Created", "Updated": "would be Updated", "Unchanged": "is Unchanged"}
 
-Type = Annotated[str, typer.Argument(metavar="TYPE", help="A type: meshtimeouts, MeshTimeout or mt.")]
-Name = Annotated[str | None, typer.Argument(metavar="NAME", help="One resource by its name.")]
+Type = Annotated[str, typer.Argument(metavar="TYPE", help="A type of resource: meshtimeouts, MeshTimeout or mt.")]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="The name of one resource.")]
 
 
 def get(  # noqa: PLR0913  # an option each
@@ -38,8 +38,10 @@ def get(  # noqa: PLR0913  # an option each
     *,
     mesh: Mesh = DEFAULT_MESH,
     output: Output = OutputFormat.TABLE,
-    size: Annotated[int | None, typer.Option(help="How many at most.", min=1, max=1000)] = None,
-    offset: Annotated[str | None, typer.Option(help="Where to go on, as the last answer said.")] = None,
+    size: Annotated[int | None, typer.Option(help="The largest number of resources to show.", min=1, max=1000)] = None,
+    offset: Annotated[
+        str | None, typer.Option(help="Where the page starts: the offset that the last page printed.")
+    ] = None,
     address: Address = ADDRESS,
 ) -> None:
     """Show the resources of a type, or one of them."""
@@ -64,15 +66,15 @@ def apply(  # noqa: PLR0913  # an option each
     file: Files,
     var: Variables = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     wait: Wait = False,
     timeout: Timeout = TIMEOUT,
     address: Address = ADDRESS,
 ) -> None:
     """Create or update resources from files, in one write. If one of them is invalid, none is written.
 
-    With --wait it ends with 0 once every connected proxy that the change concerns has accepted it, and with 1 and the
-    reason when one refuses it or does not answer in time.
+    With --wait it ends with status 0 once every connected proxy that the change affects has accepted it. If a proxy
+    rejects it or does not answer in time, it prints the reason and ends with status 1.
     """
     if dry_run and wait:
         raise Problem("--dry-run changes nothing that could be waited for", status=2)
@@ -87,19 +89,24 @@ def apply(  # noqa: PLR0913  # an option each
 
 
 def delete(  # noqa: PLR0913  # an option each
-    type_: Annotated[str | None, typer.Argument(metavar="TYPE", help="A type, as for get.")] = None,
+    type_: Annotated[
+        str | None, typer.Argument(metavar="TYPE", help="A type of resource: meshtimeouts, MeshTimeout or mt.")
+    ] = None,
     name: Name = None,
     *,
     mesh: Mesh = DEFAULT_MESH,
     file: Annotated[
-        list[str] | None, typer.Option("--file", "-f", metavar="FILE|DIR|-", help="What stands in these files.")
+        list[str] | None,
+        typer.Option(
+            "--file", "-f", metavar="FILE|DIR|-", help="Delete the resources in these files. May be repeated."
+        ),
     ] = None,
-    cascade: Annotated[bool, typer.Option("--cascade", help="A Mesh together with all that is in it.")] = False,
+    cascade: Annotated[bool, typer.Option("--cascade", help="Delete a Mesh together with everything in it.")] = False,
     wait: Wait = False,
     timeout: Timeout = TIMEOUT,
     address: Address = ADDRESS,
 ) -> None:
-    """Delete a resource, or all that stand in some files."""
+    """Delete a resource, or all resources in some files."""
     patience, keys, written = duration(timeout), _to_delete(type_, name, mesh, file), WrittenResources()
     with connect(address) as client:
         for key in sorted(keys, key=lambda key: key.type == "Mesh"):

@@ -38,7 +38,7 @@ def run(  # noqa: PLR0913  # an option each
     log_level: Level = None,
     log_format: Format = None,
 ) -> None:
-    """Run the control plane, in the foreground. What no option says, the environment says."""
+    """Run the control plane, in the foreground. Settings without an option here are read from the environment."""
     settings = _settings(
         store=store,
         registrations=registrations,

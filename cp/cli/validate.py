@@ -15,7 +15,7 @@ from cp.model.violation import Finding
 
 
 def validate(file: Files, var: Variables = None, output: Output = OutputFormat.TABLE) -> None:
-    """Check files, offline. Ends with 1 when something in them would be refused."""
+    """Check files without a control plane. Ends with status 1 if a resource in them is invalid."""
     _, report = pieces(texts(file, var or []), known())
     if output is OutputFormat.TABLE:
         tell(report.findings)

@@ -21,8 +21,10 @@ from cp.model.names import Key
 
 Data = Mapping[str, Any]
 
-Wait = Annotated[bool, typer.Option("--wait", help="Wait until every connected proxy that it concerns has it.")]
-Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait at most.")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until every connected proxy that the change affects has accepted it.")
+]
+Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="The longest time to wait.")]
 
 TIMEOUT: Final = "30s"
 _FEW: Final = 5
