@@ -53,12 +53,14 @@ def _finds_addresses(taken: Cluster, cluster: Cluster) -> bool:
         taken.type = Cluster.EDS
         taken.eds_cluster_config.CopyFrom(cluster.eds_cluster_config)
         return True
-    found = [one.endpoint.address for group in cluster.load_assignment.endpoints for one in group.lb_endpoints]
-    if len(found) != 1 or not found[0].HasField("socket_address"):
+    addresses = [
+        endpoint.endpoint.address for group in cluster.load_assignment.endpoints for endpoint in group.lb_endpoints
+    ]
+    if len(addresses) != 1 or not addresses[0].HasField("socket_address"):
         return False
     taken.type = Cluster.LOGICAL_DNS
     taken.load_assignment.cluster_name = cluster.name
-    taken.load_assignment.endpoints.add().lb_endpoints.add().endpoint.address.CopyFrom(found[0])
+    taken.load_assignment.endpoints.add().lb_endpoints.add().endpoint.address.CopyFrom(addresses[0])
     return True
 
 

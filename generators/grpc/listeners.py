@@ -27,9 +27,9 @@ def api_listeners(targets: Sequence[str], listener: Listener) -> Iterator[Listen
         return
     taken = pack(_taken_manager(manager))
     for target in targets:
-        made = Listener(name=target)
-        made.api_listener.api_listener.CopyFrom(taken)
-        yield made
+        api_listener = Listener(name=target)
+        api_listener.api_listener.api_listener.CopyFrom(taken)
+        yield api_listener
 
 
 def _manager(listener: Listener) -> HttpConnectionManager | None:
@@ -47,11 +47,13 @@ def _taken_manager(manager: HttpConnectionManager) -> HttpConnectionManager:
     limit = manager.common_http_protocol_options
     if limit.HasField("max_stream_duration"):
         taken.common_http_protocol_options.max_stream_duration.CopyFrom(limit.max_stream_duration)
-    filters = {one.name: one for one in reversed(manager.http_filters) if _is_taken(one)}
+    filters = {
+        http_filter.name: http_filter for http_filter in reversed(manager.http_filters) if _is_taken(http_filter)
+    }
     taken.http_filters.extend(reversed(filters.values()))
     taken.http_filters.append(HttpFilter(name=names.ROUTER, typed_config=pack(Router())))
     return taken
 
 
 def _is_taken(http_filter: HttpFilter) -> bool:
-    return any(http_filter.typed_config.Is(one) for one in _TAKEN)
+    return any(http_filter.typed_config.Is(descriptor) for descriptor in _TAKEN)

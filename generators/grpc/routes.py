@@ -35,18 +35,18 @@ def taken_table(table: RouteConfiguration) -> Iterator[RouteConfiguration | Clus
     """The table, and, where a share of its calls is refused, the cluster that has nobody to answer them."""
     taken = RouteConfiguration(name=table.name)
     for host in table.virtual_hosts:
-        rows = [row for one in host.routes if (row := _row(one)) is not None]
+        rows = [row for route in host.routes if (row := _row(route)) is not None]
         taken.virtual_hosts.add(name=host.name, domains=host.domains, routes=rows)
     yield taken
-    if any(names.REFUSED in _clusters(row.route) for host in taken.virtual_hosts for row in host.routes):
-        refused = Cluster(name=names.REFUSED, type=Cluster.EDS)
+    if any(names.MISSING_CLUSTER in _clusters(row.route) for host in taken.virtual_hosts for row in host.routes):
+        refused = Cluster(name=names.MISSING_CLUSTER, type=Cluster.EDS)
         over_ads(refused.eds_cluster_config.eds_config)
         yield refused
-        yield ClusterLoadAssignment(cluster_name=names.REFUSED)
+        yield ClusterLoadAssignment(cluster_name=names.MISSING_CLUSTER)
 
 
 def _clusters(action: RouteAction) -> list[str]:
-    return [action.cluster, *(one.name for one in action.weighted_clusters.clusters)]
+    return [action.cluster, *(share.name for share in action.weighted_clusters.clusters)]
 
 
 def _row(row: Route) -> Route | None:
@@ -84,13 +84,13 @@ def _header(taken: HeaderMatcher, header: HeaderMatcher) -> None:
 
 def _forward(taken: RouteAction, action: RouteAction) -> None:
     """A row that answers by itself, as a redirect does, leads to nobody: the call fails, and no other row takes it."""
-    shares = [one for one in action.weighted_clusters.clusters if one.weight.value]
+    shares = [share for share in action.weighted_clusters.clusters if share.weight.value]
     if shares:
-        for one in shares:
-            share = taken.weighted_clusters.clusters.add(name=one.name)
-            share.weight.value = one.weight.value
+        for share in shares:
+            taken_share = taken.weighted_clusters.clusters.add(name=share.name)
+            taken_share.weight.value = share.weight.value
     else:
-        taken.cluster = action.cluster or names.REFUSED
+        taken.cluster = action.cluster or names.MISSING_CLUSTER
     if action.HasField("max_stream_duration"):
         taken.max_stream_duration.CopyFrom(action.max_stream_duration)
     elif action.HasField("timeout"):
@@ -103,7 +103,7 @@ def _forward(taken: RouteAction, action: RouteAction) -> None:
 
 def _retry(taken: RouteAction, policy: RetryPolicy) -> None:
     """By the status of calls alone: a policy that names none retries nothing."""
-    conditions = [one for one in policy.retry_on.split(",") if one in _RETRIED]
+    conditions = [condition for condition in policy.retry_on.split(",") if condition in _RETRIED]
     if not conditions or (policy.HasField("num_retries") and policy.num_retries.value == 0):
         return
     taken.retry_policy.retry_on = ",".join(conditions)

@@ -111,7 +111,9 @@ class Chance:
         if self(0.2):
             splits = (Split(UPSTREAM, self.random.randint(0, 3)), Split("gone", 1, missing=True))
         refusal = "nobody is there" if self(0.1) and not any(isinstance(one, Redirect) for one in filters) else ""
-        return row(Route(f"row-{index}", match=self.match(), splits=splits, filters=filters, refusal=refusal))
+        return row(
+            Route(f"row-{index}", match=self.match(), splits=splits, filters=filters, unavailable_reason=refusal)
+        )
 
     def match(self) -> Match:
         return Match(

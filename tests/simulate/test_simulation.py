@@ -143,7 +143,7 @@ def test_a_redirect_says_where_to() -> None:
 
 
 def test_a_refusal_says_why() -> None:
-    found = outcome(served(Route("all", refusal="nobody is there")))
+    found = outcome(served(Route("all", unavailable_reason="nobody is there")))
 
     assert found.reply is not None
     assert (found.reply.status, found.reply.body) == (500, "nobody is there")
