@@ -45,7 +45,7 @@ def explain(  # noqa: PLR0913  # an option each
     if file:
         data = _offline(dataplane, call, headers, mesh, world_of(file, var or []))
     else:
-        data = _asked(dataplane, call, headers, mesh, address)
+        data = _online(dataplane, call, headers, mesh, address)
     if output is not OutputFormat.TABLE:
         print_data(data, output)
         return
@@ -61,7 +61,7 @@ def _print(data: Any) -> None:
         console.print(Text(text, style))
 
 
-def _asked(dataplane: str, call: str, headers: Sequence[str], mesh: str, address: str) -> Any:
+def _online(dataplane: str, call: str, headers: Sequence[str], mesh: str, address: str) -> Any:
     with connect(address) as client:
         return client.get(f"/meshes/{mesh}/dataplanes/{dataplane}/_explain", call=call, header=list(headers))
 

@@ -10,10 +10,10 @@ import typer
 from cp.cli.findings import finding_lines
 from cp.cli.options import ADDRESS, Address, Offline, Output, OutputFormat, Variables
 from cp.cli.output import print_data
-from cp.cli.types import known
+from cp.cli.types import known_kinds
 from cp.cli.worlds import assembled
 from cp.client.client import connect
-from cp.client.files import pieces, texts
+from cp.client.files import file_documents, file_texts
 from cp.insight.report import linted
 from cp.policies import discover
 
@@ -37,7 +37,7 @@ def lint(  # noqa: PLR0913  # an option each
     address: Address = ADDRESS,
 ) -> None:
     """Report what is wrong, has no effect, or cannot work as written. Ends with status 1 if there are errors."""
-    data = _offline(file, var or [], mesh) if file else _asked(mesh, address)
+    data = _offline(file, var or [], mesh) if file else _online(mesh, address)
     if output is OutputFormat.TABLE:
         for line in _lines(data):
             typer.echo(line)
@@ -47,7 +47,7 @@ def lint(  # noqa: PLR0913  # an option each
         raise typer.Exit(1)
 
 
-def _asked(mesh: str | None, address: str) -> Any:
+def _online(mesh: str | None, address: str) -> Any:
     with connect(address) as client:
         return client.get("/_lint" if mesh is None else f"/meshes/{mesh}/_lint")
 
@@ -57,14 +57,14 @@ def _offline(files: Sequence[str], variables: Sequence[str], mesh: str | None) -
     from cp.insight.lint import in_order, of_mesh  # noqa: PLC0415  # it knows all of Envoy, which only files need here
     from cp.insight.lint import lint as findings_of  # noqa: PLC0415  # the same
 
-    there, report = pieces(texts(files, variables), known())
-    findings = in_order((*report.findings, *findings_of(discover(), assembled(there))))
+    documents, report = file_documents(file_texts(files, variables), known_kinds())
+    findings = in_order((*report.findings, *findings_of(discover(), assembled(documents))))
     return linted(findings if mesh is None else tuple(of_mesh(findings, mesh)))
 
 
 def _lines(data: Data) -> Iterator[str]:
-    for one in data["findings"]:
-        yield from finding_lines(one)
+    for finding in data["findings"]:
+        yield from finding_lines(finding)
         yield ""
-    counts = [f"{data[name]} {one}{'' if data[name] == 1 else 's'}" for name, one in _COUNTED if data[name]]
+    counts = [f"{data[name]} {noun}{'' if data[name] == 1 else 's'}" for name, noun in _COUNTED if data[name]]
     yield ", ".join(counts) or "nothing to say"

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cp.cli.environment import warnings
-from cp.client.problem import told
+from cp.client.problem import reporting_problems
 from cp.model.wording import plain
 
 Words = tuple[str, ...]
@@ -101,12 +101,12 @@ class _Commands(MutableMapping[str, Any]):
 
     def __init__(self, words: Words) -> None:
         self._words = words
-        self._made: dict[str, Any] = {}
+        self._loaded: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = _made((*self._words, name))
-        return self._made[name]
+        if name not in self._loaded:
+            self._loaded[name] = _load((*self._words, name))
+        return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.summaries)
@@ -115,10 +115,10 @@ class _Commands(MutableMapping[str, Any]):
         return len(self.summaries)
 
     def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
+        self._loaded[name] = command
 
     def __delitem__(self, name: str) -> None:
-        del self._made[name]
+        del self._loaded[name]
 
     @property
     def summaries(self) -> Mapping[str, str]:
@@ -150,19 +150,19 @@ def _group(words: Words) -> type[TyperGroup]:
     return Group
 
 
-def _made(words: Words) -> Any:
+def _load(words: Words) -> Any:
     if words in GROUPS:
-        return _of_group(words)
+        return _load_group(words)
     if words not in COMMANDS:
         raise KeyError(words)
     command = COMMANDS[words]
     function = getattr(importlib.import_module(command.module), command.function)
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    app.command(words[-1], cls=_Command)(told(function))
+    app.command(words[-1], cls=_Command)(reporting_problems(function))
     return typer.main.get_command(app)
 
 
-def _of_group(words: Words) -> Any:
+def _load_group(words: Words) -> Any:
     def callback() -> None:
         """A group does nothing by itself."""
 

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from envoy.config.endpoint.v3.endpoint_components_pb2 import LbEndpoint, LocalityLbEndpoints
 
 
-def taken_endpoints(assignment: ClusterLoadAssignment) -> ClusterLoadAssignment:
+def grpc_endpoints(assignment: ClusterLoadAssignment) -> ClusterLoadAssignment:
     """Every address once, in priorities without gaps."""
-    taken = ClusterLoadAssignment(cluster_name=assignment.cluster_name)
+    reduced = ClusterLoadAssignment(cluster_name=assignment.cluster_name)
     seen: set[tuple[str, int]] = set()
     priorities: dict[int, int] = {}
     for group in sorted(assignment.endpoints, key=lambda group: group.priority):
@@ -21,11 +21,11 @@ def taken_endpoints(assignment: ClusterLoadAssignment) -> ClusterLoadAssignment:
         weight = _weight(group, endpoints)
         if endpoints and weight:
             priority = priorities.setdefault(group.priority, len(priorities))
-            locality = taken.endpoints.add(locality=group.locality, priority=priority)
+            locality = reduced.endpoints.add(locality=group.locality, priority=priority)
             locality.load_balancing_weight.value = weight
             for endpoint in endpoints:
                 _add(locality, endpoint)
-    return taken
+    return reduced
 
 
 def _is_new(endpoint: LbEndpoint, seen: set[tuple[str, int]]) -> bool:
@@ -56,7 +56,7 @@ def _weight(group: LocalityLbEndpoints, endpoints: list[LbEndpoint]) -> int:
 
 
 def _add(locality: LocalityLbEndpoints, endpoint: LbEndpoint) -> None:
-    taken_endpoint = locality.lb_endpoints.add(health_status=endpoint.health_status)
-    taken_endpoint.endpoint.address.CopyFrom(endpoint.endpoint.address)
+    grpc_endpoint = locality.lb_endpoints.add(health_status=endpoint.health_status)
+    grpc_endpoint.endpoint.address.CopyFrom(endpoint.endpoint.address)
     if endpoint.HasField("load_balancing_weight"):
-        taken_endpoint.load_balancing_weight.CopyFrom(endpoint.load_balancing_weight)
+        grpc_endpoint.load_balancing_weight.CopyFrom(endpoint.load_balancing_weight)
