@@ -20,9 +20,9 @@ from cp.resources.world import World
 _WIDE: Final = 160
 """Columns of an explanation that does not go to a terminal: it is for people there as well."""
 
-Dataplane = Annotated[str, typer.Argument(metavar="DATAPLANE", help="The proxy of the caller, by its Dataplane.")]
+Dataplane = Annotated[str, typer.Argument(metavar="DATAPLANE", help="The name of the caller's Dataplane.")]
 Call = Annotated[
-    str, typer.Argument(metavar="CALL", help="The call: 'GET http://backend:80/path', or as short as 'backend/path'.")
+    str, typer.Argument(metavar="CALL", help="The call: 'GET http://backend:80/path', or in short 'backend/path'.")
 ]
 Headers = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A header of the call, as for curl.")
@@ -40,12 +40,12 @@ def explain(  # noqa: PLR0913  # an option each
     output: Output = OutputFormat.TABLE,
     address: Address = ADDRESS,
 ) -> None:
-    """Explain a call: its route and why, each value that holds and who set it, both sides' limits."""
+    """Explain a call: its route and why, the values in force and who set them, and the limits of both sides."""
     headers = header or []
     if file:
         data = _offline(dataplane, call, headers, mesh, world_of(file, var or []))
     else:
-        data = _asked(dataplane, call, headers, mesh, address)
+        data = _online(dataplane, call, headers, mesh, address)
     if output is not OutputFormat.TABLE:
         print_data(data, output)
         return
@@ -61,7 +61,7 @@ def _print(data: Any) -> None:
         console.print(Text(text, style))
 
 
-def _asked(dataplane: str, call: str, headers: Sequence[str], mesh: str, address: str) -> Any:
+def _online(dataplane: str, call: str, headers: Sequence[str], mesh: str, address: str) -> Any:
     with connect(address) as client:
         return client.get(f"/meshes/{mesh}/dataplanes/{dataplane}/_explain", call=call, header=list(headers))
 

@@ -66,11 +66,11 @@ from generators.build.collectors import Otlp, write_grpc
 from generators.envoy.log_formats import (
     OF_CONNECTIONS,
     OF_REQUESTS,
-    answered,
-    answers,
     any_value,
-    asked,
+    command_values,
+    envoy_format,
     key_values,
+    proxy_fields,
 )
 
 if TYPE_CHECKING:
@@ -283,15 +283,15 @@ class MeshAccessLog(Policy[Conf]):
 def _asked(conf: Conf | None) -> Iterator[str]:
     """The fields of a proxy that the log lines of a conf contain."""
     for backend in (conf.backends if conf is not None else None) or ():
-        yield from asked(msgspec.json.encode(backend).decode())
+        yield from proxy_fields(msgspec.json.encode(backend).decode())
         lines, otel = backend.file or backend.tcp, backend.open_telemetry
         if (lines is not None and lines.format is None) or (otel is not None and otel.body is None):
-            yield from asked(f"{OF_REQUESTS} {OF_CONNECTIONS}")
+            yield from proxy_fields(f"{OF_REQUESTS} {OF_CONNECTIONS}")
 
 
 def _logs(conf: Conf, draft: ListenerDraft) -> Iterator[AccessLog]:
     usual = OF_REQUESTS if draft.manager is not None else OF_CONNECTIONS
-    answer = answers(draft.site)
+    answer = command_values(draft.site)
     for backend in conf.backends or ():
         if backend.sort == "File" and backend.file is not None:
             yield _file_log(backend.file, usual, answer)
@@ -324,8 +324,8 @@ def _tcp_log(tcp: TcpBackend, usual: str, answer: Mapping[str, str]) -> AccessLo
 def _line(format_: LogFormat, usual: str, answer: Mapping[str, str]) -> str | dict[str, str]:
     """A text with its line break, or an object."""
     if format_.sort == "Json" and format_.json:
-        return {field.key: answered(field.value, answer) for field in format_.json}
-    return answered(format_.plain or usual, answer) + "\n"
+        return {field.key: envoy_format(field.value, answer) for field in format_.json}
+    return envoy_format(format_.plain or usual, answer) + "\n"
 
 
 def _otel_log(otel: OtelBackend, usual: str, answer: Mapping[str, str], draft: ListenerDraft) -> Iterator[AccessLog]:

@@ -187,7 +187,7 @@ class Translator:
 
     def _refusing(self, task: Task, why: Failure) -> Fragment:
         """A listener that answers with the reason. If that cannot be built either, it is left out."""
-        route = Route("failed", refusal=f"{why.kind or 'koguma'}: {why.reason}")
+        route = Route("failed", unavailable_reason=f"{why.kind or 'koguma'}: {why.reason}")
         if not isinstance(task.site, Outbound):
             return Fragment((), failure=why)
         refusing = self.fragments.get(Task(replace(task.site, routes=(route,)), is_grpc=task.is_grpc))
@@ -430,7 +430,7 @@ def _no_entry(listening: OutboundAddress, why: Failure) -> OutboundResult:
         listening.address,
         listening.port,
         Protocol.HTTP,
-        routes=(Route("failed", refusal=why.reason),),
+        routes=(Route("failed", unavailable_reason=why.reason),),
         is_bound=listening.is_bound,
         names=listening.names,
     )

@@ -34,13 +34,13 @@ class Collector:
     port: int
 
     @classmethod
-    def parse(cls, place: str, port: int) -> Collector | None:
+    def parse(cls, address: str, port: int) -> Collector | None:
         """`host:port` or `host`; None where there can be no such port."""
-        host, _, written = place.rpartition(":")
+        host, _, written = address.rpartition(":")
         if not host or not written.isascii() or not written.isdigit():
-            host, written = place, str(port)
-        found = int(written) if len(written) <= len(str(_LAST_PORT)) else 0
-        return cls(host.strip("[]"), found) if host and 0 < found <= _LAST_PORT else None
+            host, written = address, str(port)
+        number = int(written) if len(written) <= len(str(_LAST_PORT)) else 0
+        return cls(host.strip("[]"), number) if host and 0 < number <= _LAST_PORT else None
 
     @property
     def authority(self) -> str:
@@ -58,8 +58,8 @@ class Otlp:
     @classmethod
     def parse(cls, endpoint: str) -> Otlp | None:
         """`host:port` or `host` for gRPC, `http://host:port/path` for HTTP; None where there can be no such port."""
-        place, slash, path = endpoint.removeprefix(_HTTP).partition("/")
-        collector = Collector.parse(place, _OTLP_PORT)
+        address, slash, path = endpoint.removeprefix(_HTTP).partition("/")
+        collector = Collector.parse(address, _OTLP_PORT)
         if collector is None:
             return None
         return cls(collector, endpoint.startswith(_HTTP), f"{slash}{path}".rstrip("/"))

@@ -60,8 +60,8 @@ def _resolution() -> DnsCluster:
 
 def _write_endpoints(assignment: ClusterLoadAssignment, backend: Backend) -> None:
     """Priority by priority. Envoy wants them without gaps."""
-    for place, priority in enumerate(sorted({one.locality.priority for one in backend.external})):
-        group = assignment.endpoints.add(priority=place)
+    for rank, priority in enumerate(sorted({endpoint.locality.priority for endpoint in backend.external})):
+        group = assignment.endpoints.add(priority=rank)
         for external in backend.external:
             if external.locality.priority == priority:
                 _write_endpoint(group.lb_endpoints.add().endpoint, external)

@@ -28,7 +28,7 @@ from cp.resources.kinds import Kinds
 from cp.resources.parse import parse
 from cp.resources.world import World
 from cp.serving.delivery.nacks import reason
-from generators.envoy.log_formats import answered
+from generators.envoy.log_formats import envoy_format
 
 Target: TypeAlias = Callable[[bytes], object]
 
@@ -136,7 +136,7 @@ def _patch(data: bytes) -> None:
 
 
 def _log_format(data: bytes) -> None:
-    assert answered(_text(data), {}) is not None
+    assert envoy_format(_text(data), {}) is not None
 
 
 def _template(data: bytes) -> None:

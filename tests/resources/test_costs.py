@@ -24,7 +24,7 @@ from cp.resources.kinds import Kind
 from cp.resources.parse import ParsedDocument, parse
 from cp.resources.schema import MOST_FAULTS
 from cp.rules.partition import parts
-from generators.envoy.log_formats import answered
+from generators.envoy.log_formats import envoy_format
 from tests.growth import MOST, growth
 from tests.resources.reading import every_kind
 
@@ -55,8 +55,8 @@ def template(text: str) -> None:
 
 
 TEXTS: dict[str, tuple[Callable[[int], str], Callable[[str], object]]] = {
-    "log format with brackets that stay open": (lambda n: "%A(" * n, lambda text: answered(text, {})),
-    "log format with one end for all brackets": (lambda n: "%A(" * n + ")", lambda text: answered(text, {})),
+    "log format with brackets that stay open": (lambda n: "%A(" * n, lambda text: envoy_format(text, {})),
+    "log format with one end for all brackets": (lambda n: "%A(" * n + ")", lambda text: envoy_format(text, {})),
     "host name with an action that stays open": (lambda n: "{{" + " " * n, template),
     "host name with actions within each other": (lambda n: "{{ " * n, template),
     "host name of many actions": (lambda n: "{{-  .Name -}}" * n, template),

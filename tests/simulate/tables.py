@@ -113,7 +113,9 @@ class Chance:
         refusal = (
             "nobody is there" if self(0.1) and not any(isinstance(filter_, Redirect) for filter_ in filters) else ""
         )
-        return row(Route(f"row-{index}", match=self.match(), splits=splits, filters=filters, refusal=refusal))
+        return row(
+            Route(f"row-{index}", match=self.match(), splits=splits, filters=filters, unavailable_reason=refusal)
+        )
 
     def match(self) -> Match:
         return Match(

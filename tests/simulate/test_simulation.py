@@ -145,7 +145,7 @@ def test_a_redirect_is_answered_with_its_location() -> None:
 
 
 def test_an_unavailable_route_is_answered_with_its_reason() -> None:
-    result = outcome(served(Route("all", refusal="nobody is there")))
+    result = outcome(served(Route("all", unavailable_reason="nobody is there")))
 
     assert result.reply is not None
     assert (result.reply.status, result.reply.body) == (500, "nobody is there")

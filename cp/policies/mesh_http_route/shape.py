@@ -51,7 +51,7 @@ def _route(match: HttpRouteMatch, rule: RouteRule, backends: Backends) -> Route:
         match=_match(match),
         splits=served,
         filters=filters,
-        refusal="" if _redirects(filters) else _refusal(rule.owner, served),
+        unavailable_reason="" if _redirects(filters) else _refusal(rule.owner, served),
     )
 
 

@@ -42,7 +42,7 @@ class BackendResolver:
     def unmatched(self) -> Route:
         """What is done with what no route takes: it goes where it was sent, if anybody is there."""
         split = self.called_destination()
-        return Route(name=cluster_name(self._destination), splits=(split,), refusal=split.reason)
+        return Route(name=cluster_name(self._destination), splits=(split,), unavailable_reason=split.reason)
 
     def owner(self, rule: RouteRule) -> str:
         """One name for all rules for which the same holds; for a tagged destination one for each of them.
