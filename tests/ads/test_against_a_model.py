@@ -213,3 +213,23 @@ def test_whatever_happens_the_client_ends_up_with_the_newest(machine: type[Conve
 @pytest.mark.parametrize("machine", MACHINES)
 def test_whatever_happens_for_long_the_client_ends_up_with_the_newest(machine: type[Conversation]) -> None:
     converse(machine, examples=2000, steps=50)
+
+
+def test_a_version_that_was_never_taken_does_not_stand_for_a_later_one() -> None:
+    """The client NACKs two snapshots one after the other, and says of neither which resource is to blame."""
+    conversation = RefusingSotw()
+    conversation.connected(naming=False)
+    conversation.all_is_read()
+    conversation.publish(Mesh(clusters=(Content("b", 0, BAD),), assignments=(Content("b", 0),)), set())
+    later = Mesh(
+        clusters=(*(Content(name, 0) for name in "abc"), Content("d", 0, BAD)),
+        assignments=tuple(Content(name, 0) for name in NAMES),
+        tables=(Content("a", 0, to=("a",)),),
+        listeners=(Content("a", 0, to=("a",)),),
+    )
+    conversation.publish(later, set())
+
+    conversation.all_is_read()
+
+    assert conversation.client.has[CLUSTER].keys() == {"a", "b", "c"}
+    conversation.teardown()

@@ -346,7 +346,7 @@ class Channel:
         self._acknowledged_version = sent.version
         self._has_names_of_all = True
         self._nacks.of_version = None
-        self._resources.drop_replaced()
+        self._resources.drop_replaced(self._acknowledged, is_everything_answered=not self._pending)
         return sent.version
 
     def _receive_nack(self, sent: SentResponse, text: str) -> Nack:

@@ -30,7 +30,7 @@ UNKNOWN = "?"  # the client has the resource, or not, in a version that we do no
 
 
 class ClientResources:
-    __slots__ = ("_kept", "_repeats_all", "_subscription", "_type_url", "base", "deviations", "nacked")
+    __slots__ = ("_kept", "_repeats_all", "_subscription", "_type_url", "_untaken", "base", "deviations", "nacked")
 
     def __init__(self, subscription: Subscription, *, repeats_all: bool) -> None:
         """`repeats_all`: each response holds all resources, so that what the client is to keep has to be in it."""
@@ -38,6 +38,7 @@ class ClientResources:
         self.deviations: dict[str, str] = {}  # name -> the version that the client has instead of that in `base`
         self.nacked: dict[str, str] = {}  # name -> the version that is held back, because the client NACKed it
         self._kept: dict[str, PackedResource] = {}  # name -> what the client has instead, to be repeated
+        self._untaken: dict[str, str] = {}  # name -> a version that the client NACKed and that was replaced since
         self._repeats_all = repeats_all
         self._subscription = subscription
         self._type_url = subscription.type_url
@@ -62,6 +63,7 @@ class ClientResources:
             self.deviations.pop(name, None)
             self.nacked.pop(name, None)
             self._kept.pop(name, None)
+            self._untaken.pop(name, None)
 
     # --- on the way to another snapshot ---
 
@@ -99,7 +101,7 @@ class ClientResources:
             if self.is_held_back(packed):
                 continue
             # Another version than the one that was NACKed, or none: the NACK has had its effect.
-            self.nacked.pop(name, None)
+            self._end_nack(name)
             if packed is not None:
                 self.record_sent(packed, snapshot)
                 updated += [packed] if packed.version != client_version else []
@@ -120,7 +122,13 @@ class ClientResources:
         # Deviations are few, and names may be thousands.
         for name in [name for name in self.deviations if name in names]:
             del self.deviations[name]
-        self.release(names)
+            self._end_nack(name)
+
+    def _end_nack(self, name: str) -> None:
+        """Another version takes the place of the one that the client NACKed, and never took."""
+        version = self.nacked.pop(name, None)
+        if version is not None:
+            self._untaken[name] = version
 
     # --- answers of the client ---
 
@@ -149,10 +157,18 @@ class ClientResources:
             for name in names:
                 self.nacked.pop(name, None)
 
-    def drop_replaced(self) -> None:
-        """After an ACK the client has nothing any more of what no longer deviates."""
-        for name in self._kept.keys() - self.deviations.keys():
-            del self._kept[name]
+    def drop_replaced(self, acknowledged: Snapshot, *, is_everything_answered: bool) -> None:
+        """After an ACK the client has nothing any more of what no longer deviates.
+
+        While newer responses are pending it may yet NACK what replaces it, and then still has what it had.
+        """
+        if is_everything_answered:
+            for name in self._kept.keys() - self.deviations.keys():
+                del self._kept[name]
+        for name, version in list(self._untaken.items()):
+            packed = acknowledged.get(self._type_url, name)
+            if packed is None or packed.version != version:
+                del self._untaken[name]
 
     @property
     def held_back(self) -> tuple[NackedResource, ...]:
@@ -166,8 +182,9 @@ class ClientResources:
         return name in self._subscription and name not in self.deviations
 
     def _keep(self, good: PackedResource | None, nacked: PackedResource) -> None:
-        # The first stays: after a second NACK the client still has what it had before the first.
-        if good is not None and good != nacked:
+        # The first stays: after a second NACK the client still has what it had before the first. What was ACKed last is
+        # a snapshot: of what was held back then it has the version that the client did not take.
+        if good is not None and good != nacked and self._untaken.get(good.name) != good.version:
             self._kept.setdefault(nacked.name, good)
 
     # --- all of it ---
