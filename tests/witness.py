@@ -53,7 +53,7 @@ class Witness:
 
         eventually(settled, _DEADLINE)
         statuses = self._serving.seat(_PROXY).session.statuses
-        return "\n".join(nack.text for status in statuses for nack in status.refused)
+        return "\n".join(nack.text for status in statuses for nack in status.nacks)
 
 
 def _strict(packed: PackedResource) -> PackedResource:

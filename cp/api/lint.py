@@ -42,10 +42,10 @@ class LintHandler:
 
     async def _answer(self, request: Request, world: World, mesh: str = "") -> Response:
         """What is to be said of the resources, and what proxies say to what follows from them."""
-        complaints = tuple(await self._api.works.questions.wait(request, self._api.observed.complaints))
+        nack_reports = tuple(await self._api.works.questions.wait(request, self._api.observed.nack_reports))
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
-            refused = map(finding, grouped(complaints))
+            refused = map(finding, grouped(nack_reports))
             findings = in_order((*refused, *lint(self._policies, world, checkpoint)))
             return lint_data(tuple(of_mesh(findings, mesh)) if mesh else findings)
 
