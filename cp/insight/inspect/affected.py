@@ -177,26 +177,22 @@ def _effects_of_field(scope: ConfScope, field: MergedField, policy: Key) -> Iter
 
 
 def _effect_data(effect: PolicyEffect) -> dict[str, Any]:
-    winner = effect.overridden_by
-    return {
+    data: dict[str, Any] = {
         "where": str(effect.scope),
         "field": effect.path,
         "value": effect.setting.value,
         "file": effect.setting.origin.file,
         "line": effect.setting.line,
-        **({} if winner is None else {"by": _setting_data(winner)}),
-        **(
-            {}
-            if not effect.removed_settings
-            else {"removes": [_setting_data(setting) for setting in effect.removed_settings]}
-        ),
-        **(
-            {}
-            if not effect.removed_settings or effect.replacement is None
-            else {"then": _setting_data(effect.replacement)}
-        ),
-        **({"reason": effect.idle_reason} if effect.idle_reason else {}),
     }
+    if effect.overridden_by is not None:
+        data["by"] = _setting_data(effect.overridden_by)
+    if effect.removed_settings:
+        data["removes"] = [_setting_data(setting) for setting in effect.removed_settings]
+        if effect.replacement is not None:
+            data["then"] = _setting_data(effect.replacement)
+    if effect.idle_reason:
+        data["reason"] = effect.idle_reason
+    return data
 
 
 def _setting_data(setting: Setting) -> dict[str, Any]:

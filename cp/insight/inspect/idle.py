@@ -59,18 +59,22 @@ class IdleReasons:
         `conf_fields` are the paths of all fields of the same conf. `removed` is given for a null only, if no weaker
         setting holds in place of the removed one.
         """
-        unenforced = next(
-            (part for part in self._unenforced_parts if part.covers(setting.path)), None
-        ) or self._unenforced_part_of(dataplane, scope)
-        if unenforced is not None:
-            return f"{WORDS}: {unenforced.sentence}"
-        unenforced_inside = next((part for part in self._unenforced_parts if part.is_within(setting.path)), None)
-        if unenforced_inside is not None:
-            return f"{WORDS} in part, {unenforced_inside.path}: {unenforced_inside.sentence}"
+        unenforced_reason = self._unenforced_reason(dataplane, scope, setting.path)
+        if unenforced_reason:
+            return unenforced_reason
         parts = self._parts(dataplane).get(scope.destination) if scope.destination is not None else None
         policy = self._compiler.policies[self._policy.type]
         reason = meaningless_reason(policy, dataplane, scope, path, conf_fields=conf_fields, parts=parts)
         return reason or self._part_reason(parts, scope, path, setting, removed=removed)
+
+    def _unenforced_reason(self, dataplane: Resource, scope: ConfScope, path: str) -> str:
+        """The reason if a value is not enforced, alone or with what is around it, or if something inside it is not."""
+        part = next((part for part in self._unenforced_parts if part.covers(path)), None)
+        part = part or self._unenforced_part_of(dataplane, scope)
+        if part is not None:
+            return f"{WORDS}: {part.sentence}"
+        inner_part = next((part for part in self._unenforced_parts if part.is_within(path)), None)
+        return "" if inner_part is None else f"{WORDS} in part, {inner_part.path}: {inner_part.sentence}"
 
     def _part_reason(
         self, parts: DestinationParts | None, scope: ConfScope, path: str, setting: Setting, *, removed: Setting | None
@@ -84,11 +88,12 @@ class IdleReasons:
 
     def _is_bypassed(self, parts: DestinationParts, scope: ConfScope, path: str) -> bool:
         """Whether a field acts on the cluster of a service only, and the route of its scope leads to other clusters."""
-        if not scope.contributors or self._answer_once(
-            parts, scope.contributors, lambda: parts.is_reached_by(scope.contributors)
-        ):
+        if not scope.contributors:
             return False
-        return self._answer_once(parts, path, lambda: parts.acts_on_cluster_only(self._policy.type, path))
+        is_reached = self._answer_once(parts, scope.contributors, lambda: parts.is_reached_by(scope.contributors))
+        return not is_reached and self._answer_once(
+            parts, path, lambda: parts.acts_on_cluster_only(self._policy.type, path)
+        )
 
     def _is_about_unserved_part(
         self, parts: DestinationParts, path: str, setting: Setting, removed: Setting | None
