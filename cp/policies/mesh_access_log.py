@@ -59,7 +59,7 @@ from cp.resources.matches import client_match
 from cp.resources.schema import Schema, only_set_name
 from cp.resources.spec import PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, AllowedTargets
-from cp.resources.telemetry import OpenTelemetryConf, authority, collector, endpoints_deprecated, is_place
+from cp.resources.telemetry import OpenTelemetryConf, authority, collector, endpoints_deprecated, is_collector_address
 from cp.rules.matching import in_force
 from generators.build.access_logs import access_log, add_logs, except_routes, of_routes
 from generators.build.collectors import Otlp, write_grpc
@@ -196,7 +196,7 @@ def _tcp(tcp: TcpBackend | None) -> Iterator[Violation]:
     if tcp is None:
         yield absent("", "must be set for the type Tcp", "give it an `address`")
         return
-    if not is_place(tcp.address):
+    if not is_collector_address(tcp.address):
         hint = "write for example `logs.internal:5000`"
         yield Violation("address", f"`{tcp.address}` is not a host with a port" if tcp.address else "must be set", hint)
     if tcp.format is not None:

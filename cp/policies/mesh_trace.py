@@ -48,7 +48,7 @@ from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.schema import Number, Schema
 from cp.resources.spec import PolicySpec
 from cp.resources.targets import GATEWAY, AllowedTargets
-from cp.resources.telemetry import OpenTelemetryConf, Url, collector, endpoints_deprecated, is_place
+from cp.resources.telemetry import OpenTelemetryConf, Url, collector, endpoints_deprecated, is_collector_address
 from cp.rules.matching import in_force
 from generators.build import tracing
 from generators.build.collectors import Collector, Otlp
@@ -161,7 +161,7 @@ def _zipkin(zipkin: Zipkin | None) -> Iterator[Violation]:
         yield absent("", "must be set for the type Zipkin", "give it a `url`")
         return
     yield from must_be_set("url", zipkin.url)
-    if zipkin.url and not is_place(zipkin.url):
+    if zipkin.url and not is_collector_address(zipkin.url):
         yield Violation("url", f"`{zipkin.url}` is not a URL", "write for example `http://zipkin:9411/api/v2/spans`")
 
 

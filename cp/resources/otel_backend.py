@@ -58,7 +58,7 @@ def _endpoint(endpoint: OtelEndpoint, protocol: str) -> Iterator[Violation]:
         )
 
 
-def place(backend: OpenTelemetryBackend) -> str:
+def endpoint_of(backend: OpenTelemetryBackend) -> str:
     """The collector as an `endpoint` would name it. Without an address it runs on the machine of each proxy."""
     endpoint = backend.endpoint or OtelEndpoint()
     host = endpoint.address or _BESIDE_THE_PROXY

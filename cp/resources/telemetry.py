@@ -84,7 +84,7 @@ class Url:
         return cls(match["scheme"].lower(), match["host"], port, match["user"] or "", match["path_and_query"] or "")
 
 
-def is_place(text: str) -> bool:
+def is_collector_address(text: str) -> bool:
     """Whether a text is a host with a port, or a URL. A bare word is taken for a mistake."""
     url = Url.parse(text if "://" in text else f"tcp://{text}")
     if url is None:
@@ -93,11 +93,11 @@ def is_place(text: str) -> bool:
     return (is_ip(host) or is_domain(host.lower())) and (url.port is not None or "." in host)
 
 
-def authority(place: str) -> str:
-    """The host and port of a place, without the other parts of a URL."""
-    url = Url.parse(place if "://" in place else f"tcp://{place}")
+def authority(address: str) -> str:
+    """The host and port of a collector's address, without the other parts of a URL."""
+    url = Url.parse(address if "://" in address else f"tcp://{address}")
     if url is None:
-        return place
+        return address
     return url.host if url.port is None else f"{url.host}:{url.port}"
 
 

@@ -102,7 +102,8 @@ def _by_every_combination(tags: Sequence[tuple[str, str]]) -> Iterator[Part]:
     asks_for_all, *combinations = product((False, True), repeat=len(tags))
     for ruled_out in (*combinations, asks_for_all):
         # `product` changes its last element fastest.
-        yield tuple(TagCondition(*tag, is_not=is_not) for tag, is_not in zip(tags, reversed(ruled_out), strict=True))
+        conditions = zip(tags, reversed(ruled_out), strict=True)
+        yield tuple(TagCondition(key, value, is_not) for (key, value), is_not in conditions)
 
 
 def _where_it_matters(asking: list[list[tuple[str, str]]], budget: StepBudget) -> Iterator[Part]:

@@ -83,7 +83,7 @@ class SubsetRules:
     def rules(self) -> tuple[SubsetRule, ...]:
         """All rules. Those that ask for the most tags come first; equals stay in the order of the parts."""
         rules = [rule for part in self._parts or () if (rule := self._rule(part)) is not None]
-        return tuple(sorted(rules, key=lambda rule: -len(_required(rule.matchers))))
+        return tuple(sorted(rules, key=lambda rule: -_specificity(rule.matchers)))
 
     @property
     def has_too_many_parts(self) -> bool:
@@ -129,9 +129,15 @@ class SubsetRules:
         """The indexes of rules by the service that they ask for, empty for none."""
         indexes: dict[str, list[int]] = {}
         for index, rule in enumerate(self.rules):
-            services = (value for key, value in _required(rule.matchers) if key == SERVICE_TAG)
+            asked_for = (condition for condition in rule.matchers if not condition.is_not)
+            services = (condition.value for condition in asked_for if condition.key == SERVICE_TAG)
             indexes.setdefault(next(services, ""), []).append(index)
         return indexes
+
+
+def _specificity(matchers: Sequence[TagCondition]) -> int:
+    """The number of tags that the conditions ask for."""
+    return sum(1 for condition in matchers if not condition.is_not)
 
 
 def _required(matchers: Sequence[TagCondition]) -> Tags:

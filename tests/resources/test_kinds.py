@@ -7,7 +7,7 @@ import pytest
 from cp.resources.checks import regex
 from cp.resources.hostname_generator import Template, render
 from cp.resources.matches import is_spiffe_id
-from cp.resources.telemetry import Url, is_place
+from cp.resources.telemetry import Url, is_collector_address
 from tests.resources.reading import accepted, every_kind, policy, read, refused, warned
 
 DATAPLANE = "type: Dataplane\nmesh: default\nname: a\nnetworking: {address: 10.0.0.1, %s}\n"
@@ -206,7 +206,7 @@ def test_urls_are_taken_apart() -> None:
     [("a:80", True), ("http://a.b", True), ("127.0.0.1:80", True), ("a.b", True), ("a", False), ("a_b", False)],
 )
 def test_places(text: str, is_one: bool) -> None:
-    assert is_place(text) is is_one
+    assert is_collector_address(text) is is_one
 
 
 @pytest.mark.parametrize(

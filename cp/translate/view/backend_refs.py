@@ -20,7 +20,7 @@ from cp.resources.world import Table, World
 from cp.translate.view.backends import ANY
 
 REFERRED: Final[Mapping[str, Callable[[Resource], str]]] = {
-    telemetry.BACKEND: lambda resource: otel_backend.place(resource.spec),
+    telemetry.BACKEND: lambda resource: otel_backend.endpoint_of(resource.spec),
 }
 """The kinds that a `backendRef` in a conf may refer to, and the `endpoint` that takes the place of the reference."""
 
