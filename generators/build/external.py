@@ -1,4 +1,4 @@
-"""Clusters of services outside the mesh: their names are resolved by Envoy, and they may want TLS."""
+"""Clusters of services outside the mesh: Envoy resolves their names, and may speak TLS with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 SOCKET_ADDRESS = "unix://"
-"""How the address of a socket in the file system begins."""
+"""The prefix of the address of a socket in the file system."""
 
 _DNS = "envoy.clusters.dns"
 _FIRST_RETRY_SECONDS = 1
@@ -46,7 +46,7 @@ def external_cluster(backend: Backend) -> ClusterDraft:
 
 
 def _is_fixed(endpoint: Endpoint) -> bool:
-    """Whether there is nothing to resolve."""
+    """Whether the address is no name that has to be resolved."""
     if endpoint.address.startswith(SOCKET_ADDRESS):
         return True
     try:
@@ -57,7 +57,7 @@ def _is_fixed(endpoint: Endpoint) -> bool:
 
 
 def _resolution() -> DnsCluster:
-    """Every address of a name is an endpoint, for as long as its records hold."""
+    """Every address of a name is an endpoint, for as long as the DNS records are valid."""
     dns = DnsCluster(respect_dns_ttl=True, dns_lookup_family=V4_PREFERRED)
     dns.dns_failure_refresh_rate.base_interval.seconds = _FIRST_RETRY_SECONDS
     dns.dns_failure_refresh_rate.max_interval.seconds = _LAST_RETRY_SECONDS
@@ -65,7 +65,7 @@ def _resolution() -> DnsCluster:
 
 
 def _write_endpoints(assignment: ClusterLoadAssignment, backend: Backend) -> None:
-    """Priority by priority. Envoy wants them without gaps."""
+    """Write endpoints by priority. Envoy rejects gaps between priorities, so they are numbered anew."""
     for rank, priority in enumerate(sorted({endpoint.locality.priority for endpoint in backend.external})):
         group = assignment.endpoints.add(priority=rank)
         for external in backend.external:
@@ -83,7 +83,7 @@ def _write_endpoint(message: EndpointMessage, external: Endpoint) -> None:
 
 
 def _http_options(backend: Backend) -> HttpProtocolOptions | None:
-    """Which version of HTTP is spoken: over TLS the server chooses, elsewhere it is the one that is told."""
+    """The HTTP version: over TLS the server chooses (ALPN); without TLS it is that of the service's protocol."""
     if not backend.protocol.is_http:
         return None
     options = HttpProtocolOptions()

@@ -1,4 +1,4 @@
-"""Listeners: where a workload's calls leave it, and where calls reach it."""
+"""Listeners for the outbounds and inbounds of a proxy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from generators.proxy import Inbound, Outbound, Route, Split
 
 
 def outbound_listener(outbound: Outbound) -> ListenerDraft:
-    """The local address of a destination."""
+    """The listener at the local address of a destination."""
     name = names.outbound_listener(outbound.address, outbound.port)
     draft = ListenerDraft(outbound, Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND))
     set_address(draft.listener.address, outbound.address, outbound.port)
@@ -35,7 +35,7 @@ def outbound_listener(outbound: Outbound) -> ListenerDraft:
 
 
 def inbound_listener(inbound: Inbound) -> ListenerDraft:
-    """The address at which a workload is reached from the mesh."""
+    """The listener at which callers reach the workload."""
     name = names.inbound_listener(inbound.address, inbound.port)
     draft = ListenerDraft(inbound, Listener(name=name, traffic_direction=TrafficDirection.INBOUND))
     set_address(draft.listener.address, inbound.address, inbound.port)
@@ -63,18 +63,18 @@ def _http(draft: ListenerDraft, table: str, service: str, routes: tuple[Route, .
 
 
 def _tcp(draft: ListenerDraft, service: str, splits: tuple[Split, ...]) -> None:
-    """A connection can be answered by no status: the share of a missing backend is closed."""
+    """TCP has no status to answer with, so connections for the share of a missing cluster are closed."""
     tcp = draft.tcp = TcpProxy(stat_prefix=_stat(service))
-    live = [(names.MISSING_CLUSTER if split.missing else split.cluster, split.weight) for split in splits]
-    if len(live) == 1:
-        tcp.cluster = live[0][0]
-    elif live:
-        for cluster, weight in live:
+    shares = [(names.MISSING_CLUSTER if split.missing else split.cluster, split.weight) for split in splits]
+    if len(shares) == 1:
+        tcp.cluster = shares[0][0]
+    elif shares:
+        for cluster, weight in shares:
             tcp.weighted_clusters.clusters.add(name=cluster, weight=weight)
     else:
         tcp.cluster = names.MISSING_CLUSTER
 
 
 def _stat(service: str) -> str:
-    """Envoy takes dots and colons in statistics for separators."""
+    """Envoy treats dots and colons in the names of statistics as separators."""
     return service.replace(".", "_").replace(":", "_")
