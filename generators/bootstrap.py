@@ -6,7 +6,6 @@ truth value.
 
 from __future__ import annotations
 
-import ipaddress
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,6 +26,8 @@ with warnings.catch_warnings():
     from envoy_data_plane.envoy.extensions.transport_sockets.tls import v3 as tls
     from envoy_data_plane.envoy.extensions.upstreams.http import v3 as upstreams
     from envoy_data_plane.google import protobuf
+
+from generators.envoy.addresses import is_ip
 
 ADS_CLUSTER: Final = "ads_cluster"
 ADMIN_CLUSTER: Final = "koguma:admin"
@@ -178,17 +179,9 @@ def _system_ca(file: str) -> tls.Secret:
 
 
 def _discovery(control_plane: ListenAddress) -> clusters.ClusterDiscoveryType:
-    if control_plane.socket or _is_ip(control_plane.host):
+    if control_plane.socket or is_ip(control_plane.host):
         return clusters.ClusterDiscoveryType.STATIC
     return clusters.ClusterDiscoveryType.STRICT_DNS
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _http2() -> upstreams.HttpProtocolOptions:

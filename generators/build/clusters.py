@@ -29,7 +29,7 @@ def backend_cluster(backend: Backend) -> ClusterDraft:
 def local_cluster(inbound: Inbound) -> ClusterDraft:
     """The cluster of the proxy's own workload."""
     name = names.local_cluster(inbound.service_address, inbound.service_port)
-    cluster = Cluster(name=name, type=Cluster.STATIC, alt_stat_name=name.replace(":", "_").replace(".", "_"))
+    cluster = Cluster(name=name, type=Cluster.STATIC, alt_stat_name=names.statistic(name))
     cluster.load_assignment.cluster_name = cluster.name
     endpoint = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
     set_address(endpoint.address, inbound.service_address, inbound.service_port)

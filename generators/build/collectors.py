@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +10,7 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from generators.envoy import names
+from generators.envoy.addresses import is_ip
 from generators.envoy.edit import pack, set_address
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def write_grpc(service: GrpcService, collector: Collector, draft: ListenerDraft)
 
 
 def _cluster(name: str, collector: Collector, *, grpc: bool) -> Cluster:
-    kind = Cluster.STATIC if _is_ip(collector.host) else Cluster.STRICT_DNS
-    cluster = Cluster(name=name, type=kind, alt_stat_name=name.replace(":", "_").replace(".", "_"))
+    kind = Cluster.STATIC if is_ip(collector.host) else Cluster.STRICT_DNS
+    cluster = Cluster(name=name, type=kind, alt_stat_name=names.statistic(name))
     cluster.connect_timeout.seconds = _CONNECT_SECONDS
     cluster.load_assignment.cluster_name = name
     endpoint = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
@@ -94,11 +94,3 @@ def _cluster(name: str, collector: Collector, *, grpc: bool) -> Cluster:
         options.explicit_http_config.http2_protocol_options.SetInParent()
         cluster.typed_extension_protocol_options[names.HTTP_OPTIONS].CopyFrom(pack(options))
     return cluster
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -11,6 +10,7 @@ from envoy.extensions.clusters.dns.v3.dns_cluster_pb2 import DnsCluster
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from generators.drafts import ClusterDraft
+from generators.envoy.addresses import is_ip
 from generators.envoy.edit import pack, set_address
 from generators.envoy.tls import SOCKET, client_context, client_secrets
 from generators.proxy import Backend, Endpoint, Protocol
@@ -47,13 +47,7 @@ def external_cluster(backend: Backend) -> ClusterDraft:
 
 def _is_fixed(endpoint: Endpoint) -> bool:
     """Whether the address is no name that has to be resolved."""
-    if endpoint.address.startswith(SOCKET_ADDRESS):
-        return True
-    try:
-        ipaddress.ip_address(endpoint.address)
-    except ValueError:
-        return False
-    return True
+    return endpoint.address.startswith(SOCKET_ADDRESS) or is_ip(endpoint.address)
 
 
 def _resolution() -> DnsCluster:

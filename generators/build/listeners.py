@@ -51,7 +51,7 @@ def inbound_listener(inbound: Inbound) -> ListenerDraft:
 
 
 def _http(draft: ListenerDraft, table: str, service: str, routes: tuple[Route, ...]) -> RouteConfiguration:
-    manager = draft.manager = HttpConnectionManager(stat_prefix=_stat(service))
+    manager = draft.manager = HttpConnectionManager(stat_prefix=names.statistic(service))
     manager.rds.route_config_name = table
     over_ads(manager.rds.config_source)
     manager.normalize_path.value = True
@@ -64,7 +64,7 @@ def _http(draft: ListenerDraft, table: str, service: str, routes: tuple[Route, .
 
 def _tcp(draft: ListenerDraft, service: str, splits: tuple[Split, ...]) -> None:
     """TCP has no status to answer with, so connections for the share of a missing cluster are closed."""
-    tcp = draft.tcp = TcpProxy(stat_prefix=_stat(service))
+    tcp = draft.tcp = TcpProxy(stat_prefix=names.statistic(service))
     shares = [(names.MISSING_CLUSTER if split.missing else split.cluster, split.weight) for split in splits]
     if len(shares) == 1:
         tcp.cluster = shares[0][0]
@@ -73,8 +73,3 @@ def _tcp(draft: ListenerDraft, service: str, splits: tuple[Split, ...]) -> None:
             tcp.weighted_clusters.clusters.add(name=cluster, weight=weight)
     else:
         tcp.cluster = names.MISSING_CLUSTER
-
-
-def _stat(service: str) -> str:
-    """Envoy treats dots and colons in the names of statistics as separators."""
-    return service.replace(".", "_").replace(":", "_")

@@ -77,3 +77,8 @@ def subset_cluster(service: str, subset: Tags) -> str:
         return service
     tags_text = "".join(f"{name}={value}\0" for name, value in sorted(subset))
     return f"{service}-{hashlib.sha256(tags_text.encode()).hexdigest()[:16]}"
+
+
+def statistic(name: str) -> str:
+    """A name as Envoy's statistics can contain it: there dots and colons are separators."""
+    return name.replace(".", "_").replace(":", "_")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+
+from generators.envoy.addresses import is_ip
 
 if TYPE_CHECKING:
     from envoy.config.endpoint.v3.endpoint_components_pb2 import LbEndpoint, LocalityLbEndpoints
@@ -31,17 +32,9 @@ def grpc_endpoints(assignment: ClusterLoadAssignment) -> ClusterLoadAssignment:
 def _is_new(endpoint: LbEndpoint, seen: set[tuple[str, int]]) -> bool:
     socket_address = endpoint.endpoint.address.socket_address
     address_and_port = (socket_address.address, socket_address.port_value)
-    if address_and_port in seen or not _is_ip(socket_address.address):
+    if address_and_port in seen or not is_ip(socket_address.address):
         return False
     seen.add(address_and_port)
-    return True
-
-
-def _is_ip(address: str) -> bool:
-    try:
-        ip_address(address)
-    except ValueError:
-        return False
     return True
 
 
