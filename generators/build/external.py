@@ -1,4 +1,4 @@
-"""Clusters of services outside the mesh: their names are resolved by Envoy, and they may want TLS."""
+"""Clusters of services outside the mesh: Envoy resolves their names, and may speak TLS with them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from envoy.extensions.clusters.dns.v3.dns_cluster_pb2 import DnsCluster
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from generators.drafts import ClusterDraft
+from generators.envoy.addresses import is_ip
 from generators.envoy.edit import pack, set_address
-from generators.envoy.hosts import is_ip
 from generators.envoy.tls import SOCKET, client_context, client_secrets
 from generators.proxy import Backend, Endpoint, Protocol
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 SOCKET_ADDRESS = "unix://"
-"""How the address of a socket in the file system begins."""
+"""The prefix of the address of a socket in the file system."""
 
 _DNS = "envoy.clusters.dns"
 _FIRST_RETRY_SECONDS = 1
@@ -46,12 +46,12 @@ def external_cluster(backend: Backend) -> ClusterDraft:
 
 
 def _is_fixed(endpoint: Endpoint) -> bool:
-    """Whether there is nothing to resolve."""
+    """Whether the address is no name that has to be resolved."""
     return endpoint.address.startswith(SOCKET_ADDRESS) or is_ip(endpoint.address)
 
 
 def _resolution() -> DnsCluster:
-    """Every address of a name is an endpoint, for as long as its records hold."""
+    """Every address of a name is an endpoint, for as long as the DNS records are valid."""
     dns = DnsCluster(respect_dns_ttl=True, dns_lookup_family=V4_PREFERRED)
     dns.dns_failure_refresh_rate.base_interval.seconds = _FIRST_RETRY_SECONDS
     dns.dns_failure_refresh_rate.max_interval.seconds = _LAST_RETRY_SECONDS
@@ -59,7 +59,7 @@ def _resolution() -> DnsCluster:
 
 
 def _write_endpoints(assignment: ClusterLoadAssignment, backend: Backend) -> None:
-    """Priority by priority. Envoy wants them without gaps."""
+    """Write endpoints by priority. Envoy rejects gaps between priorities, so they are numbered anew."""
     for rank, priority in enumerate(sorted({endpoint.locality.priority for endpoint in backend.external})):
         group = assignment.endpoints.add(priority=rank)
         for external in backend.external:
@@ -77,7 +77,7 @@ def _write_endpoint(message: EndpointMessage, external: Endpoint) -> None:
 
 
 def _http_options(backend: Backend) -> HttpProtocolOptions | None:
-    """Which version of HTTP is spoken: over TLS the server chooses, elsewhere it is the one that is told."""
+    """The HTTP version: over TLS the server chooses (ALPN); without TLS it is that of the service's protocol."""
     if not backend.protocol.is_http:
         return None
     options = HttpProtocolOptions()

@@ -1,4 +1,4 @@
-"""HTTP filters that act for some clients and not for others: for each client the first that is meant for it."""
+"""HTTP filters that act for certain clients only: for each client the first one whose conditions it meets."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from generators.proxy import Tags
 
 Client: TypeAlias = Mapping[str, Any]
-"""Whom a filter is for: `tags` and `not`; `spiffeID` and `sni`. Everybody, where all of these are missing."""
+"""The conditions on clients of a filter: `tags` and `not`, `spiffeID`, `sni`. Without any, it is for all clients."""
 
 Predicate: TypeAlias = Matcher.MatcherList.Predicate
 
 TAGS_HEADER: Final = "x-kuma-tags"
-"""In it a proxy tells those that it calls what tags it has."""
+"""The header in which a proxy sends its tags to those that it calls."""
 
 _TLS: Final = frozenset({"spiffeID", "sni"})
 _MATCHER: Final = "envoy.filters.http.match_delegate"
 
 
 def tags_header_value(tags: Tags) -> str:
-    """Tags as they are told in the header; a name may have several values."""
+    """Tags as the value of `TAGS_HEADER`; a name may have several values."""
     values: dict[str, list[str]] = {}
     for name, value in sorted(set(tags)):
         values.setdefault(name, []).append(value)
@@ -42,14 +42,15 @@ def tags_header_value(tags: Tags) -> str:
 
 
 def by_tags(client: Client) -> bool:
-    """Whether it takes the tags of a client to know whether it is meant."""
+    """Whether the conditions are about the tags of a client."""
     return bool(client.get("tags") or client.get("not"))
 
 
 def first_fitting(filters: Sequence[tuple[Client, Sequence[HttpFilter]]], *, over_tls: bool) -> Iterator[HttpFilter]:
-    """The filters, each passed over for clients that it is not for, or that one before it is for.
+    """The filters, each skipped for clients that do not meet its conditions or that met those of an earlier one.
 
-    Without TLS nobody is who a rule asks for. Envoy could not tell, and would let such a filter act for everybody.
+    Filters with conditions about TLS are left out on listeners without TLS: no client meets them there, but Envoy
+    would find no input to match and apply the filter to all clients.
     """
     earlier_clients: list[Predicate] = []
     for client, client_filters in filters:
@@ -109,7 +110,7 @@ def _compared(name: str, read: Message, **matcher: str) -> Predicate:
 
 
 def _all(predicates: Sequence[Predicate]) -> Predicate | None:
-    """A list of one would be refused."""
+    """All of some predicates; None without any. Envoy rejects an `and` of fewer than two."""
     if len(predicates) <= 1:
         return predicates[0] if predicates else None
     conjunction = Predicate()

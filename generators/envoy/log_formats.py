@@ -1,4 +1,4 @@
-"""Formats of access logs: commands of the mesh are answered here, Envoy's are left to Envoy, all else is text."""
+"""Formats of access logs: `%KUMA_...%` commands are replaced here, Envoy's commands are kept, all else is text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "KUMA_SOURCE_ADDRESS": "address",
     "KUMA_SOURCE_ADDRESS_WITHOUT_PORT": "address",
 }
-"""What of a proxy it takes to answer a command."""
+"""The field of `Sidecar` that each command needs."""
 
 OF_REQUESTS: Final = (
     '[%START_TIME%] %KUMA_MESH% "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% '
@@ -48,10 +48,10 @@ _ARGUMENTS: Final = {
     "ENVIRONMENT": re.compile(r"\w+"),
     "FILTER_STATE": re.compile(r"[^:]+(:(PLAIN|TYPED))?"),
 }
-"""What stands in brackets behind commands that cannot do without."""
+"""The valid arguments of commands that need one."""
 
 _CUT: Final = frozenset({"REQ", "RESP", "TRAILER"})
-"""Commands whose outcome can be cut to a length."""
+"""Commands that accept a maximum length."""
 
 _TIMES: Final = frozenset({"START_TIME", "START_TIME_LOCAL", "EMIT_TIME", "EMIT_TIME_LOCAL"})
 _ALONE: Final = frozenset(  # one word a line would fill three screens
@@ -87,7 +87,7 @@ _DEEPEST: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class FormatCommand:
-    """A command, and where it stands in its format."""
+    """A command, with its position in the format."""
 
     name: str
     argument: str | None
@@ -99,7 +99,7 @@ class FormatCommand:
 
 
 def commands(text: str) -> Iterator[FormatCommand]:
-    """The commands in a format, in one pass: many brackets may wait for the same end, which is looked for once."""
+    """The commands in a format, in linear time: one closing bracket may end many open ones, so it is searched once."""
     at, end_of_brackets = 0, -1
     while name := _NAME.search(text, at):
         opens = name.end()
@@ -117,7 +117,7 @@ def commands(text: str) -> Iterator[FormatCommand]:
 
 
 def command_values(site: Outbound | Inbound) -> Mapping[str, str]:
-    """What the commands of the mesh come to on a listener. Who calls an inbound is not known."""
+    """The values of the `%KUMA_...%` commands on a listener. The callers of an inbound are unknown."""
     sidecar, is_inbound = site.sidecar, isinstance(site, Inbound)
     return {
         **{command: getattr(sidecar, field) for command, field in COMMANDS.items()},
@@ -129,12 +129,12 @@ def command_values(site: Outbound | Inbound) -> Mapping[str, str]:
 
 
 def proxy_fields(text: str) -> Iterator[str]:
-    """What of a proxy it takes to answer the commands in a text."""
+    """The fields of `Sidecar` that the commands in a text need."""
     return (COMMANDS[command.name] for command in commands(text) if command.name in COMMANDS)
 
 
 def envoy_format(text: str, values: Mapping[str, str]) -> str:
-    """A format as Envoy takes it. What is no command, and would be refused, stands in the log as it was written."""
+    """A format for Envoy, with the mesh's commands replaced. Commands that Envoy would reject become text."""
     parts, end = [], 0
     for command in commands(text):
         written = text[command.start : command.end]
@@ -144,7 +144,7 @@ def envoy_format(text: str, values: Mapping[str, str]) -> str:
 
 
 def any_value(body: Any, values: Mapping[str, str], depth: int = 0) -> AnyValue:
-    """The body of a record of OpenTelemetry, in which Envoy takes texts, lists and maps."""
+    """The body of an OpenTelemetry record. Envoy accepts texts, lists and maps."""
     value = AnyValue()
     kind, content = next(iter(body.items()), ("", "")) if isinstance(body, Mapping) else ("stringValue", body)
     nested = content.get("values") or () if isinstance(content, Mapping) and depth < _DEEPEST else ()
@@ -183,5 +183,5 @@ def _is_known(name: str, argument: str | None, cut: str | None) -> bool:
 
 
 def _text(text: str) -> str:
-    """Two percent signs are one, for Envoy as for whoever wrote the format."""
+    """Text outside of commands. `%%` stands for one percent sign, in a format as in Envoy."""
     return literal(text.replace("%%", "%"))

@@ -1,8 +1,8 @@
-"""What is made for an Envoy, as a gRPC client without a proxy takes it.
+"""Resources for gRPC clients without a proxy, reduced from those for an Envoy.
 
-Such a client refuses a whole resource for one field that it does not know, and a client that refuses its route table
-calls nobody. So its resources are written anew with what it understands, and nothing else is carried over. It is the
-last step of a build: neither builders nor policies know whom they write for.
+Such a client rejects a whole resource for one field that it does not know, and a client without a route table can call
+no service. So each resource is written anew with the fields that gRPC understands, and without all others. This is the
+last step of a build: builders and policies do not know for which client they write.
 
 See record 0036.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def for_grpc(names: Sequence[str], resources: Iterable[Finished]) -> Iterator[Finished]:
-    """The resources that a gRPC client is given, which calls the destination by these names."""
+    """The resources for a gRPC client that calls the destination by these names."""
     return (finished(reduced) for _, message in resources for reduced in _reduced(names, message))
 
 

@@ -1,4 +1,4 @@
-"""Clusters of a gRPC client: how it finds addresses, chooses among them, and spares those that are not well."""
+"""Clusters of a gRPC client: addresses, load balancing, and ejection of failing endpoints."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _OUTLIERS: Final = (
     "failure_percentage_minimum_hosts",
     "failure_percentage_request_volume",
 )
-"""Of all that Envoy ejects for, gRPC knows what it can tell from the rate of failures."""
+"""The fields that gRPC knows: it ejects by the rate of failures only."""
 
 
 def grpc_cluster(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster; nothing where it is spoken to in secret: what cannot be encrypted must not go in the clear."""
+    """The cluster; nothing if it uses TLS, since the client could not encrypt and must not send in the clear."""
     reduced = Cluster(name=cluster.name)
     if cluster.HasField("transport_socket") or not _finds_addresses(reduced, cluster):
         return
@@ -48,7 +48,7 @@ def grpc_cluster(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def _finds_addresses(reduced: Cluster, cluster: Cluster) -> bool:
-    """Of addresses that are resolved, a client takes one."""
+    """Copy how the cluster gets its addresses; false if gRPC cannot. Of names to resolve gRPC accepts exactly one."""
     if cluster.type == Cluster.EDS:
         reduced.type = Cluster.EDS
         reduced.eds_cluster_config.CopyFrom(cluster.eds_cluster_config)
@@ -65,7 +65,7 @@ def _finds_addresses(reduced: Cluster, cluster: Cluster) -> bool:
 
 
 def _ejects(detection: OutlierDetection) -> bool:
-    """Rates of success count unless Envoy is told otherwise, percentages only if it is told so."""
+    """Whether Envoy would eject: by success rate unless that is turned off, by failure percentage only if turned on."""
     if detection == OutlierDetection():
         return False
     by_rate = not detection.HasField("enforcing_success_rate") or detection.enforcing_success_rate.value > 0

@@ -1,4 +1,4 @@
-"""Endpoints of a gRPC client, which shares calls out by locality first, and takes a locality only with a weight."""
+"""Endpoints of a gRPC client: it distributes calls by locality first, and ignores a locality without a weight."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
-from generators.envoy.hosts import is_ip
+from generators.envoy.addresses import is_ip
 
 if TYPE_CHECKING:
     from envoy.config.endpoint.v3.endpoint_components_pb2 import LbEndpoint, LocalityLbEndpoints
 
 
 def grpc_endpoints(assignment: ClusterLoadAssignment) -> ClusterLoadAssignment:
-    """Every address once, in priorities without gaps."""
+    """The endpoints, each address once, and priorities without gaps: gRPC rejects anything else."""
     reduced = ClusterLoadAssignment(cluster_name=assignment.cluster_name)
     seen: set[tuple[str, int]] = set()
     priorities: dict[int, int] = {}
@@ -39,7 +39,7 @@ def _is_new(endpoint: LbEndpoint, seen: set[tuple[str, int]]) -> bool:
 
 
 def _weight(group: LocalityLbEndpoints, endpoints: list[LbEndpoint]) -> int:
-    """As much as its endpoints have together, where nobody says otherwise: so each gets what Envoy would give it."""
+    """The weight of a locality. By default it is the sum of its endpoints, so that each gets its share as in Envoy."""
     if group.HasField("load_balancing_weight"):
         return group.load_balancing_weight.value
     return sum(

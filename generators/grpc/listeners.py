@@ -1,4 +1,4 @@
-"""API listeners: what a gRPC client asks for first, by the name that stands in its target."""
+"""API listeners: the first resource that a gRPC client asks for, by the name in its target."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from generators.envoy import names
 from generators.envoy.edit import pack
 
 _KNOWN_FILTERS: Final = (HTTPFault.DESCRIPTOR,)
-"""The filters that act in a client, beside the router, which must be the last."""
+"""The HTTP filters that gRPC clients implement, without the router, which must be the last."""
 
 
 def api_listeners(targets: Sequence[str], listener: Listener) -> Iterator[Listener]:
-    """One for each name. What is carried as TCP is nothing for a gRPC client."""
+    """A listener for each target; none for a TCP listener, which a gRPC client cannot use."""
     manager = _manager(listener)
     if manager is None:
         return

@@ -1,4 +1,4 @@
-"""Route tables of a gRPC client: rows that a call can match, and where they lead."""
+"""Route tables of a gRPC client: the routes that a call can match, and their clusters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MATCHES: Final = frozenset(
     {"prefix", "path", "safe_regex", "path_separated_prefix", "headers", "case_sensitive", "runtime_fraction", "grpc"}
 )
-"""What a row may ask. A row that asks for anything else, such as a query parameter, takes no call of gRPC's."""
+"""The conditions that gRPC can check. A route with any other, such as a query parameter, matches no gRPC call."""
 
 _METHOD: Final = ":method"
 _POST: Final = "POST"
@@ -28,20 +28,20 @@ _POST: Final = "POST"
 _RETRIED: Final = ("cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable")
 
 _CHANNEL: Final = "io.grpc.channel_id"
-"""The state by which a gRPC client recognises its own calls."""
+"""The filter state that identifies the channel of a gRPC client (gRFC A42)."""
 
 
 def grpc_route_table(table: RouteConfiguration) -> Iterator[RouteConfiguration | Cluster | ClusterLoadAssignment]:
-    """The table, and, where a share of its calls is refused, the cluster that has nobody to answer them."""
+    """The route table and, if a share of its calls has no cluster, an empty cluster that fails them."""
     reduced = RouteConfiguration(name=table.name)
     for host in table.virtual_hosts:
         rows = [row for route in host.routes if (row := _row(route)) is not None]
         reduced.virtual_hosts.add(name=host.name, domains=host.domains, routes=rows)
     yield reduced
     if any(names.MISSING_CLUSTER in _clusters(row.route) for host in reduced.virtual_hosts for row in host.routes):
-        refused = Cluster(name=names.MISSING_CLUSTER, type=Cluster.EDS)
-        over_ads(refused.eds_cluster_config.eds_config)
-        yield refused
+        missing = Cluster(name=names.MISSING_CLUSTER, type=Cluster.EDS)
+        over_ads(missing.eds_cluster_config.eds_config)
+        yield missing
         yield ClusterLoadAssignment(cluster_name=names.MISSING_CLUSTER)
 
 
@@ -59,14 +59,14 @@ def _row(row: Route) -> Route | None:
 
 
 def _match(match: RouteMatch) -> RouteMatch | None:
-    """None where no call of gRPC's can be meant: its method is always POST, and it has no query."""
+    """The reduced match; None if no gRPC call can match: its method is always POST, and it has no query."""
     if not _MATCHES.issuperset(field.name for field, _ in match.ListFields()):
         return None
     reduced = RouteMatch()
     for name in ("prefix", "path", "safe_regex", "case_sensitive", "runtime_fraction"):
         _carry(match, reduced, name)
     if match.HasField("path_separated_prefix"):
-        reduced.prefix = f"{match.path_separated_prefix}/"  # a path has the name of a service, and that of a method
+        reduced.prefix = f"{match.path_separated_prefix}/"  # a gRPC path is /SERVICE/METHOD
     for header in match.headers:
         if header.name != _METHOD:
             _header(reduced.headers.add(), header)
@@ -76,14 +76,14 @@ def _match(match: RouteMatch) -> RouteMatch | None:
 
 
 def _header(reduced: HeaderMatcher, header: HeaderMatcher) -> None:
-    """What must not be there is said in the one way that every library understands."""
+    """Copy a header condition. Absence is written with `invert_match`, which every gRPC library understands."""
     reduced.CopyFrom(header)
     if header.HasField("present_match") and not header.present_match:
         reduced.present_match, reduced.invert_match = True, not header.invert_match
 
 
 def _forward(reduced: RouteAction, action: RouteAction) -> None:
-    """A row that answers by itself, as a redirect does, leads to nobody: the call fails, and no other row takes it."""
+    """A route that answers by itself, such as a redirect, leads to a missing cluster, so that its calls fail."""
     shares = [share for share in action.weighted_clusters.clusters if share.weight.value]
     if shares:
         for share in shares:
@@ -102,7 +102,7 @@ def _forward(reduced: RouteAction, action: RouteAction) -> None:
 
 
 def _retry(reduced: RouteAction, policy: RetryPolicy) -> None:
-    """By the status of calls alone: a policy that names none retries nothing."""
+    """Copy a retry policy. gRPC retries by the status of calls only; without such a condition it retries nothing."""
     conditions = [condition for condition in policy.retry_on.split(",") if condition in _RETRIED]
     if not conditions or (policy.HasField("num_retries") and policy.num_retries.value == 0):
         return
@@ -112,7 +112,7 @@ def _retry(reduced: RouteAction, policy: RetryPolicy) -> None:
 
 
 def _hash(reduced: RouteAction, policy: RouteAction.HashPolicy) -> None:
-    """Who would be recognised by the address it calls from is recognised by its channel."""
+    """Copy a hash policy. Hashing by source address becomes hashing by channel."""
     if policy.HasField("header"):
         reduced.hash_policy.add(terminal=policy.terminal).header.header_name = policy.header.header_name
     elif policy.HasField("connection_properties"):
