@@ -18,6 +18,7 @@ from cp.rules.matching import is_shadow, top_of
 from cp.rules.targets import ROUTES
 
 _REMOVE: Final = "remove it"
+_NOBODY_BUT_ASKS: Final = "selects no proxy, and makes those that call others send their tags all the same"
 _BY_TAGS: Final = "compare it with the tags of inbounds"
 _COMPARE: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -38,6 +39,7 @@ def idle(scene: MeshSurvey) -> Iterator[Finding]:
     """Policies of which nothing holds anywhere, and of the others the items of which nothing does."""
     for policy in scene.judged:
         if policy.key in scene.effective:
+            yield from _asks_only(scene, policy)
             yield from _items(scene, policy)
         else:
             yield found(policy, _of_policy(scene, policy))
@@ -61,10 +63,17 @@ def _items(scene: MeshSurvey, policy: Resource) -> Iterator[Finding]:
     """Where a policy has one item, what is true of it is true of the policy."""
     there = parts(policy)
     for item in there if len(there) > 1 and policy.key not in scene.needed else ():
-        if item_of(item.origin) not in scene.effective_items:
+        if item_of(item.origin) not in scene.effective_items and not _asks(scene, item):
             why = reason(scene, item, as_whole=False)
             text = why.text if _is_the_only_route(item, there) else f"{NO_EFFECT_OF_ITEM}: {why.text}"
             yield found(policy, replace(why, text=text))
+
+
+def _asks(scene: MeshSurvey, item: PolicyItem) -> bool:
+    """Whether it changes what proxies tell about themselves, although it changes no conf."""
+    policy = item.policy
+    may_ask = item.origin.part == "from" and scene.may_ask(policy)
+    return may_ask and not scene.is_served_the_same_without(policy, item)
 
 
 def _is_the_only_route(item: PolicyItem, there: Iterable[PolicyItem]) -> bool:
@@ -72,12 +81,18 @@ def _is_the_only_route(item: PolicyItem, there: Iterable[PolicyItem]) -> bool:
     return item.target.kind in ROUTES and not any(one.target.kind in ROUTES for one in there if one is not item)
 
 
-def _selects_nobody(scene: MeshSurvey, policy: Resource) -> FindingReason:
+def _asks_only(scene: MeshSurvey, policy: Resource) -> Iterator[Finding]:
+    """Of a policy that selects no proxy and changes what proxies send all the same."""
+    if policy.key in scene.asking and not scene.selected.get(policy):
+        yield found(policy, _selects_nobody(scene, policy, _NOBODY_BUT_ASKS))
+
+
+def _selects_nobody(scene: MeshSurvey, policy: Resource, consequence: str = NO_EFFECT) -> FindingReason:
     target = top_of(policy)
     tags = " ".join(f"{name}={value}" for name, value in sorted((target.tags or target.labels or {}).items()))
     whom = " ".join(part for part in (target.kind, target.name or "", tags) if part)
     there = sum(proxy.dataplane.mesh == policy.mesh for proxy in scene.proxies)
-    text = f"{NO_EFFECT}: it is for {whom}, and of the {there} proxies of the mesh none is"
+    text = f"{consequence}: it is for {whom}, and of the {there} proxies of the mesh none is"
     hint = _COMPARE["name" if target.name and target.kind == "Dataplane" else target.kind]
     return FindingReason("selects-no-proxy", text, f"{policy.kind.root}.targetRef", hint)
 

@@ -21,6 +21,7 @@ from cp.insight.lint import (
     references,
     routes,
     targets,
+    unserved,
 )
 from cp.insight.lint.codes import CATALOGUE, NO_EFFECT, NO_EFFECT_OF_ITEM
 from cp.insight.lint.survey import MeshSurvey
@@ -68,7 +69,17 @@ def lint(policies: Policies, world: World, checkpoint: Checkpoint = never_stoppe
     scene = MeshSurvey(policies, world, checkpoint)
     of_rules = (finding for rule in checked(RULES, checkpoint) for finding in checked(_judged(rule, scene), checkpoint))
     findings = (*world.findings, *of_rules)
+    findings = (*findings, *_judged(_unserved_beside(findings), scene))
     return in_order(finding for finding in _once(findings) if not _is_of_initial(world, finding))
+
+
+def _unserved_beside(findings: Sequence[Finding]) -> Rule:
+    """The last rule: it is about what all others tell nothing of."""
+
+    def unserved_(survey: MeshSurvey) -> Iterator[Finding]:
+        return unserved.unserved(survey, findings)
+
+    return unserved_
 
 
 def _once(findings: Sequence[Finding]) -> Iterator[Finding]:

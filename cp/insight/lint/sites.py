@@ -121,6 +121,13 @@ class PartSite:
         of_routes = {name: spot.left(gone) for name, spot in self.of_routes.items()}
         return self.parts.listener_differs(kind, of_service, of_routes)
 
+    def is_served_differently_without(self, gone: Gone) -> bool:
+        """Whether listener, routes or cluster would be others; also of a destination of which no part is missing."""
+        kind, of_service = self.kind.name, self.of_service.left(gone)
+        of_routes = {name: spot.left(gone) for name, spot in self.of_routes.items()}
+        parts = self.parts
+        return parts.cluster_differs(kind, of_service) or parts.listener_differs(kind, of_service, of_routes)
+
     def is_about_the_other_part(self, gone: Gone) -> bool:
         """Whether something would differ if all of the destination was served."""
         return any(spot.differs_without(gone) for spot in self.spots)

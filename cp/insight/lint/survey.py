@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cp.insight.lint.sites import AnySpot, Unit, item_of, policy_of, with_effect
+from cp.insight.lint.sites import AnySpot, PartSite, Unit, item_of, policy_of, with_effect
 from cp.insight.lint.walk import BlockedItem, ClassOutbounds, of_inbound, of_proxy
 from cp.insight.parts import destination_parts
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
+from cp.model.document import Document
 from cp.model.failure import Failure, failure
 from cp.model.names import Key
 from cp.model.remembered import remembered
@@ -22,6 +23,7 @@ from cp.rules.item_index import is_outdated
 from cp.rules.items import PolicyItems, items
 from cp.rules.matching import ByKind, match, routes_at_top
 from cp.translate.compiler import CompiledProxy, Compiler
+from cp.translate.snapshot import TYPES
 from cp.translate.stages import Rules, built_in, rules_of
 from cp.translate.view.proxies import inbounds
 
@@ -102,6 +104,12 @@ class MeshSurvey:
         return tuple({spot.key: spot for spot in checked(self._spots(), self.checkpoint)}.values())
 
     @remembered
+    def destinations(self) -> tuple[PartSite, ...]:
+        """What each class of proxies is served of each destination, with one kind of policy; each once."""
+        every = (site for outbounds in self.outbounds for site in outbounds.of_destinations())
+        return tuple({site.key: site for site in checked(every, self.checkpoint)}.values())
+
+    @remembered
     def blocked(self) -> tuple[BlockedItem, ...]:
         """Items of routes that decide nothing for some destination, each once."""
         found = (one for some in self.outbounds for one in some.blocked())
@@ -110,14 +118,33 @@ class MeshSurvey:
     @remembered
     def effective(self) -> frozenset[Unit]:
         """The policies without which something would be different for some proxy."""
-        return self._by_itself | self.needed
+        return self._by_itself | self.needed | self.asking
 
     @remembered
     def needed(self) -> frozenset[Unit]:
-        """The routes without which a policy would select nobody that names them at its top level."""
+        """The routes without which a policy that names them at its top level would select, or say, something else."""
         outdated = (one for one in self.judged if is_outdated(one) and one.key in self._by_itself)
         named = (routes_at_top(self.world.table("MeshHTTPRoute", one.mesh), one) for one in outdated)
-        return frozenset(route.key for routes in named for route in routes)
+        routes = dict.fromkeys(route for of_policy in named for route in of_policy)
+        return frozenset(route.key for route in routes if self._is_needed(route))
+
+    def _is_needed(self, route: Resource) -> bool:
+        return route.key in self._by_itself or not self.is_served_the_same_without(route)
+
+    @remembered
+    def asking(self) -> frozenset[Unit]:
+        """Policies that change no conf, and change what proxies tell about themselves, or what is kept of that.
+
+        What proxies have to tell does not depend on whom a policy selects, and is kept from a workload only where
+        clients are told apart by it.
+        """
+        idle = (one for one in self.judged if one.key not in self._by_itself and self.may_ask(one))
+        return frozenset(policy.key for policy in idle if not self.is_served_the_same_without(policy))
+
+    def may_ask(self, policy: Resource) -> bool:
+        """Whether proxies may have to tell something about themselves because of the clients that a policy names."""
+        asks = type(self.policies[policy.type]).asks is not Policy.asks
+        return asks and bool(policy.data.get("from"))
 
     @remembered
     def _by_itself(self) -> frozenset[Unit]:
@@ -137,6 +164,27 @@ class MeshSurvey:
                 if item.policy.key not in self.effective or item_of(item.origin) not in self.effective_items:
                     found.setdefault(item, []).append(spot)
         return found
+
+    def is_served_the_same_without(self, policy: Resource, item: PolicyItem | None = None) -> bool:
+        """Whether every proxy would be served the same without a policy, or one of its items.
+
+        They are all compiled once more.
+        """
+        changed = None if item is None else _without(policy.document, item)
+        world = self.world.next({policy.key: changed}, self.world.revision)
+        of_mesh = [proxy for proxy in self.proxies if proxy.dataplane.mesh == policy.mesh]
+        # Those that it selects come first: one difference is enough.
+        ordered = sorted(of_mesh, key=lambda proxy: not _is_selected(self.world, proxy.dataplane, policy))
+        is_same = all(self._is_served_the_same(world, proxy) for proxy in checked(ordered, self.checkpoint))
+        world.let_go()
+        return is_same
+
+    def _is_served_the_same(self, world: World, proxy: CompiledProxy) -> bool:
+        compiled = _proxy(self._compiler, world, proxy.dataplane)
+        if not isinstance(compiled, CompiledProxy):
+            return False
+        snapshot, before = compiled.snapshot, proxy.snapshot
+        return all(snapshot.digest(type_url) == before.digest(type_url) for type_url in TYPES)
 
     def _outbounds(self, proxy: CompiledProxy) -> ClassOutbounds:
         mesh, bundle = proxy.dataplane.mesh, proxy.bundle
@@ -186,6 +234,17 @@ def _proxy(compiler: Compiler, world: World, dataplane: Resource) -> CompiledPro
         return compiler.proxy(world, dataplane)
     except Exception as error:  # noqa: BLE001  # the others can be judged all the same
         return failure(error, "all that it gets")
+
+
+def _without(document: Document, item: PolicyItem) -> Document:
+    root, part = item.policy.kind.root, item.origin.part
+    spec = dict(document.data[root])
+    spec[part] = [data for index, data in enumerate(spec[part]) if index != item.index]
+    return Document(document.key, {**document.data, root: {name: value for name, value in spec.items() if value}})
+
+
+def _is_selected(world: World, dataplane: Resource, policy: Resource) -> bool:
+    return any(matched.policy is policy for matched in match(world, dataplane).get(policy.type, ()))
 
 
 def parts(policy: Resource) -> tuple[PolicyItem, ...]:

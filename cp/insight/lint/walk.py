@@ -62,6 +62,11 @@ class ClassOutbounds:
         for parts in self.parts:
             yield from self._of_whole(parts) if parts.is_whole else self._of_part(parts)
 
+    def of_destinations(self) -> Iterator[PartSite]:
+        """Every destination with one kind of policy, whichever parts of it are served."""
+        for parts in self.parts:
+            yield from self._of_part(parts)
+
     def blocked(self) -> Iterator[BlockedItem]:
         for entry in self.entries:
             destination, is_http = entry.listening.destination, self.in_force(entry) == HTTP_ROUTE
