@@ -47,7 +47,8 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _ERROR, "a service outside the mesh that cannot be served, for example without its secret"
         ),
         "address-taken": FindingCode(
-            _ERROR, "an inbound or outbound is not served, as another has its address and port"
+            _ERROR,
+            "an inbound, an outbound or a port for metrics is not served, as another listener has its address and port",
         ),
         "zero-weights": FindingCode(_ERROR, "all backends of a rule have the weight 0"),
         "refused-by-envoy": FindingCode(_ERROR, "proxies refuse what a policy comes to, and keep the version before"),

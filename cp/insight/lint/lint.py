@@ -50,6 +50,7 @@ RULES: Final[tuple[Rule, ...]] = (
     patches.patches,
     passthrough.passthrough,
     addresses.addresses,
+    addresses.metrics,
     proxies.outbounds,
     proxies.services,
     external.services,
