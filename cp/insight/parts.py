@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from cp.model.names import Destination, Identity, Key
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
-from cp.translate.compiler import ProxyClass
+from cp.translate.compiler import CompiledProxy, ProxyClass
 from cp.translate.fragments import Fragment, Task
 from cp.translate.stages import BackendResult, Effective, OutboundResult, Translator
 from cp.translate.view.outbound_address import OutboundAddress
@@ -214,6 +214,16 @@ def destination_parts(stages: Translator, bundle: ProxyClass, mesh: str) -> Iter
     for destination, of_destination in entries.items():
         upstream = bundle.upstreams.get(destination)
         yield DestinationParts(stages, bundle, mesh, destination, tuple(of_destination), upstream)
+
+
+def fragments_of(proxy: CompiledProxy) -> Iterator[Fragment]:
+    """Everything that is built for a proxy."""
+    yield from (entry.fragment for entry in proxy.bundle.entries.values())
+    yield from (fragment for upstream in proxy.bundle.upstreams.values() for fragment in upstream.fragments)
+    yield from (reached.fragment for reached in proxy.inbounds)
+    yield proxy.beside.fragment
+    if proxy.captured is not None:
+        yield proxy.captured.fragment
 
 
 def _bodies(fragment: Fragment) -> list[bytes]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from cp.insight.inspect.meaning import traits, why_meaningless
 from cp.insight.inspect.places import ProxyPlace
-from cp.insight.parts import DestinationParts, destination_parts
+from cp.insight.parts import DestinationParts, destination_parts, fragments_of
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.policies import Policy
@@ -15,7 +16,11 @@ from cp.resources.capabilities import BUILTIN_GATEWAYS, WORDS, ZONE_PROXIES, Mis
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.merging import MergedConf, Setting
-from cp.translate.compiler import Compiler, ProxyClass
+from cp.translate.compiler import CompiledProxy, Compiler, ProxyClass
+
+_PATCH: Final = "MeshProxyPatch"
+_MODIFICATIONS: Final = "appendModifications["
+_MATCHES_NOTHING: Final = "has no effect: the proxy has nothing that `match` is about"
 
 
 def not_enforced(resource: Resource) -> tuple[MissingPart, ...]:
@@ -34,7 +39,14 @@ class IdleValues:
     def alike(self, dataplane: Resource) -> tuple[object, ...]:
         """All of a proxy on which the answers depend, beside what it matched, calls and is called at."""
         caller = self._compiler.stages.caller(self._world, dataplane)
-        return not_enforced(dataplane), _without_inbound(dataplane), traits(dataplane), replace(caller, told=())
+        fitting = self._fitting_modifications(dataplane)
+        return (
+            not_enforced(dataplane),
+            _without_inbound(dataplane),
+            traits(dataplane),
+            replace(caller, told=()),
+            fitting,
+        )
 
     def why(  # noqa: PLR0913  # all that is known of the field
         self,
@@ -61,6 +73,9 @@ class IdleValues:
         parts = self._parts(dataplane).get(place.destination) if place.destination is not None else None
         policy = self._compiler.policies[self._policy.type]
         meaningless = why_meaningless(policy, dataplane, place, path, beside=beside, parts=parts)
+        fitting = self._fitting_modifications(dataplane)
+        if fitting is not None and path.startswith(_MODIFICATIONS) and path not in fitting:
+            return _MATCHES_NOTHING
         return meaningless or self._why_passed_by(parts, place, path, setting, removes=removes)
 
     def _why_passed_by(
@@ -101,6 +116,14 @@ class IdleValues:
             self._found[key] = answer()
         return self._found[key]
 
+    def _fitting_modifications(self, dataplane: Resource) -> frozenset[str] | None:
+        """The modifications of MeshProxyPatches that match something of a proxy; None if that is not known."""
+        if self._policy.type != _PATCH:
+            return None
+        proxy = self._proxy(dataplane)
+        used = () if proxy is None else (used for fragment in fragments_of(proxy) for used in fragment.used)
+        return None if proxy is None else frozenset(path for kind, path in used if kind == _PATCH)
+
     def by_routes(self, dataplane: Resource) -> Iterator[tuple[ProxyPlace, MergedConf]]:
         """What holds for the services that a proxy reaches only by the routes of others. Their own routes do not."""
         if self._compiler.policies[self._policy.type].is_route:
@@ -133,17 +156,18 @@ class IdleValues:
         shape = self._policy.kind.policy
         return shape is not None and shape.to and bool(self._policy.data.get("to"))
 
-    def _bundle(self, dataplane: Resource) -> ProxyClass | None:
+    def _proxy(self, dataplane: Resource) -> CompiledProxy | None:
         """What a proxy is served; None where that could not be made, which is told as a fault of its own."""
         try:
-            return self._compiler.proxy(self._world, dataplane).bundle
+            return self._compiler.proxy(self._world, dataplane)
         except Exception:  # noqa: BLE001  # what the policies come to can be said all the same
             return None
 
     def _parts(self, dataplane: Resource) -> Mapping[Destination, DestinationParts]:
-        bundle = self._bundle(dataplane) if self._is_about_calls else None
-        if bundle is None:
+        proxy = self._proxy(dataplane) if self._is_about_calls else None
+        if proxy is None:
             return {}
+        bundle = proxy.bundle
         if id(bundle) not in self._of_classes:
             found = destination_parts(self._compiler.stages, bundle, dataplane.mesh)
             self._of_classes[id(bundle)] = bundle, {one.destination: one for one in found}

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from cp.insight.lint.codes import FindingReason, found
 from cp.insight.lint.survey import MeshSurvey
+from cp.insight.parts import fragments_of
 from cp.model.names import Key
 from cp.model.violation import Finding
-from cp.translate.compiler import CompiledProxy
-from cp.translate.fragments import Fragment
 from cp.translate.stages import Effective
 
 _KIND = "MeshProxyPatch"
@@ -23,7 +22,7 @@ def patches(scene: MeshSurvey) -> Iterator[Finding]:
 
 def _failed(scene: MeshSurvey) -> Iterator[Finding]:
     for proxy in scene.proxies:
-        for fragment in _fragments(proxy):
+        for fragment in fragments_of(proxy):
             for kind, path, reason in fragment.problems:
                 policy, where = _written(proxy.beside.effective, kind, path)
                 hint = "compare it with what `koguma render` prints"
@@ -40,22 +39,13 @@ def _idle(scene: MeshSurvey) -> Iterator[Finding]:
         if _KIND not in effective:
             continue
         asked |= {_written(effective, _KIND, path) for path in effective[_KIND].fields if path.startswith(_LIST)}
-        every = {one for fragment in _fragments(proxy) for one in fragment.used}
+        every = {one for fragment in fragments_of(proxy) for one in fragment.used}
         used |= {_written(effective, kind, path) for kind, path in every}
     for policy, where in sorted(asked - used):
         text = "changes nothing: no proxy that it is for has what `match` is about"
         yield from _finding(
             scene, policy, FindingReason("does-not-apply", text, where, "compare it with `koguma render`")
         )
-
-
-def _fragments(proxy: CompiledProxy) -> Iterator[Fragment]:
-    yield from (entry.fragment for entry in proxy.bundle.entries.values())
-    yield from (fragment for upstream in proxy.bundle.upstreams.values() for fragment in upstream.fragments)
-    yield from (reached.fragment for reached in proxy.inbounds)
-    yield proxy.beside.fragment
-    if proxy.captured is not None:
-        yield proxy.captured.fragment
 
 
 def _written(effective: Effective, kind: str, path: str) -> tuple[Key, str]:

@@ -168,7 +168,7 @@ class MeshSurvey:
     def is_served_the_same_without(self, policy: Resource, item: PolicyItem | None = None) -> bool:
         """Whether every proxy would be served the same without a policy, or one of its items.
 
-        They are all compiled once more.
+        They are all compiled once more. Where a part could not be made, what is served tells nothing of it.
         """
         changed = None if item is None else _without(policy.document, item)
         world = self.world.next({policy.key: changed}, self.world.revision)
@@ -181,7 +181,7 @@ class MeshSurvey:
 
     def _is_served_the_same(self, world: World, proxy: CompiledProxy) -> bool:
         compiled = _proxy(self._compiler, world, proxy.dataplane)
-        if not isinstance(compiled, CompiledProxy):
+        if not isinstance(compiled, CompiledProxy) or compiled.failures or proxy.failures:
             return False
         snapshot, before = compiled.snapshot, proxy.snapshot
         return all(snapshot.digest(type_url) == before.digest(type_url) for type_url in TYPES)
