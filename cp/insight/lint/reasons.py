@@ -156,7 +156,9 @@ def _compare(item: PolicyItem, spot: PolicySite, rivals: _Rivals) -> None:
 
 def _add(rivals: _Rivals, path: str, mine: Setting, rival: Setting | None) -> None:
     if rival is not None:
-        rivals.add(said(rival.origin, rival.line), [path], is_same=rival.value == mine.value)
+        takes_away = rival.value is None and mine.value is not None
+        whose = said(rival.origin, rival.line)
+        rivals.add(f"a null of {whose}" if takes_away else whose, [path], is_same=rival.value == mine.value)
 
 
 def _over_null(removal: Removal, unit_of: UnitOf) -> Setting | None:

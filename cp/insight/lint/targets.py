@@ -63,7 +63,7 @@ def missing(world: World, item: PolicyItem) -> FindingReason | None:
     if resources:
         return None if to is None else _section(resources, to, path)
     if _is_tagged(world, item):
-        return None
+        return _namespace(item, path) if item.target.namespace else None
     wanted = item.target.name or " ".join(f"{k}={v}" for k, v in sorted((item.target.labels or {}).items()))
     text = f"there is no {item.target.kind} {wanted}"
     return FindingReason("target-missing", text, path, _meant(world, item, wanted))
@@ -94,6 +94,13 @@ def _section(resources: Iterable[Resource], to: ItemReference, path: str) -> Fin
     ports = ", ".join(str(port.get("name") or port.get("port")) for port in one.data.get("ports") or ()) or "none"
     text = f"{one.type} {one.display_name} has no port {to.identity.section}"
     return FindingReason("target-missing", text, step(path, "sectionName"), f"it has {ports}")
+
+
+def _namespace(item: PolicyItem, path: str) -> FindingReason:
+    """Tags have no namespace, so an item for a service of another namespace is for the tag of that name."""
+    service = f"{item.target.kind} {item.target.name} in the namespace {item.target.namespace}"
+    text = f"there is no {service}: the item is for what is called by `{_SERVICE_TAG}`"
+    return FindingReason("target-missing", text, step(path, "namespace"), "correct the namespace, or leave it out")
 
 
 def _is_tagged(world: World, item: PolicyItem) -> bool:
