@@ -251,3 +251,33 @@ def test_of_a_namespace_without_the_service_it_is_told_that_the_item_is_for_the_
     assert finding.message == (
         "there is no MeshService backend in the namespace nosuch: the item is for what is called by `kuma.io/service`"
     )
+
+
+CANARY = """
+---
+type: MeshHTTPRoute
+mesh: default
+name: all-elsewhere
+spec:
+  to:
+    - targetRef: {kind: MeshService, name: backend}
+      rules:
+        - matches: [{path: {type: PathPrefix, value: /}}]
+          default: {backendRefs: [{kind: MeshService, name: redis, port: 80}]}
+---
+type: MeshRetry
+mesh: default
+name: of-connections
+spec:
+  to:
+    - targetRef: {kind: MeshService, name: backend}
+      default: {tcp: {maxConnectAttempt: 3}}
+"""
+
+
+def test_what_has_no_meaning_is_not_said_to_be_routed_elsewhere() -> None:
+    only_caller = MESH[: MESH.index("---\ntype: Dataplane")]
+    (finding,) = of(SERVICES + REAL + CANARY, "MeshRetry", "of-connections", only_caller)
+
+    assert finding.code == "no-meaning"
+    assert finding.message == "has no effect: `tcp` has no meaning where http is spoken, as with MeshService backend"

@@ -11,6 +11,7 @@ from cp.insight.lint.sites import AnySpot, ClientSite, PartSite, PolicySite, Rou
 from cp.insight.lint.survey import MeshSurvey, parts
 from cp.insight.lint.targets import called, missing
 from cp.insight.lint.walk import PASSTHROUGH, BlockedItem
+from cp.insight.meaning import MEANS, section_of
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
 from cp.resources.resource import Resource
@@ -21,6 +22,7 @@ from cp.rules.matching import top_of
 from cp.rules.merging import MergedField, Origin, Removal, Setting
 from cp.rules.targets import ROUTES, TargetTables
 from cp.translate.stages import BUILT_IN
+from generators.proxy import Protocol
 
 _FEW: Final = 3
 
@@ -97,10 +99,40 @@ def _elsewhere(item: PolicyItem, spots: Sequence[AnySpot], *, as_whole: bool) ->
     ]
     if not parts:
         return None
+    meaningless = _without_meaning(item, spots)
+    if meaningless is not None:
+        return meaningless
     others = [spot for spot in spots if not isinstance(spot, PartSite)]
     rest = f"; for others {_outdone(item, others, as_whole=as_whole).text}" if others else ""
     text = "; ".join(dict.fromkeys(one.why for one in parts)) + rest
     return FindingReason("routed-elsewhere", text, step(item.origin.path, "targetRef"), parts[0].hint)
+
+
+def _without_meaning(item: PolicyItem, spots: Sequence[AnySpot]) -> FindingReason | None:
+    """Where all that it says is for another protocol than is spoken, so that no route could change that."""
+    sections: dict[str, tuple[Protocol, Destination]] = {}
+    for site in _as_if_whole(spots):
+        if not isinstance(site, PolicySite) or site.protocol is None or site.destination is None:
+            return None
+        for path in _own_paths(item, site):
+            name = section_of(site.kind.name, path)
+            if name is None or site.protocol in MEANS[site.kind.name][name]:
+                return None
+            sections.setdefault(name, (site.protocol, site.destination))
+    if not sections:
+        return None
+    name, (protocol, destination) = next(iter(sections.items()))
+    text = f"`{name}` has no meaning where {protocol} is spoken, as with {called(destination)}"
+    meant = " or ".join(sorted(MEANS[item.policy.type][name]))
+    hint = f"if {meant} is spoken, say so in `appProtocol` of the port"
+    return FindingReason("no-meaning", text, step(item.layer.path, name), hint)
+
+
+def _own_paths(item: PolicyItem, site: PolicySite) -> Iterator[str]:
+    """The fields that an item sets at a site, whether they hold or not."""
+    for merged in site.merged.fields.values():
+        if any(setting.origin == item.origin for setting in (merged.winner, *merged.losers)):
+            yield merged.path
 
 
 def _outdone(item: PolicyItem, spots: Sequence[AnySpot], *, as_whole: bool) -> FindingReason:
