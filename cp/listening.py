@@ -33,7 +33,7 @@ def bind(listener: socket.socket, host: str, port: int) -> None:
         raise CannotListen(host, port, error) from error
 
 
-def reason_not_bound(host: str, port: int, said: Exception) -> CannotListen:
+def reason_not_bound(host: str, port: int, failure: Exception) -> CannotListen:
     """Why a library could not listen, for one that does not say: another try tells."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -41,4 +41,4 @@ def reason_not_bound(host: str, port: int, said: Exception) -> CannotListen:
             probe.bind((host, port))
         except OSError as error:
             return CannotListen(host, port, error)
-    return CannotListen(host, port, OSError(str(said)))
+    return CannotListen(host, port, OSError(str(failure)))

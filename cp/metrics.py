@@ -53,7 +53,7 @@ class Metrics:
 
     def asked(self, name: str, text: str, ask: Callable[[], Values], label: str = "", *, grows: bool = False) -> None:
         """Something that is asked for when somebody collects. `grows`: it is counted up and never down."""
-        self.registry.register(_Asked(f"koguma_{name}", text, ask, label, grows=grows))
+        self.registry.register(_AskedForValues(f"koguma_{name}", text, ask, label, grows=grows))
 
     def sent(self, stream: str, type_name: str, resources: int, size: int) -> None:
         """A response went out; called for each one, and so quick."""
@@ -81,18 +81,18 @@ class Metrics:
         return Histogram(f"koguma_{name}", text, registry=self.registry, buckets=_SECONDS)
 
 
-class _Asked(Collector):
+class _AskedForValues(Collector):
     def __init__(self, name: str, text: str, ask: Callable[[], Values], label: str, *, grows: bool) -> None:
         self._ask = ask
         self._family = CounterMetricFamily if grows else GaugeMetricFamily
-        self._said = (name, text)
+        self._name_and_text = (name, text)
         self._labels = (label,) if label else ()
 
     def describe(self) -> Iterable[Metric]:
-        yield self._family(*self._said, labels=self._labels)
+        yield self._family(*self._name_and_text, labels=self._labels)
 
     def collect(self) -> Iterable[Metric]:
-        family = self._family(*self._said, labels=self._labels)
+        family = self._family(*self._name_and_text, labels=self._labels)
         values = self._ask()
         for label, value in values.items() if isinstance(values, Mapping) else ((None, values),):
             family.add_metric([] if label is None else [label], value)
@@ -102,11 +102,11 @@ class _Asked(Collector):
 def together(texts: Mapping[str, bytes]) -> bytes:
     """What several processes say of themselves as one text, with a label that tells which says it."""
     registry = CollectorRegistry()
-    registry.register(_Said(texts))
+    registry.register(_OfProcesses(texts))
     return generate_latest(registry)
 
 
-class _Said(Collector):
+class _OfProcesses(Collector):
     def __init__(self, texts: Mapping[str, bytes]) -> None:
         self._texts = texts
 
@@ -118,5 +118,7 @@ class _Said(Collector):
         for worker, text in self._texts.items():
             for family in text_string_to_metric_families(text.decode()):
                 known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-                known.samples += (one._replace(labels={**one.labels, "worker": worker}) for one in family.samples)
+                known.samples += (
+                    sample._replace(labels={**sample.labels, "worker": worker}) for sample in family.samples
+                )
         return families.values()

@@ -2,6 +2,8 @@
 
 Built from envoy-data-plane's typed messages and written as JSON: Envoy's YAML reader takes a bare `n` or `y` for a
 truth value.
+
+See record 0008.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 When a thousand proxies answer or come back at once, all of their streams are ready in one round, and timers, requests
 and pings would wait for the last of them. Smaller rounds cost more in sum, so they are as large as time allows.
+
+See record 0037.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 It sleeps on a pipe of which only `koguma dp run` has the other end. Until that breaks it has imported next to nothing.
 An Envoy that the kernel ends together with its parent would lose what is under way, and that only on Linux.
+
+See record 0051.
 """
 
 from __future__ import annotations

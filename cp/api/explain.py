@@ -56,8 +56,8 @@ def _call(request: Request) -> CallQuery:
 def _dataplane(world: World, request: Request) -> Resource:
     mesh, name = request.path_params["mesh"], request.path_params["name"]
     if world.mesh(mesh) is None:
-        raise not_found("Mesh", mesh, (found.name for found in world.table("Mesh")))
-    found = world.get(Key("Dataplane", mesh, name))
-    if found is None:
+        raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
+    dataplane = world.get(Key("Dataplane", mesh, name))
+    if dataplane is None:
         raise not_found("Dataplane", name, (known.name for known in world.table("Dataplane", mesh)))
-    return found
+    return dataplane

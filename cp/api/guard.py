@@ -3,6 +3,8 @@
 A page of anybody's can send requests to every address that its reader's machine reaches. A browser says where they
 come from (`Origin`, `Sec-Fetch-Site`), asks first before it sends what no form can send (CORS, which nobody is granted
 here), and names the host it was told (`Host`), also where an attacker's name was made to lead here (DNS rebinding).
+
+See record 0048.
 """
 
 from __future__ import annotations

@@ -94,12 +94,12 @@ class InspectHandler:
     def _resource(self, world: World, request: Request, kind: Kind) -> Resource:
         mesh, name = request.path_params["mesh"], request.path_params["name"]
         if world.mesh(mesh) is None:
-            raise not_found("Mesh", mesh, (found.name for found in world.table("Mesh")))
+            raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
         table = world.table(kind.name, mesh)
-        found = table.get(name)
-        if found is None:
+        resource = table.get(name)
+        if resource is None:
             raise not_found(kind.name, name, (known.name for known in table))
-        return found
+        return resource
 
 
 def _of_few_values(proxies: Iterable[AffectedProxy]) -> Iterator[AffectedProxy]:

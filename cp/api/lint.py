@@ -37,7 +37,7 @@ class LintHandler:
     async def one_mesh(self, request: Request) -> Response:
         mesh, world = request.path_params["mesh"], await self._api.state.current()
         if world.mesh(mesh) is None:
-            raise not_found("Mesh", mesh, (found.name for found in world.table("Mesh")))
+            raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
         return await self._answer(request, world, mesh)
 
     async def _answer(self, request: Request, world: World, mesh: str = "") -> Response:

@@ -3,6 +3,8 @@
 A proxy may be served only one of them. Where all routes of a service lead to others, its cluster is not served; and a
 service to which only routes of others lead has a cluster and no listener. What policies say about the part that is
 missing has no effect, and here it is found out which field that is: the generator is asked for the missing part too.
+
+See record 0043.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Envoy itself sends no lines. Each goes into an envelope of JSON with its address; the key in it is a word of Envoy's
 environment, which whoever started it chose, so that nobody who calls a proxy can write an envelope of their own into
 some log that goes to the same place.
+
+See record 0029.
 """
 
 from __future__ import annotations

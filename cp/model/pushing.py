@@ -2,6 +2,8 @@
 
 Envoy is told of a collector only when it starts. So the orders are the metadata of a cluster that nobody calls: they
 come as all configuration does, and change as it does.
+
+See record 0033.
 """
 
 from __future__ import annotations

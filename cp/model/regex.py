@@ -2,6 +2,8 @@
 
 RE2 itself answers, and not Python's own expressions: these differ in what `$`, `.` and `\\w` mean, and can be made to
 run for years, which a control plane that answers anybody's question can't afford.
+
+See record 0027.
 """
 
 from __future__ import annotations

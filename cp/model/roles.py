@@ -1,4 +1,7 @@
-"""Whose policy it is, where namespaces tell: a producer's, a consumer's, or that of a workload's owner (section 11)."""
+"""Whose policy it is, where namespaces tell: a producer's, a consumer's, or that of a workload's owner.
+
+The rules are in docs/concepts/matching-and-merging.md#roles.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Scalars follow YAML 1.2, so that `on` and `no` are texts and only `true` and `false` are truth values; JSON is read
 too, being YAML. What a careless or hostile file could do with nesting, aliases, repeated keys or long numbers is an
 error here.
+
+See record 0016.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A policy is one module of this package with a `POLICY`. It says what may be written (`kind`), in what order it acts
 (`order`), and fills in hooks. The walk over resources is written once, in `cp.translate.fragments`; a hook receives
 its effective conf, decoded, and the draft of one fragment, and writes fields. No hook sees a whole proxy.
+
+See record 0005.
 """
 
 from __future__ import annotations

@@ -108,7 +108,10 @@ class MeshTCPRoute(Policy[TcpRouteRule]):
     is_route = True
 
     def shape(self, rules: Sequence[RouteRule], outbound: Outbound, backends: Backends) -> Outbound:
-        """Of several types of routes for one destination the most specific counts: HTTP before TCP (document 004)."""
+        """A MeshHTTPRoute for the same destination takes precedence.
+
+        See docs/concepts/routes.md#http-routes-before-tcp-routes.
+        """
         if outbound.routes:
             return outbound
         if not rules:

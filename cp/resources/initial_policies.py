@@ -1,4 +1,4 @@
-"""The policies that a new Mesh starts with (design document 003). They are stored with it, once, and are then its own.
+"""The policies that a new Mesh starts with (docs/guides/default-policies.md). They are stored with it, once.
 
 They are Kuma's, name for name. `kuma.io/origin: global` puts them, among policies for the same proxies, below all that
 somebody wrote; the order of policies needs no other rule for them.

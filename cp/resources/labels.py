@@ -1,4 +1,7 @@
-"""Labels: which may be written, and which every resource has, whether or not it was written with them."""
+"""Labels: which may be written, and which every resource has, whether or not it was written with them.
+
+See record 0053.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Documents as they may be shown: what their schema calls secret is replaced, and what was replaced is not taken back.
 
 It follows the schema and not names of fields, so a field that is a `Redacted` is hidden wherever it stands.
+
+See record 0049.
 """
 
 from __future__ import annotations

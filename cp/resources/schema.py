@@ -2,6 +2,8 @@
 
 msgspec decodes fast and stops at the first fault. So a document is decoded first, and only one that fails is walked
 here, field by field. What is faulty is taken out, so that the rest can still be decoded and judged.
+
+See record 0017.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ def _name(ref: TargetRef) -> Iterator[Violation]:
 
 
 def _proxy_types(ref: TargetRef) -> Iterator[Violation]:
-    """Without a type, all are meant (document 002)."""
+    """Without a type, all are meant (docs/concepts/matching-and-merging.md#which-proxies)."""
     for index, proxy_type in enumerate(ref.proxy_types or ()):
         yield from one_of(f"proxyTypes[{index}]", proxy_type, ("Sidecar", "Gateway"))
 

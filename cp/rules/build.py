@@ -88,7 +88,7 @@ class PolicyRules:
         return self._known.shelf.combine(found)
 
     def lay(self, levels: tuple[MergedConf, ...]) -> MergedConf:
-        """Confs over each other, from the most general to the most specific (decision 2)."""
+        """Confs over each other, from the most general to the most specific (record 0007)."""
         if levels not in self._laid:
             self._laid[levels] = self._known.shelf.lay(levels)
         return self._laid[levels]

@@ -47,7 +47,7 @@ class MergeCache:
         return found
 
     def lay(self, levels: tuple[MergedConf, ...]) -> MergedConf:
-        """Confs over each other, from the most general to the most specific (decision 2)."""
+        """Confs over each other, from the most general to the most specific (record 0007)."""
         found = self._laid.get(levels)
         if found is None:
             found = self._laid[levels] = overlay(levels)

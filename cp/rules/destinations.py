@@ -1,4 +1,4 @@
-"""What holds for a destination, and for one route to it: from the mesh to the route, field by field (decision 2)."""
+"""What holds for a destination, and for one route to it: from the mesh to the route, field by field (record 0007)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def of_service(rules: PolicyRules, destination: Destination, matches: str = "") 
 
 
 def _of_route(rules: PolicyRules, destination: Destination, route: Identity) -> tuple[CombinedConf | None, ...]:
-    """What is said of the route itself: the new way over the old one (decision 6).
+    """What is said of the route itself: the new way over the old one.
+
+    See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route.
 
     For a destination by tags the old way is part of the rules by tags, where Kuma has it.
     """

@@ -1,4 +1,7 @@
-"""What holds on an inbound: `rules` with their matches, and `from` where it means the same (4.3)."""
+"""What holds on an inbound: `rules` with their matches, and `from` where it means the same.
+
+See docs/concepts/matching-and-merging.md#which-clients.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The `to` items of all policies of one kind, by the real resources that they name (6.1 to 6.3).
+"""The `to` items of all policies of one kind, by the real resources that they name.
+
+See docs/concepts/matching-and-merging.md#what-a-target-names.
 
 Whatever selects a proxy is a part of this. A resource that nobody names costs nothing, and one that is named is looked
 at once for all proxies.
@@ -31,7 +33,7 @@ class ItemIndex:
         found = [item for policy in policies if not is_outdated(policy) for item in items(policy).to]
         ordered = sorted(found, key=lambda item: item.order, reverse=True)
         self.places: Mapping[PolicyItem, int] = {item: place for place, item in enumerate(ordered)}
-        """The order of merging (section 4.2)."""
+        """The order of merging (docs/concepts/matching-and-merging.md#who-wins)."""
 
         self.of_mesh = tuple(item for item in ordered if item.target.kind == "Mesh")
         self._by_identity: dict[Identity, list[_Referring]] = {}
@@ -78,7 +80,10 @@ def naming(table: Table) -> ItemIndex:
 
 
 def is_outdated(policy: Resource) -> bool:
-    """Whether a policy names a route in its top-level target, as was done before `to` could (decision 6)."""
+    """Whether a policy names a route in its top-level target, as was done before `to` could.
+
+    See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route.
+    """
     return top_of(policy).kind == "MeshHTTPRoute"
 
 

@@ -31,7 +31,7 @@ class PolicyItem:
     target: TargetRef
     layer: Layer
     order: Strength
-    """The order of items for real resources (section 4.2), the strongest first."""
+    """The order of items for real resources (docs/concepts/matching-and-merging.md#who-wins), the strongest first."""
 
     matches: tuple[Mapping[str, Any], ...] = ()
     """Of an item of `rules`: the connections that it is for."""
@@ -147,7 +147,10 @@ def _order(policy: Resource, target: TargetRef, index: int) -> Strength:
 
 
 def reference(item: PolicyItem) -> ItemReference | None:
-    """Whom the target of a `to` item means among the real resources; None for targets that only know tags (6.3)."""
+    """Whom the target of a `to` item means among the real resources; None for targets that only know tags.
+
+    See docs/concepts/matching-and-merging.md#what-a-target-names.
+    """
     target, policy = item.target, item.policy
     if target.kind not in REAL:
         return None
@@ -165,7 +168,10 @@ def reference(item: PolicyItem) -> ItemReference | None:
 
 
 def tags_of(item: PolicyItem) -> Tags | None:
-    """The tags by which a target chooses; None for targets that only know real resources (7.1)."""
+    """The tags by which a target chooses; None for targets that only know real resources.
+
+    See docs/concepts/rules-by-tags.md#which-items.
+    """
     match item.target.kind:
         case "Mesh" | "MeshGateway":
             return frozenset()

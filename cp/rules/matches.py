@@ -1,4 +1,7 @@
-"""The matches of a route as one text, by which rules with the same matches are recognised (9.4)."""
+"""The matches of a route as one text, by which rules with the same matches are recognised.
+
+See docs/concepts/routes.md#rules-with-the-same-matches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules for real resources: what the items that hold for one come to (6.1 to 6.4)."""
+"""Rules for real resources: what the items that hold for one come to.
+
+See docs/concepts/matching-and-merging.md#which-destinations.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class ToRules:
     def rule(self, identity: Identity) -> ResourceRule | None:
         """What holds for a service or a section of it: its own rule, else that of the whole, else that of the mesh.
 
-        A rule contains the more general items too (decision 1), so the first that there is says it all.
+        A rule contains the more general items too, so the most special one that exists is enough.
         """
         of_mesh = None if identity.type in ROUTES else self.mesh
         resource = self._targets.find(identity)
@@ -54,7 +57,7 @@ class ToRules:
         return self._rule(identity.whole, whole) if whole else of_mesh
 
     def route(self, identity: Identity) -> ResourceRule | None:
-        """What holds for a route: only the items for that very route (decision 1)."""
+        """What holds for a route: only the items for that very route (record 0007)."""
         return self.rule(identity) if identity.type in ROUTES else None
 
     @remembered
@@ -66,7 +69,10 @@ class ToRules:
         return ResourceRule(mesh, self._shelf.combine(self._of_mesh))
 
     def outdated(self, route: Identity) -> tuple[PolicyItem, ...]:
-        """What policies say of a route in the old way, by naming it in their top-level target (decision 6)."""
+        """What policies say of a route in the old way, by naming it in their top-level target.
+
+        See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route.
+        """
         table = self._targets.table("MeshHTTPRoute")
         naming = (one for one in self._outdated if route in _identities(routes_at_top(table, one)))
         return tuple(item for policy in naming for item in items(policy).to)

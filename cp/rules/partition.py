@@ -1,4 +1,6 @@
-"""How the space of all tags is divided, so that each client or destination falls into a part (7.1).
+"""How the space of all tags is divided, so that each client or destination falls into a part.
+
+See docs/concepts/rules-by-tags.md#how-tags-are-divided.
 
 The parts, and their order, are Kuma's. They may be many: with each tag that items of one group ask for, a group has
 twice as many. Where that would be too many, parts between which nothing differs are left together.

@@ -63,7 +63,7 @@ class RouteRule:
 def routes(rules: PolicyRules, destination: Destination) -> tuple[RouteRule, ...] | None:
     """The rules that hold for a destination, those of the most specific policy first. None: there is no route.
 
-    A route without rules is a route all the same: no other kind of route takes its place (9.5).
+    A route without rules is a route all the same (docs/concepts/routes.md#http-routes-before-tcp-routes).
 
     A real service has the routes that name it by its identity or its labels, and no others: several services can have
     one display name, so what is written for the `kuma.io/service` of that name is for destinations by tags alone.

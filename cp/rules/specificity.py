@@ -1,4 +1,4 @@
-"""Which route wins when several match a request (9.2)."""
+"""Which route wins when several match a request (docs/concepts/routes.md#which-route-takes-a-request)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rules by tags: for clients (`from`), and for destinations that are only known by `kuma.io/service` (section 7).
+"""Rules by tags: for clients (`from`), and for destinations that are only known by `kuma.io/service`.
+
+See docs/concepts/rules-by-tags.md.
 
 Kuma divides the space of all tags so that each client or destination falls into one part, by combining the tags of
 items that can meet. The list that comes of it is the same here, in the same order; confs are merged on demand.

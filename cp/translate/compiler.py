@@ -3,6 +3,8 @@
 Proxies that match the same policies and have the same outbounds form a class. What a class has in common is one
 `ProxyClass`, worked out once; from World to World it keeps every result that the change does not reach
 (`cp.translate.change_scope`).
+
+See record 0004.
 """
 
 from __future__ import annotations

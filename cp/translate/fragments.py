@@ -2,6 +2,8 @@
 
 A fragment is a pure function of frozen values, and remembered by them and nothing else: what it is for, and the
 effective conf of each policy. So a key can't be forgotten, and whoever has equal arguments shares the bytes.
+
+See record 0003.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A snapshot is a few parts. All proxies of a class share one part, the same object, and each adds a part of its own;
 so a thousand proxies that see a thousand services hold a thousand services once, and whatever is worked out
 about a shared part (its version, its message, how it differs from its predecessor) is worked out once.
+
+See record 0012 and record 0013.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Each answers with the effective confs, which keep their origins, beside the fragment that is built from them: inspection
 and serving look at the same computation.
+
+See record 0044.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 What may go to a network goes there whatever it is for; of the rest it is asked for which domain it is. The rules are
 tried in order, so a call goes out if any of the exits takes it.
+
+See record 0035.
 """
 
 from __future__ import annotations

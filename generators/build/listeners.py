@@ -1,4 +1,7 @@
-"""Listeners: where a workload's calls leave it, and where calls reach it."""
+"""Listeners: where a workload's calls leave it, and where calls reach it.
+
+See record 0019.
+"""
 
 from __future__ import annotations
 

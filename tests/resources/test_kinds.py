@@ -271,7 +271,7 @@ def test_a_status_may_be_written_as_a_number() -> None:
 
 @pytest.mark.parametrize("kind", ["MeshGRPCRoute", "MeshTLSRoute"])
 def test_kinds_of_routes_that_are_not_there_are_refused_by_name(kind: str) -> None:
-    """Of document 004's kinds of routes there are those of HTTP and TCP."""
+    """Of the kinds of routes in document 004 (record 0024) there are those of HTTP and TCP."""
     target = f"{{to: [{{targetRef: {{kind: {kind}, name: a}}, default: {{http: {{requestTimeout: 1s}}}}}}]}}"
 
     (unknown,) = read(policy(kind, "{}")).findings()

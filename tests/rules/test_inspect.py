@@ -191,7 +191,7 @@ def test_a_service_s_value_that_a_route_hides_is_lost_on_the_route_alone() -> No
 
 
 def test_a_policy_for_a_route_that_is_nowhere_has_no_effect() -> None:
-    """Document 000: route and timeout select different proxies."""
+    """Route and timeout select different proxies (docs/concepts/routes.md#policies-on-a-route)."""
     some = [route("r", top=subset(team="b")), timeout("t", hr("r"), {"http": {"requestTimeout": "2s"}})]
 
     assert of_policy("t", WEB, *some)["web"].effects == ()

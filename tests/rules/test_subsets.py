@@ -189,7 +189,7 @@ def test_a_policy_that_names_a_route_in_to_is_for_real_destinations_altogether()
 
 @pytest.mark.parametrize(("path", "expected"), [("/v1", "1s"), ("/v2", "2s")])
 def test_a_route_at_the_top_is_for_its_matches(path: str, expected: str) -> None:
-    """Decision 6: the old way of configuring a route, which has the service's conf mixed in."""
+    """The service's conf is mixed in (docs/concepts/rules-by-tags.md#policies-that-name-a-route)."""
     of_route = timeout("a", WHOLE_MESH, {"http": {"requestTimeout": "1s"}}, top=hr("r"))
     of_service = timeout("b", ms("backend"), {"http": {"requestTimeout": "2s", "streamIdleTimeout": "9s"}})
     world = world_of(text(MESH, proxy(), route("r", "backend", "/v1"), of_route, of_service))

@@ -6,6 +6,8 @@
 Endpoints and secrets depend on no order and are always the newest. A newer snapshot waits until the order above
 has come to its routes, so that a stream of changes cannot hold up the routes for ever.
 No clock is in here: `awaits` names the response on whose answer the rest waits, and who has a clock may `expire` it.
+
+See record 0011.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A response is never built as a protobuf message: it is a few header fields with resources behind them that were
 serialised and framed once, whoever they are sent to. A request's names are read once, however often they are repeated.
+
+See record 0009.
 """
 
 from __future__ import annotations

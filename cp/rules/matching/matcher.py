@@ -24,7 +24,9 @@ _Class: TypeAlias = tuple[str, DataplaneSignature, tuple[MatchedPolicy, ...], bo
 
 
 def match(world: World, dataplane: Resource, *, shadow: bool = False) -> ByKind:
-    """The policies that select a dataplane, by kind, the least specific first (section 4.1).
+    """The policies that select a dataplane, by kind, the least specific first.
+
+    The order: docs/concepts/matching-and-merging.md#the-order-of-whole-policies.
 
     Dataplanes for which it comes to the same get the same mapping: who has it in hand can tell classes by identity.
     """

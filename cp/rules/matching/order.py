@@ -20,7 +20,7 @@ ROLES: Final = {"system": 1, "producer": 2, "consumer": 3, "workload-owner": 4}
 
 
 def attributes(policy: Resource, target: TargetRef) -> Strength:
-    """What counts first in every order (keys 1 to 3 of section 4): target, origin."""
+    """What counts first in every order (docs/concepts/matching-and-merging.md#who-wins): target, origin."""
     named, section = _of_dataplane(target)
     return (-RANK.get(target.kind, 0), -named, -section, -ORIGINS.get(policy.origin, 0))
 
@@ -32,13 +32,13 @@ def role(policy: Resource) -> int:
 def names(policy: Resource) -> tuple[str, str]:
     """Of two equals the one whose name comes first in the alphabet wins.
 
-    The stored name decides between namesakes from different zones or namespaces, where section 4.1 leaves it to chance.
+    The stored name decides between namesakes from different zones or namespaces, where Kuma leaves it to chance.
     """
     return policy.display_name, policy.name
 
 
 def precedence(policy: Resource) -> Strength:
-    """The order of whole policies (section 4.1)."""
+    """The order of whole policies (docs/concepts/matching-and-merging.md#the-order-of-whole-policies)."""
     return policy.derived(_precedence)
 
 

@@ -108,7 +108,10 @@ def listeners(gateway: Resource) -> list[Mapping[str, Any]]:
 
 
 def listener_tags(found: DataplaneProfile, gateway: Resource, listener: Mapping[str, Any]) -> dict[str, str]:
-    """The tags of one listener, over those of its gateway, over those of the dataplane (section 3)."""
+    """The tags of one listener, over those of its gateway, over those of the dataplane.
+
+    See docs/concepts/matching-and-merging.md#gateways.
+    """
     return {**dict(found.gateway_tags), **(gateway.data.get("tags") or {}), **(listener.get("tags") or {})}
 
 
@@ -128,7 +131,10 @@ def carries(tags: Mapping[str, str], selector: Mapping[str, str] | None) -> bool
 
 
 def gateway_of(world: World, dataplane: Resource) -> Resource | None:
-    """The one MeshGateway by which a builtin gateway is configured: the one whose selector says most (1.6, 10.4)."""
+    """The one MeshGateway by which a builtin gateway is configured: the one whose selector says most.
+
+    See docs/concepts/matching-and-merging.md#gateways.
+    """
     found = profile(dataplane)
     if found.gateway_type != "BUILTIN":
         return None

@@ -1,4 +1,7 @@
-"""Whether one policy selects one dataplane, and which parts of it (reference/kuma-semantics.md 3)."""
+"""Whether one policy selects one dataplane, and which parts of it.
+
+See docs/concepts/matching-and-merging.md#which-proxies.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +150,10 @@ def _is_a_whole(profile: DataplaneProfile) -> bool:
 
 
 def by_name(policy: Resource, target: TargetRef, dataplane: Resource, of: DataplaneSignature) -> MatchedPolicy | None:
-    """A target that names one dataplane: the one of its zone and namespace (2.1)."""
+    """A target that names one dataplane: the one of its zone and namespace.
+
+    See docs/concepts/matching-and-merging.md#which-proxies.
+    """
     namespace = target.namespace or policy.namespace
     wanted = Identity("Dataplane", policy.mesh, target.name or "", policy.zone, namespace)
     if dataplane.identity != wanted or not (_of_zone(policy, of) and _of_namespace(policy, of.profile)):

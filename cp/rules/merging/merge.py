@@ -1,6 +1,8 @@
 """The merge itself.
 
 Nothing is kept of a merge of only some layers: once nulls are in play, how layers are grouped changes the outcome.
+
+See record 0006.
 """
 
 from __future__ import annotations
@@ -141,7 +143,7 @@ def _for_group(layer: Layer, group_by: str, text: str) -> Layer:
 
 
 def overlay(levels: Sequence[MergedConf]) -> MergedConf:
-    """Merged confs from the most general to the most specific, field by field (decision 2).
+    """Merged confs from the most general to the most specific, field by field (record 0007).
 
     What a null took away on one level is what that level leaves out: the level below has its say.
     """

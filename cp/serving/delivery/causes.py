@@ -1,4 +1,7 @@
-"""What stands behind a resource of a proxy: the policies of whose confs it was made."""
+"""What stands behind a resource of a proxy: the policies of whose confs it was made.
+
+See record 0034.
+"""
 
 from __future__ import annotations
 

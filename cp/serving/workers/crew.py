@@ -1,4 +1,7 @@
-"""`Crew`: the workers of a control plane, from its side: started, watched, replaced, asked, ended."""
+"""`Crew`: the workers of a control plane, from its side: started, watched, replaced, asked, ended.
+
+See record 0031.
+"""
 
 from __future__ import annotations
 

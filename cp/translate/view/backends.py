@@ -45,7 +45,10 @@ class BackendResolver:
         return Route(name=cluster_name(self._destination), splits=(split,), refusal=split.reason)
 
     def owner(self, rule: RouteRule) -> str:
-        """One name for all rules for which the same holds; for a tagged destination one for each of them (7.3)."""
+        """One name for all rules for which the same holds; for a tagged destination one for each of them.
+
+        See docs/concepts/rules-by-tags.md#policies-that-name-a-route.
+        """
         name = rule.name if self._destination.is_real else f"{rule.name}#{rule.hash}"
         self.owners[name] = rule
         return name
@@ -83,9 +86,10 @@ class BackendResolver:
         return by_tag if isinstance(backend, str) and by_tag is not None else backend
 
     def _means_tag(self, reference: BackendRef) -> bool:
-        """Whether a reference means a tag and nothing else, as in document 004: for a call by tag one without a port.
+        """Whether a reference means a tag and nothing else, as one without a port does for a call by tag.
 
         So a route to the service that was called leads where the call would go without the route.
+        See docs/concepts/routes.md#backends.
         """
         return not self._destination.is_real and _may_be_tag(reference)
 

@@ -1,4 +1,7 @@
-"""Services outside the mesh: what a MeshExternalService comes to, or why it cannot be served."""
+"""Services outside the mesh: what a MeshExternalService comes to, or why it cannot be served.
+
+See record 0032.
+"""
 
 from __future__ import annotations
 

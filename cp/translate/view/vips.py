@@ -3,6 +3,8 @@
 They are a function of the World and nothing else. Nobody hands them out and nobody keeps them, so every control plane
 has the same ones, before a restart and after it. A service keeps its address for as long as nobody else's name comes
 to the same; then the first by name has it, and the other one the next that is free.
+
+See record 0028.
 """
 
 from __future__ import annotations
