@@ -48,7 +48,7 @@ def test_policies_of_every_shape_have_no_effect_if_and_only_if_it_is_told(mesh: 
         assert not wrong, f"told or so, and not both: {wrong}"
 
 
-@for_meshes(CALLS)
+@for_meshes(CALLS, also=(921,))
 def test_policies_for_calls_have_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
     world = mesh.world()
     if is_judged(world):

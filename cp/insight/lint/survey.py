@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cp.insight.lint.sites import AnySpot, PartSite, Unit, item_of, policy_of, with_effect
@@ -24,7 +24,7 @@ from cp.rules.items import PolicyItems, items
 from cp.rules.matching import ByKind, match, routes_at_top
 from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.snapshot import TYPES
-from cp.translate.stages import Rules, built_in, rules_of
+from cp.translate.stages import Effective, Rules, built_in, rules_of
 from cp.translate.view.proxies import inbounds
 
 _DATAPLANE = "Dataplane"
@@ -122,14 +122,14 @@ class MeshSurvey:
 
     @remembered
     def needed(self) -> frozenset[Unit]:
-        """The routes without which a policy that names them at its top level would select, or say, something else."""
-        outdated = (one for one in self.judged if is_outdated(one) and one.key in self._by_itself)
+        """The routes without which a policy that names them at its top level would select, or say, something else.
+
+        A policy may also do nothing now because of such a route: without it, another one of that name is meant.
+        """
+        outdated = (one for one in self.judged if is_outdated(one))
         named = (routes_at_top(self.world.table("MeshHTTPRoute", one.mesh), one) for one in outdated)
         routes = dict.fromkeys(route for of_policy in named for route in of_policy)
         return frozenset(route.key for route in routes if self._is_needed(route))
-
-    def _is_needed(self, route: Resource) -> bool:
-        return route.key in self._by_itself or not self.is_served_the_same_without(route)
 
     @remembered
     def asking(self) -> frozenset[Unit]:
@@ -171,20 +171,34 @@ class MeshSurvey:
         They are all compiled once more. Where a part could not be made, what is served tells nothing of it.
         """
         changed = None if item is None else _without(policy.document, item)
-        world = self.world.next({policy.key: changed}, self.world.revision)
-        of_mesh = [proxy for proxy in self.proxies if proxy.dataplane.mesh == policy.mesh]
-        # Those that it selects come first: one difference is enough.
-        ordered = sorted(of_mesh, key=lambda proxy: not _is_selected(self.world, proxy.dataplane, policy))
-        is_same = all(self._is_served_the_same(world, proxy) for proxy in checked(ordered, self.checkpoint))
-        world.let_go()
-        return is_same
+        return self._is_unchanged({policy.key: changed}, policy, self._compiler, _is_served_the_same)
 
-    def _is_served_the_same(self, world: World, proxy: CompiledProxy) -> bool:
-        compiled = _proxy(self._compiler, world, proxy.dataplane)
-        if not isinstance(compiled, CompiledProxy) or compiled.failures or proxy.failures:
-            return False
-        snapshot, before = compiled.snapshot, proxy.snapshot
-        return all(snapshot.digest(type_url) == before.digest(type_url) for type_url in TYPES)
+    def _is_needed(self, route: Resource) -> bool:
+        """Whether something else would be served, or hold, without a route.
+
+        A compiler of its own works out everything: to the one that has the mesh already, a route concerns the services
+        in its items, and not the other routes of its name, which a policy at their top level would mean instead.
+        """
+        if route.key in self._by_itself:
+            return True
+        compiler = Compiler(tuple(self.policies.values()))
+        return not self._is_unchanged({route.key: None}, route, compiler, _is_the_same)
+
+    def _is_unchanged(
+        self,
+        changes: Mapping[Key, Document | None],
+        policy: Resource,
+        compiler: Compiler,
+        is_same: Callable[[CompiledProxy, CompiledProxy], bool],
+    ) -> bool:
+        world = self.world.next(changes, self.world.revision)
+        proxies = [proxy for proxy in self.proxies if proxy.dataplane.mesh == policy.mesh]
+        # Those that it selects come first: one difference is enough.
+        proxies.sort(key=lambda proxy: not _is_selected(self.world, proxy.dataplane, policy))
+        pairs = ((proxy, _proxy(compiler, world, proxy.dataplane)) for proxy in checked(proxies, self.checkpoint))
+        is_unchanged = all(isinstance(new, CompiledProxy) and is_same(proxy, new) for proxy, new in pairs)
+        world.let_go()
+        return is_unchanged
 
     def _outbounds(self, proxy: CompiledProxy) -> ClassOutbounds:
         mesh, bundle = proxy.dataplane.mesh, proxy.bundle
@@ -234,6 +248,29 @@ def _proxy(compiler: Compiler, world: World, dataplane: Resource) -> CompiledPro
         return compiler.proxy(world, dataplane)
     except Exception as error:  # noqa: BLE001  # the others can be judged all the same
         return failure(error, "all that it gets")
+
+
+def _is_served_the_same(proxy: CompiledProxy, other: CompiledProxy) -> bool:
+    if proxy.failures or other.failures:
+        return False
+    return all(proxy.snapshot.digest(type_url) == other.snapshot.digest(type_url) for type_url in TYPES)
+
+
+def _is_the_same(proxy: CompiledProxy, other: CompiledProxy) -> bool:
+    """Whether the same confs hold as well, be they visible in what is served or not."""
+    return _is_served_the_same(proxy, other) and _confs(proxy) == _confs(other)
+
+
+def _confs(proxy: CompiledProxy) -> Sequence[Mapping[str, Any]]:
+    """Every conf that holds for a proxy. Of destinations of which a part is missing, what is served decides."""
+    bundle = proxy.bundle
+    callable_ = (entry for entry in bundle.entries.values() if entry.outbound.names or not bundle.caller.is_grpc)
+    whole = [entry for entry in callable_ if entry.listening.destination in bundle.upstreams]
+    effectives: list[Effective] = [entry.effective for entry in whole]
+    effectives += [of_route for entry in whole for of_route in entry.of_routes.values()]
+    effectives += [inbound.effective for inbound in proxy.inbounds]
+    effectives.append(proxy.beside.effective)
+    return [{kind: merged.value for kind, merged in effective.items()} for effective in effectives]
 
 
 def _without(document: Document, item: PolicyItem) -> Document:
