@@ -22,10 +22,10 @@ from generators.envoy.names import metrics_listener
 _METRIC: Final = "MeshMetric"
 
 
-def addresses(scene: MeshSurvey) -> Iterator[Finding]:
+def addresses(survey: MeshSurvey) -> Iterator[Finding]:
     """Within one Dataplane, where the first has it; and in several, which cannot all be there."""
     known: dict[tuple[str, Address], Resource] = {}
-    for proxy in scene.proxies:
+    for proxy in survey.proxies:
         dataplane = proxy.dataplane
         yield from (found(dataplane, _within(one)) for one in dataplane.derived(conflicts))
         for path, address in _inbounds(dataplane):
@@ -34,13 +34,13 @@ def addresses(scene: MeshSurvey) -> Iterator[Finding]:
                 yield found(dataplane, _of_another(owner, path, address))
 
 
-def metrics(scene: MeshSurvey) -> Iterator[Finding]:
+def metrics(survey: MeshSurvey) -> Iterator[Finding]:
     """Ports of MeshMetrics at which a proxy already listens for something else; each once."""
     seen: set[tuple[Key, str]] = set()
-    for proxy in scene.proxies:
+    for proxy in survey.proxies:
         listened_at = proxy.dataplane.derived(owners)
         for address, policy, path in _metrics_listeners(proxy):
-            resource = scene.world.get(policy)
+            resource = survey.world.get(policy)
             if address in listened_at and resource is not None and (policy, path) not in seen:
                 seen.add((policy, path))
                 yield found(resource, _of_metrics(proxy.dataplane, listened_at[address], path, address))

@@ -59,9 +59,9 @@ def protocols(scene: MeshSurvey) -> Iterator[Finding]:
 
 
 def _spots(scene: MeshSurvey) -> Iterator[PolicySite | ClientSite]:
-    for spot in scene.spots:
+    for spot in scene.sites:
         if isinstance(spot, PartSite):
-            yield from spot.spots
+            yield from spot.sites
         elif not isinstance(spot, RouteTableSite):
             yield spot
 

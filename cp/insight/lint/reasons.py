@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cp.insight.lint.codes import FindingReason
-from cp.insight.lint.sites import AnySpot, ClientSite, PartSite, PolicySite, RouteTableSite, UnitOf, item_of, policy_of
+from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite, UnitOf, item_of, policy_of
 from cp.insight.lint.survey import MeshSurvey, parts
 from cp.insight.lint.targets import called, missing
 from cp.insight.lint.walk import PASSTHROUGH, BlockedItem
@@ -43,26 +43,26 @@ class _Rivals:
         (self.same if is_same else self.other).setdefault(whose, {}).update(dict.fromkeys(paths))
 
 
-def reason(scene: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingReason:
+def reason(survey: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingReason:
     """Why: as a part of a policy that has no effect as a whole, or by itself."""
-    spots = scene.spots_of.get(item, ())
-    if spots:
-        return _elsewhere(item, spots, as_whole=as_whole) or _outdone(item, spots, as_whole=as_whole)
-    blocked = [one for one in scene.blocked if one.item is item]
+    sites = survey.sites_of.get(item, ())
+    if sites:
+        return _elsewhere(item, sites, as_whole=as_whole) or _outdone(item, sites, as_whole=as_whole)
+    blocked = [one for one in survey.blocked if one.item is item]
     if blocked:
         return because_blocked(item, blocked)
-    if _is_beyond_clients(scene, item.policy):
+    if _is_beyond_clients(survey, item.policy):
         text = "it selects gRPC clients without a proxy, and they do nothing of what it says"
         return FindingReason("does-not-apply", text, item.origin.path, "write it for those that have a proxy")
     if item.policy.type == PASSTHROUGH:
-        return _nothing_redirected(scene, item)
-    return _of_target(scene, item) if item.origin.part == "to" else _no_inbound(scene, item)
+        return _nothing_redirected(survey, item)
+    return _of_target(survey, item) if item.origin.part == "to" else _no_inbound(survey, item)
 
 
-def _is_beyond_clients(scene: MeshSurvey, policy: Resource) -> bool:
+def _is_beyond_clients(survey: MeshSurvey, policy: Resource) -> bool:
     """Whether all that it selects are gRPC clients without a proxy, which cannot do what it asks."""
-    only_clients = bool(scene.selected.get(policy)) and policy not in scene.of_envoys
-    return only_clients and not scene.policies[policy.type].is_for_grpc_clients
+    only_clients = bool(survey.selected.get(policy)) and policy not in survey.of_envoys
+    return only_clients and not survey.policies[policy.type].is_for_grpc_clients
 
 
 def because_blocked(item: PolicyItem, blocked: Sequence[BlockedItem]) -> FindingReason:
@@ -88,30 +88,30 @@ def said(origin: Origin, line: int | None = None) -> str:
     return f"{origin.policy.type} {origin.policy.name}{place}"
 
 
-def _elsewhere(item: PolicyItem, spots: Sequence[AnySpot], *, as_whole: bool) -> FindingReason | None:
+def _elsewhere(item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool) -> FindingReason | None:
     """Where it is about what is not served of a destination, because calls go to others or come by others."""
     unit_of = policy_of if as_whole else item_of
     unit = unit_of(item.origin)
     parts = [
-        spot.parts
-        for spot in spots
-        if isinstance(spot, PartSite) and spot.is_about_the_other_part(lambda one: unit_of(one.origin) == unit)
+        site.parts
+        for site in sites
+        if isinstance(site, PartSite) and site.is_about_missing_part(lambda one: unit_of(one.origin) == unit)
     ]
     if not parts:
         return None
-    meaningless = _without_meaning(item, spots)
+    meaningless = _without_meaning(item, sites)
     if meaningless is not None:
         return meaningless
-    others = [spot for spot in spots if not isinstance(spot, PartSite)]
+    others = [site for site in sites if not isinstance(site, PartSite)]
     rest = f"; for others {_outdone(item, others, as_whole=as_whole).text}" if others else ""
     text = "; ".join(dict.fromkeys(one.why for one in parts)) + rest
     return FindingReason("routed-elsewhere", text, step(item.origin.path, "targetRef"), parts[0].hint)
 
 
-def _without_meaning(item: PolicyItem, spots: Sequence[AnySpot]) -> FindingReason | None:
+def _without_meaning(item: PolicyItem, sites: Sequence[AnySite]) -> FindingReason | None:
     """Where all that it says is for another protocol than is spoken, so that no route could change that."""
     sections: dict[str, tuple[Protocol, Destination]] = {}
-    for site in _as_if_whole(spots):
+    for site in _as_if_whole(sites):
         if not isinstance(site, PolicySite) or site.protocol is None or site.destination is None:
             return None
         for path in _own_paths(item, site):
@@ -135,19 +135,19 @@ def _own_paths(item: PolicyItem, site: PolicySite) -> Iterator[str]:
             yield merged.path
 
 
-def _outdone(item: PolicyItem, spots: Sequence[AnySpot], *, as_whole: bool) -> FindingReason:
+def _outdone(item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool) -> FindingReason:
     rivals = _Rivals(policy_of if as_whole else item_of)
-    for spot in _as_if_whole(spots):
-        if isinstance(spot, RouteTableSite):
-            _compare_rows(item, spot, rivals)
-        elif isinstance(spot, ClientSite):
-            _compare_first(item, spot, rivals)
+    for site in _as_if_whole(sites):
+        if isinstance(site, RouteTableSite):
+            _compare_rows(item, site, rivals)
+        elif isinstance(site, ClientSite):
+            _compare_first(item, site, rivals)
         else:
-            _compare(item, spot, rivals)
+            _compare(item, site, rivals)
     path = item.layer.path
     if rivals.other:
         text = _overridden(rivals)
-        if all(isinstance(spot, RouteTableSite) for spot in spots):
+        if all(isinstance(site, RouteTableSite) for site in sites):
             text = f"stronger routes with the same matches take its place: {_listed(rivals.other)}"
         hint = "remove it, or write it for fewer proxies than what overrides it"
         return FindingReason("overridden", text, path, hint)
@@ -167,16 +167,16 @@ def _overridden(rivals: _Rivals) -> str:
     return f"at one place or another {'; '.join(of_each[:_FEW])}{more}{rest}"
 
 
-def _as_if_whole(spots: Iterable[AnySpot]) -> Iterator[PolicySite | RouteTableSite | ClientSite]:
-    for spot in spots:
-        if isinstance(spot, PartSite):
-            yield from spot.spots
+def _as_if_whole(sites: Iterable[AnySite]) -> Iterator[PolicySite | RouteTableSite | ClientSite]:
+    for site in sites:
+        if isinstance(site, PartSite):
+            yield from site.sites
         else:
-            yield spot
+            yield site
 
 
-def _compare(item: PolicyItem, spot: PolicySite, rivals: _Rivals) -> None:
-    for one in {**spot.merged.nulls, **spot.merged.removed, **spot.merged.fields}.values():
+def _compare(item: PolicyItem, site: PolicySite, rivals: _Rivals) -> None:
+    for one in {**site.merged.nulls, **site.merged.removed, **site.merged.fields}.values():
         values = (setting for setting in (one.winner, *one.losers) if setting.value is not None)
         mine = next((setting for setting in values if setting.origin == item.origin), None)
         null = next((removal for removal in one.removals if removal.null.origin == item.origin), None)
@@ -209,35 +209,35 @@ def _rival(one: MergedField, mine: Setting, unit_of: UnitOf) -> Setting | None:
     return next((setting for setting in others if setting.value == mine.value), None)
 
 
-def _compare_rows(item: PolicyItem, spot: RouteTableSite, rivals: _Rivals) -> None:
+def _compare_rows(item: PolicyItem, site: RouteTableSite, rivals: _Rivals) -> None:
     """A rule of a table is owned by the strongest of those with its matches."""
     conf: Mapping[str, Any] = item.layer.conf
     mine = [list(rule.get("matches") or ()) for rule in conf.get("rules", ())]
-    for rule in spot.rules:
+    for rule in site.rules:
         if rule.origin != item.origin and (not mine or list(rule.matches) in mine):
             rivals.add(said(rule.origin), [], is_same=False)
 
 
-def _compare_first(item: PolicyItem, spot: ClientSite, rivals: _Rivals) -> None:
+def _compare_first(item: PolicyItem, site: ClientSite, rivals: _Rivals) -> None:
     mine = item.layer.conf
-    for one in spot.candidates:
+    for one in site.candidates:
         if item not in one.items:
             rivals.add(said(one.items[0].origin), mine, is_same=one.conf.value == mine)
 
 
-def _of_target(scene: MeshSurvey, item: PolicyItem) -> FindingReason:
+def _of_target(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
     path = step(item.origin.path, "targetRef")
-    lacks = missing(scene.world, item)
+    lacks = missing(survey.world, item)
     if lacks is not None:
         return lacks
-    count = scene.selected[item.policy]
+    count = survey.selected[item.policy]
     whom = f"none of the {count} proxies that it selects" if count > 1 else "the proxy that it selects"
     if item.target.kind in ROUTES:
         verb = "has" if count > 1 else "does not have"
-        why, hint = _why_no_route(scene, item)
+        why, hint = _why_no_route(survey, item)
         text = f"{whom} {verb} {item.target.kind} {item.target.name or 'with these labels'}: {why}"
         return FindingReason("route-not-there", text, path, hint)
-    misunderstood = _for_real_services_alone(scene, item, path) or _of_another_place(scene, item, path)
+    misunderstood = _for_real_services_alone(survey, item, path) or _of_another_place(survey, item, path)
     if misunderstood is not None:
         return misunderstood
     verb = "calls" if count > 1 else "does not call"
@@ -247,12 +247,12 @@ def _of_target(scene: MeshSurvey, item: PolicyItem) -> FindingReason:
     )
 
 
-def _for_real_services_alone(scene: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
+def _for_real_services_alone(survey: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
     """An item beside one for a route, where what it is for is called by its tag."""
     if is_outdated(item.policy):
         return _of_route_at_top(item)
     routes = [one.target for one in parts(item.policy) if one.origin.part == "to" and one.target.kind in ROUTES]
-    tagged = [one for one in _called(scene, item.policy) if not one.is_real]
+    tagged = [one for one in _called(survey, item.policy) if not one.is_real]
     if not routes or not any(item.target.kind == "Mesh" or one.service == item.target.name for one in tagged):
         return None
     text = (
@@ -270,12 +270,12 @@ def _of_route_at_top(item: PolicyItem) -> FindingReason:
     return FindingReason("route-not-there", text, path, "see what is said of the route, or name another one")
 
 
-def _of_another_place(scene: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
+def _of_another_place(survey: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
     """An item for a service of another namespace or zone than the service of that name that is called."""
     meant = reference(item)
     if meant is None or not item.target.name:
         return None
-    namesakes = (one.identity for one in _called(scene, item.policy) if one.identity is not None)
+    namesakes = (one.identity for one in _called(survey, item.policy) if one.identity is not None)
     called_ = next((one for one in namesakes if (one.type, one.name) == (item.target.kind, item.target.name)), None)
     if called_ is None:
         return None
@@ -308,26 +308,26 @@ def _place(identity: Identity) -> str:
     return f"in the namespace {identity.namespace}{zone}" if identity.namespace else f"without a namespace{zone}"
 
 
-def _called(scene: MeshSurvey, policy: Resource) -> Iterator[Destination]:
+def _called(survey: MeshSurvey, policy: Resource) -> Iterator[Destination]:
     """What the proxies call that a policy selects."""
-    for outbounds in scene.outbounds:
+    for outbounds in survey.outbounds:
         of_kind = outbounds.rules.get(policy.type)
         if of_kind is not None and any(one.policy is policy for one in of_kind.matched):
             yield from (entry.listening.destination for entry in outbounds.entries)
 
 
-def _why_no_route(scene: MeshSurvey, item: PolicyItem) -> tuple[str, str]:
+def _why_no_route(survey: MeshSurvey, item: PolicyItem) -> tuple[str, str]:
     """And what can be done about it."""
-    routes = _routes(scene, item)
-    if not any(scene.selected.get(route) for route in routes):
+    routes = _routes(survey, item)
+    if not any(survey.selected.get(route) for route in routes):
         return "the route selects no proxy at all", "correct the `targetRef` at the top of the route"
-    if not any(_both(scene, item.policy, route) for route in routes):
+    if not any(_both(survey, item.policy, route) for route in routes):
         return "the route is for others", "give the policy and the route the same `targetRef` at the top"
-    blocked = [one for one in scene.blocked if one.item.policy in routes]
+    blocked = [one for one in survey.blocked if one.item.policy in routes]
     if blocked:
         why = because_blocked(blocked[0].item, blocked)
         return why.text, why.hint
-    if not any(route.key in scene.effective for route in routes):
+    if not any(route.key in survey.effective for route in routes):
         return "the route itself has no effect", "see what is said of the route"
     return (
         "it is for a service that is not called from there",
@@ -335,25 +335,25 @@ def _why_no_route(scene: MeshSurvey, item: PolicyItem) -> tuple[str, str]:
     )
 
 
-def _routes(scene: MeshSurvey, item: PolicyItem) -> tuple[Resource, ...]:
+def _routes(survey: MeshSurvey, item: PolicyItem) -> tuple[Resource, ...]:
     to = reference(item)
-    return () if to is None else resolve(TargetTables.of(scene.world, item.policy.mesh), to)
+    return () if to is None else resolve(TargetTables.of(survey.world, item.policy.mesh), to)
 
 
-def _both(scene: MeshSurvey, one: Resource, other: Resource) -> bool:
+def _both(survey: MeshSurvey, one: Resource, other: Resource) -> bool:
     """Whether some proxy is selected by both."""
-    chosen = ({found.policy for some in matched.values() for found in some} for matched, _ in scene.classes)
+    chosen = ({found.policy for some in matched.values() for found in some} for matched, _ in survey.classes)
     return any({one, other} <= policies for policies in chosen)
 
 
-def _no_inbound(scene: MeshSurvey, item: PolicyItem) -> FindingReason:
-    count = scene.selected[item.policy]
+def _no_inbound(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
+    count = survey.selected[item.policy]
     text = f"none of the {count} proxies that it selects has an inbound" if count > 1 else "its proxy has no inbound"
     return FindingReason("selects-no-inbound", text, item.origin.path, "select proxies that others call")
 
 
-def _nothing_redirected(scene: MeshSurvey, item: PolicyItem) -> FindingReason:
-    count = scene.selected[item.policy]
+def _nothing_redirected(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
+    count = survey.selected[item.policy]
     who = f"none of the {count} proxies that it selects has" if count > 1 else "its proxy has no"
     text = f"{who} `networking.transparentProxying`, so calls to places outside of the mesh do not come by"
     hint = "give the Dataplane `transparentProxying` and redirect its traffic, or remove the policy"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cp.insight.lint.sites import AnySpot, PartSite, Unit, item_of, policy_of, with_effect
+from cp.insight.lint.sites import AnySite, PartSite, Unit, item_of, policy_of, with_effect
 from cp.insight.lint.walk import BlockedItem, ClassOutbounds, of_inbound, of_proxy
 from cp.insight.parts import destination_parts
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
@@ -99,9 +99,9 @@ class MeshSurvey:
         return tuple(self._outbounds(proxy) for proxy in found.values())
 
     @remembered
-    def spots(self) -> tuple[AnySpot, ...]:
-        """Every spot, each once."""
-        return tuple({spot.key: spot for spot in checked(self._spots(), self.checkpoint)}.values())
+    def sites(self) -> tuple[AnySite, ...]:
+        """Every site, each once."""
+        return tuple({site.key: site for site in checked(self._sites(), self.checkpoint)}.values())
 
     @remembered
     def destinations(self) -> tuple[PartSite, ...]:
@@ -148,21 +148,21 @@ class MeshSurvey:
 
     @remembered
     def _by_itself(self) -> frozenset[Unit]:
-        return frozenset(with_effect(self.spots, policy_of, self.checkpoint))
+        return frozenset(with_effect(self.sites, policy_of, self.checkpoint))
 
     @remembered
     def effective_items(self) -> frozenset[Unit]:
         """The same for items."""
-        return frozenset(with_effect(self.spots, item_of, self.checkpoint))
+        return frozenset(with_effect(self.sites, item_of, self.checkpoint))
 
     @remembered
-    def spots_of(self) -> Mapping[PolicyItem, list[AnySpot]]:
+    def sites_of(self) -> Mapping[PolicyItem, list[AnySite]]:
         """Where items speak of which it is asked why they have no effect."""
-        found: dict[PolicyItem, list[AnySpot]] = {}
-        for spot in self.spots:
-            for item in spot.items:
+        found: dict[PolicyItem, list[AnySite]] = {}
+        for site in self.sites:
+            for item in site.items:
                 if item.policy.key not in self.effective or item_of(item.origin) not in self.effective_items:
-                    found.setdefault(item, []).append(spot)
+                    found.setdefault(item, []).append(site)
         return found
 
     def is_served_the_same_without(self, policy: Resource, item: PolicyItem | None = None) -> bool:
@@ -205,9 +205,9 @@ class MeshSurvey:
         parts = tuple(destination_parts(self._compiler.stages, bundle, mesh))
         return ClassOutbounds(self.world, mesh, bundle.rules, bundle, self._outbound, parts)
 
-    def _spots(self) -> Iterator[AnySpot]:
+    def _sites(self) -> Iterator[AnySite]:
         for some in checked(self.outbounds, self.checkpoint):
-            yield from some.spots()
+            yield from some.sites()
         seen: set[object] = set()
         for proxy in checked(self.proxies, self.checkpoint):
             rules = rules_of(self.world, proxy.dataplane)

@@ -26,29 +26,29 @@ from cp.translate.view.services import destination_of, exists
 _SERVICE_TAG: Final = "kuma.io/service"
 
 
-def targets(scene: MeshSurvey) -> Iterator[Finding]:
+def targets(survey: MeshSurvey) -> Iterator[Finding]:
     """Items for what is not there, unless it is told already why they have no effect.
 
     An item for a section that is not there can have an effect on destinations by tags, which have no sections.
     """
-    for policy in scene.world:
+    for policy in survey.world:
         if policy.kind.policy is not None:
-            asked = (item for item in parts(policy) if not _is_judged(scene, item))
-            reasons = (missing(scene.world, item) for item in asked)
+            asked = (item for item in parts(policy) if not _is_judged(survey, item))
+            reasons = (missing(survey.world, item) for item in asked)
             yield from (found(policy, why) for why in reasons if why is not None)
 
 
-def backends(scene: MeshSurvey) -> Iterator[Finding]:
+def backends(survey: MeshSurvey) -> Iterator[Finding]:
     """Backends and mirrors of routes that lead nowhere."""
-    called = _called_by_tag(scene)
+    called = _called_by_tag(survey)
     for kind in ROUTES:
-        for policy in _of_type(scene.world, kind):
+        for policy in _of_type(survey.world, kind):
             for item in items(policy).to:
-                yield from _of_item(scene.world, policy, item, called)
+                yield from _of_item(survey.world, policy, item, called)
 
 
-def _called_by_tag(scene: MeshSurvey) -> tuple[Destination, ...]:
-    entries = (entry.listening.destination for outbounds in scene.outbounds for entry in outbounds.entries)
+def _called_by_tag(survey: MeshSurvey) -> tuple[Destination, ...]:
+    entries = (entry.listening.destination for outbounds in survey.outbounds for entry in outbounds.entries)
     return tuple(dict.fromkeys(destination for destination in entries if not destination.is_real))
 
 
@@ -77,9 +77,9 @@ def _meant(world: World, item: PolicyItem, wanted: str) -> str:
     return near(wanted, names) or "create it, or correct the name"
 
 
-def _is_judged(scene: MeshSurvey, item: PolicyItem) -> bool:
+def _is_judged(survey: MeshSurvey, item: PolicyItem) -> bool:
     """Whether the reason why an item has no effect is told elsewhere."""
-    return item.policy in scene.judged_set and item_of(item.origin) not in scene.effective_items
+    return item.policy in survey.judged_set and item_of(item.origin) not in survey.effective_items
 
 
 def called(destination: Destination) -> str:

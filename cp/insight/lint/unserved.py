@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import NO_EFFECT, NOTHING_SERVED, FindingReason, found
-from cp.insight.lint.sites import AnySpot, ClientSite, PartSite, PolicySite, RouteTableSite, policy_of
+from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite, policy_of
 from cp.insight.lint.survey import MeshSurvey, parts
 from cp.insight.lint.walk import HTTP_ROUTE
 from cp.insight.meaning import has_meaning
@@ -64,29 +64,29 @@ def _untold(policy: Resource, paths: Collection[str]) -> Iterator[PolicyItem]:
 def _quickly_found_changing(survey: MeshSurvey, keys: AbstractSet[Key]) -> set[Key]:
     """Those of these policies that surely change what is served."""
     changing: set[Key] = set()
-    for spot in checked((*survey.spots, *survey.destinations), survey.checkpoint):
-        here = {item.policy.key for item in spot.items} & keys - changing
-        changing |= {key for key in checked(here, survey.checkpoint) if _is_change(spot, key)}
+    for site in checked((*survey.sites, *survey.destinations), survey.checkpoint):
+        here = {item.policy.key for item in site.items} & keys - changing
+        changing |= {key for key in checked(here, survey.checkpoint) if _is_change(site, key)}
     return changing
 
 
-def _is_change(spot: AnySpot, key: Key) -> bool:
-    """Whether what is served at one spot would surely be different without a policy."""
-    if isinstance(spot, PartSite):
-        return spot.is_served_differently_without(lambda item: item.policy.key == key)
-    if isinstance(spot, RouteTableSite):
+def _is_change(site: AnySite, key: Key) -> bool:
+    """Whether what is served at one site would surely be different without a policy."""
+    if isinstance(site, PartSite):
+        return site.is_served_differently_without(lambda item: item.policy.key == key)
+    if isinstance(site, RouteTableSite):
         # Rows of HTTP carry the name of their route. A row of TCP is like a connection without any route.
-        return spot.kind.name == HTTP_ROUTE and key in spot.sure(policy_of)
-    return spot.destination is None and _sets_something(spot, key)
+        return site.kind.name == HTTP_ROUTE and key in site.surely_effective(policy_of)
+    return site.destination is None and _sets_something(site, key)
 
 
-def _sets_something(spot: PolicySite | ClientSite, key: Key) -> bool:
+def _sets_something(site: PolicySite | ClientSite, key: Key) -> bool:
     """Whether a policy sets a value that says something at an inbound. Of whole proxies it is not seen so easily."""
-    protocol, fields = spot.protocol, spot.merged.fields
+    protocol, fields = site.protocol, site.merged.fields
     if protocol is None:
         return False
     own = (field for field in fields.values() if field.winner.origin.policy == key and _is_value(field))
-    return any(has_meaning(spot.kind.name, field.path, protocol, fields) for field in own)
+    return any(has_meaning(site.kind.name, field.path, protocol, fields) for field in own)
 
 
 def _is_value(field: MergedField) -> bool:
