@@ -40,7 +40,7 @@ def really_idle(world: World) -> set[Key | None]:
     return {key for key in same if served(without(world, key)) == served_before}
 
 
-@for_meshes(also=(202, 433))
+@for_meshes(also=(202, 346, 433, 736))
 def test_policies_of_every_shape_have_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
     world = mesh.world()
     if is_judged(world):

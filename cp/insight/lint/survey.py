@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cp.insight.lint.sites import AnySite, PartSite, Unit, item_of, policy_of, with_effect
-from cp.insight.lint.walk import BlockedItem, ClassOutbounds, of_inbound, of_proxy
+from cp.insight.lint.walk import PASSTHROUGH, ROUTES, BlockedItem, ClassOutbounds, of_inbound, of_proxy
 from cp.insight.parts import destination_parts
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.document import Document
@@ -28,6 +28,8 @@ from cp.translate.stages import Effective, Rules, built_in, rules_of
 from cp.translate.view.proxies import inbounds
 
 _DATAPLANE = "Dataplane"
+_NOT_CONFS = frozenset({*ROUTES, PASSTHROUGH})
+"""Kinds of which it counts what they shape: a route table, or what passes through a proxy."""
 
 
 class MeshSurvey:
@@ -262,7 +264,7 @@ def _is_the_same(proxy: CompiledProxy, other: CompiledProxy) -> bool:
 
 
 def _confs(proxy: CompiledProxy) -> Sequence[Mapping[str, Any]]:
-    """Every conf that holds for a proxy. Of destinations of which a part is missing, what is served decides."""
+    """Every conf that holds for a proxy. Of destinations without one of their parts, what is served decides."""
     bundle = proxy.bundle
     callable_ = (entry for entry in bundle.entries.values() if entry.outbound.names or not bundle.caller.is_grpc)
     whole = [entry for entry in callable_ if entry.listening.destination in bundle.upstreams]
@@ -270,7 +272,9 @@ def _confs(proxy: CompiledProxy) -> Sequence[Mapping[str, Any]]:
     effectives += [of_route for entry in whole for of_route in entry.of_routes.values()]
     effectives += [inbound.effective for inbound in proxy.inbounds]
     effectives.append(proxy.beside.effective)
-    return [{kind: merged.value for kind, merged in effective.items()} for effective in effectives]
+    return [
+        {kind: merged.value for kind, merged in effective.items() if kind not in _NOT_CONFS} for effective in effectives
+    ]
 
 
 def _without(document: Document, item: PolicyItem) -> Document:
