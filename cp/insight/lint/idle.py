@@ -10,7 +10,7 @@ from typing import Final
 from cp.insight.lint.codes import NO_EFFECT, NO_EFFECT_OF_ITEM, FindingReason, found
 from cp.insight.lint.reasons import reason
 from cp.insight.lint.sites import item_of
-from cp.insight.lint.survey import MeshSurvey, parts
+from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
 from cp.rules import PolicyItem
@@ -51,7 +51,7 @@ def _of_policy(survey: MeshSurvey, policy: Resource) -> FindingReason:
         return FindingReason("shadow", f"{NO_EFFECT}, as its label says: it is only looked at", "labels", hint)
     if not survey.selected.get(policy):
         return _selects_nobody(survey, policy)
-    reasons = [reason(survey, item, as_whole=True) for item in parts(policy)]
+    reasons = [reason(survey, item, as_whole=True) for item in items_of(policy)]
     codes = {one.code for one in reasons}
     if not reasons:
         return FindingReason("no-effect", f"{NO_EFFECT}: it says nothing", policy.kind.root, _REMOVE)
@@ -61,7 +61,7 @@ def _of_policy(survey: MeshSurvey, policy: Resource) -> FindingReason:
 
 def _items(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
     """Where a policy has one item, what is true of it is true of the policy."""
-    there = parts(policy)
+    there = items_of(policy)
     for item in there if len(there) > 1 and policy.key not in survey.needed else ():
         if item_of(item.origin) not in survey.effective_items and not _asks(survey, item):
             why = reason(survey, item, as_whole=False)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cp.insight.lint.codes import FindingReason
 from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite, UnitOf, item_of, policy_of
-from cp.insight.lint.survey import MeshSurvey, parts
+from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.targets import called, missing
 from cp.insight.lint.walk import PASSTHROUGH, BlockedItem
 from cp.insight.meaning import MEANS, section_of
@@ -251,7 +251,7 @@ def _for_real_services_alone(survey: MeshSurvey, item: PolicyItem, path: str) ->
     """An item beside one for a route, where what it is for is called by its tag."""
     if is_outdated(item.policy):
         return _of_route_at_top(item)
-    routes = [one.target for one in parts(item.policy) if one.origin.part == "to" and one.target.kind in ROUTES]
+    routes = [one.target for one in items_of(item.policy) if one.origin.part == "to" and one.target.kind in ROUTES]
     tagged = [one for one in _called(survey, item.policy) if not one.is_real]
     if not routes or not any(item.target.kind == "Mesh" or one.service == item.target.name for one in tagged):
         return None

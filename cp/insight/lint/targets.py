@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cp.insight.lint.codes import FindingReason, found
 from cp.insight.lint.sites import item_of
-from cp.insight.lint.survey import MeshSurvey, parts
+from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.walk import ROUTES, TCP_ROUTE
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
@@ -33,7 +33,7 @@ def targets(survey: MeshSurvey) -> Iterator[Finding]:
     """
     for policy in survey.world:
         if policy.kind.policy is not None:
-            asked = (item for item in parts(policy) if not _is_judged(survey, item))
+            asked = (item for item in items_of(policy) if not _is_judged(survey, item))
             reasons = (missing(survey.world, item) for item in asked)
             yield from (found(policy, why) for why in reasons if why is not None)
 

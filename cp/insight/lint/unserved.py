@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import NO_EFFECT, NOTHING_SERVED, FindingReason, found
 from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite, policy_of
-from cp.insight.lint.survey import MeshSurvey, parts
+from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.walk import HTTP_ROUTE
 from cp.insight.meaning import has_meaning
 from cp.model.checkpoint import checked
@@ -55,7 +55,7 @@ def _silent_items(survey: MeshSurvey, findings: Iterable[Finding]) -> _SilentIte
 
 
 def _untold(policy: Resource, paths: Collection[str]) -> Iterator[PolicyItem]:
-    for item in parts(policy):
+    for item in items_of(policy):
         own = item.layer.path if item.origin.part == "default" else item.origin.path
         if not any(not path or path.startswith(own) for path in paths):
             yield item
