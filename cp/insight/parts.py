@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from cp.model.names import Destination, Identity, Key
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
-from cp.translate.compiler import ProxyClass
+from cp.translate.compiler import CompiledProxy, ProxyClass
 from cp.translate.fragments import Fragment, Task
 from cp.translate.stages import BackendResult, Effective, OutboundResult, Translator
 from cp.translate.view.outbound_address import OutboundAddress
@@ -218,6 +218,16 @@ def destination_parts(translator: Translator, proxy_class: ProxyClass, mesh: str
     for destination, results in entries.items():
         upstream = proxy_class.upstreams.get(destination)
         yield DestinationParts(translator, proxy_class, mesh, destination, tuple(results), upstream)
+
+
+def fragments_of(proxy: CompiledProxy) -> Iterator[Fragment]:
+    """Everything that is built for a proxy."""
+    yield from (entry.fragment for entry in proxy.bundle.entries.values())
+    yield from (fragment for upstream in proxy.bundle.upstreams.values() for fragment in upstream.fragments)
+    yield from (reached.fragment for reached in proxy.inbounds)
+    yield proxy.beside.fragment
+    if proxy.captured is not None:
+        yield proxy.captured.fragment
 
 
 def _bodies(fragment: Fragment) -> list[bytes]:

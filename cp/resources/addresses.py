@@ -6,7 +6,7 @@ leads nowhere keeps its address too: calls then fail, and do not reach another s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
@@ -48,6 +48,19 @@ def conflicts(dataplane: Resource) -> tuple[AddressConflict, ...]:
 def not_served(dataplane: Resource, side: str) -> frozenset[int]:
     """The indexes of the inbounds, or outbounds, that are not served."""
     return frozenset(conflict.index for conflict in dataplane.derived(conflicts) if conflict.side == side)
+
+
+def owners(dataplane: Resource) -> Mapping[Address, str]:
+    """The addresses at which a proxy listens, with the path of the inbound or outbound that has each."""
+    found: dict[Address, str] = {}
+    for side, index, address, _ in () if is_grpc_client(dataplane) else _listening_addresses(dataplane):
+        found.setdefault(address, f"networking.{side}[{index}]")
+    return found
+
+
+def address_of(host: str, port: int) -> Address:
+    """An address as it is compared with others: two ways to write one are equal."""
+    return _normal(host), port
 
 
 def of_inbound(dataplane: Resource, inbound: Any) -> Address:

@@ -216,3 +216,12 @@ def test_what_a_grpc_client_does_not_do_or_cannot_call_is_not_in_force() -> None
     assert statuses("MeshTimeout", calls("{http: {requestTimeout: 1s}}"), "client") == {
         "to web": {"has no effect: a gRPC client calls only what understands gRPC"}
     }
+
+
+def test_a_patch_of_what_a_proxy_does_not_have_is_not_in_force() -> None:
+    patch = "{appendModifications: [{cluster: {operation: Remove, match: {name: %s}}}]}"
+
+    assert statuses("MeshProxyPatch", f"default: {patch % 'nosuch'}", "web") == {
+        "on the proxy": {"has no effect: the proxy has nothing that `match` is about"}
+    }
+    assert statuses("MeshProxyPatch", f"default: {patch % 'localhost:80'}", "web") == {"on the proxy": {""}}

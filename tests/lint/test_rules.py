@@ -144,7 +144,7 @@ def test_an_earlier_match_takes_all_of_a_later_one(
 
 
 def test_proxies_of_a_class_are_looked_at_once() -> None:
-    """A hundred proxies have the spots of one, and twice the services have twice the spots."""
+    """A hundred proxies have the sites of one, and twice the services have twice the sites."""
     timeouts = [
         document(
             "MeshTimeout",
@@ -156,7 +156,7 @@ def test_proxies_of_a_class_are_looked_at_once() -> None:
         for n in range(10)
     ]
     counts = {
-        (proxies, services): len(MeshSurvey(policies(), world([*mesh("http", proxies, services), *timeouts])).spots)
+        (proxies, services): len(MeshSurvey(policies(), world([*mesh("http", proxies, services), *timeouts])).sites)
         for proxies, services in ((1, 5), (100, 5), (1, 10))
     }
 

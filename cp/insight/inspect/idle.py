@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any, Final
 
 from cp.insight.inspect.meaning import meaningless_reason, traits
 from cp.insight.inspect.scopes import ConfScope
-from cp.insight.parts import DestinationParts, destination_parts
+from cp.insight.parts import DestinationParts, destination_parts, fragments_of
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.policies import Policy
@@ -15,7 +16,9 @@ from cp.resources.capabilities import BUILTIN_GATEWAYS, WORDS, ZONE_PROXIES, Mis
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.merging import MergedConf, Setting
-from cp.translate.compiler import Compiler, ProxyClass
+from cp.translate.compiler import CompiledProxy, Compiler, ProxyClass
+
+_MATCHES_NOTHING: Final = "has no effect: the proxy has nothing that `match` is about"
 
 
 def unenforced_parts(resource: Resource) -> tuple[MissingPart, ...]:
@@ -42,6 +45,7 @@ class IdleReasons:
             _ports_without_inbound(dataplane),
             traits(dataplane),
             replace(caller, sidecar_fields=()),
+            self._matching_changes(dataplane),
         )
 
     def reason(  # noqa: PLR0913  # all that is known of the field
@@ -65,6 +69,8 @@ class IdleReasons:
         parts = self._parts(dataplane).get(scope.destination) if scope.destination is not None else None
         policy = self._compiler.policies[self._policy.type]
         reason = meaningless_reason(policy, dataplane, scope, path, conf_fields=conf_fields, parts=parts)
+        if self._matches_nothing(policy, dataplane, path):
+            return _MATCHES_NOTHING
         return reason or self._part_reason(parts, scope, path, setting, removed=removed)
 
     def _unenforced_reason(self, dataplane: Resource, scope: ConfScope, path: str) -> str:
@@ -119,6 +125,18 @@ class IdleReasons:
             self._answers[key] = answer()
         return self._answers[key]
 
+    def _matches_nothing(self, policy: Policy[Any], dataplane: Resource, path: str) -> bool:
+        changes = self._matching_changes(dataplane)
+        return changes is not None and path.startswith(f"{policy.change_list}[") and path not in changes
+
+    def _matching_changes(self, dataplane: Resource) -> frozenset[str] | None:
+        """The changes of policies of this kind that match something of a proxy; None if they are not known."""
+        kind = self._policy.type
+        proxy = self._proxy(dataplane) if self._compiler.policies[kind].change_list else None
+        if proxy is None:
+            return None
+        return frozenset(path for fragment in fragments_of(proxy) for used_by, path in fragment.used if used_by == kind)
+
     def confs_by_routes(self, dataplane: Resource) -> Iterator[tuple[ConfScope, MergedConf]]:
         """The confs of services that a proxy has no outbound for, but reaches by routes of other services."""
         if self._compiler.policies[self._policy.type].is_route:
@@ -154,17 +172,18 @@ class IdleReasons:
         shape = self._policy.kind.policy
         return shape is not None and shape.to and bool(self._policy.data.get("to"))
 
-    def _proxy_class(self, dataplane: Resource) -> ProxyClass | None:
-        """The class of a proxy; None if it could not be compiled, which is reported as a failure of its own."""
+    def _proxy(self, dataplane: Resource) -> CompiledProxy | None:
+        """What a proxy is served; None if it could not be compiled, which is reported as a failure of its own."""
         try:
-            return self._compiler.proxy(self._world, dataplane).bundle
+            return self._compiler.proxy(self._world, dataplane)
         except Exception:  # noqa: BLE001  # the confs are known all the same
             return None
 
     def _parts(self, dataplane: Resource) -> Mapping[Destination, DestinationParts]:
-        proxy_class = self._proxy_class(dataplane) if self._is_about_calls else None
-        if proxy_class is None:
+        proxy = self._proxy(dataplane) if self._is_about_calls else None
+        if proxy is None:
             return {}
+        proxy_class = proxy.bundle
         if proxy_class not in self._parts_of_classes:
             served = destination_parts(self._compiler.stages, proxy_class, dataplane.mesh)
             self._parts_of_classes[proxy_class] = {parts.destination: parts for parts in served}

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from cp.insight.lint.codes import FindingReason, found
 from cp.insight.lint.survey import MeshSurvey
+from cp.insight.parts import fragments_of
 from cp.model.names import Key
 from cp.model.violation import Finding
-from cp.translate.compiler import CompiledProxy
-from cp.translate.fragments import Fragment
 from cp.translate.stages import Effective
 
 
@@ -22,7 +21,7 @@ def patches(survey: MeshSurvey) -> Iterator[Finding]:
 
 def _failed(survey: MeshSurvey) -> Iterator[Finding]:
     for proxy in survey.proxies:
-        for fragment in _fragments(proxy):
+        for fragment in fragments_of(proxy):
             for kind, path, reason in fragment.problems:
                 policy, where = _written(proxy.beside.effective, kind, path)
                 hint = "compare it with what `koguma render` prints"
@@ -39,22 +38,13 @@ def _unused(survey: MeshSurvey, kind: str, change_list: str) -> Iterator[Finding
         if kind not in effective:
             continue
         written |= {_written(effective, kind, path) for path in effective[kind].fields if path.startswith(change_list)}
-        used_paths = {path for fragment in _fragments(proxy) for used_by, path in fragment.used if used_by == kind}
+        used_paths = {path for fragment in fragments_of(proxy) for used_by, path in fragment.used if used_by == kind}
         used |= {_written(effective, kind, path) for path in used_paths}
     for policy, where in sorted(written - used):
         text = "changes nothing: no proxy that it is for has what `match` is about"
         yield from _finding(
             survey, policy, FindingReason("does-not-apply", text, where, "compare it with `koguma render`")
         )
-
-
-def _fragments(proxy: CompiledProxy) -> Iterator[Fragment]:
-    yield from (entry.fragment for entry in proxy.bundle.entries.values())
-    yield from (fragment for upstream in proxy.bundle.upstreams.values() for fragment in upstream.fragments)
-    yield from (inbound.fragment for inbound in proxy.inbounds)
-    yield proxy.beside.fragment
-    if proxy.captured is not None:
-        yield proxy.captured.fragment
 
 
 def _written(effective: Effective, kind: str, path: str) -> tuple[Key, str]:

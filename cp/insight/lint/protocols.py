@@ -64,9 +64,9 @@ def protocols(survey: MeshSurvey) -> Iterator[Finding]:
 
 
 def _sites(survey: MeshSurvey) -> Iterator[PolicySite | ClientSite]:
-    for site in survey.spots:
+    for site in survey.sites:
         if isinstance(site, PartSite):
-            yield from site.spots
+            yield from site.sites
         elif not isinstance(site, RouteTableSite):
             yield site
 

@@ -1,4 +1,4 @@
-"""Every spot of a class of proxies, and every route that is not what it could be there."""
+"""Every site of a class of proxies, and the items of routes that decide nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cp.insight.lint.sites import AnySpot, ClientSite, PartSite, PolicySite, RouteTableSite
+from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite
 from cp.insight.parts import DestinationParts
 from cp.model.canonical import canonical_json
 from cp.model.names import Destination
@@ -53,11 +53,16 @@ class ClassOutbounds:
         every = self.bundle.entries.values()
         return (entry for entry in every if entry.outbound.names or not self.bundle.caller.is_grpc)
 
-    def spots(self) -> Iterator[AnySpot]:
+    def sites(self) -> Iterator[AnySite]:
         for entry in self.entries:
             yield from self._tables(entry)
         for parts in self.parts:
             yield from self._of_whole(parts) if parts.is_whole else self._of_part(parts)
+
+    def of_destinations(self) -> Iterator[PartSite]:
+        """Every destination with one kind of policy, whichever parts of it are served."""
+        for parts in self.parts:
+            yield from self._of_part(parts)
 
     def blocked(self) -> Iterator[BlockedItem]:
         for entry in self.entries:
@@ -94,10 +99,10 @@ class ClassOutbounds:
         held = parts.entries[0].effective if parts.upstream is None else parts.upstream.effective
         for of_kind in self._policies():
             of_routes = {
-                name: spot for entry in parts.entries for name, spot in self._of_routes(of_kind, entry).items()
+                name: site for entry in parts.entries for name, site in self._of_routes(of_kind, entry).items()
             }
-            for spot in self._of_service(of_kind, parts.destination, held, also_silent=bool(of_routes)):
-                yield PartSite(parts, spot, of_routes)
+            for site in self._of_service(of_kind, parts.destination, held, also_silent=bool(of_routes)):
+                yield PartSite(parts, site, of_routes)
 
     def _of_service(
         self, of_kind: PolicyRules, destination: Destination, held: Effective, *, also_silent: bool = False
@@ -105,7 +110,7 @@ class ClassOutbounds:
         protocol = protocol_of(self.world, self.mesh, destination)
         found = levels(of_kind, destination)
         if found or also_silent:
-            yield self._spot(of_kind, found, held, protocol, destination)
+            yield self._site(of_kind, found, held, protocol, destination)
 
     def _of_routes(self, of_kind: PolicyRules, entry: OutboundResult) -> Mapping[str, PolicySite]:
         """What is said of each of an outbound's routes, by `RouteRule.name`."""
@@ -114,7 +119,7 @@ class ClassOutbounds:
             name: levels(of_kind, destination, rule.contributors, rule.hash) for name, rule in entry.owners.items()
         }
         return {
-            name: self._spot(of_kind, found, entry.of_routes[name], protocol, destination)
+            name: self._site(of_kind, found, entry.of_routes[name], protocol, destination)
             for name, found in by_name.items()
             if found
         }
@@ -122,7 +127,7 @@ class ClassOutbounds:
     def _policies(self) -> Iterator[PolicyRules]:
         return (of_kind for kind, of_kind in self.rules.items() if of_kind.shape.to and kind not in ROUTES)
 
-    def _spot(
+    def _site(
         self,
         of_kind: PolicyRules,
         found: tuple[CombinedConf, ...],
@@ -148,7 +153,7 @@ class ClassOutbounds:
         return () if found is None else (found,)
 
 
-def of_inbound(rules: Rules, index: int, reached: InboundResult, defaults: Defaults) -> Iterator[AnySpot]:
+def of_inbound(rules: Rules, index: int, reached: InboundResult, defaults: Defaults) -> Iterator[AnySite]:
     """What holds for those who call an inbound: for all of them, and for some."""
     protocol = reached.inbound.protocol
     for kind, of_kind in rules.items():
