@@ -7,10 +7,11 @@ everything that was ever looked up in it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from cp.model.document import Document
+from cp.model.memo import Memo
 from cp.model.names import Identity, Key
 from cp.model.remembered import remembered
 from cp.model.violation import Finding
@@ -19,6 +20,7 @@ from cp.resources.parse import ParsedDocument, parse
 from cp.resources.resource import Resource
 
 T = TypeVar("T")
+MemoKey = TypeVar("MemoKey", bound=Hashable)
 
 
 class Table:
@@ -150,6 +152,10 @@ class World:
             found = self._derived[function] = function(self, self._inherited.get(function))
             self._inherited = {made: it for made, it in self._inherited.items() if made is not function}
         return cast("T", found)
+
+    def recall(self, memo: type[Memo[World, MemoKey, T]], key: MemoKey) -> T:
+        """The value that a memo has for a key in this World, worked out now unless that of the World before holds."""
+        return self.derived(memo).get(self, key)
 
     def let_go(self) -> None:
         """Forget what was worked out. Much of that refers to this World, which would outlive its use as garbage."""
