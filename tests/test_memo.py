@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeAlias
 from weakref import ref
 
@@ -58,7 +58,7 @@ def tens(facts: Facts, key: str) -> tuple[int, ...]:
 
 @given(GENERATIONS)
 def test_a_memo_has_what_working_out_again_has(generations: list[tuple[Facts, list[str]]]) -> None:
-    memo, shared = Tens(), SharedTens()
+    memo, shared = Tens({}), SharedTens({})
     for facts, keys in generations:
         memo, shared = Tens(facts, memo), SharedTens(facts, shared)
         for key in keys:
@@ -69,7 +69,7 @@ def test_a_memo_has_what_working_out_again_has(generations: list[tuple[Facts, li
 def test_an_equal_value_is_the_same_object_as_in_the_generation_before(
     generations: list[tuple[Facts, list[str]]],
 ) -> None:
-    memo = Tens()
+    memo = Tens({})
     before: dict[str, tuple[int, ...]] = {}
     for facts, keys in generations:
         memo = Tens(facts, memo)
@@ -81,7 +81,7 @@ def test_an_equal_value_is_the_same_object_as_in_the_generation_before(
 
 @given(GENERATIONS)
 def test_a_sharing_memo_has_one_object_for_equal_values(generations: list[tuple[Facts, list[str]]]) -> None:
-    memo = SharedTens()
+    memo = SharedTens({})
     before: list[tuple[int, ...]] = []
     for facts, keys in generations:
         memo = SharedTens(facts, memo)
@@ -112,23 +112,42 @@ def test_a_value_can_be_worked_out_from_the_one_before() -> None:
     assert later.get(second, "a") == 1002
 
 
-def test_an_entry_that_nobody_asks_for_is_dropped_after_two_generations() -> None:
-    class Box:
-        pass
+class Box:
+    pass
 
-    class Boxes(Memo[None, str, Box]):
-        def basis(self, source: None, key: str) -> object:
-            return key
 
-        def work_out(self, source: None, key: str) -> Box:
-            return Box()
+class Boxes(Memo[Collection[str], str, Box]):
+    def basis(self, source: Collection[str], key: str) -> object:  # nothing but the key
+        return None
 
-    memo = Boxes()
-    box = ref(memo.get(None, "a"))
-    memo = Boxes(None, memo)
-    memo.get(None, "b")
+    def work_out(self, source: Collection[str], key: str) -> Box:  # nothing at all
+        return Box()
+
+
+class BoxesOfSource(Boxes):
+    def is_alive(self, generation: Collection[str], key: str) -> bool:
+        return key in generation
+
+
+def test_an_entry_for_which_a_generation_does_not_ask_is_dropped_with_the_next() -> None:
+    memo = Boxes("ab")
+    box = ref(memo.get("ab", "a"))
+    memo = Boxes("ab", memo)
+    memo.get("ab", "b")
     assert box() is not None
-    memo = Boxes(None, memo)
+    memo = Boxes("ab", memo)
+    assert box() is None
+
+
+def test_an_entry_is_kept_for_as_long_as_its_key_is_alive() -> None:
+    memo = BoxesOfSource("ab")
+    box = ref(memo.get("ab", "a"))
+    for _ in range(5):
+        memo = BoxesOfSource("ab", memo)
+        memo.get("ab", "b")
+    assert memo.get("ab", "a") is box()
+    for _ in range(3):
+        memo = BoxesOfSource("b", memo)
     assert box() is None
 
 
@@ -145,13 +164,13 @@ def test_a_memo_does_not_keep_its_source_alive() -> None:
 
 
 def test_keys_by_identity_tell_equal_objects_apart_and_keep_them_alive() -> None:
-    class Box:
+    class EqualBox:
         def __eq__(self, other: object) -> bool:
-            return isinstance(other, Box)
+            return isinstance(other, EqualBox)
 
-        __hash__ = None  # type: ignore[assignment]
+        __hash__ = None  # type: ignore[assignment]  # as dicts have none
 
-    one, other = Box(), Box()
+    one, other = EqualBox(), EqualBox()
     values = {ByIdentity(one): 1, ("of", ByIdentity(other)): 2}
     assert one == other
     assert values[ByIdentity(one)] == 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from cp.model.remembered import remembered
 
@@ -48,16 +48,23 @@ class _Entry(Generic[Value]):
 class Memo(ABC, Generic[Source, Key, Value]):
     """The values of one generation, by key.
 
-    An entry that is asked for in neither of two generations in a row is dropped. So `basis` asks the memos from which
-    a value is made, which keeps their entries too.
+    An entry for which a whole generation does not ask is dropped with the next one, unless its key says otherwise
+    (`is_alive`). So `basis` asks the memos from which a value is made, which keeps their entries too.
     """
 
-    def __init__(self, _: object = None, earlier: Memo[Source, Key, Value] | None = None) -> None:
-        # The source is not kept. It holds its memos, and objects that hold each other are freed by the garbage
-        # collector alone, which seldom runs here.
+    def __init__(self, generation: Any, earlier: Memo[Source, Key, Value] | None = None) -> None:
+        # The generation is not kept. It holds its memos, and objects that hold each other are freed by the garbage
+        # collector alone, which seldom runs here. Of the memo before only entries are kept: a chain of memos would
+        # keep every generation.
         self.entries: dict[Key, _Entry[Value]] = {}
-        # Only the entries of the memo before: a chain of memos would keep every generation.
-        self._earlier: Mapping[Key, _Entry[Value]] = {} if earlier is None else earlier.entries
+        self.entries_before: Mapping[Key, _Entry[Value]] = {}
+        if earlier is not None:
+            unasked = {
+                key: entry
+                for key, entry in earlier.entries_before.items()
+                if key not in earlier.entries and self.is_alive(generation, key)
+            }
+            self.entries_before = {**unasked, **earlier.entries} if unasked else earlier.entries
 
     @abstractmethod
     def basis(self, source: Source, key: Key) -> object:
@@ -67,8 +74,12 @@ class Memo(ABC, Generic[Source, Key, Value]):
     def work_out(self, source: Source, key: Key) -> Value:
         """The value of a key. It may make use of the value that there was before (`earlier`)."""
 
+    def is_alive(self, generation: Any, key: Key) -> bool:  # noqa: ARG002  # for memos that know better
+        """Whether to keep an entry for which the last generation did not ask."""
+        return False
+
     def get(self, source: Source, key: Key) -> Value:
-        """The value of a key. The source is always that of this generation."""
+        """The value of a key. The source is the generation itself, or the generation and an example of the key."""
         entry = self.entries.get(key)
         if entry is None:
             entry = self.entries[key] = self._entry(source, key)
@@ -76,11 +87,11 @@ class Memo(ABC, Generic[Source, Key, Value]):
 
     def earlier(self, key: Key) -> Value | None:
         """The value of a key in the generation before, whether it holds or not."""
-        entry = self._earlier.get(key)
+        entry = self.entries_before.get(key)
         return None if entry is None else entry.value
 
     def _entry(self, source: Source, key: Key) -> _Entry[Value]:
-        basis, earlier = self.basis(source, key), self._earlier.get(key)
+        basis, earlier = self.basis(source, key), self.entries_before.get(key)
         if earlier is None:
             return _Entry(basis, self._known(self.work_out(source, key)))
         if earlier.basis is basis or earlier.basis == basis:
@@ -101,5 +112,5 @@ class SharingMemo(Memo[Source, Key, SharedValue]):
 
     @remembered
     def _values(self) -> dict[SharedValue, SharedValue]:
-        entries = (*self._earlier.values(), *self.entries.values())
+        entries = (*self.entries_before.values(), *self.entries.values())
         return {entry.value: entry.value for entry in entries}
