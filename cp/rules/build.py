@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
+from cp.model.memo import ByIdentity, Memo
 from cp.model.names import Identity
 from cp.model.remembered import remembered
 from cp.resources.kinds import Kind, PolicyShape
@@ -26,10 +27,6 @@ from cp.rules.tagged import by_tags, to_by_tags
 from cp.rules.targets import TargetTables
 
 _Policies: TypeAlias = tuple[Resource, ...]
-_Quick: TypeAlias = tuple[str, int]
-
-
-_Made: TypeAlias = "tuple[tuple[MatchedPolicy, ...], PolicyRules]"
 
 
 class PolicyRules:
@@ -156,40 +153,29 @@ class RuleCache:
         return found
 
 
-class WorldRules:
-    """The rules of one World. What nothing touched since the World before is the same object as there."""
+_RulesKey: TypeAlias = tuple[str, ByIdentity[tuple[MatchedPolicy, ...]]]
+"""A kind, and matched policies by identity: equal ones are nearly always the same object, and slow to compare."""
 
-    def __init__(self, world: World, before: WorldRules | None) -> None:
-        self._world = world
-        self._before: dict[_Quick, _Made] = {} if before is None else before.made
-        self.known: RuleCache = RuleCache() if before is None else before.known
-        self.made: dict[_Quick, _Made] = {}
-        """By the identity of the matched policies: equal ones are nearly always the same, and dear to compare."""
 
+class _WorldRules(Memo[World, _RulesKey, PolicyRules]):
+    """The rules of one World. What no change concerns is the same object as in the World before."""
+
+    def __init__(self, generation: World, earlier: _WorldRules | None = None) -> None:
+        super().__init__(generation, earlier)
+        self.cache: RuleCache = RuleCache() if earlier is None else earlier.cache
         self._changed: dict[tuple[TargetTables, TargetTables], frozenset[Identity]] = {}
 
-    def build(self, matched: tuple[MatchedPolicy, ...], kind: Kind) -> PolicyRules:
-        quick = (kind.name, id(matched))
-        found = self.made.get(quick)
-        if found is None:
-            found = self.made[quick] = (matched, self._build(matched, kind))
-        return found[1]
+    def basis(self, source: World, key: _RulesKey) -> TargetTables:
+        kind, matched = key
+        return _scope(source, source.kinds[kind], matched.value).targets
 
-    def _build(self, matched: tuple[MatchedPolicy, ...], kind: Kind) -> PolicyRules:
-        scene = RuleScope.of(self._world, kind, matched[0].policy.mesh if matched else "")
-        before = self._made_before(matched, kind)
-        if before is not None and before.matched is matched and before.scene.targets == scene.targets:
-            return before
-        found = self.known.rules(matched, kind, scene)
-        if before is not None and before is not found and found.shape.to:
-            found.take_over(before, self._changes(before.scene.targets, scene.targets))
-        return found
-
-    def _made_before(self, matched: tuple[MatchedPolicy, ...], kind: Kind) -> PolicyRules | None:
-        """The rules that the same proxies had in the World before."""
-        earlier = self._world.derived(matcher).before(matched)
-        found, rules = self._before.get((kind.name, id(earlier)), (None, None))
-        return rules if found is earlier else None
+    def work_out(self, source: World, key: _RulesKey) -> PolicyRules:
+        kind, matched = source.kinds[key[0]], key[1].value
+        rules = self.cache.rules(matched, kind, _scope(source, kind, matched))
+        before = self.earlier((kind.name, ByIdentity(source.derived(matcher).before(matched))))
+        if before is not None and before is not rules and rules.shape.to:
+            rules.take_over(before, self._changes(before.scene.targets, rules.scene.targets))
+        return rules
 
     def _changes(self, before: TargetTables, now: TargetTables) -> frozenset[Identity]:
         if (before, now) not in self._changed:
@@ -197,11 +183,10 @@ class WorldRules:
         return self._changed[before, now]
 
 
-def bench(world: World, previous: WorldRules | None) -> WorldRules:
-    """The bench of a World; use it as `world.derived(bench)`."""
-    return WorldRules(world, previous)
+def _scope(world: World, kind: Kind, matched: tuple[MatchedPolicy, ...]) -> RuleScope:
+    return RuleScope.of(world, kind, matched[0].policy.mesh if matched else "")
 
 
 def build(world: World, matched: tuple[MatchedPolicy, ...], kind: Kind) -> PolicyRules:
     """What the policies of one kind that select a proxy come to."""
-    return world.derived(bench).build(matched, kind)
+    return world.recall(_WorldRules, (kind.name, ByIdentity(matched)))
