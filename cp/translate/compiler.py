@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 from cp.model.failure import Failure
+from cp.model.memo import ByIdentity
 from cp.model.names import Destination, Key
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
@@ -41,7 +42,6 @@ from cp.translate.view.proxies import inbounds, outbounds
 from cp.translate.view.redirected import capture_of
 from generators.proxy import Capture, Hosts
 
-_ClassKey: TypeAlias = tuple[str, int, int, Caller]
 _OfKinds: TypeAlias = tuple[tuple[str, tuple[Any, ...]], ...]
 
 
@@ -62,7 +62,6 @@ class DecidingPolicies:
 class _Sides:
     """The matched policies of some proxies, by the side of the proxy over which they decide."""
 
-    matched: ByKind
     outbounds: DecidingPolicies
     inbounds: DecidingPolicies
 
@@ -125,6 +124,9 @@ class CompiledProxy:
         return Snapshot(self.bundle.part, *names, self.part)
 
 
+_ClassKey: TypeAlias = tuple[str, DecidingPolicies, ByIdentity[tuple[OutboundAddress, ...]], Caller]
+
+
 class Compiler:
     """Keeps what it worked out for one World, for the next one."""
 
@@ -133,7 +135,7 @@ class Compiler:
         self._stages = Translator(policies)
         self._world: World | None = None
         self._bundles: dict[_ClassKey, ProxyClass] = {}
-        self._sides: dict[int, _Sides] = {}
+        self._sides: dict[ByIdentity[ByKind], _Sides] = {}
         self._same: dict[_OfKinds, DecidingPolicies] = {}
         self._proxies: dict[Key, CompiledProxy] = {}
 
@@ -157,7 +159,7 @@ class Compiler:
         before = self._proxies.get(dataplane.key)
         matched, listenings = match(world, dataplane), outbounds(world, dataplane)
         sides, caller = self._by_side(matched), self._stages.caller(world, dataplane)
-        key = (dataplane.mesh, id(sides.outbounds), id(listenings), caller)
+        key = (dataplane.mesh, sides.outbounds, ByIdentity(listenings), caller)
         bundle = self._bundles.get(key)
         if bundle is None:
             rules = self._stages.of_outbounds(rules_of(world, dataplane), caller)
@@ -180,12 +182,12 @@ class Compiler:
 
     def _by_side(self, matched: ByKind) -> _Sides:
         """Proxies, and Worlds, in which the same policies decide over a side share one object for it."""
-        known = self._sides.get(id(matched))
+        known = self._sides.get(key := ByIdentity(matched))
         if known is None:
             of_outbounds = _decide(matched, _is_of_outbounds, lambda one: one.policy)
             of_inbounds = _decide(matched, _is_of_inbounds, lambda one: one)
             ours, theirs = (self._same.setdefault(it, DecidingPolicies(it)) for it in (of_outbounds, of_inbounds))
-            known = self._sides[id(matched)] = _Sides(matched, ours, theirs)
+            known = self._sides[key] = _Sides(ours, theirs)
         return known
 
     def _proxy(

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary, ref
 import msgspec
 
 from cp.model.failure import Failure, failure
+from cp.model.memo import ByIdentity, Memo
 from cp.model.names import Destination, Identity, Key
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller, caller_of
@@ -23,7 +24,7 @@ from cp.resources.resource import Resource
 from cp.resources.schema import decode
 from cp.resources.world import World
 from cp.rules import PolicyRules, RouteRule, TagCondition, build, effective, routes
-from cp.rules.matching import match
+from cp.rules.matching import ByKind, match
 from cp.rules.merging import NOTHING, Layer, MergedConf, Origin, merge
 from cp.translate.change_scope import Name
 from cp.translate.fragments import Confs, Fragment, FragmentCache, RouteConfs, Task
@@ -132,26 +133,17 @@ class _Questions:
 
 def rules_of(world: World, dataplane: Resource) -> Rules:
     """The rules of a proxy. Proxies for which they come to the same get the same mapping."""
-    matched = match(world, dataplane)
-    return world.derived(_rules).of(world, matched)
+    return world.recall(_RulesOfProxies, ByIdentity(match(world, dataplane)))
 
 
-class _KnownRules:
-    """The rules of each set of matched policies, once for a World."""
+class _RulesOfProxies(Memo[World, ByIdentity[ByKind], Rules]):
+    """The rules of each set of matched policies."""
 
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[object, Rules]] = {}
+    def basis(self, source: World, key: ByIdentity[ByKind]) -> tuple[PolicyRules, ...]:
+        return tuple(build(source, matched, source.kinds[kind]) for kind, matched in key.value.items())
 
-    def of(self, world: World, matched: Mapping[str, Any]) -> Rules:
-        known = self._known.get(id(matched))
-        if known is None:
-            rules = {kind: build(world, found, world.kinds[kind]) for kind, found in matched.items()}
-            known = self._known[id(matched)] = (matched, rules)  # kept, so that no other gets its id
-        return known[1]
-
-
-def _rules(_: World, __: _KnownRules | None) -> _KnownRules:
-    return _KnownRules()
+    def work_out(self, source: World, key: ByIdentity[ByKind]) -> Rules:
+        return dict(zip(key.value, self.basis(source, key), strict=True))
 
 
 class Translator:
