@@ -19,7 +19,7 @@ from cp.rules.combined import CombinedConf, MergeCache
 from cp.rules.inbound import InboundRules
 from cp.rules.item_index import ItemIndex, is_outdated, naming
 from cp.rules.items import PolicyItem, items
-from cp.rules.matching import MatchedPolicy, matcher
+from cp.rules.matching import MatchedPolicy, PolicyMatcher
 from cp.rules.merging import MergedConf
 from cp.rules.outbound import ToRules
 from cp.rules.subsets import SubsetRules
@@ -172,7 +172,7 @@ class _WorldRules(Memo[World, _RulesKey, PolicyRules]):
     def work_out(self, source: World, key: _RulesKey) -> PolicyRules:
         kind, matched = source.kinds[key[0]], key[1].value
         rules = self.cache.rules(matched, kind, _scope(source, kind, matched))
-        before = self.earlier((kind.name, ByIdentity(source.derived(matcher).before(matched))))
+        before = self.earlier((kind.name, ByIdentity(source.derived(PolicyMatcher).before(matched))))
         if before is not None and before is not rules and rules.shape.to:
             rules.take_over(before, self._changes(before.scene.targets, rules.scene.targets))
         return rules
