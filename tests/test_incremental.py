@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from random import Random
 from typing import Any
+from weakref import ref
 
 from cp.model.document import Document
 from cp.model.names import Key
@@ -82,6 +84,24 @@ def follow_with_gaps(chance: Random, seed: int) -> None:
             assert found is not None
             same = compiler.snapshot(world, dataplane) == Compiler(policies()).snapshot(anew, found)
             assert same, printed(seed, world)
+
+
+def test_a_world_that_was_succeeded_is_freed_without_a_garbage_collection() -> None:
+    """The Compiler holds the newest World alone, and nothing that is worked out for a World holds it."""
+    gc.collect()
+    gc.disable()
+    try:
+        for seed in range(20):
+            compiler = Compiler(policies())
+            before: list[ref[World]] = []
+            for world in worlds(Random(seed), edits=4):
+                served(compiler, world)
+                compiler.keep_only([dataplane.key for dataplane in dataplanes(world)])
+                if any(dataplanes(world)):  # else the Compiler was not asked, and has not seen this World
+                    assert [succeeded() for succeeded in before] == [None] * len(before), printed(seed, world)
+                before.append(ref(world))
+    finally:
+        gc.enable()
 
 
 def printed(seed: int, world: World) -> str:

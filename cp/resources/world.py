@@ -145,7 +145,8 @@ class World:
     def derived(self, function: Callable[[World, T | None], T]) -> T:
         """What a function makes of this World, worked out once.
 
-        It is also given what it made of the World before, so that it can take over all that did not change.
+        It is also given what it made of the World before, so that it can take over all that did not change. What it
+        returns must not hold this World: objects that hold each other are freed by the garbage collector alone.
         """
         found = self._derived.get(function)
         if found is None:
@@ -156,10 +157,6 @@ class World:
     def recall(self, memo: type[Memo[World, MemoKey, T]], key: MemoKey) -> T:
         """The value that a memo has for a key in this World, worked out now unless that of the World before holds."""
         return self.derived(memo).get(self, key)
-
-    def let_go(self) -> None:
-        """Forget what was worked out. Much of that refers to this World, which would outlive its use as garbage."""
-        self._derived, self._inherited = {}, {}
 
     def table(self, type_: str, mesh: str = "") -> Table:
         return self._tables.get((type_, mesh), _EMPTY)

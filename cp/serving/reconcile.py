@@ -317,9 +317,7 @@ class Reconciler:
                 self._hub.forget(proxy)
 
     def _enter(self, world: World, edition: Publication | None = None) -> None:
-        before, self._world = self._world, world
-        if before is not None and before is not world:
-            before.let_go()
+        self._world = world
         if edition is not None and edition.revision > edition.since:
             self.editions.add(edition)
         self._next_world.set()
