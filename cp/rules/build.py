@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
+from cp.model.dependency import ChangeScope, DependentValues
 from cp.model.memo import ByIdentity, Memo
-from cp.model.names import Identity
 from cp.model.remembered import remembered
 from cp.resources.kinds import Kind, PolicyShape
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.rules.calls import CallConfs
-from cp.rules.changes import changed_targets, changes, services_named
+from cp.rules.changes import knows_tags_beside_services, scope_of_policies, scope_of_targets
 from cp.rules.combined import CombinedConf, MergeCache
 from cp.rules.inbound import InboundRules
 from cp.rules.item_index import ItemIndex, is_outdated, naming
@@ -40,7 +40,7 @@ class PolicyRules:
         self._from: dict[int | None, SubsetRules] = {}
         self._inbound: dict[int | None, InboundRules] = {}
         self._laid: dict[tuple[MergedConf, ...], MergedConf] = {}
-        self.calls = CallConfs()
+        self.calls: CallConfs = DependentValues()
         """What was found out to hold for destinations and routes to them."""
 
     @property
@@ -90,14 +90,15 @@ class PolicyRules:
             self._laid[levels] = self._known.shelf.lay(levels)
         return self._laid[levels]
 
-    def take_over(self, before: PolicyRules, changed: frozenset[Identity]) -> None:
+    def take_over(self, before: PolicyRules, targets_changed: ChangeScope) -> None:
         """Keep what was found out in an earlier World, for whoever no change concerns."""
-        here, there = set(self._policies()), set(before._policies())
-        if any(policy.derived(services_named) is None for policy in here | there):
+        policies, policies_before = set(self._policies()), set(before._policies())
+        if any(policy.derived(knows_tags_beside_services) for policy in policies | policies_before):
             return  # where tags are told apart in more ways than one, each rule depends on all items
-        found = changes(here ^ there, (before.scene.targets, self.scene.targets), changed)
-        self.calls = before.calls.after(found)
-        if not found.everybody:
+        targets = (before.scene.targets, self.scene.targets)
+        scope = scope_of_policies(policies ^ policies_before, targets) | targets_changed
+        self.calls = before.calls.after(scope)
+        if not scope.everything:
             self.to.take_over(before.to)
 
     def _policies(self, inbound: int | None = None) -> _Policies:
@@ -163,7 +164,7 @@ class _WorldRules(Memo[World, _RulesKey, PolicyRules]):
     def __init__(self, generation: World, earlier: _WorldRules | None = None) -> None:
         super().__init__(generation, earlier)
         self.cache: RuleCache = RuleCache() if earlier is None else earlier.cache
-        self._changed: dict[tuple[TargetTables, TargetTables], frozenset[Identity]] = {}
+        self._scopes: dict[tuple[TargetTables, TargetTables], ChangeScope] = {}
 
     def basis(self, source: World, key: _RulesKey) -> TargetTables:
         kind, matched = key
@@ -174,13 +175,13 @@ class _WorldRules(Memo[World, _RulesKey, PolicyRules]):
         rules = self.cache.rules(matched, kind, _scope(source, kind, matched))
         before = self.earlier((kind.name, ByIdentity(source.derived(PolicyMatcher).before(matched))))
         if before is not None and before is not rules and rules.shape.to:
-            rules.take_over(before, self._changes(before.scene.targets, rules.scene.targets))
+            rules.take_over(before, self._scope_of_targets(before.scene.targets, rules.scene.targets))
         return rules
 
-    def _changes(self, before: TargetTables, now: TargetTables) -> frozenset[Identity]:
-        if (before, now) not in self._changed:
-            self._changed[before, now] = changed_targets(before, now)
-        return self._changed[before, now]
+    def _scope_of_targets(self, before: TargetTables, now: TargetTables) -> ChangeScope:
+        if (before, now) not in self._scopes:
+            self._scopes[before, now] = scope_of_targets(before, now)
+        return self._scopes[before, now]
 
 
 def _scope(world: World, kind: Kind, matched: tuple[MatchedPolicy, ...]) -> RuleScope:

@@ -5,45 +5,24 @@ It errs towards too much: what is worked out again and comes to the same costs a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from cp.model.dependency import ANY, EVERYTHING, ChangeScope, Name
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
-from cp.rules.matching import target_of, top_of
+from cp.rules.changes import scope_of_policies
+from cp.rules.targets import TargetTables
 from cp.translate.view.backend_refs import REFERRED
-from cp.translate.view.backends import ANY
 from cp.translate.view.dataplanes import SERVICE_TAG, ports_of
 from cp.translate.view.outside import SECRET
 from cp.translate.view.services import LEGACY_EXTERNAL
 
-ROUTES: Final = frozenset({"MeshHTTPRoute", "MeshTCPRoute"})
+Matched: TypeAlias = Mapping[str, tuple[Resource, ...]]
+"""The policies that select a proxy, by kind."""
+
 SERVICES: Final = frozenset({"MeshService", "MeshExternalService", "MeshMultiZoneService"})
-
-Name: TypeAlias = tuple[str, str]
-"""Kind and name, as references say it. A tagged service is a `kuma.io/service`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeScope:
-    """The names that a change concerns; or everything, where it does not say which."""
-
-    names: frozenset[Name] = frozenset()
-    everything: bool = False
-
-    def concerns(self, names: frozenset[Name]) -> bool:
-        return self.everything or not self.names.isdisjoint(names)
-
-    def __or__(self, other: ChangeScope) -> ChangeScope:
-        return ChangeScope(self.names | other.names, self.everything or other.everything)
-
-    def __bool__(self) -> bool:
-        return self.everything or bool(self.names)
-
-
-NOTHING: Final = ChangeScope()
-EVERYTHING: Final = ChangeScope(everything=True)
 
 
 def by_world(old: World, new: World, mesh: str) -> ChangeScope:
@@ -66,15 +45,15 @@ def by_world(old: World, new: World, mesh: str) -> ChangeScope:
     return ChangeScope(frozenset(names))
 
 
-def by_policies(old: Mapping[str, tuple[Resource, ...]], new: Mapping[str, tuple[Resource, ...]]) -> ChangeScope:
+def by_policies(before: Matched, now: Matched, targets: Collection[TargetTables]) -> ChangeScope:
     """What the policies concern that select a proxy now and did not before, or the other way round."""
-    touched = NOTHING
-    for kind in old.keys() | new.keys():
-        before, after = old.get(kind, ()), new.get(kind, ())
-        if before != after:
-            for policy in set(before) ^ set(after):
-                touched |= _of_policy(policy)
-    return touched
+    changed = (
+        policy
+        for kind in before.keys() | now.keys()
+        if before.get(kind, ()) != now.get(kind, ())
+        for policy in set(before.get(kind, ())) ^ set(now.get(kind, ()))
+    )
+    return scope_of_policies(changed, targets)
 
 
 def _changed(old: Table, new: Table) -> Iterator[Resource]:
@@ -83,20 +62,6 @@ def _changed(old: Table, new: Table) -> Iterator[Resource]:
         return
     for table, other in ((old, new), (new, old)):
         yield from (resource for resource in table if other.get(resource.name) is not resource)
-
-
-def _of_policy(policy: Resource) -> ChangeScope:
-    shape = policy.kind.policy
-    if shape is None or shape.single or top_of(policy).kind == "MeshHTTPRoute":
-        return EVERYTHING
-    names: set[Name] = set()
-    for item in policy.data.get("to") or ():
-        target = target_of(item.get("targetRef"))
-        if target.kind in {"Mesh", "MeshSubset", "MeshGateway"} or target.labels:
-            return EVERYTHING
-        name = target.name or ""
-        names |= {(target.kind, name), (target.kind, name.partition("_")[0]), (SERVICE_TAG, name)}
-    return ChangeScope(frozenset(names))
 
 
 def _behind(dataplane: Resource, worlds: Iterable[World]) -> set[Name]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
+from cp.model.dependency import ChangeScope
 from cp.model.failure import Failure
 from cp.model.memo import ByIdentity
 from cp.model.names import Destination, Key
@@ -21,7 +22,8 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.matching import MatchedPolicy, match
 from cp.rules.matching.matcher import ByKind
-from cp.translate.change_scope import ChangeScope, by_policies, by_world
+from cp.rules.targets import TargetTables
+from cp.translate.change_scope import by_policies, by_world
 from cp.translate.fragments import Fragment, FragmentCache, Task
 from cp.translate.snapshot import NO_PART, PackedResource, Snapshot, SnapshotPart
 from cp.translate.stages import (
@@ -237,8 +239,9 @@ def _is_of_inbounds(policy: Resource) -> bool:
 def _bundle(work: _Work, listenings: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
     """The bundle of a class: what a change does not reach is taken from the one that the proxy had before."""
     if before is not None and before.caller == work.caller:
+        targets = [TargetTables.of(world, work.mesh) for world in (before.world, work.world)]
         touched = by_world(before.world, work.world, work.mesh)
-        touched |= by_policies(before.reach.policies, work.reach.policies)
+        touched |= by_policies(before.reach.policies, work.reach.policies, targets)
         if not touched.everything:
             return work.some(before, listenings, touched)
     return work.all(listenings, before)

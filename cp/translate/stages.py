@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
+from cp.model.dependency import ANY, Name
 from cp.model.failure import Failure, failure
 from cp.model.memo import ByIdentity, Memo
 from cp.model.names import Destination, Identity, Key
@@ -26,10 +27,9 @@ from cp.resources.world import World
 from cp.rules import PolicyRules, RouteRule, TagCondition, build, effective, routes
 from cp.rules.matching import ByKind, match
 from cp.rules.merging import NOTHING, Layer, MergedConf, Origin, merge
-from cp.translate.change_scope import Name
 from cp.translate.fragments import Confs, Fragment, FragmentCache, RouteConfs, Task
 from cp.translate.view import backend_refs
-from cp.translate.view.backends import ANY, BackendResolver
+from cp.translate.view.backends import BackendResolver
 from cp.translate.view.dataplanes import SERVICE_TAG
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import backend_of, cluster_name, endpoints_of, outside_of, protocol_of

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from cp.model.dependency import Name
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyRules
 from cp.rules.merging import Origin
-from cp.translate.change_scope import Name
 from cp.translate.compiler import CompiledProxy, ProxyClass
 from cp.translate.fragments import Fragment, Task
 from cp.translate.snapshot import SECRET

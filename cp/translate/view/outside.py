@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cp.model.dependency import Name
 from cp.model.memo import Memo
 from cp.model.names import Key
 from cp.model.violation import Violation, join
@@ -37,7 +38,7 @@ class ExternalDestination:
     """Those on which it depends, be they there or not."""
 
     @property
-    def names(self) -> frozenset[tuple[str, str]]:
+    def names(self) -> frozenset[Name]:
         """The same as changes call them."""
         return frozenset((SECRET, name) for name in self.secrets)
 
