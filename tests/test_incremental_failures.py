@@ -14,8 +14,9 @@ from cp.policies import Policy, discover, kinds
 from cp.policies.mesh_timeout import MeshTimeout
 from cp.resources.world import World
 from cp.translate import compiler as pipeline
+from cp.translate.backend import BackendStage
 from cp.translate.compiler import Compiler
-from cp.translate.stages import Translator
+from cp.translate.outbound import OutboundStage
 from tests.random_mesh import MESH, document, seeds
 from tests.test_incremental import Served, dataplanes, printed, served, worlds
 
@@ -80,12 +81,12 @@ def test_beside_a_destination_that_fails_an_edit_works_out_only_what_it_changes(
     world = World.of([MESH, web, timeout("1s")], kinds(list(compiler.policies.values())))
     before = everything(compiler, world)
     asked: list[str] = []
-    for stage in ("entry", "upstream"):
-        monkeypatch.setattr(Translator, stage, noted(getattr(Translator, stage), asked, stage))
+    for stage, name in ((OutboundStage, "outbound"), (BackendStage, "backend")):
+        monkeypatch.setattr(stage, "result", noted(stage.result, asked, name))
 
     after = everything(compiler, world.next({timeout("2s").key: timeout("2s")}, 1))
 
-    assert sorted(asked) == ["entry", "upstream", "upstream"], "the outbound of s1, its cluster, and that of s0 again"
+    assert sorted(asked) == ["backend", "backend", "outbound"], "the outbound of s1, its cluster, and that of s0 again"
     assert [failure.part for failure in after[1]["web"]] == ["the cluster of s0"]
     assert after[0] != before[0]
 

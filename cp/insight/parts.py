@@ -14,9 +14,12 @@ from typing import Any, Final, TypeAlias
 
 from cp.model.names import Destination, Identity, Key
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, merge, put, without
+from cp.translate.backend import BackendResult
 from cp.translate.compiler import ProxyClass
+from cp.translate.effective import Effective
 from cp.translate.fragments import Fragment, Task
-from cp.translate.stages import BackendResult, Effective, OutboundResult, Translator
+from cp.translate.outbound import OutboundResult
+from cp.translate.translator import Translator
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import cluster_name
 
@@ -32,7 +35,7 @@ _Change: TypeAlias = Callable[[Conf], Conf]
 class DestinationParts:
     """The parts of one destination that the proxies of a class are served."""
 
-    stages: Translator
+    translator: Translator
     bundle: ProxyClass
     mesh: str
     destination: Destination
@@ -148,8 +151,8 @@ class DestinationParts:
         """The destination as if it were called."""
         listening = OutboundAddress(*_SUPPOSED, self.destination)
         work = self.bundle
-        entry = self.stages.entry(work.world, self.mesh, work.rules, listening, work.caller)
-        return DestinationParts(self.stages, self.bundle, self.mesh, self.destination, (entry,), None)
+        entry = self.translator.outbounds.result(work.world, self.mesh, work.rules, listening, work.caller)
+        return DestinationParts(self.translator, self.bundle, self.mesh, self.destination, (entry,), None)
 
     def _of_listener(
         self,
@@ -161,19 +164,19 @@ class DestinationParts:
         found = _with(entry.effective, kind, of_service)
         routes = {name: _with(held, kind, of_routes.get(name)) for name, held in entry.of_routes.items()}
         is_grpc, world = self.bundle.caller.is_grpc, self.bundle.world
-        task = self.stages.listener_task(world, self.mesh, entry.outbound, found, routes, is_grpc=is_grpc)
-        return self.stages.fragments.get(task)
+        task = self.translator.outbounds.task(world, self.mesh, entry.outbound, found, routes, is_grpc=is_grpc)
+        return self.translator.fragments.get(task)
 
     def _of_cluster(self, effective: Effective) -> list[bytes]:
         """Nothing, if it cannot be made."""
         work = self.bundle
         try:
-            tasks: Iterable[Task] = self.stages.cluster_tasks(
+            tasks: Iterable[Task] = self.translator.backends.tasks(
                 work.world, self.mesh, self.destination, effective, work.caller
             )
         except Exception:  # noqa: BLE001  # a fault of ours in what is not served concerns nobody
             return []
-        return [body for task in tasks for body in _bodies(self.stages.fragments.get(task))]
+        return [body for task in tasks for body in _bodies(self.translator.fragments.get(task))]
 
 
 def _changes_listener(parts: DestinationParts, kind: str, change: _Change) -> bool:
@@ -185,7 +188,7 @@ def _changes_listener(parts: DestinationParts, kind: str, change: _Change) -> bo
     return False
 
 
-def destination_parts(stages: Translator, bundle: ProxyClass, mesh: str) -> Iterator[DestinationParts]:
+def destination_parts(translator: Translator, bundle: ProxyClass, mesh: str) -> Iterator[DestinationParts]:
     """Every destination that the proxies of a class call, or to which their routes lead."""
     entries: dict[Destination, list[OutboundResult]] = {one: [] for one in bundle.upstreams}
     for entry in bundle.entries.values():
@@ -193,7 +196,7 @@ def destination_parts(stages: Translator, bundle: ProxyClass, mesh: str) -> Iter
             entries.setdefault(entry.listening.destination, []).append(entry)
     for destination, of_destination in entries.items():
         upstream = bundle.upstreams.get(destination)
-        yield DestinationParts(stages, bundle, mesh, destination, tuple(of_destination), upstream)
+        yield DestinationParts(translator, bundle, mesh, destination, tuple(of_destination), upstream)
 
 
 def _bodies(fragment: Fragment) -> list[bytes]:

@@ -23,20 +23,16 @@ from cp.resources.world import World
 from cp.rules.matching import MatchedPolicy, match
 from cp.rules.matching.matcher import ByKind
 from cp.rules.targets import TargetTables
+from cp.translate.backend import BackendResult
+from cp.translate.capture import CaptureResult
 from cp.translate.change_scope import by_policies, by_world
+from cp.translate.effective import Rules, rules_of
 from cp.translate.fragments import Fragment, FragmentCache, Task
+from cp.translate.inbound import InboundResult
+from cp.translate.outbound import OutboundResult
+from cp.translate.sidecar import SidecarResult
 from cp.translate.snapshot import NO_PART, PackedResource, Snapshot, SnapshotPart
-from cp.translate.stages import (
-    BackendResult,
-    CaptureResult,
-    InboundResult,
-    OutboundResult,
-    Rules,
-    SidecarResult,
-    Translator,
-    rules_of,
-)
-from cp.translate.stages import Effective as Effective
+from cp.translate.translator import Translator
 from cp.translate.view import backend_refs
 from cp.translate.view.hostnames import hosts
 from cp.translate.view.outbound_address import OutboundAddress
@@ -134,7 +130,7 @@ class Compiler:
 
     def __init__(self, policies: Policies) -> None:
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
-        self._stages = Translator(policies)
+        self._translator = Translator(policies)
         self._world: World | None = None
         self._bundles: dict[_ClassKey, ProxyClass] = {}
         self._sides: dict[ByIdentity[ByKind], _Sides] = {}
@@ -143,11 +139,11 @@ class Compiler:
 
     @property
     def fragments(self) -> FragmentCache:
-        return self._stages.fragments
+        return self._translator.fragments
 
     @property
-    def stages(self) -> Translator:
-        return self._stages
+    def translator(self) -> Translator:
+        return self._translator
 
     @property
     def classes(self) -> int:
@@ -160,12 +156,12 @@ class Compiler:
         self._enter(world)
         before = self._proxies.get(dataplane.key)
         matched, listenings = match(world, dataplane), outbounds(world, dataplane)
-        sides, caller = self._by_side(matched), self._stages.caller(world, dataplane)
+        sides, caller = self._by_side(matched), self._translator.callers.caller(world, dataplane)
         key = (dataplane.mesh, sides.outbounds, ByIdentity(listenings), caller)
         bundle = self._bundles.get(key)
         if bundle is None:
-            rules = self._stages.of_outbounds(rules_of(world, dataplane), caller)
-            work = _Work(self._stages, world, dataplane.mesh, rules, sides.outbounds, caller)
+            rules = self._translator.rules_of_outbounds(rules_of(world, dataplane), caller)
+            work = _Work(self._translator, world, dataplane.mesh, rules, sides.outbounds, caller)
             bundle = self._bundles[key] = _bundle(work, listenings, before.bundle if before else None)
         if before is None or before.bundle is not bundle or before.dataplane is not dataplane:
             self._proxies[dataplane.key] = self._proxy(world, dataplane, sides.inbounds, bundle, before)
@@ -210,9 +206,11 @@ class Compiler:
         if before and is_same and backend_refs.same(before.bundle.world, world, mesh):
             return CompiledProxy(dataplane, bundle, before.inbounds, before.beside, before.captured, before.part, reach)
         rules = rules_of(world, dataplane)
-        reached = tuple(self._stages.reached(world, mesh, rules, *one) for one in inbounds(dataplane))
-        beside = self._stages.beside(world, rules, dataplane)
-        captured = None if capture is None else self._stages.captured(world, mesh, rules, capture)
+        reached = tuple(
+            self._translator.inbounds.result(world, mesh, rules, *inbound) for inbound in inbounds(dataplane)
+        )
+        beside = self._translator.sidecars.result(world, rules, dataplane)
+        captured = None if capture is None else self._translator.captures.result(world, mesh, rules, capture)
         if before is not None:
             reached, beside, captured = _kept_of_proxy(before, reached, beside, captured)
         fragments = [one.fragment for one in (*reached, beside, captured) if one is not None]
@@ -251,7 +249,7 @@ def _bundle(work: _Work, listenings: tuple[OutboundAddress, ...], before: ProxyC
 class _Work:
     """Working out the bundle of one class in one World."""
 
-    stages: Translator
+    translator: Translator
     world: World
     mesh: str
     rules: Rules
@@ -322,7 +320,7 @@ class _Work:
             return before
         if found is None:
             return ClassHosts(None, NO_PART, _NO_FRAGMENT)
-        fragment = self.stages.fragments.get(Task(found))
+        fragment = self.translator.fragments.get(Task(found))
         if fragment.failure is not None:
             fragment = Fragment((), failure=replace(fragment.failure, part="the listener for names"))
             fragment = fragment if before is None else before.fragment.in_place_of(fragment)
@@ -330,7 +328,7 @@ class _Work:
 
     def _entry(self, listening: OutboundAddress, before: ProxyClass | None) -> OutboundResult:
         """An outbound. One that cannot be made stays as it was, and keeps what it leads to."""
-        entry = self.stages.entry(self.world, self.mesh, self.rules, listening, self.caller)
+        entry = self.translator.outbounds.result(self.world, self.mesh, self.rules, listening, self.caller)
         last = None if before is None else before.entries.get(listening)
         if entry.fragment.failure is None or last is None or not _is_good(last.fragment):
             return entry
@@ -338,7 +336,7 @@ class _Work:
         return replace(entry, fragment=last.fragment.in_place_of(entry.fragment), uses=uses)
 
     def _upstream(self, destination: Destination, before: ProxyClass | None) -> BackendResult:
-        upstream = self.stages.upstream(self.world, self.mesh, self.rules, destination, self.caller)
+        upstream = self.translator.backends.result(self.world, self.mesh, self.rules, destination, self.caller)
         last = None if before is None else before.upstreams.get(destination)
         if last is None or not _failures(upstream.fragments):
             return upstream

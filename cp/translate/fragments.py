@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -97,6 +97,10 @@ class Task:
     clients: ClientConfs = ()
     is_grpc: bool = False
     """Whether it is for a gRPC client without a proxy, and not for an Envoy."""
+
+
+NO_TASK: Final = Task(Sidecar())
+"""In place of a task that cannot be made."""
 
 
 class FragmentCache:

@@ -12,8 +12,9 @@ import msgspec
 from cp.resources.world import World
 from cp.rules import PolicyRules
 from cp.translate.compiler import CompiledProxy, Compiler
+from cp.translate.effective import Effective, Rules, rules_of
 from cp.translate.fragments import Fragment, build
-from cp.translate.stages import Effective, OutboundResult, Rules, rules_of
+from cp.translate.outbound import OutboundResult
 from cp.translate.view.proxies import inbounds
 from generators.proxy import Sidecar
 from tests.random_mesh.words import SERVICES, TEAMS

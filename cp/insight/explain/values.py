@@ -13,8 +13,11 @@ from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
 from cp.resources.world import World
 from cp.rules.merging import Conf, MergedConf, MergedField, Origin, Setting
-from cp.translate import stages
-from cp.translate.stages import BackendResult, Effective, InboundResult, OutboundResult
+from cp.translate.backend import BackendResult
+from cp.translate.effective import BUILT_IN as BUILT_IN_PART
+from cp.translate.effective import Effective
+from cp.translate.inbound import InboundResult
+from cp.translate.outbound import OutboundResult
 from cp.translate.view.backend_refs import resolved_data
 from generators.proxy import Endpoints, Route
 
@@ -138,7 +141,7 @@ def idle(
     for (kind, path), (place, field) in found.items():
         there = (one for one in (*places, *clusters) if one.policy.kind.name == kind and path in one.merged.fields)
         best = max((one.effect(path) for one in there), key=_order)
-        if best is not FieldEffect.ACTS and field.winner.origin.part != stages.BUILT_IN:
+        if best is not FieldEffect.ACTS and field.winner.origin.part != BUILT_IN_PART:
             yield _value(place, field, _SAME if best is FieldEffect.SAME else why(kind, path))
 
 
@@ -153,7 +156,7 @@ def _value(place: ConfPlace, field: MergedField, note: str = "") -> FieldValue:
 
 def said_by(setting: Setting) -> ValueOrigin:
     origin = setting.origin
-    if origin.part == stages.BUILT_IN:
+    if origin.part == BUILT_IN_PART:
         return ValueOrigin(setting.value, BUILT_IN)
     item = origin.part if origin.part == "default" else f"{origin.part}[{origin.index}]"
     removed_by = None if setting.removed_by is None else said_by(setting.removed_by)

@@ -31,7 +31,7 @@ class IdleValues:
 
     def alike(self, dataplane: Resource) -> tuple[object, ...]:
         """All of a proxy on which the answers depend, beside what it matched, calls and is called at."""
-        caller = self._compiler.stages.caller(self._world, dataplane)
+        caller = self._compiler.translator.callers.caller(self._world, dataplane)
         return not_enforced(dataplane), _without_inbound(dataplane), replace(caller, told=())
 
     def why(
@@ -106,7 +106,7 @@ class IdleValues:
         if bundle is None:
             return {}
         if id(bundle) not in self._of_classes:
-            found = destination_parts(self._compiler.stages, bundle, dataplane.mesh)
+            found = destination_parts(self._compiler.translator, bundle, dataplane.mesh)
             self._of_classes[id(bundle)] = bundle, {one.destination: one for one in found}
         return self._of_classes[id(bundle)][1]
 

@@ -9,8 +9,8 @@ from cp.insight.lint.survey import MeshSurvey
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.translate.compiler import CompiledProxy
+from cp.translate.effective import Effective
 from cp.translate.fragments import Fragment
-from cp.translate.stages import Effective
 
 _KIND = "MeshProxyPatch"
 _LIST = "appendModifications"

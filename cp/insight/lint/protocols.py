@@ -14,7 +14,7 @@ from cp.insight.lint.targets import called
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.rules.merging import Setting
-from cp.translate.stages import BUILT_IN
+from cp.translate.effective import BUILT_IN
 from generators.proxy import Protocol
 
 _ANY_HTTP: Final = frozenset({Protocol.HTTP, Protocol.HTTP2, Protocol.GRPC})

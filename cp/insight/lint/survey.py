@@ -22,7 +22,7 @@ from cp.rules.item_index import is_outdated
 from cp.rules.items import PolicyItems, items
 from cp.rules.matching import ByKind, match, routes_at_top
 from cp.translate.compiler import CompiledProxy, Compiler
-from cp.translate.stages import Rules, built_in, rules_of
+from cp.translate.effective import Rules, built_in, rules_of
 from cp.translate.view.proxies import inbounds
 
 _DATAPLANE = "Dataplane"
@@ -140,7 +140,7 @@ class MeshSurvey:
 
     def _outbounds(self, proxy: CompiledProxy) -> ClassOutbounds:
         mesh, bundle = proxy.dataplane.mesh, proxy.bundle
-        parts = tuple(destination_parts(self._compiler.stages, bundle, mesh))
+        parts = tuple(destination_parts(self._compiler.translator, bundle, mesh))
         return ClassOutbounds(self.world, mesh, bundle.rules, bundle, self._outbound, parts)
 
     def _spots(self) -> Iterator[AnySpot]:

@@ -13,9 +13,10 @@ from cp.resources.world import World
 from cp.rules import PolicyRules
 from cp.rules.merging import Origin
 from cp.translate.compiler import CompiledProxy, ProxyClass
+from cp.translate.effective import BUILT_IN, Effective, Rules, rules_of
 from cp.translate.fragments import Fragment, Task
+from cp.translate.outbound import OutboundResult
 from cp.translate.snapshot import SECRET
-from cp.translate.stages import BUILT_IN, Effective, OutboundResult, Rules, rules_of
 from cp.translate.view.proxies import inbounds
 
 _PATCH: Final = "MeshProxyPatch"
