@@ -23,7 +23,8 @@ from cp.resources.world import World
 from cp.translate.backend import BackendStage
 from cp.translate.compiler import Compiler
 from cp.translate.outbound import OutboundStage
-from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, Snapshot
+from cp.translate.packing import CLUSTER, LISTENER, ROUTES
+from cp.translate.snapshot import Snapshot
 from tests.random_mesh import MESH, document
 
 WEB = Key("Dataplane", "default", "web")

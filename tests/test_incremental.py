@@ -15,7 +15,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from cp.translate.outbound import OutboundResult
-from cp.translate.snapshot import ENDPOINTS, TYPES
+from cp.translate.packing import ENDPOINTS, TYPES
 from tests.random_mesh import MESH, Mesh, document, random_document, seeds
 from tests.snapshots import policies
 

@@ -29,7 +29,8 @@ from cp.resources.world import World
 from cp.serving.publications import Publication, PublicationLog
 from cp.store.port import ChangeBatch, Closed, Contents, Outdated, Store, Unusable
 from cp.translate.compiler import CompiledProxy, Compiler
-from cp.translate.snapshot import TYPES, Snapshot
+from cp.translate.packing import TYPES
+from cp.translate.snapshot import Snapshot
 
 T = TypeVar("T")
 

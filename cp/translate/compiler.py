@@ -30,8 +30,9 @@ from cp.translate.effective import Rules, rules_of
 from cp.translate.fragments import Fragment, FragmentCache, Task
 from cp.translate.inbound import InboundResult
 from cp.translate.outbound import OutboundResult
+from cp.translate.packing import PackedResource
 from cp.translate.sidecar import SidecarResult
-from cp.translate.snapshot import NO_PART, PackedResource, Snapshot, SnapshotPart
+from cp.translate.snapshot import NO_PART, Snapshot, SnapshotPart
 from cp.translate.translator import Translator
 from cp.translate.view import backend_refs
 from cp.translate.view.hostnames import hosts

@@ -16,7 +16,7 @@ import msgspec
 from cp.model.failure import Failure, failure
 from cp.policies import ClientRule, Policies, Policy
 from cp.resources.schema import decode
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
 from generators.build.clusters import backend_cluster, local_cluster
 from generators.build.dns import dns_listener
 from generators.build.endpoints import assignment

@@ -11,7 +11,8 @@ from typing import Any, Self, TypeAlias, TypeVar
 from cp.ads.hub import Connection, Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import AdsServer, ServerOptions
-from cp.translate.snapshot import PackedResource, Snapshot, SnapshotPart
+from cp.translate.packing import PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from tests.support.loopback import Address
 from tests.support.waiting import eventually
 

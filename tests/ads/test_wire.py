@@ -15,7 +15,7 @@ from cp.ads.session.messages import DeltaRequest, Node, ProtocolViolation, Respo
 from cp.ads.session.name_sets import NameSets
 from cp.ads.session.wire import MOST_NAMES, decoded, decoded_delta, encoded, encoded_delta, node_of, node_of_delta, said
 from cp.serving.delivery.nacks import reason
-from cp.translate.snapshot import CLUSTER, SECRET, ResourceBatch
+from cp.translate.packing import CLUSTER, SECRET, ResourceBatch
 from tests.ads.content import cluster
 
 TWO = ResourceBatch([cluster("a"), cluster("b")])

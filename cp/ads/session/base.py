@@ -17,18 +17,8 @@ from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import LISTED
 from cp.ads.session.messages import WILDCARD, Nack, Response, ResponseCounts, TypeStatus
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.snapshot import (
-    CLUSTER,
-    EMPTY,
-    ENDPOINTS,
-    LISTENER,
-    NO_PART,
-    ROUTES,
-    SECRET,
-    ResourceBatch,
-    Snapshot,
-    SnapshotPart,
-)
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, ResourceBatch
+from cp.translate.snapshot import EMPTY, NO_PART, Snapshot, SnapshotPart
 
 ITS_USERS = "listeners and routes"
 _ALONE = 32 * 1024  # a batch of so many bytes goes in a response of its own, which other streams then share

@@ -9,7 +9,8 @@ from cp.ads.session.client_resources import ABSENT, LISTED, ClientResources, Sub
 from cp.ads.session.messages import WILDCARD, Nack, Response, ResponseCounts, TypeStatus
 from cp.ads.session.nack_suspects import NackSuspects
 from cp.ads.session.pending import NO_CHANGES, ChannelUpdate, PendingResponses, SentResponse
-from cp.translate.snapshot import CLUSTER, EMPTY, ENDPOINTS, PackedResource, ResourceBatch, Snapshot, version_of
+from cp.translate.packing import CLUSTER, ENDPOINTS, PackedResource, ResourceBatch, version_of
+from cp.translate.snapshot import EMPTY, Snapshot
 
 # Types of which "there is none" is an answer. A listener whose routes were answered so would never get ready.
 ANSWERED_IF_MISSING = LISTED | {ENDPOINTS}

@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cp.ads.session.messages import NackedResource
-from cp.translate.snapshot import (
-    CLUSTER,
-    EMPTY,
-    LISTENER,
-    PackedResource,
-    PartDifference,
-    ResourceBatch,
-    Snapshot,
-    SnapshotPart,
-)
+from cp.translate.packing import CLUSTER, LISTENER, PackedResource, ResourceBatch
+from cp.translate.snapshot import EMPTY, PartDifference, Snapshot, SnapshotPart
 
 # Types that a client may ask for without a name; what is gone is taken out of them. Of the others Envoy keeps the last
 # value it had, and drops it by unsubscribing.

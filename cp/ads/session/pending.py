@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cp.translate.snapshot import PackedResource, ResourceBatch, Snapshot
+from cp.translate.packing import PackedResource, ResourceBatch
+from cp.translate.snapshot import Snapshot
 
 UNANSWERED = 64  # responses remembered at most: a client that never answers costs no more than these
 

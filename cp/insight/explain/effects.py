@@ -21,7 +21,7 @@ from cp.translate.fragments import Task
 from cp.translate.fragments import build as fragment
 from cp.translate.inbound import InboundResult
 from cp.translate.outbound import OutboundResult
-from cp.translate.snapshot import ROUTES, PackedResource
+from cp.translate.packing import ROUTES, PackedResource
 from generators.proxy import Endpoints, Outbound, Route
 
 Build: TypeAlias = Callable[[Conf], object]

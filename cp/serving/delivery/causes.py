@@ -16,7 +16,7 @@ from cp.translate.compiler import CompiledProxy, ProxyClass
 from cp.translate.effective import BUILT_IN, Effective, Rules, rules_of
 from cp.translate.fragments import Fragment, Task
 from cp.translate.outbound import OutboundResult
-from cp.translate.snapshot import SECRET
+from cp.translate.packing import SECRET
 from cp.translate.view.proxies import inbounds
 
 _PATCH: Final = "MeshProxyPatch"
