@@ -17,7 +17,7 @@ from cp.rules.calls import CallConfs
 from cp.rules.changes import knows_tags_beside_services, scope_of_policies, scope_of_targets
 from cp.rules.combined import CombinedConf, MergeCache
 from cp.rules.inbound import InboundRules
-from cp.rules.item_index import ItemIndex, is_outdated, naming
+from cp.rules.item_index import ItemIndex, is_outdated
 from cp.rules.items import PolicyItem, items
 from cp.rules.matching import MatchedPolicy, PolicyMatcher
 from cp.rules.merging import MergedConf
@@ -30,18 +30,18 @@ _Policies: TypeAlias = tuple[Resource, ...]
 
 
 class PolicyRules:
-    """What the matched policies of one kind come to. Proxies with the same matched policies share one."""
+    """What the matched policies of one kind come to. Proxies with the same matched policies share the object."""
 
-    def __init__(self, known: RuleCache, matched: tuple[MatchedPolicy, ...], kind: Kind, scene: RuleScope) -> None:
+    def __init__(self, cache: RuleCache, matched: tuple[MatchedPolicy, ...], kind: Kind, scope: RuleScope) -> None:
         self.kind = kind
         self.matched = matched
-        self.scene = scene
-        self._known = known
+        self.scope = scope
+        self._cache = cache
         self._from: dict[int | None, SubsetRules] = {}
         self._inbound: dict[int | None, InboundRules] = {}
         self._laid: dict[tuple[MergedConf, ...], MergedConf] = {}
         self.calls: CallConfs = DependentValues()
-        """What was found out to hold for destinations and routes to them."""
+        """The confs that hold for destinations and for routes to them, as far as somebody asked."""
 
     @property
     def shape(self) -> PolicyShape:
@@ -50,108 +50,112 @@ class PolicyRules:
     @remembered
     def to(self) -> ToRules:
         """For real destinations and routes."""
-        return ToRules(self.scene.targets, self.scene.naming, self._policies(), self._known.shelf)
+        return ToRules(self.scope.targets, self.scope.items, self._policies(), self._cache.merges)
 
     @remembered
     def to_subsets(self) -> SubsetRules:
         """For destinations that are known by `kuma.io/service`."""
-        return self._known.to_subsets(self._policies(), self.scene.targets.table("MeshHTTPRoute"))
+        return self._cache.to_subsets(self._policies(), self.scope.targets.table("MeshHTTPRoute"))
 
     def from_(self, inbound: int | None = None) -> SubsetRules:
-        """By the tags of clients, for one inbound; for None by all policies."""
+        """By the tags of clients, for one inbound. Without an inbound all matched policies count."""
         if inbound not in self._from:
-            self._from[inbound] = self._known.from_(self._policies(inbound))
+            self._from[inbound] = self._cache.from_(self._policies(inbound))
         return self._from[inbound]
 
     def inbound(self, inbound: int | None = None) -> InboundRules:
-        """For one inbound, whoever calls; for None by all policies."""
+        """For one inbound, whoever calls. Without an inbound all matched policies count."""
         if inbound not in self._inbound:
-            self._inbound[inbound] = InboundRules(self._policies(inbound), self._known.shelf)
+            self._inbound[inbound] = InboundRules(self._policies(inbound), self._cache.merges)
         return self._inbound[inbound]
 
     @remembered
     def proxy(self) -> CombinedConf | None:
-        """For the whole proxy, of a policy with one conf."""
-        found = tuple(item for policy in self._policies() for item in items(policy).default)
-        return self.combine(found) if found else None
+        """For the proxy as a whole, where the kind of policy has one conf and no items."""
+        confs = tuple(item for policy in self._policies() for item in items(policy).default)
+        return self.combine(confs) if confs else None
 
     def at_listeners(self, listeners: Collection[int]) -> PolicyRules:
         """The rules by those policies alone that selected one of these listeners of a builtin gateway."""
-        chosen = tuple(one for one in self.matched if not set(listeners).isdisjoint(one.listeners))
-        return self._known.rules(chosen, self.kind, self.scene)
+        chosen = tuple(match for match in self.matched if not set(listeners).isdisjoint(match.listeners))
+        return self._cache.rules(chosen, self.kind, self.scope)
 
-    def combine(self, found: tuple[PolicyItem, ...]) -> CombinedConf:
+    def combine(self, policy_items: tuple[PolicyItem, ...]) -> CombinedConf:
         """What some items come to together."""
-        return self._known.shelf.combine(found)
+        return self._cache.merges.combine(policy_items)
 
     def lay(self, levels: tuple[MergedConf, ...]) -> MergedConf:
-        """Confs over each other, from the most general to the most specific (decision 2)."""
+        """Confs over each other, field by field, from the most general to the most specific."""
         if levels not in self._laid:
-            self._laid[levels] = self._known.shelf.lay(levels)
+            self._laid[levels] = self._cache.merges.lay(levels)
         return self._laid[levels]
 
     def take_over(self, before: PolicyRules, targets_changed: ChangeScope) -> None:
-        """Keep what was found out in an earlier World, for whoever no change concerns."""
+        """Keep the results of an earlier World that no change concerns."""
         policies, policies_before = set(self._policies()), set(before._policies())
         if any(policy.derived(knows_tags_beside_services) for policy in policies | policies_before):
-            return  # where tags are told apart in more ways than one, each rule depends on all items
-        targets = (before.scene.targets, self.scene.targets)
+            return  # rules by other tags than that of the service depend on all items together
+        targets = (before.scope.targets, self.scope.targets)
         scope = scope_of_policies(policies ^ policies_before, targets) | targets_changed
         self.calls = before.calls.after(scope)
         if not scope.everything:
             self.to.take_over(before.to)
 
     def _policies(self, inbound: int | None = None) -> _Policies:
-        return tuple(one.policy for one in self.matched if inbound is None or inbound in one.inbounds)
+        return tuple(match.policy for match in self.matched if inbound is None or inbound in match.inbounds)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleScope:
-    """What there is around the matched policies: the items of all policies of the kind, and their targets."""
+    """What rules depend on beside the matched policies: the items of all policies of the kind, and their targets."""
 
-    naming: ItemIndex
+    items: ItemIndex
     targets: TargetTables
 
     @classmethod
     def of(cls, world: World, kind: Kind, mesh: str) -> RuleScope:
         refers = kind.policy is not None and kind.policy.to
         return cls(
-            world.table(kind.name, mesh).derived(naming), TargetTables.of(world, mesh) if refers else TargetTables()
+            world.table(kind.name, mesh).derived(ItemIndex), TargetTables.of(world, mesh) if refers else TargetTables()
         )
 
 
 class RuleCache:
-    """What was made for some World and is still in use. All of it depends on its key alone."""
+    """Rules that are in use in some World, by their arguments.
+
+    They depend on their keys alone, so it does not matter for which World they were made (record 0003). What nobody
+    holds any more is forgotten.
+    """
 
     def __init__(self) -> None:
-        self.shelf = MergeCache()
+        self.merges = MergeCache()
         self._rules: WeakValueDictionary[tuple[str, tuple[MatchedPolicy, ...], TargetTables], PolicyRules] = (
             WeakValueDictionary()
         )
         self._to_subsets: WeakValueDictionary[tuple[_Policies, Table | None], SubsetRules] = WeakValueDictionary()
         self._from: WeakValueDictionary[_Policies, SubsetRules] = WeakValueDictionary()
 
-    def rules(self, matched: tuple[MatchedPolicy, ...], kind: Kind, scene: RuleScope) -> PolicyRules:
-        key = (kind.name, matched, scene.targets)
-        found = self._rules.get(key)
-        if found is None:
-            found = self._rules[key] = PolicyRules(self, matched, kind, scene)
-        return found
+    def rules(self, matched: tuple[MatchedPolicy, ...], kind: Kind, scope: RuleScope) -> PolicyRules:
+        key = (kind.name, matched, scope.targets)
+        rules = self._rules.get(key)
+        if rules is None:
+            rules = self._rules[key] = PolicyRules(self, matched, kind, scope)
+        return rules
 
     def to_subsets(self, policies: _Policies, routes: Table) -> SubsetRules:
         key = (policies, routes if any(is_outdated(policy) for policy in policies) else None)
-        found = self._to_subsets.get(key)
-        if found is None:
-            tagged = [one for policy in policies for one in to_by_tags(routes, policy)]
-            found = self._to_subsets[key] = SubsetRules(tagged, self.shelf, negations=False)
-        return found
+        rules = self._to_subsets.get(key)
+        if rules is None:
+            tagged = [item for policy in policies for item in to_by_tags(routes, policy)]
+            rules = self._to_subsets[key] = SubsetRules(tagged, self.merges, negations=False)
+        return rules
 
     def from_(self, policies: _Policies) -> SubsetRules:
-        found = self._from.get(policies)
-        if found is None:
+        rules = self._from.get(policies)
+        if rules is None:
             tagged = list(by_tags(item for policy in policies for item in items(policy).from_))
-            found = self._from[policies] = SubsetRules(tagged, self.shelf, negations=True)
-        return found
+            rules = self._from[policies] = SubsetRules(tagged, self.merges, negations=True)
+        return rules
 
 
 _RulesKey: TypeAlias = tuple[str, ByIdentity[tuple[MatchedPolicy, ...]]]
@@ -175,7 +179,7 @@ class _WorldRules(Memo[World, _RulesKey, PolicyRules]):
         rules = self.cache.rules(matched, kind, _scope(source, kind, matched))
         before = self.earlier((kind.name, ByIdentity(source.derived(PolicyMatcher).before(matched))))
         if before is not None and before is not rules and rules.shape.to:
-            rules.take_over(before, self._scope_of_targets(before.scene.targets, rules.scene.targets))
+            rules.take_over(before, self._scope_of_targets(before.scope.targets, rules.scope.targets))
         return rules
 
     def _scope_of_targets(self, before: TargetTables, now: TargetTables) -> ChangeScope:

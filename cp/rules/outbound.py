@@ -46,7 +46,7 @@ class ToRules:
         resource = self._targets.find(identity)
         if resource is None:
             return of_mesh
-        own = [(item, section) for item, section in self._naming.own(resource) if item.policy in self._policies]
+        own = [(item, section) for item, section in self._naming.items_for(resource) if item.policy in self._policies]
         section = identity.section
         if section and any(of == section for _, of in own):
             return self._rule(identity, tuple(item for item, of in own if of in {"", section}))
@@ -94,7 +94,7 @@ class ToRules:
     def _rule(self, identity: Identity, own: tuple[PolicyItem, ...]) -> ResourceRule:
         if own not in self._combined:
             mesh = () if identity.type in ROUTES else self._of_mesh
-            ordered = sorted((*mesh, *own), key=self._naming.places.__getitem__)
+            ordered = sorted((*mesh, *own), key=self._naming.rank.__getitem__)
             self._combined[own] = self._shelf.combine(tuple(ordered))
         return ResourceRule(identity, self._combined[own])
 
