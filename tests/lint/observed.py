@@ -54,7 +54,7 @@ def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Observed:
         "whole": {
             kind: of.proxy.conf.value
             for kind, of in of_calls.items()
-            if of.shape.single and of.proxy and (kind != PASSTHROUGH or proxy.captured is not None)
+            if of.shape.single and of.proxy and (kind != PASSTHROUGH or proxy.capture_result is not None)
         },
     }
 

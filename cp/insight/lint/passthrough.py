@@ -31,9 +31,9 @@ def _modes(scene: MeshSurvey) -> Mapping[Resource, set[str]]:
     """The modes that hold for the proxies of each policy, of those to which something is redirected."""
     every: dict[Resource, set[str]] = {}
     for proxy in scene.proxies:
-        matched = match(scene.world, proxy.dataplane).get(PASSTHROUGH, ()) if proxy.captured is not None else ()
+        matched = match(scene.world, proxy.dataplane).get(PASSTHROUGH, ()) if proxy.capture_result is not None else ()
         for policy in {one.policy for one in matched} & scene.judged_set:
-            said = proxy.beside.effective.get(PASSTHROUGH)
+            said = proxy.sidecar.effective.get(PASSTHROUGH)
             mode = (said.value.get("passthroughMode") if said is not None else None) or _MATCHED
             every.setdefault(policy, set()).add(mode)
     return every

@@ -25,7 +25,7 @@ def _failed(scene: MeshSurvey) -> Iterator[Finding]:
     for proxy in scene.proxies:
         for fragment in _fragments(proxy):
             for kind, path, reason in fragment.problems:
-                policy, where = _written(proxy.beside.effective, kind, path)
+                policy, where = _written(proxy.sidecar.effective, kind, path)
                 hint = "compare it with what `koguma render` prints"
                 yield from _finding(
                     scene, policy, FindingReason("does-not-apply", f"has no effect: {reason}", where, hint)
@@ -36,7 +36,7 @@ def _idle(scene: MeshSurvey) -> Iterator[Finding]:
     """Those about which there is nothing in any of the proxies that a policy selects."""
     asked, used = set[tuple[Key, str]](), set[tuple[Key, str]]()
     for proxy in scene.proxies:
-        effective = proxy.beside.effective
+        effective = proxy.sidecar.effective
         if _KIND not in effective:
             continue
         asked |= {_written(effective, _KIND, path) for path in effective[_KIND].fields if path.startswith(_LIST)}
@@ -53,9 +53,9 @@ def _fragments(proxy: CompiledProxy) -> Iterator[Fragment]:
     yield from (entry.fragment for entry in proxy.bundle.entries.values())
     yield from (fragment for upstream in proxy.bundle.upstreams.values() for fragment in upstream.fragments)
     yield from (reached.fragment for reached in proxy.inbounds)
-    yield proxy.beside.fragment
-    if proxy.captured is not None:
-        yield proxy.captured.fragment
+    yield proxy.sidecar.fragment
+    if proxy.capture_result is not None:
+        yield proxy.capture_result.fragment
 
 
 def _written(effective: Effective, kind: str, path: str) -> tuple[Key, str]:

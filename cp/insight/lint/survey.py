@@ -155,10 +155,10 @@ class MeshSurvey:
                     seen.add(key)
                     yield from of_inbound(rules, index, reached, self._inbound)
             of_calls = proxy.bundle.rules
-            whole = (id(of_calls), proxy.captured is not None)
+            whole = (id(of_calls), proxy.capture_result is not None)
             if whole not in seen:
                 seen.add(whole)
-                yield from of_proxy(of_calls, is_redirected=proxy.captured is not None)
+                yield from of_proxy(of_calls, is_redirected=proxy.capture_result is not None)
 
     @remembered
     def _beyond(self) -> frozenset[Resource]:

@@ -133,7 +133,7 @@ def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Iterator[_Source]:
         clients = {kind for kind, _ in reached.task.clients}
         others = tuple(origin for kind in sorted(clients) for origin in _of_clients(rules[kind], index))
         yield _Source(reached.fragment, _writers(reached.task), (reached.effective,), others)
-    beside = proxy.beside
+    beside = proxy.sidecar
     yield _Source(beside.fragment, _writers(beside.task), (beside.effective,))
 
 
