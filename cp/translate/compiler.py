@@ -9,7 +9,7 @@ A result that cannot be made, by a fault of ours, is replaced by the last good o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
@@ -135,7 +135,8 @@ class Compiler:
     """Compiles the proxies of one World after another, and keeps the results of the World before.
 
     A new World is entered with the first proxy that is asked for. `_bundles` and `_sides` hold results of the World
-    that was entered last; `_proxies` has each proxy as it was last compiled, which may be several Worlds ago.
+    that was entered last, `_sides_before` those of the World before it. `_proxies` has each proxy as it was last
+    compiled, which may be several Worlds ago.
     """
 
     def __init__(self, policies: Policies) -> None:
@@ -144,6 +145,7 @@ class Compiler:
         self._world: World | None = None
         self._bundles: dict[_ClassKey, ProxyClass] = {}
         self._sides: dict[ByIdentity[ByKind], _Sides] = {}
+        self._sides_before: dict[ByIdentity[ByKind], _Sides] = {}
         self._deciding: dict[_PoliciesByKind, DecidingPolicies] = {}
         """By their policies: what the World before had, so that equal policies keep their object."""
 
@@ -189,16 +191,19 @@ class Compiler:
             # Only those of the World before are kept; earlier ones would pile up.
             live = (deciding for sides in self._sides.values() for deciding in (sides.outbounds, sides.inbounds))
             self._deciding = {deciding.by_kind: deciding for deciding in live}
-            self._sides = {}
+            self._sides, self._sides_before = {}, self._sides
 
     def _by_side(self, matched: ByKind) -> _Sides:
         """The matched policies by what they decide over, as objects that proxies and Worlds share."""
         sides = self._sides.get(key := ByIdentity(matched))
         if sides is None:
-            of_outbounds = _decide(matched, _is_of_outbounds, lambda match: match.policy)
-            of_inbounds = _decide(matched, _is_of_inbounds, lambda match: match)
-            sides = self._sides[key] = _Sides(self._shared(of_outbounds), self._shared(of_inbounds))
+            sides = self._sides[key] = self._sides_before.get(key) or self._decided(matched)
         return sides
+
+    def _decided(self, matched: ByKind) -> _Sides:
+        of_outbounds = tuple((kind, tuple(match.policy for match in matches)) for kind, matches in _with(matched, "to"))
+        of_inbounds = tuple(_with(matched, "from", "rules"))
+        return _Sides(self._shared(of_outbounds), self._shared(of_inbounds))
 
     def _shared(self, policies: _PoliciesByKind) -> DecidingPolicies:
         return self._deciding.setdefault(policies, DecidingPolicies(policies))
@@ -241,25 +246,14 @@ class Compiler:
         return CompiledProxy(dataplane, bundle, reached, sidecar, captured, part, deciding, _failures(fragments))
 
 
-def _decide(
-    matched: ByKind, decides: Callable[[Resource], bool], relevant: Callable[[MatchedPolicy], Any]
-) -> _PoliciesByKind:
-    """What is relevant of the matches whose policies decide; kinds of which no policy does are left out."""
-    by_kind = (
-        (kind, tuple(relevant(match) for match in matches if decides(match.policy)))
-        for kind, matches in matched.items()
-    )
-    return tuple((kind, deciding) for kind, deciding in by_kind if deciding)
-
-
-def _is_of_outbounds(policy: Resource) -> bool:
-    shape = policy.kind.policy
-    return shape is not None and (shape.single or bool(policy.data.get("to")))
-
-
-def _is_of_inbounds(policy: Resource) -> bool:
-    shape = policy.kind.policy
-    return shape is not None and (shape.single or bool(policy.data.get("from") or policy.data.get("rules")))
+def _with(matched: ByKind, *parts: str) -> Iterator[tuple[str, tuple[MatchedPolicy, ...]]]:
+    """The matched policies that have one of these parts, or one conf for the whole proxy, by kind."""
+    for kind, matches in matched.items():
+        shape = matches[0].policy.kind.policy
+        if shape is not None and shape.single:
+            yield kind, matches
+        elif having := tuple(match for match in matches if any(map(match.policy.data.get, parts))):
+            yield kind, having
 
 
 def _bundle(work: _Work, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
