@@ -7,7 +7,6 @@ from typing import Final
 
 from cp.model.dependency import EVERYTHING, ChangeScope, Name
 from cp.resources.resource import Resource
-from cp.resources.world import Table
 from cp.rules.item_index import is_outdated, resolve
 from cp.rules.items import SERVICE_TAG, PolicyItem, items, reference, shape_of, tags_of
 from cp.rules.targets import TargetTables
@@ -56,10 +55,6 @@ def knows_tags_beside_services(policy: Resource) -> bool:
 
 def scope_of_targets(before: TargetTables, now: TargetTables) -> ChangeScope:
     """Whom it concerns that some services and routes are not the same objects as before."""
-    pairs = [(old, new) for old, new in zip(before.tables, now.tables, strict=False) if old is not new]
-    changed = (resource for old, new in pairs for resource in (*_only_in(old, new), *_only_in(new, old)))
+    pairs = zip(before.tables, now.tables, strict=False)  # kinds of policies without targets have no tables
+    changed = (resource for old, new in pairs for resource in old.differing(new))
     return ChangeScope(frozenset((resource.identity.type, resource.identity.name) for resource in changed))
-
-
-def _only_in(table: Table, other: Table) -> Iterator[Resource]:
-    return (resource for resource in table if other.get(resource.name) is not resource)
