@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import TypeAlias
 from weakref import ref
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cp
 from cp.model.memo import ByIdentity, Memo, SharingMemo
 
 Facts: TypeAlias = Mapping[str, int]
@@ -183,3 +186,14 @@ def test_keys_by_identity_tell_equal_objects_apart_and_keep_them_alive() -> None
     assert alive() is not None
     values.clear()
     assert alive() is None
+
+
+LOCAL = {"merge.py", "tree.py"}
+"""Their dictionaries by `id()` live no longer than one call, and nor do the objects."""
+
+
+def test_nothing_that_is_kept_is_keyed_by_the_number_of_an_object() -> None:
+    rooms = [Path(cp.__file__).parent / room for room in ("model", "resources", "rules", "translate")]
+    sources = [path for room in rooms for path in room.rglob("*.py") if path.name not in LOCAL]
+
+    assert [path.name for path in sources if re.search(r"\bid\(", path.read_text())] == ["memo.py"]

@@ -1,4 +1,4 @@
-"""Every policy against every dataplane, without asking them all.
+"""Which policies select which dataplanes, without asking every policy about every dataplane.
 
 Dataplanes with the same signature are matched once. After a change only the policies that changed are asked again, and
 a kind of policy in which nothing changed keeps its answers.
@@ -17,17 +17,17 @@ from cp.rules.matching.order import precedence, top_of
 from cp.rules.matching.profile import DataplaneSignature, gateway_of, looking_at, profile
 from cp.rules.matching.selection import SERVICE_TAG, MatchedPolicy, by_name, is_shadow, select
 
-_Found: TypeAlias = tuple[MatchedPolicy, ...]
-ByKind: TypeAlias = Mapping[str, _Found]
+_Matches: TypeAlias = tuple[MatchedPolicy, ...]
+ByKind: TypeAlias = Mapping[str, _Matches]
 
 _Class: TypeAlias = tuple[str, DataplaneSignature, tuple[MatchedPolicy, ...], bool]
 """What tells classes of dataplanes apart: mesh, signature, the policies that name the dataplane, shadows or not."""
 
 
 def match(world: World, dataplane: Resource, *, shadow: bool = False) -> ByKind:
-    """The policies that select a dataplane, by kind, the least specific first (section 4.1).
+    """The policies that select a dataplane, by kind, the weakest first.
 
-    Dataplanes for which it comes to the same get the same mapping: who has it in hand can tell classes by identity.
+    Dataplanes for which these are the same get the same mapping, so that classes can be told by identity.
     """
     return world.derived(PolicyMatcher).match(world, dataplane, shadow=shadow)
 
@@ -43,7 +43,7 @@ class _OfKind:
     named: dict[str, list[Resource]]
     """Policies that name one dataplane, by the name."""
 
-    found: dict[DataplaneSignature, tuple[MatchedPolicy, ...]] = field(default_factory=dict)
+    matches: dict[DataplaneSignature, _Matches] = field(default_factory=dict)
 
     @classmethod
     def of(cls, world: World, kind: str, mesh: str) -> _OfKind:
@@ -56,7 +56,7 @@ class _OfKind:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Signatures:
     """The dataplanes of one mesh, with the signature of each, and all on which that depends."""
 
     dataplanes: Table
@@ -67,11 +67,11 @@ class _Seen:
     tags: frozenset[str]
     """Those of all tags of inbounds by which some policy does."""
 
-    signatures: dict[Resource, DataplaneSignature] = field(default_factory=dict)
+    by_dataplane: dict[Resource, DataplaneSignature] = field(default_factory=dict)
 
-    def is_like(self, other: _Seen) -> bool:
-        same = self.dataplanes is other.dataplanes and self.gateways is other.gateways
-        return same and (self.labels, self.tags) == (other.labels, other.tags)
+    def is_like(self, other: _Signatures) -> bool:
+        is_same = self.dataplanes is other.dataplanes and self.gateways is other.gateways
+        return is_same and (self.labels, self.tags) == (other.labels, other.tags)
 
 
 class PolicyMatcher:
@@ -85,11 +85,11 @@ class PolicyMatcher:
         self._kinds = [kind.name for kind in world.kinds.values() if kind.policy is not None]
         self._of_kind: dict[tuple[str, str], _OfKind] = {}
         self._by_name: dict[str, dict[str, list[Resource]]] = {}
-        self._seen: dict[str, _Seen] = {}
+        self._signatures: dict[str, _Signatures] = {}
         self._classes: dict[_Class, ByKind] = {}
         self._classes_before: Mapping[_Class, ByKind] = {}
         self._interned: dict[DataplaneSignature, DataplaneSignature] = {}
-        self._came_from: dict[ByIdentity[_Found], _Found] = {}
+        self._came_from: dict[ByIdentity[_Matches], _Matches] = {}
         self.asked = 0
         """How often a policy had to be asked about a signature."""
 
@@ -103,40 +103,40 @@ class PolicyMatcher:
             self._classes[key] = self._like_before(self._matched(world, key), self._classes_before.get(key, {}))
         return self._classes[key]
 
-    def before(self, matched: _Found) -> _Found:
+    def before(self, matched: _Matches) -> _Matches:
         """What the same proxies matched in the World before, of the same kind; the very same if nothing changed."""
         return self._came_from.get(ByIdentity(matched), matched)
 
     def signature(self, world: World, dataplane: Resource) -> DataplaneSignature:
         """All that policies look at of a dataplane. Equal ones are the same object."""
-        seen = self._of_mesh(world, dataplane.mesh)
-        found = seen.signatures.get(dataplane)
-        if found is None:
-            known = dataplane.selectable_labels
-            labels = tuple((name, known[name]) for name in seen.labels if name in known)
-            looked_at = looking_at(profile(dataplane), seen.tags)
-            found = DataplaneSignature(looked_at, gateway_of(world, dataplane), labels)
-            found = seen.signatures[dataplane] = self._interned.setdefault(found, found)
-        return found
+        of_mesh = self._of_mesh(world, dataplane.mesh)
+        signature = of_mesh.by_dataplane.get(dataplane)
+        if signature is None:
+            written = dataplane.selectable_labels
+            labels = tuple((name, written[name]) for name in of_mesh.labels if name in written)
+            looked_at = looking_at(profile(dataplane), of_mesh.tags)
+            signature = DataplaneSignature(looked_at, gateway_of(world, dataplane), labels)
+            signature = of_mesh.by_dataplane[dataplane] = self._interned.setdefault(signature, signature)
+        return signature
 
     def _matched(self, world: World, of: _Class) -> ByKind:
         mesh, signature, named, shadow = of
-        answer: dict[str, tuple[MatchedPolicy, ...]] = {}
+        by_kind: dict[str, _Matches] = {}
         for kind in self._kinds:
-            found = self._broad(world, kind, mesh, signature)
-            if own := [matched for matched in named if matched.policy.type == kind]:
-                found = _ordered((*found, *own))
-            if not shadow and any(is_shadow(matched.policy) for matched in found):
-                found = tuple(matched for matched in found if not is_shadow(matched.policy))
-            if found:
-                answer[kind] = found
-        return answer
+            matches = self._broad(world, kind, mesh, signature)
+            if own := [match for match in named if match.policy.type == kind]:
+                matches = _ordered((*matches, *own))
+            if not shadow and any(is_shadow(match.policy) for match in matches):
+                matches = tuple(match for match in matches if not is_shadow(match.policy))
+            if matches:
+                by_kind[kind] = matches
+        return by_kind
 
     def _broad(self, world: World, kind: str, mesh: str, of: DataplaneSignature) -> tuple[MatchedPolicy, ...]:
         known = self._policies(world, kind, mesh)
-        if of not in known.found:
-            known.found[of] = _ordered(self._ask(world, known.broad, of))
-        return known.found[of]
+        if of not in known.matches:
+            known.matches[of] = _ordered(self._ask(world, known.broad, of))
+        return known.matches[of]
 
     def _named(self, world: World, dataplane: Resource, of: DataplaneSignature) -> Iterable[MatchedPolicy]:
         for policy in self._naming(world, dataplane.mesh).get(dataplane.display_name, ()):
@@ -163,25 +163,25 @@ class PolicyMatcher:
             self._of_kind[key] = _OfKind.of(world, kind, mesh)
         return self._of_kind[key]
 
-    def _of_mesh(self, world: World, mesh: str) -> _Seen:
-        if mesh not in self._seen:
+    def _of_mesh(self, world: World, mesh: str) -> _Signatures:
+        if mesh not in self._signatures:
             tables = [world.table(kind, mesh) for kind in self._kinds]
             labels = {name for table in tables for name in table.derived(_labels_looked_at)}
             tags = frozenset(name for table in tables for name in table.derived(_tags_looked_at))
             dataplanes, gateways = world.table("Dataplane", mesh), world.table("MeshGateway", mesh)
-            self._seen[mesh] = _Seen(dataplanes, gateways, tuple(sorted(labels)), tags)
-        return self._seen[mesh]
+            self._signatures[mesh] = _Signatures(dataplanes, gateways, tuple(sorted(labels)), tags)
+        return self._signatures[mesh]
 
     def _take_over(self, world: World, earlier: PolicyMatcher) -> None:
         """Keep what was found out about unchanged policies, for the signatures that dataplanes still have."""
         self._classes_before = earlier._classes
         self._interned = earlier._interned
         live: set[DataplaneSignature] = set()
-        for mesh, seen_before in earlier._seen.items():
-            seen = self._of_mesh(world, mesh)
-            if seen.is_like(seen_before):
-                self._seen[mesh] = seen = seen_before
-            live |= {self.signature(world, dataplane) for dataplane in seen.dataplanes}
+        for mesh, signatures_before in earlier._signatures.items():
+            of_mesh = self._of_mesh(world, mesh)
+            if of_mesh.is_like(signatures_before):
+                self._signatures[mesh] = of_mesh = signatures_before
+            live |= {self.signature(world, dataplane) for dataplane in of_mesh.dataplanes}
         self._interned = {signature: signature for signature in live}
         for (kind, mesh), known in earlier._of_kind.items():
             self._of_kind[kind, mesh] = self._again(world, known, _OfKind.of(world, kind, mesh), live)
@@ -189,13 +189,13 @@ class PolicyMatcher:
     def _again(self, world: World, before: _OfKind, now: _OfKind, live: set[DataplaneSignature]) -> _OfKind:
         kept = _kept(before, now)
         changed = [policy for policy in now.broad if policy not in kept]
-        for signature, found in before.found.items():
+        for signature, matches in before.matches.items():
             if signature not in live:
                 continue
             new = self._ask(world, changed, signature)
-            still = [matched for matched in found if matched.policy in kept]
-            same = not new and len(still) == len(found)
-            now.found[signature] = found if same else self._instead_of(found, _ordered((*still, *new)))
+            still = [match for match in matches if match.policy in kept]
+            is_same = not new and len(still) == len(matches)
+            now.matches[signature] = matches if is_same else self._instead_of(matches, _ordered((*still, *new)))
         return now
 
     def _like_before(self, now: ByKind, before: ByKind) -> ByKind:
@@ -208,7 +208,7 @@ class PolicyMatcher:
             for kind, matched in now.items()
         }
 
-    def _instead_of(self, before: _Found, now: _Found) -> _Found:
+    def _instead_of(self, before: _Matches, now: _Matches) -> _Matches:
         self._came_from[ByIdentity(now)] = before
         return now
 
@@ -221,8 +221,9 @@ def _kept(before: _OfKind, now: _OfKind) -> set[Resource]:
     return {policy for policy in there if top_of(policy).kind != "MeshHTTPRoute"}
 
 
-def _ordered(found: Iterable[MatchedPolicy]) -> tuple[MatchedPolicy, ...]:
-    return tuple(sorted(found, key=lambda matched: precedence(matched.policy), reverse=True))
+def _ordered(matches: Iterable[MatchedPolicy]) -> _Matches:
+    """The weakest first, which is the order of merging."""
+    return tuple(sorted(matches, key=lambda match: precedence(match.policy), reverse=True))
 
 
 def _names_dataplane(policy: Resource) -> str:
