@@ -2,16 +2,19 @@
 
 Built from envoy-data-plane's typed messages and written as JSON: Envoy's YAML reader takes a bare `n` or `y` for a
 truth value.
+
+See record 0008.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
+
+from generators.envoy.hosts import is_ip
 
 with warnings.catch_warnings():
     # Importing envoy_data_plane 2.2 raises it in its own classes; pydantic keeps the feature until version 3.
@@ -178,17 +181,9 @@ def _system_ca(file: str) -> tls.Secret:
 
 
 def _discovery(control_plane: ListenAddress) -> clusters.ClusterDiscoveryType:
-    if control_plane.socket or _is_ip(control_plane.host):
+    if control_plane.socket or is_ip(control_plane.host):
         return clusters.ClusterDiscoveryType.STATIC
     return clusters.ClusterDiscoveryType.STRICT_DNS
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _http2() -> upstreams.HttpProtocolOptions:

@@ -229,7 +229,7 @@ class Route:
     match: Match = CATCH_ALL
     splits: tuple[Split, ...] = ()
     filters: tuple[Filter, ...] = ()
-    refusal: str = ""
+    unavailable_reason: str = ""
     """Why no request can be served; then each is answered with 500 and this text."""
 
 

@@ -2,6 +2,8 @@
 
 It sleeps on a pipe of which only `koguma dp run` has the other end. Until that breaks it has imported next to nothing.
 An Envoy that the kernel ends together with its parent would lose what is under way, and that only on Linux.
+
+See record 0051.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _EVERY: Final = 0.05
 
 
 @contextmanager
-def guarded(orders: Mapping[str, Any], lock: int) -> Iterator[None]:
+def guarded_envoy(orders: Mapping[str, Any], lock: int) -> Iterator[None]:
     """While this lasts: whatever kills this process, `orders` are carried out, and the lock held until then."""
     command = [sys.executable, "-m", "cp.agent.guard", str(lock)]
     guard = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[lock], start_new_session=True)
@@ -45,13 +47,16 @@ def guarded(orders: Mapping[str, Any], lock: int) -> Iterator[None]:
 
 
 def end(pid: int) -> None:
-    """End a process: it is asked, and after a while made to."""
+    """End a process: it is asked, and after a while made to. Nobody may ever take notice that it has ended."""
+    from cp.agent.work_folder import is_over  # noqa: PLC0415  # as below
+
     with suppress(ProcessLookupError):
         for number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + _PATIENCE
             os.kill(pid, number)
             while time.monotonic() < deadline:
-                os.kill(pid, 0)
+                if is_over(pid):
+                    return
                 time.sleep(_EVERY)
 
 

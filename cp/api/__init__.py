@@ -1,0 +1,1 @@
+"""The HTTP API: resources, inspection, bootstrap and delivery, in Kuma's form."""

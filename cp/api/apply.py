@@ -78,19 +78,30 @@ class ApplyHandler:
 
     async def _applied(self, request: Request, examined: ValidationReport, *, is_dry_run: bool) -> Response:
         work = self._api.works.documents
-        there = {stored.document.key: stored for stored in (await self._api.contents()).stored}
+        stored = (await self._api.contents(request)).stored
+        there = await work.do(
+            request, lambda checkpoint: {item.document.key: item for item in checked(stored, checkpoint)}
+        )
         report = await work.do(request, lambda _: self._checked(examined, there))
-        headers = {} if is_dry_run else await self._write(report.documents, there, caller_of(request))
+        headers = {} if is_dry_run else await self._write(request, report.documents, there)
         answer = await work.json(request, lambda _: {"resources": list(_outcomes(report, there))})
         answer.headers.update(headers)
         return answer
 
-    async def _write(self, documents: Sequence[Document], there: Mapping[Key, Stored], caller: str) -> dict[str, str]:
+    async def _write(
+        self, request: Request, documents: Sequence[Document], there: Mapping[Key, Stored]
+    ) -> dict[str, str]:
         """Store everything. Answers with the headers that say which revision that made, if it made one."""
-        revision = await self._api.store.write(*self._writes(documents, there))
-        keys = [str(document.key) for document in documents]
-        log.info("api.applied", resources=few(keys), revision=revision, caller=caller)
-        changed = any(not is_same(there.get(document.key), document) for document in documents)
+        writes, changed = await self._api.works.documents.do(
+            request,
+            lambda checkpoint: (
+                list(checked(self._writes(documents, there), checkpoint)),
+                any(not is_same(there.get(document.key), document) for document in checked(documents, checkpoint)),
+            ),
+        )
+        revision = await self._api.store.write(*writes)
+        resources = few([document.key for document in documents])
+        log.info("api.applied", resources=resources, revision=revision, caller=caller_of(request))
         return {REVISION_HEADER: str(revision)} if changed else {}
 
     def _examined(self, text: str, checkpoint: Checkpoint) -> ValidationReport:
@@ -105,7 +116,7 @@ class ApplyHandler:
 
     def _astray(self, documents: Sequence[Document], there: Mapping[Key, Stored]) -> Iterator[Finding]:
         """What is in a mesh that is not there, and does not come along."""
-        meshes = {key.name for key in (*there, *(one.key for one in documents)) if key.type == "Mesh"}
+        meshes = {key.name for key in (*there, *(document.key for document in documents)) if key.type == "Mesh"}
         hints: dict[str, str] = {}
         for document in documents:
             mesh = document.key.mesh

@@ -15,7 +15,8 @@ def caller_of(request: Request) -> str:
     return f"{request.client.host}:{request.client.port}" if request.client else ""
 
 
-def few(names: Sequence[str]) -> list[str]:
+def few(names: Sequence[object]) -> list[str]:
     """Names for a line of the log: all, or the first ones with how many more there are."""
     more = len(names) - _LISTED
-    return [*names[:_LISTED], f"and {more} more"] if more > 0 else list(names)
+    shown = list(map(str, names[:_LISTED]))
+    return [*shown, f"and {more} more"] if more > 0 else shown

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from starlette.requests import Request
+
 from cp.api.work import WorkQueues
 from cp.model.document import Document
 from cp.model.names import Key
@@ -51,7 +53,7 @@ class ProxyObservations(Protocol):
         """Where a proxy stands, type by type."""
         ...
 
-    async def complaints(self) -> Iterable[NackReport]:
+    async def nack_reports(self) -> Iterable[NackReport]:
         """What proxies refuse."""
         ...
 
@@ -109,7 +111,13 @@ class Collaborators:
     companions: Callable[[Document], Iterable[Document]] = _nothing
     """What is stored together with a document that is new, such as the default policies of a Mesh."""
 
-    async def contents(self) -> Contents:
-        """Everything that is stored, read for one request after the other: what reads one document is between them."""
+    async def contents(self, request: Request) -> Contents:
+        """Everything that is stored, read for one request after the other: what reads one document is between them.
+
+        Who waits for it counts among those who ask for resources, as it takes long where many are stored.
+        """
+        return await self.works.resources.wait(request, self._read)
+
+    async def _read(self) -> Contents:
         async with self.reading:
             return await self.store.read()

@@ -37,6 +37,7 @@ from cp.model.names import Key
 from cp.model.violation import Violation
 from cp.resources.initial_policies import is_initial
 from cp.resources.kinds import Kind
+from cp.resources.labels import is_value
 from cp.resources.parse import ParsedDocument, parse
 from cp.store.port import ABSENT, Conflict, Contents, Delete, Put, ReadOnly, Store, Stored
 
@@ -71,7 +72,7 @@ class ResourceHandler:
         if request.path_params["plural"] in KUMA_ONLY:
             return await self._of_kuma_only(request)
         kind, key = self._named(request)
-        stored = await self._there(key)
+        stored = await self._there(request, key)
         form, data = request.query_params.get("format", ""), stored.document.data
         answer = await self._api.works.resources.json(
             request, lambda _: payload(stored, kind, form), is_small=is_small(data)
@@ -85,10 +86,10 @@ class ResourceHandler:
             return await self._of_kuma_only(request)
         kind = self._kind(request)
         mesh = request.path_params.get("mesh")
-        contents = await self.readable(mesh)
+        contents = await self.readable(request, mesh)
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
-            part = page_of(contents, kind, mesh, request.query_params)
+            part = page_of(contents, kind, mesh, request.query_params, checkpoint)
             items = [universal(stored, kind) for stored in checked(part.items, checkpoint)]
             return part.as_data(request.url, items)
 
@@ -99,20 +100,20 @@ class ResourceHandler:
         plural, mesh = request.path_params["plural"], request.path_params.get("mesh")
         name = request.path_params.get("name", OVERVIEW)
         if mesh is not None:
-            await self._mesh_there(mesh)
+            await self._mesh_there(request, mesh)
         if name != OVERVIEW:
             raise not_found(KUMA_ONLY[plural], name, (), "Koguma does not have this type of Kuma's")
         return JSONResponse({"total": 0, "items": [], "next": None})
 
-    async def readable(self, mesh: str | None) -> Contents:
+    async def readable(self, request: Request, mesh: str | None) -> Contents:
         """Everything that is stored, or an answer that says that there is no such mesh."""
         if mesh is not None:
-            await self._mesh_there(mesh)
-        return await self._api.contents()
+            await self._mesh_there(request, mesh)
+        return await self._api.contents(request)
 
-    async def there(self, kind: Kind, mesh: str, name: str) -> Stored:
+    async def there(self, request: Request, kind: Kind, mesh: str, name: str) -> Stored:
         """One resource, or an answer with what is near."""
-        return await self._there(Key(kind.name, mesh, name))
+        return await self._there(request, Key(kind.name, mesh, name))
 
     async def put(self, request: Request) -> Response:
         must_be_writable(self._api)
@@ -131,11 +132,13 @@ class ResourceHandler:
     async def delete(self, request: Request) -> Response:
         must_be_writable(self._api)
         kind, key = self._named(request)
-        stored = await self._there(key)
+        stored = await self._there(request, key)
         members = await self._members(stored.document, request) if kind.name == _MESH else []
         based_on = _owned(request, stored) or _based_on(request, stored)
-        revision = await self._store.write(*map(Delete, members), Delete(key, based_on))
-        log.info("api.deleted", resource=str(key), with_it=few(list(map(str, members))), caller=caller_of(request))
+        revision = await self._store.write(*members, Delete(key, based_on))
+        log.info(
+            "api.deleted", resource=str(key), with_it=few([member.key for member in members]), caller=caller_of(request)
+        )
         return JSONResponse({}, headers={REVISION_HEADER: str(revision)})
 
     async def _kept(self, document: Document, request: Request) -> tuple[Stored | None, int]:
@@ -146,7 +149,7 @@ class ResourceHandler:
         """
         names_revision = not _PRECONDITIONS.isdisjoint(request.headers.keys())
         for attempt in range(ATTEMPTS):
-            before = await self._held(document.key)
+            before = await self._held(request, document.key)
             based_on = _based_on(request, before) if names_revision else derived_from(document.key, before)
             try:
                 return before, await self._write(_stamped(document, before, request), before, based_on)
@@ -191,40 +194,45 @@ class ResourceHandler:
             raise not_found("path", request.url.path, (), f"write /meshes/MESH/{kind.plural}/NAME")
         return kind, Key(kind.name, mesh, request.path_params["name"])
 
-    async def _there(self, key: Key) -> Stored:
-        stored = await self._held(key)
+    async def _there(self, request: Request, key: Key) -> Stored:
+        stored = await self._held(request, key)
         if stored is None:
-            raise not_found(key.type, key.name, await self._names(key.type, key.mesh))
+            raise not_found(key.type, key.name, await self._names(request, key.type, key.mesh))
         return stored
 
-    async def _held(self, key: Key) -> Stored | None:
+    async def _held(self, request: Request, key: Key) -> Stored | None:
         """What is stored of a name, or an answer that says that there is no such mesh. It is read at one time."""
         mesh = Key(_MESH, "", key.mesh)
-        found = await self._store.find(key, mesh)
-        if key.mesh and mesh not in found:
-            raise await self._no_mesh(key.mesh)
-        return found.get(key)
+        stored_by_key = await self._store.find(key, mesh)
+        if key.mesh and mesh not in stored_by_key:
+            raise await self._no_mesh(request, key.mesh)
+        return stored_by_key.get(key)
 
-    async def _mesh_there(self, mesh: str) -> None:
+    async def _mesh_there(self, request: Request, mesh: str) -> None:
         if await self._store.get(Key(_MESH, "", mesh)) is None:
-            raise await self._no_mesh(mesh)
+            raise await self._no_mesh(request, mesh)
 
-    async def _no_mesh(self, mesh: str) -> ApiError:
-        return not_found("Mesh", mesh, await self._names(_MESH, ""), f"create it with PUT /meshes/{mesh}")
+    async def _no_mesh(self, request: Request, mesh: str) -> ApiError:
+        return not_found("Mesh", mesh, await self._names(request, _MESH, ""), f"create it with PUT /meshes/{mesh}")
 
-    async def _names(self, type_: str, mesh: str) -> list[str]:
-        contents = await self._api.contents()
-        keys = [stored.document.key for stored in contents.stored]
-        return [key.name for key in keys if key.type == type_ and key.mesh == mesh]
+    async def _names(self, request: Request, type_: str, mesh: str) -> Iterator[str]:
+        contents = await self._api.contents(request)
+        keys = (stored.document.key for stored in contents.stored)
+        return (key.name for key in keys if key.type == type_ and key.mesh == mesh)
 
-    async def _members(self, mesh: Document, request: Request) -> list[Key]:
+    async def _members(self, mesh: Document, request: Request) -> list[Delete]:
         """What a Mesh takes with it: what it came with, as it came, and more only if the request says so."""
-        contents = await self._api.contents()
-        members = [stored.document for stored in contents.stored if stored.document.key.mesh == mesh.key.name]
-        added = sorted(member.key for member in members if not is_initial(member))
-        if added and request.query_params.get("cascade") != "true":
-            raise _still_used(mesh.key, added)
-        return [member.key for member in members]
+        contents, is_wanted = await self._api.contents(request), request.query_params.get("cascade") == "true"
+
+        def members_of_mesh(checkpoint: Checkpoint) -> list[Delete]:
+            documents = (stored.document for stored in checked(contents.stored, checkpoint))
+            members = [document for document in documents if document.key.mesh == mesh.key.name]
+            added = [] if is_wanted else sorted(member.key for member in members if not is_initial(member))
+            if added:
+                raise _still_used(mesh.key, added)
+            return [Delete(member.key) for member in members]
+
+        return await self._api.works.resources.do(request, members_of_mesh)
 
 
 def derived_from(key: Key, before: Stored | None) -> int | None:
@@ -239,9 +247,17 @@ def _stamped(document: Document, before: Stored | None, request: Request) -> Doc
     if document.key.type != _DATAPLANE:
         return document
     known = None if before is None else before.document
-    if owner := request.headers.get(OWNER_HEADER):
+    if owner := must_be_run(request.headers.get(OWNER_HEADER, ""), OWNER_HEADER):
         return registration.registered(document, known, owner, ready=False)
     return registration.written_by_hand(document, known)
+
+
+def must_be_run(owner: str, field: str) -> str:
+    """The id of a run of a proxy, which is written as a label of its Dataplane: nobody makes that invalid so."""
+    if not is_value(owner):
+        hint = "use letters and digits, 63 at most, as `koguma dp run` does"
+        raise bad_request(field, f"`{shortened(owner)}` is no id of a run of a proxy", hint)
+    return owner
 
 
 def _left_out(document: Document) -> Iterator[Violation]:
@@ -261,15 +277,17 @@ def _owned(request: Request, stored: Stored) -> int | None:
     return stored.revision
 
 
-def page_of(contents: Contents, kind: Kind, mesh: str | None, query: QueryParams) -> Page[Stored]:
+def page_of(
+    contents: Contents, kind: Kind, mesh: str | None, query: QueryParams, checkpoint: Checkpoint
+) -> Page[Stored]:
     """One page of the resources of a kind, in a mesh or in all."""
     accepts = wanted(query)
-    found = [
+    accepted = [
         stored
-        for stored in contents.stored
+        for stored in checked(contents.stored, checkpoint)
         if stored.document.key.type == kind.name and mesh in {None, stored.document.key.mesh} and accepts(stored)
     ]
-    return page(found, query, place_of)
+    return page(accepted, query, place_of)
 
 
 def must_be_writable(api: Collaborators) -> None:
@@ -309,13 +327,13 @@ def is_same(before: Stored | None, after: Document) -> bool:
 
 def _misplaced(document: Document, key: Key) -> Iterator[Violation]:
     """Where the body contradicts the URL."""
-    for field, given, said in (
+    for field, given, from_url in (
         ("type", document.key.type, key.type),
         ("mesh", document.key.mesh, key.mesh),
         ("name", document.key.name, key.name),
     ):
-        if given != said:
-            yield Violation(field, f"{field} from the URL has to be the same as in body", f"write `{said}`")
+        if given != from_url:
+            yield Violation(field, f"{field} from the URL has to be the same as in body", f"write `{from_url}`")
 
 
 def _still_used(mesh: Key, members: list[Key]) -> ApiError:

@@ -80,5 +80,5 @@ def _redacted(data: Any) -> Any:
 
 @cache
 def _import_every_message() -> tuple[ModuleType, ...]:
-    names = [found.name for found in pkgutil.walk_packages(envoy.__path__, "envoy.")]
+    names = [module.name for module in pkgutil.walk_packages(envoy.__path__, "envoy.")]
     return tuple(importlib.import_module(name) for name in names if name.endswith("_pb2"))

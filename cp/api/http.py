@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import structlog
@@ -26,10 +26,11 @@ from cp.api.guard import BrowserGuard
 from cp.api.info import InfoHandler
 from cp.api.inspect import InspectHandler
 from cp.api.lint import LintHandler
+from cp.api.near import Missing
 from cp.api.overviews import OverviewHandler
 from cp.api.registration import RegistrationHandler
 from cp.api.validate import ValidateHandler
-from cp.api.work import began
+from cp.api.work import WorkQueue, began
 from cp.serving.workers.crew import SilentWorkers
 from cp.store.port import Closed, Conflict, ReadOnly, Unusable
 
@@ -42,7 +43,7 @@ def create_api(collaborators: Collaborators) -> Starlette:
     """The HTTP API of a control plane."""
     crud = ResourceHandler(collaborators)
     routes = [*_own(collaborators), *OverviewHandler(collaborators, crud).routes, *_stored(crud)]
-    return _app(routes, collaborators.hosts)
+    return _app(routes, collaborators)
 
 
 def create_diagnostics(collaborators: Collaborators, metrics: Callable[[], Awaitable[bytes]]) -> Starlette:
@@ -51,14 +52,14 @@ def create_diagnostics(collaborators: Collaborators, metrics: Callable[[], Await
     async def scrape(_request: Request) -> Response:
         return Response(await metrics(), media_type=CONTENT_TYPE_LATEST)
 
-    return _app([*_health(InfoHandler(collaborators)), Route("/metrics", scrape)], collaborators.hosts)
+    return _app([*_health(InfoHandler(collaborators)), Route("/metrics", scrape)], collaborators)
 
 
-def _app(routes: Sequence[Route], hosts: Collection[str]) -> Starlette:
+def _app(routes: Sequence[Route], collaborators: Collaborators) -> Starlette:
     return Starlette(
         routes=routes,
-        exception_handlers=_HANDLERS,
-        middleware=[Middleware(_Faults), Middleware(BrowserGuard, hosts=hosts)],
+        exception_handlers={**_HANDLERS, Missing: _missing(collaborators.works.resources)},
+        middleware=[Middleware(_Faults), Middleware(BrowserGuard, hosts=collaborators.hosts)],
     )
 
 
@@ -94,17 +95,30 @@ def _stored(crud: ResourceHandler) -> Iterator[Route]:
     """Last, because their paths match what stands above too. A mesh is called before any other resource in it."""
     by_method = {"GET": crud.get, "HEAD": crud.get, "PUT": crud.put, "DELETE": crud.delete}
 
-    async def one(request: Request) -> Response:
+    async def by_name(request: Request) -> Response:
         return await by_method[request.method](request)
 
     for path in ("/meshes/{mesh}/{plural}/{name}", "/{plural}/{name}"):
-        yield Route(path, one, methods=list(by_method))
+        yield Route(path, by_name, methods=list(by_method))
     yield Route("/meshes/{mesh}/{plural}", crud.listing)
     yield Route("/{plural}", crud.listing)
 
 
 async def _refused(_request: Request, error: Exception) -> Response:
     return cast("ApiError", error).response()
+
+
+def _missing(work: WorkQueue) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(request: Request, error: Exception) -> Response:
+        try:
+            missing = await work.do(request, lambda _: cast("Missing", error).with_hint())
+        except ApiError as busy:
+            return busy.response()
+        except ClientDisconnect as gone:
+            return await _gone(request, gone)
+        return missing.response()
+
+    return answer
 
 
 async def _conflict(_request: Request, error: Exception) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -13,14 +13,23 @@ from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import delivery_data
 from cp.api.envoy_json import as_data
 from cp.api.near import not_found
-from cp.api.paging import page
-from cp.insight.inspect import SelectedProxy, affected, inspect_policies, inspect_rules, selected
+from cp.api.paging import cut, page
+from cp.insight.inspect import (
+    AffectedProxy,
+    SelectedProxy,
+    affected_proxies,
+    inspect_policies,
+    inspect_rules,
+    selected_proxies,
+)
 from cp.model.checkpoint import Checkpoint
 from cp.resources.kinds import Kind
 from cp.resources.resource import Resource
 from cp.resources.world import World
 
 _DATAPLANE: Final = "Dataplane"
+_MOST_VALUES: Final = 100_000
+"""Values of a policy on one page, and those of one more proxy: some tens of megabytes."""
 
 
 class InspectHandler:
@@ -60,10 +69,10 @@ class InspectHandler:
         url, query = request.url, request.query_params
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
-            proxies = list(selected(world, policy, checkpoint))
+            proxies = list(selected_proxies(world, policy, checkpoint))
             part = page(proxies, query, _place)
-            items = affected(world, policy, part.items, checkpoint)
-            return part.as_data(url, [proxy.data for proxy in items])
+            items = list(_of_few_values(affected_proxies(world, policy, part.items, checkpoint)))
+            return cut(part, len(items), _place).as_data(url, [proxy.data for proxy in items])
 
         return await self._answer(request, answer)
 
@@ -92,12 +101,22 @@ class InspectHandler:
     def _resource(self, world: World, request: Request, kind: Kind) -> Resource:
         mesh, name = request.path_params["mesh"], request.path_params["name"]
         if world.mesh(mesh) is None:
-            raise not_found("Mesh", mesh, (found.name for found in world.table("Mesh")))
+            raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
         table = world.table(kind.name, mesh)
-        found = table.get(name)
-        if found is None:
+        resource = table.get(name)
+        if resource is None:
             raise not_found(kind.name, name, (known.name for known in table))
-        return found
+        return resource
+
+
+def _of_few_values(proxies: Iterable[AffectedProxy]) -> Iterator[AffectedProxy]:
+    """The first ones, until they are enough for one answer: what is left is on the next page."""
+    values = 0
+    for proxy in proxies:
+        yield proxy
+        values += len(proxy.effects)
+        if values >= _MOST_VALUES:
+            break
 
 
 def _place(proxy: SelectedProxy) -> tuple[str, str]:

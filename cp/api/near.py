@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cp.api.errors import NOT_FOUND, ApiError
@@ -16,11 +17,24 @@ _COMPARED: Final = 200
 _DIFFERENCE: Final = 4
 
 
-def not_found(what: str, name: str, known: Iterable[str], otherwise: str = "") -> ApiError:
-    """There is no such thing: with what was probably meant, or what there is, or what to do."""
-    hint = instead(name, known) or otherwise
-    detail = f"there is no {what} `{name}`"
-    return ApiError(NOT_FOUND, "Not found", f"{detail}; {hint}" if hint else detail)
+@dataclass(eq=False)
+class Missing(ApiError):
+    """There is no such thing. What is there instead is looked for beside the event loop: it may be long."""
+
+    name: str = ""
+    known: Iterable[str] = ()
+    otherwise: str = ""
+
+    def with_hint(self) -> ApiError:
+        """The answer with what was probably meant, or what there is, or what to do."""
+        hint = instead(self.name, self.known) or self.otherwise
+        return replace(self, detail=f"{self.detail}; {hint}", known=()) if hint else self
+
+
+def not_found(kind: str, name: str, known: Iterable[str], otherwise: str = "") -> Missing:
+    """There is no such thing as was asked for; the known ones are looked at later."""
+    detail = f"there is no {kind} `{name}`"
+    return Missing(NOT_FOUND, "Not found", detail, name=name, known=known, otherwise=otherwise)
 
 
 def instead(name: str, known: Iterable[str]) -> str:

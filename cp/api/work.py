@@ -2,6 +2,8 @@
 
 A thread cannot be ended from outside. So work looks at a checkpoint again and again, and stops there when its client
 has gone or its time is over; until then it keeps its thread, and nothing else is begun in its place.
+
+See record 0047.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sized
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -17,9 +19,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
-from cp.api.errors import UNAVAILABLE, ApiError
+from cp.api.errors import UNAVAILABLE, ApiError, bad_request
 from cp.model.checkpoint import Checkpoint, Stopped, never_stopped
 from cp.store.feed import tell
 
@@ -36,8 +38,28 @@ _SMALL: Final = 4096
 OF_VALUES: Final = ",[{\n"
 """Signs with one of which each value of a text comes, but the first."""
 
+LARGEST_ANSWER: Final = 64 * 1024 * 1024
+"""Bytes of an answer, which is in memory as a whole before it is sent."""
+
+_PIECE: Final = 256 * 1024
+
 _BEGAN: Final = "koguma.began"
 _RETRY: Final = {"retry-after": "1"}
+
+
+class InPieces(Response):
+    """An answer that may be large: it is handed on piece by piece, and others have their turn between them."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self.body) <= _PIECE:
+            await super().__call__(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        whole = memoryview(self.body)
+        for begin in range(0, len(whole), _PIECE):
+            piece = bytes(whole[begin : begin + _PIECE])
+            await send({"type": "http.response.body", "body": piece, "more_body": begin + _PIECE < len(whole)})
+            await asyncio.sleep(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +90,7 @@ class WorkQueue:
     ) -> Response:
         """What a function returns, as an answer: JSON is written beside the event loop too, unless it is small."""
         body = await self.do(request, lambda checkpoint: json_of(function(checkpoint), checkpoint), is_small=is_small)
-        return Response(body, media_type=_JSON)
+        return InPieces(body, media_type=_JSON)
 
     async def do(self, request: Request, function: Callable[[Checkpoint], T], *, is_small: bool = False) -> T:
         """What a function returns, that is called in a thread with its checkpoint.
@@ -155,8 +177,11 @@ class WorkQueues:
     questions: WorkQueue = field(default_factory=lambda: WorkQueue("questions"))
     """What follows from it: rules, findings, explanations."""
 
+    explanations: WorkQueue = field(default_factory=lambda: WorkQueue("explanations", _ONE))
+    """Of calls, one after the other, as each takes what the last one worked out."""
+
     def close(self) -> None:
-        for work in (self.documents, self.resources, self.questions):
+        for work in (self.documents, self.resources, self.questions, self.explanations):
             work.close()
 
 
@@ -186,7 +211,17 @@ def is_small(data: Any) -> bool:
 
 def json_of(data: Any, checkpoint: Checkpoint) -> bytes:
     """Data as JSON. It is written in pieces, because no other thread runs while one is written."""
-    return b"".join(_pieces(data, checkpoint, _DEPTH))
+    return b"".join(_of_few_bytes(_pieces(data, checkpoint, _DEPTH)))
+
+
+def _of_few_bytes(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > LARGEST_ANSWER:
+            limit = f"{LARGEST_ANSWER // (1024 * 1024)} MiB"
+            raise bad_request("size", f"the answer has more than {limit}", "ask for less, such as with `?size=10`")
+        yield piece
 
 
 def _pieces(data: Any, checkpoint: Checkpoint, depth: int) -> Iterator[bytes]:

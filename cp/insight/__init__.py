@@ -1,0 +1,1 @@
+"""Answers for operators, read from what is served: explain, inspect, lint, simulate."""

@@ -1,0 +1,1 @@
+"""The words that all rooms share: documents, names, references, durations, violations."""

@@ -1,4 +1,4 @@
-"""What the policies that select a proxy come to: for each destination, route, inbound, and for the proxy itself."""
+"""Which policies hold where: matching selects them, merging folds their confs, and a rule says what they come to."""
 
 from cp.rules.build import PolicyRules as PolicyRules
 from cp.rules.build import build as build

@@ -85,7 +85,7 @@ class PolicyRules:
         return self._cache.merges.combine(policy_items)
 
     def lay(self, levels: tuple[MergedConf, ...]) -> MergedConf:
-        """Confs over each other, field by field, from the most general to the most specific."""
+        """Confs over each other, field by field, from the most general to the most specific (record 0007)."""
         if levels not in self._laid:
             self._laid[levels] = self._cache.merges.lay(levels)
         return self._laid[levels]

@@ -50,7 +50,7 @@ class MergeCache:
         return combined
 
     def lay(self, levels: tuple[MergedConf, ...]) -> MergedConf:
-        """Confs over each other, field by field, from the most general to the most specific."""
+        """Confs over each other, field by field, from the most general to the most specific (record 0007)."""
         conf = self._laid.get(levels)
         if conf is None:
             conf = self._laid[levels] = overlay(levels)

@@ -1,7 +1,7 @@
 """The `to` items of all policies of one kind in a mesh, by the services and routes that they name.
 
 The policies that select a proxy are a subset of these, so the index is made once for all proxies. A resource that no
-item names costs nothing.
+item names costs nothing. See docs/concepts/matching-and-merging.md#what-a-target-names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ItemIndex:
         current = [item for policy in policies if not is_outdated(policy) for item in items(policy).to]
         ordered = sorted(current, key=lambda item: item.order, reverse=True)
         self.rank: Mapping[PolicyItem, int] = {item: rank for rank, item in enumerate(ordered)}
-        """The order of merging: 0 is the weakest. See docs/concepts/matching-and-merging.md."""
+        """The order of merging: 0 is the weakest (docs/concepts/matching-and-merging.md#who-wins)."""
 
         self.of_mesh = tuple(item for item in ordered if item.target.kind == "Mesh")
         self._by_identity: dict[Identity, list[_Referring]] = {}
@@ -79,7 +79,10 @@ class ItemIndex:
 
 
 def is_outdated(policy: Resource) -> bool:
-    """Whether a policy names a route in its top-level target, as was done before an item of `to` could name one."""
+    """Whether a policy names a route in its top-level target, as was done before an item of `to` could name one.
+
+    See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route.
+    """
     return top_of(policy).kind == "MeshHTTPRoute"
 
 

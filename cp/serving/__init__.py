@@ -1,0 +1,1 @@
+"""The running control plane: it follows the store, publishes snapshots and observes how proxies answer."""

@@ -47,7 +47,7 @@ def survey(root: str) -> FileTree:
     tree = FileTree()
     if Path(root).is_symlink():
         tree.places.add(_nearest(Path(root).absolute().parent))
-    waiting, passed = [_Directory(root, os.path.realpath(root))], set[str]()
+    waiting, passed = [_Directory(root, _without_links(root))], set[str]()
     while waiting:
         directory = waiting.pop()
         if directory.real not in passed:  # links may lead in circles
@@ -80,14 +80,21 @@ def _below(directory: _Directory, tree: FileTree) -> list[_Directory]:
 
 
 def _real(entry: os.DirEntry[str], parent: _Directory) -> str:
-    return os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(parent.real, entry.name)  # noqa: PTH118  # ten times as fast
+    return _without_links(entry.path) if entry.is_symlink() else os.path.join(parent.real, entry.name)  # noqa: PTH118  # ten times as fast
+
+
+def _without_links(path: str | Path) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError:  # a link that one may not read, such as those of other processes in /proc
+        return os.path.abspath(path)  # noqa: PTH100  # `Path.absolute` keeps `..`
 
 
 def _is_directory(entry: os.DirEntry[str], tree: FileTree) -> bool:
     """Enter one thing into the tree, unless it is a directory."""
     link = entry.is_symlink()
     if link:
-        tree.places.add(_nearest(Path(os.path.realpath(entry.path)).parent))
+        tree.places.add(_nearest(Path(_without_links(entry.path)).parent))
     try:
         status = entry.stat()
     except FileNotFoundError:
@@ -105,7 +112,7 @@ def _is_directory(entry: os.DirEntry[str], tree: FileTree) -> bool:
 
 def _nearest(path: Path) -> str:
     """The directory itself, or if it is not there the nearest one above it, which is told of its coming."""
-    return _nearest_of_real(os.path.realpath(path))
+    return _nearest_of_real(_without_links(path))
 
 
 def _nearest_of_real(path: str) -> str:

@@ -12,7 +12,7 @@ from cp.resources.caller import Caller, caller_of
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.effective import has_hook
-from cp.translate.view.sidecars import told
+from cp.translate.view.sidecars import sidecar_fields
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +33,7 @@ class Callers:
     """The caller that each dataplane is, kept for as long as the dataplane and the questions are the same."""
 
     def __init__(self, policies: Iterable[Policy[Any]]) -> None:
-        self._asking = [policy for policy in policies if has_hook(policy, "looks_at", "asks")]
+        self._asking = [policy for policy in policies if has_hook(policy, "caller_tags", "sidecar_fields")]
         self._questions: dict[str, _Questions] = {}
 
     def caller(self, world: World, dataplane: Resource) -> Caller:
@@ -42,7 +42,7 @@ class Callers:
         if caller is None:
             caller = caller_of(dataplane, questions.looks_at)
             if not caller.is_grpc:  # which has no listener that could say anything about it
-                caller = replace(caller, told=told(dataplane, questions.asks))
+                caller = replace(caller, sidecar_fields=sidecar_fields(dataplane, questions.asks))
             questions.callers[dataplane] = caller
         return caller
 
@@ -51,7 +51,7 @@ class Callers:
         before = self._questions.get(mesh)
         if before is not None and before.world() is world:
             return before
-        looks_at, asks = self._answers(world, mesh, "looks_at"), self._answers(world, mesh, "asks")
+        looks_at, asks = self._answers(world, mesh, "caller_tags"), self._answers(world, mesh, "sidecar_fields")
         is_same = before is not None and (before.looks_at, before.asks) == (looks_at, asks)
         callers = before.callers if before is not None and is_same else WeakKeyDictionary()
         questions = self._questions[mesh] = _Questions(ref(world), looks_at, asks, callers)

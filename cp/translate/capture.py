@@ -30,7 +30,7 @@ class CaptureStage:
 
     def __init__(self, policies: Policies, fragments: FragmentCache) -> None:
         self._fragments = fragments
-        self._passing = [policy for policy in policies if has_hook(policy, "passes")]
+        self._passing = [policy for policy in policies if has_hook(policy, "capture")]
         self._writers = ConfWriters(policies, ("finish",))
 
     def result(self, world: World, mesh: str, rules: Rules, capture: Capture) -> CaptureResult:
@@ -45,6 +45,6 @@ class CaptureStage:
         effective, site = of_proxy(rules), capture
         for policy in self._passing:
             if (conf := effective.get(policy.kind.name)) is not None:
-                site = policy.passes(decode(policy.conf, conf.value), site)
+                site = policy.capture(decode(policy.conf, conf.value), site)
         task = Task(site, self._writers.confs(world, mesh, effective))
         return CaptureResult(capture, task, self._fragments.get(task))

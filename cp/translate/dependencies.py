@@ -25,4 +25,4 @@ def names_of(destination: Destination) -> frozenset[Name]:
 
 def names_in(*confs: Effective) -> frozenset[Name]:
     """The names of what the references in confs are to."""
-    return backend_refs.asked(conf.canonical for effective in confs for conf in effective.values())
+    return backend_refs.names_referred_to(conf.canonical for effective in confs for conf in effective.values())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
-import msgspec
-
+from cp.model.canonical import canonical_json
 from cp.model.failure import failure
 from cp.policies import Policies
 from cp.resources.world import World
@@ -17,8 +16,6 @@ from cp.translate.effective import ConfWriters, Effective, Rules, defaults, of_i
 from cp.translate.failed import with_cause
 from cp.translate.fragments import Fragment, FragmentCache, Task
 from generators.proxy import Inbound
-
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +58,9 @@ class InboundStage:
 
 def _confs_of_clients(world: World, mesh: str, kind_rules: PolicyRules, index: int) -> tuple[tuple[bytes, bytes], ...]:
     """Which clients get which conf on an inbound, where that is not the same for all."""
-    return tuple((_encode(clients), resolved(world, mesh, conf)) for clients, conf in _clients(kind_rules, index))
+    return tuple(
+        (canonical_json(clients), resolved(world, mesh, conf)) for clients, conf in _clients(kind_rules, index)
+    )
 
 
 def _clients(kind_rules: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, Any], MergedConf]]:
@@ -69,7 +68,7 @@ def _clients(kind_rules: PolicyRules, index: int) -> Iterator[tuple[Mapping[str,
         for subset in kind_rules.from_(index).rules:
             yield _tags(subset.matchers), subset.combined.conf
     inbound_rules = kind_rules.inbound(index)
-    if for_some := inbound_rules.for_some:
+    if for_some := inbound_rules.with_matches:
         yield from ((rule.match or {}, rule.combined.conf) for rule in for_some)
         yield from (({}, combined.conf) for combined in (inbound_rules.for_all,) if combined is not None)
 

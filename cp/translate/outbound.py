@@ -20,7 +20,7 @@ from cp.translate.fragments import Confs, Fragment, FragmentCache, RouteConfs, T
 from cp.translate.view.backends import BackendResolver
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import cluster_name, protocol_of
-from cp.translate.view.sidecars import told_of
+from cp.translate.view.sidecars import sidecar_of_caller
 from generators.proxy import Outbound, Protocol, Route
 
 _UNAVAILABLE: Final = "an answer of 500"
@@ -92,7 +92,7 @@ class OutboundStage:
     ) -> OutboundResult:
         destination = address.destination
         resolver = BackendResolver(world, mesh, destination)
-        outbound = replace(self._outbound(world, mesh, rules, address, resolver), sidecar=told_of(caller))
+        outbound = replace(self._outbound(world, mesh, rules, address, resolver), sidecar=sidecar_of_caller(caller))
         if caller.is_grpc:
             outbound = _called_by_grpc(outbound)
         effective = of_destination(self._defaults, rules, destination)
@@ -101,7 +101,7 @@ class OutboundStage:
             for name, rule in resolver.owners.items()
         }
         task = self.task(world, mesh, outbound, effective, of_routes, is_grpc=caller.is_grpc)
-        names = {*names_of(destination), *_owners(resolver), *resolver.asked}
+        names = {*names_of(destination), *_owners(resolver), *resolver.names_referred_to}
         return OutboundResult(
             listening=address,
             outbound=outbound,
@@ -127,7 +127,7 @@ class OutboundStage:
                 outbound = policy.shape(rows, outbound, resolver)
         if outbound.routes:
             return outbound
-        return replace(outbound, routes=(resolver.rest(),))
+        return replace(outbound, routes=(resolver.unmatched(),))
 
     def _route_confs(self, world: World, mesh: str, of_whole: Confs, of_routes: Mapping[str, Effective]) -> RouteConfs:
         """Those of the routes' confs that differ from what holds for the whole."""
@@ -141,7 +141,7 @@ class OutboundStage:
         """A listener that answers with the reason. If that cannot be built either, it is left out."""
         if not isinstance(task.site, Outbound):
             return Fragment((), failure=cause)
-        route = Route("failed", refusal=f"{cause.kind or 'koguma'}: {cause.reason}")
+        route = Route("failed", unavailable_reason=f"{cause.kind or 'koguma'}: {cause.reason}")
         fragment = self._fragments.get(Task(replace(task.site, routes=(route,)), is_grpc=task.is_grpc))
         instead = _UNAVAILABLE if fragment.failure is None else cause.instead
         return Fragment(fragment.resources, failure=replace(cause, instead=instead))
@@ -162,7 +162,7 @@ def _outbound(address: OutboundAddress, protocol: Protocol) -> Outbound:
 
 def _without_routes(address: OutboundAddress, cause: Failure) -> OutboundResult:
     """An outbound of which nothing is known any more but where it is."""
-    outbound = replace(_outbound(address, Protocol.HTTP), routes=(Route("failed", refusal=cause.reason),))
+    outbound = replace(_outbound(address, Protocol.HTTP), routes=(Route("failed", unavailable_reason=cause.reason),))
     task, fragment = Task(outbound), Fragment((), failure=cause)
     return OutboundResult(address, outbound, {}, {}, {}, task, fragment, (), names_of(address.destination))
 

@@ -29,9 +29,9 @@ def add_logs(draft: ListenerDraft, logs: Iterable[AccessLog]) -> None:
 def except_routes(draft: ListenerDraft, routes: Iterable[str]) -> None:
     """Have all logs that there are pass over what takes one of these routes."""
     if draft.manager is not None:
-        others = f"!({_any_of(routes)})"
+        other_routes = f"!({_any_of(routes)})"
         for log in draft.manager.access_log:
-            _filter(log, others)
+            _filter(log, other_routes)
 
 
 def of_routes(log: AccessLog, routes: Iterable[str]) -> AccessLog:

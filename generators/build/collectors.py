@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,7 @@ from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpPro
 
 from generators.envoy import names
 from generators.envoy.edit import pack, set_address
+from generators.envoy.hosts import is_ip
 
 if TYPE_CHECKING:
     from envoy.config.core.v3.grpc_service_pb2 import GrpcService
@@ -34,13 +34,13 @@ class Collector:
     port: int
 
     @classmethod
-    def parse(cls, place: str, port: int) -> Collector | None:
+    def parse(cls, address: str, port: int) -> Collector | None:
         """`host:port` or `host`; None where there can be no such port."""
-        host, _, written = place.rpartition(":")
+        host, _, written = address.rpartition(":")
         if not host or not written.isascii() or not written.isdigit():
-            host, written = place, str(port)
-        found = int(written) if len(written) <= len(str(_LAST_PORT)) else 0
-        return cls(host.strip("[]"), found) if host and 0 < found <= _LAST_PORT else None
+            host, written = address, str(port)
+        number = int(written) if len(written) <= len(str(_LAST_PORT)) else 0
+        return cls(host.strip("[]"), number) if host and 0 < number <= _LAST_PORT else None
 
     @property
     def authority(self) -> str:
@@ -58,8 +58,8 @@ class Otlp:
     @classmethod
     def parse(cls, endpoint: str) -> Otlp | None:
         """`host:port` or `host` for gRPC, `http://host:port/path` for HTTP; None where there can be no such port."""
-        place, slash, path = endpoint.removeprefix(_HTTP).partition("/")
-        collector = Collector.parse(place, _OTLP_PORT)
+        address, slash, path = endpoint.removeprefix(_HTTP).partition("/")
+        collector = Collector.parse(address, _OTLP_PORT)
         if collector is None:
             return None
         return cls(collector, endpoint.startswith(_HTTP), f"{slash}{path}".rstrip("/"))
@@ -83,7 +83,7 @@ def write_grpc(service: GrpcService, collector: Collector, draft: ListenerDraft)
 
 
 def _cluster(name: str, collector: Collector, *, grpc: bool) -> Cluster:
-    kind = Cluster.STATIC if _is_ip(collector.host) else Cluster.STRICT_DNS
+    kind = Cluster.STATIC if is_ip(collector.host) else Cluster.STRICT_DNS
     cluster = Cluster(name=name, type=kind, alt_stat_name=name.replace(":", "_").replace(".", "_"))
     cluster.connect_timeout.seconds = _CONNECT_SECONDS
     cluster.load_assignment.cluster_name = name
@@ -94,11 +94,3 @@ def _cluster(name: str, collector: Collector, *, grpc: bool) -> Cluster:
         options.explicit_http_config.http2_protocol_options.SetInParent()
         cluster.typed_extension_protocol_options[names.HTTP_OPTIONS].CopyFrom(pack(options))
     return cluster
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -12,6 +11,7 @@ from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpPro
 
 from generators.drafts import ClusterDraft
 from generators.envoy.edit import pack, set_address
+from generators.envoy.hosts import is_ip
 from generators.envoy.tls import SOCKET, client_context, client_secrets
 from generators.proxy import Backend, Endpoint, Protocol
 
@@ -47,13 +47,7 @@ def external_cluster(backend: Backend) -> ClusterDraft:
 
 def _is_fixed(endpoint: Endpoint) -> bool:
     """Whether there is nothing to resolve."""
-    if endpoint.address.startswith(SOCKET_ADDRESS):
-        return True
-    try:
-        ipaddress.ip_address(endpoint.address)
-    except ValueError:
-        return False
-    return True
+    return endpoint.address.startswith(SOCKET_ADDRESS) or is_ip(endpoint.address)
 
 
 def _resolution() -> DnsCluster:
@@ -66,8 +60,8 @@ def _resolution() -> DnsCluster:
 
 def _write_endpoints(assignment: ClusterLoadAssignment, backend: Backend) -> None:
     """Priority by priority. Envoy wants them without gaps."""
-    for place, priority in enumerate(sorted({one.locality.priority for one in backend.external})):
-        group = assignment.endpoints.add(priority=place)
+    for rank, priority in enumerate(sorted({endpoint.locality.priority for endpoint in backend.external})):
+        group = assignment.endpoints.add(priority=rank)
         for external in backend.external:
             if external.locality.priority == priority:
                 _write_endpoint(group.lb_endpoints.add().endpoint, external)

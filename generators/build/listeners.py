@@ -1,4 +1,7 @@
-"""Listeners: where a workload's calls leave it, and where calls reach it."""
+"""Listeners: where a workload's calls leave it, and where calls reach it.
+
+See record 0019.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from generators.build.routes import row
 from generators.drafts import ListenerDraft, RouteDraft
 from generators.envoy import names
-from generators.envoy.clients import TAGS_HEADER, told
+from generators.envoy.clients import TAGS_HEADER, tags_header_value
 from generators.envoy.edit import add_header, literal, over_ads, set_address
 from generators.proxy import Inbound, Outbound, Route, Split
 
@@ -28,7 +31,7 @@ def outbound_listener(outbound: Outbound) -> ListenerDraft:
     if outbound.protocol.is_http:
         table = _http(draft, outbound.name, outbound.service, outbound.routes)
         if outbound.sidecar.tags:
-            add_header(table.request_headers_to_add, TAGS_HEADER, literal(told(outbound.sidecar.tags)))
+            add_header(table.request_headers_to_add, TAGS_HEADER, literal(tags_header_value(outbound.sidecar.tags)))
     else:
         _tcp(draft, outbound.service, outbound.routes[0].splits if outbound.routes else ())
     return draft
@@ -65,14 +68,14 @@ def _http(draft: ListenerDraft, table: str, service: str, routes: tuple[Route, .
 def _tcp(draft: ListenerDraft, service: str, splits: tuple[Split, ...]) -> None:
     """A connection can be answered by no status: the share of a missing backend is closed."""
     tcp = draft.tcp = TcpProxy(stat_prefix=_stat(service))
-    live = [(names.REFUSED if split.missing else split.cluster, split.weight) for split in splits]
+    live = [(names.MISSING_CLUSTER if split.missing else split.cluster, split.weight) for split in splits]
     if len(live) == 1:
         tcp.cluster = live[0][0]
     elif live:
         for cluster, weight in live:
             tcp.weighted_clusters.clusters.add(name=cluster, weight=weight)
     else:
-        tcp.cluster = names.REFUSED
+        tcp.cluster = names.MISSING_CLUSTER
 
 
 def _stat(service: str) -> str:

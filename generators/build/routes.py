@@ -26,13 +26,13 @@ def row(route: Route) -> RouteMessage:
     """A route as Envoy has it."""
     message = RouteMessage(name=route.name)
     _match(message.match, route.match)
-    if route.refusal:
+    if route.unavailable_reason:
         message.direct_response.status = 500
-        message.direct_response.body.inline_string = route.refusal
+        message.direct_response.body.inline_string = route.unavailable_reason
     else:
         _forward(message.route, route)
-    for one in route.filters:
-        _filter(message, one, route.match)
+    for route_filter in route.filters:
+        _filter(message, route_filter, route.match)
     return message
 
 
@@ -99,23 +99,23 @@ def _forward(action: RouteAction, route: Route) -> None:
         return
     for split in splits:
         weighted = action.weighted_clusters.clusters.add()
-        weighted.name = names.REFUSED if split.missing else split.cluster
+        weighted.name = names.MISSING_CLUSTER if split.missing else split.cluster
         weighted.weight.value = split.weight
     if any(split.missing for split in splits):
         action.cluster_not_found_response_code = RouteAction.INTERNAL_SERVER_ERROR
 
 
-def _filter(message: RouteMessage, one: Filter, match: Match) -> None:
-    if isinstance(one, HeaderChange):
-        _headers(message, one)
-    elif isinstance(one, Redirect):
+def _filter(message: RouteMessage, route_filter: Filter, match: Match) -> None:
+    if isinstance(route_filter, HeaderChange):
+        _headers(message, route_filter)
+    elif isinstance(route_filter, Redirect):
         message.redirect.SetInParent()
-        _redirect(message.redirect, one, match)
+        _redirect(message.redirect, route_filter, match)
     elif message.HasField("route"):
-        if isinstance(one, Rewrite):
-            _rewrite(message.route, one, match)
+        if isinstance(route_filter, Rewrite):
+            _rewrite(message.route, route_filter, match)
         else:
-            _mirror(message.route, one)
+            _mirror(message.route, route_filter)
 
 
 def _headers(message: RouteMessage, change: HeaderChange) -> None:

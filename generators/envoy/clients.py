@@ -33,12 +33,12 @@ _TLS: Final = frozenset({"spiffeID", "sni"})
 _MATCHER: Final = "envoy.filters.http.match_delegate"
 
 
-def told(tags: Tags) -> str:
+def tags_header_value(tags: Tags) -> str:
     """Tags as they are told in the header; a name may have several values."""
     values: dict[str, list[str]] = {}
     for name, value in sorted(set(tags)):
         values.setdefault(name, []).append(value)
-    return "".join(f"&{name}={','.join(some)}&" for name, some in values.items())
+    return "".join(f"&{name}={','.join(values_of_name)}&" for name, values_of_name in values.items())
 
 
 def by_tags(client: Client) -> bool:
@@ -51,16 +51,19 @@ def first_fitting(filters: Sequence[tuple[Client, Sequence[HttpFilter]]], *, ove
 
     Without TLS nobody is who a rule asks for. Envoy could not tell, and would let such a filter act for everybody.
     """
-    before: list[Predicate] = []
-    for client, some in filters:
+    earlier_clients: list[Predicate] = []
+    for client, client_filters in filters:
         if not over_tls and _TLS.intersection(client):
             continue
-        wanted = _all(list(_predicates(client)))
-        passed_over = [*before, *([Predicate(not_matcher=wanted)] if wanted is not None else [])]
-        yield from (_unless(passed_over, one) for one in some)
-        if wanted is None:
+        client_predicate = _all(list(_predicates(client)))
+        passed_over = [
+            *earlier_clients,
+            *([Predicate(not_matcher=client_predicate)] if client_predicate is not None else []),
+        ]
+        yield from (_unless(passed_over, http_filter) for http_filter in client_filters)
+        if client_predicate is None:
             return
-        before.append(wanted)
+        earlier_clients.append(client_predicate)
 
 
 def _unless(predicates: Sequence[Predicate], http_filter: HttpFilter) -> HttpFilter:
@@ -70,9 +73,9 @@ def _unless(predicates: Sequence[Predicate], http_filter: HttpFilter) -> HttpFil
     wrapped.extension_config.name = http_filter.name
     wrapped.extension_config.typed_config.CopyFrom(http_filter.typed_config)
     for predicate in predicates:
-        one = wrapped.xds_matcher.matcher_list.matchers.add(predicate=predicate)
-        one.on_match.action.name = "skip"
-        one.on_match.action.typed_config.CopyFrom(pack(SkipFilter()))
+        matcher = wrapped.xds_matcher.matcher_list.matchers.add(predicate=predicate)
+        matcher.on_match.action.name = "skip"
+        matcher.on_match.action.typed_config.CopyFrom(pack(SkipFilter()))
     return HttpFilter(name=_MATCHER, typed_config=pack(wrapped))
 
 
@@ -109,6 +112,6 @@ def _all(predicates: Sequence[Predicate]) -> Predicate | None:
     """A list of one would be refused."""
     if len(predicates) <= 1:
         return predicates[0] if predicates else None
-    found = Predicate()
-    found.and_matcher.predicate.extend(predicates)
-    return found
+    conjunction = Predicate()
+    conjunction.and_matcher.predicate.extend(predicates)
+    return conjunction

@@ -90,8 +90,8 @@ class FormatCommand:
     """A command, and where it stands in its format."""
 
     name: str
-    of: str | None
-    """What stands in its brackets."""
+    argument: str | None
+    """The text in its brackets."""
 
     cut: str | None
     start: int
@@ -103,20 +103,20 @@ def commands(text: str) -> Iterator[FormatCommand]:
     at, end_of_brackets = 0, -1
     while name := _NAME.search(text, at):
         opens = name.end()
-        of, rest = None, opens
+        argument, end_of_arguments = None, opens
         if text.startswith("(", opens):
             if end_of_brackets < opens:
-                found = _BRACKETS_END.search(text, opens)
-                end_of_brackets = found.start() if found else len(text)
+                end_match = _BRACKETS_END.search(text, opens)
+                end_of_brackets = end_match.start() if end_match else len(text)
             if text.startswith(")", end_of_brackets):
-                of, rest = text[opens + 1 : end_of_brackets], end_of_brackets + 1
-        end = _END.match(text, rest)
+                argument, end_of_arguments = text[opens + 1 : end_of_brackets], end_of_brackets + 1
+        end = _END.match(text, end_of_arguments)
         at = name.end() if end is None else end.end()
         if end is not None:
-            yield FormatCommand(name[1], of, end[1], name.start(), end.end())
+            yield FormatCommand(name[1], argument, end[1], name.start(), end.end())
 
 
-def answers(site: Outbound | Inbound) -> Mapping[str, str]:
+def command_values(site: Outbound | Inbound) -> Mapping[str, str]:
     """What the commands of the mesh come to on a listener. Who calls an inbound is not known."""
     sidecar, is_inbound = site.sidecar, isinstance(site, Inbound)
     return {
@@ -128,58 +128,58 @@ def answers(site: Outbound | Inbound) -> Mapping[str, str]:
     }
 
 
-def asked(text: str) -> Iterator[str]:
+def proxy_fields(text: str) -> Iterator[str]:
     """What of a proxy it takes to answer the commands in a text."""
     return (COMMANDS[command.name] for command in commands(text) if command.name in COMMANDS)
 
 
-def answered(text: str, answer: Mapping[str, str]) -> str:
+def envoy_format(text: str, values: Mapping[str, str]) -> str:
     """A format as Envoy takes it. What is no command, and would be refused, stands in the log as it was written."""
     parts, end = [], 0
     for command in commands(text):
         written = text[command.start : command.end]
-        parts += [_text(text[end : command.start]), _command(command, written, answer)]
+        parts += [_text(text[end : command.start]), _command(command, written, values)]
         end = command.end
     return "".join([*parts, _text(text[end:])])
 
 
-def any_value(body: Any, answer: Mapping[str, str], depth: int = 0) -> AnyValue:
+def any_value(body: Any, values: Mapping[str, str], depth: int = 0) -> AnyValue:
     """The body of a record of OpenTelemetry, in which Envoy takes texts, lists and maps."""
     value = AnyValue()
     kind, content = next(iter(body.items()), ("", "")) if isinstance(body, Mapping) else ("stringValue", body)
     nested = content.get("values") or () if isinstance(content, Mapping) and depth < _DEEPEST else ()
     if kind == "arrayValue":
-        value.array_value.values.extend(any_value(one, answer, depth + 1) for one in nested)
+        value.array_value.values.extend(any_value(entry, values, depth + 1) for entry in nested)
     elif kind == "kvlistValue":
-        for one in nested:
-            if isinstance(one, Mapping):
+        for entry in nested:
+            if isinstance(entry, Mapping):
                 value.kvlist_value.values.add(
-                    key=str(one.get("key", "")), value=any_value(one.get("value"), answer, depth + 1)
+                    key=str(entry.get("key", "")), value=any_value(entry.get("value"), values, depth + 1)
                 )
     else:
-        value.string_value = answered("" if content is None else str(content), answer)
+        value.string_value = envoy_format("" if content is None else str(content), values)
     return value
 
 
-def key_values(pairs: Iterator[tuple[str, str]], answer: Mapping[str, str]) -> KeyValueList:
-    found = KeyValueList()
+def key_values(pairs: Iterator[tuple[str, str]], values: Mapping[str, str]) -> KeyValueList:
+    message = KeyValueList()
     for key, text in pairs:
-        found.values.add(key=key, value=any_value(text, answer))
-    return found
+        message.values.add(key=key, value=any_value(text, values))
+    return message
 
 
-def _command(command: FormatCommand, written: str, answer: Mapping[str, str]) -> str:
-    if command.name in answer:
-        return literal(answer[command.name])
-    return written if _is_known(command.name, command.of, command.cut) else literal(written)
+def _command(command: FormatCommand, written: str, values: Mapping[str, str]) -> str:
+    if command.name in values:
+        return literal(values[command.name])
+    return written if _is_known(command.name, command.argument, command.cut) else literal(written)
 
 
-def _is_known(name: str, of: str | None, cut: str | None) -> bool:
+def _is_known(name: str, argument: str | None, cut: str | None) -> bool:
     if cut is not None and name not in _CUT:
         return False
     if name in _ARGUMENTS:
-        return of is not None and _ARGUMENTS[name].fullmatch(of) is not None
-    return name in _TIMES or (name in _ALONE and of is None)
+        return argument is not None and _ARGUMENTS[name].fullmatch(argument) is not None
+    return name in _TIMES or (name in _ALONE and argument is None)
 
 
 def _text(text: str) -> str:

@@ -26,7 +26,7 @@ ADMIN = "koguma:admin"
 SYSTEM_CA = "koguma:system-ca"
 """Whom the proxy's machine trusts, a secret of the bootstrap configuration: nothing else knows in which file it is."""
 
-REFUSED = "koguma:refused"
+MISSING_CLUSTER = "koguma:refused"
 """A cluster that never exists: what is sent there is answered with 500."""
 
 
@@ -75,5 +75,5 @@ def subset_cluster(service: str, subset: Tags) -> str:
     """A service, or the part of it that carries some tags."""
     if not subset:
         return service
-    said = "".join(f"{name}={value}\0" for name, value in sorted(subset))
-    return f"{service}-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+    tags_text = "".join(f"{name}={value}\0" for name, value in sorted(subset))
+    return f"{service}-{hashlib.sha256(tags_text.encode()).hexdigest()[:16]}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 
 from generators.envoy import names
 from generators.envoy.edit import over_ads
+from generators.envoy.hosts import is_ip
 
 if TYPE_CHECKING:
     from envoy.config.core.v3.base_pb2 import DataSource
@@ -81,11 +81,7 @@ def _kind(value: str) -> SubjectAltNameMatcher.SanType.ValueType:
         return SubjectAltNameMatcher.URI
     if "@" in value:
         return SubjectAltNameMatcher.EMAIL
-    try:
-        ipaddress.ip_address(value)
-    except ValueError:
-        return SubjectAltNameMatcher.DNS
-    return SubjectAltNameMatcher.IP_ADDRESS
+    return SubjectAltNameMatcher.IP_ADDRESS if is_ip(value) else SubjectAltNameMatcher.DNS
 
 
 def _write(source: DataSource, material: Material) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cp.api.work import WorkBudget, WorkQueue, WorkQueues
 from tests.api.conftest import Api, FixedState, Unit
 
 EXPLAIN = "/meshes/default/dataplanes/web-1/_explain"
@@ -67,3 +68,12 @@ def test_a_proxy_that_is_not_there_is_answered_with_the_one_that_was_meant(full:
 
     assert answer.status_code == 404
     assert "did you mean `web-1`" in answer.json()["detail"]
+
+
+def test_who_asks_for_an_explanation_waits_among_so_many_and_no_more(full: Api, start: Unit) -> None:
+    works = WorkQueues(explanations=WorkQueue("explanations", WorkBudget(at_once=1, waiting=-1)))
+    busy = start(store=full.store, state=FixedState(full.world()), works=works)
+
+    answer = busy.get(EXPLAIN, params={"call": "GET http://backend:80/a"})
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

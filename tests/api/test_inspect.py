@@ -78,7 +78,7 @@ class Busy(NobodyThere):
     async def delivery(self, dataplane: Key) -> Delivery:
         return await never()
 
-    async def complaints(self) -> Iterable[NackReport]:
+    async def nack_reports(self) -> Iterable[NackReport]:
         return await never()
 
     async def progress(
@@ -108,3 +108,20 @@ def test_who_waits_for_what_proxies_are_served_waits_for_so_long(start: Unit, ap
     works.close()
 
     assert (answer.status_code, answer.json()["title"]) == (503, "Too busy")
+
+
+def test_a_page_ends_early_where_a_policy_has_many_values(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("web-1", "web-2"):
+        api.put(f"/meshes/default/dataplanes/{name}", dataplane(name)).raise_for_status()
+    conf = {"idleTimeout": "1s"}
+    spec = {"rules": [{"default": conf}]}
+    policy = {"type": "MeshTimeout", "mesh": "default", "name": "slow", "spec": spec}
+    api.put("/meshes/default/meshtimeouts/slow", policy).raise_for_status()
+    monkeypatch.setattr("cp.api.inspect._MOST_VALUES", 1, raising=False)
+    asked = Api(api._runner, store=api.store, state=FixedState(api.world()))
+
+    first = asked.get("/meshes/default/meshtimeouts/slow/_resources/dataplanes").json()
+    second = asked.get(first["next"]).json()
+
+    assert [one["name"] for one in (*first["items"], *second["items"])] == ["web-1", "web-2"]
+    assert (len(first["items"]), first["total"], second["next"]) == (1, 2, None)

@@ -6,8 +6,12 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.datastructures import QueryParams
 
-from tests.api.conftest import Api
+from cp.api.crud import page_of
+from cp.api.work import WorkBudget, WorkQueue, WorkQueues
+from cp.model.checkpoint import Stopped
+from tests.api.conftest import Api, Unit
 from tests.api.samples import dataplane, timeout
 
 DATAPLANES = "/meshes/default/dataplanes"
@@ -176,3 +180,24 @@ def test_gateways_are_found_by_their_kind(api: Api, gateway: str, found: list[st
 
 def test_a_sort_of_gateway_that_does_not_exist_is_refused(api: Api) -> None:
     assert api.get(DATAPLANES, params={"gateway": "big"}).status_code == 400
+
+
+@pytest.mark.parametrize("path", [TIMEOUTS, "/dataplanes", "/dataplanes/_overview"])
+def test_who_needs_all_that_is_stored_waits_among_so_many_and_no_more(api: Api, start: Unit, path: str) -> None:
+    works = WorkQueues(resources=WorkQueue("resources", WorkBudget(at_once=1, waiting=-1)))
+    busy = start(store=api.store, works=works)
+    body = {"resources": [{"text": "type: Mesh\nname: another\n"}]}
+
+    assert busy.get(path).status_code == 503
+    assert busy.post("/_apply", json=body).status_code == 503
+
+
+def test_a_list_that_nobody_waits_for_is_not_gone_through(timeouts: Api) -> None:
+    contents = timeouts._runner.run(timeouts.store.read())
+    kind = timeouts.collaborators.kinds["MeshTimeout"]
+
+    def stop() -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        page_of(contents, kind, "default", QueryParams(), stop)

@@ -10,13 +10,15 @@ import asyncio
 import gc
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from random import Random
 from typing import Final
 
 import httpx
 import pytest
+from starlette.routing import Match, Route
 
 from cp.api.http import create_api
 from cp.model.document import Document
@@ -24,7 +26,7 @@ from cp.model.names import Key
 from cp.resources.world import World
 from cp.store.memory import MemoryStore
 from cp.store.port import Put
-from tests.api.conftest import KINDS, FixedState, Unit
+from tests.api.conftest import KINDS, Api, FixedState, Unit
 from tests.api.samples import dataplane, timeout
 
 LONGEST: Final = 0.05
@@ -32,6 +34,8 @@ LONGEST: Final = 0.05
 
 PROXIES: Final = 1000
 POLICIES: Final = 60
+STORED: Final = 10_000
+"""The store in memory writes on the event loop, so more takes longer there; in SQLite it is a thread that writes."""
 MIB: Final = 1024 * 1024
 JSON: Final = {"content-type": "application/json"}
 YAML: Final = {"content-type": "application/yaml"}
@@ -82,8 +86,50 @@ HAVING = "type: Dataplane\nmesh: default\nname: web-1\nnetworking:\n  address: 1
     "  - {port: 80}\n" * 1000
 )
 
+
+def _shuffled(seed: int) -> str:
+    letters = list("ab" * 49)
+    Random(seed).shuffle(letters)
+    return f"a{''.join(letters)}b"
+
+
+NEAR = list(map(_shuffled, range(400)))
+"""Names of the same letters, which take long to compare."""
+
+FAR = f"a{'abba' * 24}aab"
+"""None of them, and like all of them."""
+
+MANY = "---\n".join(
+    f"type: MeshTimeout\nmesh: default\nname: n{n}\n"
+    "spec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 1s}}]}\n"
+    for n in range(7000)
+)
+
 WORST: Final = (
     get("/"),
+    get("/who-am-i"),
+    get("/healthy"),
+    get("/health"),
+    get("/ready"),
+    get("/meshes/default"),
+    Asked("HEAD", WEB),
+    Asked("DELETE", WEB),
+    Asked("DELETE", "/meshes/default", (400,)),
+    Asked("DELETE", "/meshes/default?cascade=true"),
+    Asked("PUT", "/meshes/default", (400,), UNKNOWN, (("content-type", "application/yaml"),)),
+    get(f"/meshes/{FAR}", 404),
+    get(f"/meshes/{FAR}/dataplanes", 404),
+    get(f"/meshes/{FAR}/_lint", 404),
+    get(f"/meshes/default/meshretries/{FAR}", 404),
+    get(f"/meshes/default/meshretries/{FAR}/_resources/dataplanes", 404),
+    get("/meshes/default/dataplanes/_overview?size=1000"),
+    get("/meshes/default/dataplanes+insights?size=1000"),
+    get("/dataplanes+insights?size=1000"),
+    get("/meshes/default/dataplanes+insights/web-1"),
+    get("/dataplanes?" + "tag=kuma.io/service:&" * 2000),
+    post(f"{WEB}/_readiness", b'{"a":' * 700),
+    post(f"{WEB}/_readiness", b"[" * 4 * MIB, 413),
+    post("/_apply", json.dumps({"resources": [{"text": MANY}]}).encode(), 200),
     get("/config"),
     get("/_resources"),
     get("/policies"),
@@ -142,6 +188,9 @@ def documents() -> Iterator[Document]:
     for number in range(PROXIES):
         name = f"web-{number}"
         yield Document(Key("Dataplane", "default", name), dataplane(name, address=f"10.0.{number >> 8}.{number & 255}"))
+    for name in NEAR:
+        yield Document(Key("MeshRetry", "default", name), {"type": "MeshRetry", "mesh": "default", "name": name})
+        yield Document(Key("Mesh", "", name), {"type": "Mesh", "name": name})
     for number in range(POLICIES):
         name = f"slow-{number}"
         yield Document(Key("MeshTimeout", "default", name), timeout(name, request_timeout=f"{number + 1}s"))
@@ -168,11 +217,46 @@ def world() -> World:
     return World.of(documents(), KINDS, revision=1)
 
 
+def test_each_route_is_asked(api: Api) -> None:
+    routes = [route for route in create_api(api.collaborators).routes if isinstance(route, Route)]
+    asked = {(_route_of(routes, one), one.method) for one in WORST}
+    every = {(route.path, method) for route in routes for method in (route.methods or set()) - {"HEAD"}}
+
+    assert every - asked == set()
+
+
+def _route_of(routes: list[Route], asked: Asked) -> str:
+    """The path of the one that answers: the first that matches."""
+    scope = {"type": "http", "method": asked.method, "path": asked.path.partition("?")[0]}
+    return next(route.path for route in routes if route.matches(scope)[0] is Match.FULL)
+
+
+OF_MANY: Final = (
+    get(f"{SLOW}0", 404),
+    Asked("DELETE", "/meshes/default", (400,)),
+    Asked("DELETE", "/meshes/default?cascade=true"),
+    post("/_apply", json.dumps({"resources": [{"text": MANY}]}).encode(), 200),
+    post("/bootstrap", b'{"mesh": "default", "name": "nobody"}', 404),
+)
+
+
 @pytest.mark.parametrize("asked", WORST, ids=str)
 def test_no_request_has_the_event_loop_for_long(start: Unit, world: World, asked: Asked) -> None:
+    must_be_short(start, asked, documents(), world)
+
+
+@pytest.mark.parametrize("asked", OF_MANY, ids=str)
+def test_nor_has_one_that_concerns_many_resources(start: Unit, world: World, asked: Asked) -> None:
+    mesh = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
+    names = (f"many-{number}" for number in range(STORED))
+    others = (Document(Key("MeshTimeout", "default", name), timeout(name)) for name in names)
+    must_be_short(start, asked, (mesh, *others), world)
+
+
+def must_be_short(start: Unit, asked: Asked, stored: Iterable[Document], world: World) -> None:
     store = MemoryStore()
     api = start(store=store, state=FixedState(world))
-    api._runner.run(store.write(*map(Put, documents())))
+    api._runner.run(store.write(*map(Put, stored)))
     app = create_api(api.collaborators)
 
     async def exchange() -> httpx.Response:

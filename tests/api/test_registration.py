@@ -237,3 +237,23 @@ def bootstrapped(api: Api, name: str, brought: Any, owner: str = "one") -> int:
     resource = "" if brought is None else json.dumps(brought)
     asked = {"mesh": "default", "name": name, "owner": owner, "dataplaneResource": resource}
     return api.post("/bootstrap", json=asked).status_code
+
+
+@pytest.mark.parametrize("owner", ["x" * 64, "a b", "-"])
+def test_no_id_of_a_run_makes_a_dataplane_invalid(api: Api, owner: str) -> None:
+    api.put(WEB, dataplane()).raise_for_status()
+    asked = {"mesh": "default", "name": "web-1", "owner": owner}
+
+    assert api.put(WEB, dataplane(), koguma_owner=owner).status_code == 400
+    assert says(api, owner, ready=False) == 400
+    assert api.post("/bootstrap", json=asked).status_code == 400
+    assert labels(api) == {}
+
+
+@pytest.mark.parametrize(("body", "status"), [(b'{"a":' * 700, 400), (b'{"a":' * 2000, 413)])
+def test_a_word_of_a_proxy_is_short_and_flat(api: Api, body: bytes, status: int) -> None:
+    api.put(WEB, dataplane()).raise_for_status()
+
+    answer = api.post(f"{WEB}/_readiness", content=body, headers={"content-type": "application/json"})
+
+    assert answer.status_code == status

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect, Request
 
 from cp.api.errors import ApiError
-from cp.api.work import WorkBudget, WorkQueue, is_small, is_small_text, json_of
+from cp.api.work import InPieces, WorkBudget, WorkQueue, is_small, is_small_text, json_of
 from cp.model.checkpoint import Checkpoint, Stopped, never_stopped
 
 WITHIN = 20
@@ -263,3 +263,28 @@ def test_what_is_small_is_done_where_it_is_asked_for_and_everything_else_in_a_th
 def test_data_is_small_if_there_are_few_values_in_it_and_few_characters(data: Any, expected: bool) -> None:
     assert is_small(data) is expected
     assert is_small_text(json.dumps(data)) is expected
+
+
+def test_a_large_answer_is_handed_on_in_pieces() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError
+
+    body = bytes(3_000_000)
+    asyncio.run(InPieces(body)({"type": "http", "method": "GET"}, receive, send))
+
+    parts = [message["body"] for message in sent[1:]]
+    assert (b"".join(parts), [message["more_body"] for message in sent[1:]][-2:]) == (body, [True, False])
+    assert max(map(len, parts)) <= 256 * 1024
+
+
+def test_an_answer_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cp.api.work.LARGEST_ANSWER", 1024)
+
+    with pytest.raises(ApiError, match="ask for less"):
+        json_of(["x" * 100] * 20, never_stopped)
+    assert json_of(["x" * 100] * 5, never_stopped)

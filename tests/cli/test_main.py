@@ -20,7 +20,7 @@ import typer
 
 from cp.cli import environment, output
 from cp.cli.main import COMMANDS, CommandEntry, build
-from cp.client.problem import told
+from cp.client.problem import reporting_problems
 from cp.listening import CannotListen
 from cp.version import VERSION
 from tests.cli.conftest import Koguma
@@ -44,7 +44,7 @@ def test_a_command_that_does_not_exist_is_a_mistake_of_usage(offline: Koguma) ->
 
 
 def test_a_fault_of_ours_is_told_without_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    @told
+    @reporting_problems
     def command() -> None:
         raise KeyError("oh")
 
@@ -54,7 +54,7 @@ def test_a_fault_of_ours_is_told_without_its_trace(capsys: pytest.CaptureFixture
     err = capsys.readouterr().err
     assert "a fault of koguma itself: KeyError" in err
     assert "Traceback" not in err
-    file = Path(err.split("what stands in ")[1].strip().removesuffix("."))
+    file = Path(err.split("the contents of ")[1].strip().removesuffix("."))
     assert "Traceback" in file.read_text()
     file.unlink()
 
@@ -183,6 +183,11 @@ def test_the_variables_that_options_read_are_known() -> None:
     [
         ("KOGUMA_BINDD", "KOGUMA_BINDD is no setting of koguma, and has no effect; did you mean KOGUMA_BIND?"),
         ("KOGUMA_ADDRESS_", "KOGUMA_ADDRESS_ is no setting of koguma, and has no effect; did you mean KOGUMA_ADDRESS?"),
+        (
+            "KOGUMA_HTTP_PORT",
+            "KOGUMA_HTTP_PORT is no setting of koguma, and has no effect; did you mean KUMA_API_SERVER_HTTP_PORT?",
+        ),
+        ("KOGUMA_ADS_PORT", "KOGUMA_ADS_PORT is no setting of koguma, and has no effect"),
         ("KOGUMA_XYZZY_PLUGH", "KOGUMA_XYZZY_PLUGH is no setting of koguma, and has no effect"),
         (
             "KUMA_DP_SERVERPORT",

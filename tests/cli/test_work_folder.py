@@ -22,7 +22,7 @@ from tests.api.samples import dataplane
 from tests.cli.conftest import Koguma
 from tests.cli.test_dp import FakeEnvoy, dp_run, envoy, envoy_of, web  # noqa: F401  # fixtures
 from tests.support.loopback import Address, new_address
-from tests.support.processes import Running
+from tests.support.processes import Running, has_ended
 from tests.support.waiting import eventually
 
 PATIENCE = 20.0
@@ -30,9 +30,9 @@ PATIENCE = 20.0
 
 def test_a_second_one_in_a_folder_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
     with (
-        work_folder.locked(tmp_path, PATIENCE, print),
+        work_folder.folder_lock(tmp_path, PATIENCE, print),
         pytest.raises(Problem, match=r"is in use by another koguma dp run, process \d+"),
-        work_folder.locked(tmp_path, PATIENCE, print),
+        work_folder.folder_lock(tmp_path, PATIENCE, print),
     ):
         pass
 
@@ -42,7 +42,7 @@ def test_an_envoy_that_is_draining_there_is_waited_for(tmp_path: Path) -> None:
     told = threading.Event()
 
     def drain() -> None:
-        with work_folder.locked(tmp_path, PATIENCE, said.append) as lock:
+        with work_folder.folder_lock(tmp_path, PATIENCE, said.append) as lock:
             note(lock, {"process": 1, "draining": 4711})
             holding.set()
             told.wait(PATIENCE)
@@ -55,7 +55,7 @@ def test_an_envoy_that_is_draining_there_is_waited_for(tmp_path: Path) -> None:
     thread = threading.Thread(target=drain)
     thread.start()
     holding.wait(PATIENCE)
-    with work_folder.locked(tmp_path, PATIENCE, say):
+    with work_folder.folder_lock(tmp_path, PATIENCE, say):
         thread.join(PATIENCE)
 
     assert said == ["waiting: Envoy, process 4711, is draining, as its koguma dp run was killed"]
@@ -76,7 +76,7 @@ def test_only_a_process_with_the_folders_bootstrap_configuration_is_its_envoy(tm
     ours = ("--config-path", str(tmp_path / work_folder.BOOTSTRAP))
     with sleeping(*ours) as left, sleeping("--config-path", "/elsewhere") as other:
         for pid, expected in ((left, left), (other, None)):
-            with work_folder.noted(tmp_path, pid):
+            with work_folder.envoy_note(tmp_path, pid):
                 assert work_folder.orphan(tmp_path) == expected
     (tmp_path / "envoy.pid").write_text(f"{left}\n")
     assert work_folder.orphan(tmp_path) is None, "it has ended"
@@ -117,7 +117,7 @@ def test_a_lock_is_waited_for_that_a_killed_process_left_to_its_guard(tmp_path: 
     looked = threading.Event()
 
     def hold() -> None:
-        with work_folder.locked(tmp_path, PATIENCE, print) as lock:
+        with work_folder.folder_lock(tmp_path, PATIENCE, print) as lock:
             note(lock, {"process": killed})
             holding.set()
             looked.wait(1)
@@ -126,7 +126,7 @@ def test_a_lock_is_waited_for_that_a_killed_process_left_to_its_guard(tmp_path: 
     thread = threading.Thread(target=hold)
     thread.start()
     holding.wait(PATIENCE)
-    with work_folder.locked(tmp_path, PATIENCE, print):
+    with work_folder.folder_lock(tmp_path, PATIENCE, print):
         thread.join(PATIENCE)
 
 
@@ -156,6 +156,23 @@ def test_a_process_that_does_not_end_when_it_is_asked_is_made_to(monkeypatch: py
         process.stdout.readline()
         guard.end(process.pid)
         assert process.wait(PATIENCE) == -signal.SIGKILL
+
+
+def test_a_process_has_ended_though_its_parent_takes_no_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container often nobody does, and the next one must not wait for that."""
+    monkeypatch.setattr(guard, "_PATIENCE", 2.0)
+    sent = list[int]()
+    kill = os.kill
+
+    def noted(pid: int, number: int) -> None:
+        sent.append(number)
+        kill(pid, number)
+
+    monkeypatch.setattr(os, "kill", noted)
+    with sleeping() as process:
+        guard.end(process)
+
+    assert [number for number in sent if number] == [signal.SIGTERM]
 
 
 @contextmanager
@@ -214,7 +231,7 @@ def test_an_envoy_that_was_left_without_anybody_is_ended_before_the_next_one_sta
     with Running(command, tmp_path / "second.log", koguma.environment) as second:
         eventually(lambda: bool(envoy.told), PATIENCE)
         assert f"found Envoy, process {orphan.pid}, of a koguma dp run that was killed" in second.log.read_text()
-        assert not orphan.is_running()
+        assert has_ended(orphan)
         assert dataplane()["name"] in second.log.read_text()
 
 
@@ -229,8 +246,8 @@ def test_the_next_one_starts_at_once_after_the_first_was_killed(
         eventually(lambda: bool(envoy.told), PATIENCE)
         left = envoy_of(first)
         first.kill()
-        with work_folder.locked(tmp_path / "work", PATIENCE, print):
-            assert not left.is_running()
+        with work_folder.folder_lock(tmp_path / "work", PATIENCE, print):
+            assert has_ended(left)
 
 
 def test_a_killed_koguma_takes_its_envoy_with_it(
@@ -244,5 +261,5 @@ def test_a_killed_koguma_takes_its_envoy_with_it(
         left = envoy_of(running)
         running.kill()
 
-    eventually(lambda: not left.is_running(), PATIENCE)
+    eventually(lambda: has_ended(left), PATIENCE)
     eventually(lambda: koguma("get", "dp", "web-1").status == 1, PATIENCE)

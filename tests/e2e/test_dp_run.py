@@ -17,7 +17,7 @@ from tests.support.line_sink import LineSink
 from tests.support.loopback import Address, new_address
 from tests.support.mesh import Document, Proxy, http_route, mesh_service, policy, prefix, route_item, rule, service_item
 from tests.support.playground import Playground
-from tests.support.processes import Running
+from tests.support.processes import Running, has_ended
 from tests.support.services import HttpService
 from tests.support.waiting import eventually
 
@@ -153,7 +153,7 @@ def test_a_signal_ends_it_and_its_envoy(proxy: tuple[Proxy, Running], number: si
     running.send(number)
 
     running.wait(15)
-    assert not envoy.is_running()
+    assert has_ended(envoy)
 
 
 def test_an_envoy_that_dies_is_not_started_again(proxy: tuple[Proxy, Running]) -> None:

@@ -22,7 +22,7 @@ from tests.support.load import Load
 from tests.support.loopback import Address, free_port, new_host
 from tests.support.mesh import Document, bare_dataplane, mesh_item, mesh_service, policy
 from tests.support.playground import Playground, playground
-from tests.support.processes import Running
+from tests.support.processes import Running, has_ended
 from tests.support.services import HttpService, TcpService
 from tests.support.waiting import eventually
 
@@ -141,7 +141,6 @@ def test_an_instance_that_is_deleted_and_then_stopped_loses_nothing(
     stopped(goes, load)
 
 
-@pytest.mark.parametrize("load", ["checked"], indirect=True)
 def test_an_instance_that_is_not_ready_and_then_stopped_loses_nothing(
     mesh: Playground, koguma: Koguma, load: Load, goes: Workloads, tmp_path: Path
 ) -> None:
@@ -169,6 +168,36 @@ def test_an_instance_that_moves_loses_nothing(
     for document in documents:
         assert koguma("delete", "dataplane", document["name"], "--wait").status == 0
     moved.close()
+
+
+def test_a_service_that_moves_to_other_instances_loses_nothing(
+    mesh: Playground, koguma: Koguma, load: Load, goes: Workloads, tmp_path: Path
+) -> None:
+    """Its instances stay as they are; it chooses others."""
+    moved = Workloads("moved")
+    documents = [_of_version(document, "next") for document in moved.dataplanes()]
+    applied(koguma, tmp_path, [*goes.dataplanes(), *documents])
+    answered(load, "goes")
+
+    applied(koguma, tmp_path, [_chosen(service(protocol), "next") for protocol in PROTOCOLS])
+
+    stopped(goes, load)
+    answered(load, "moved")
+    mesh.control_plane.delete(*goes.dataplanes())
+    applied(koguma, tmp_path, [service(protocol) for protocol in PROTOCOLS])
+    for document in documents:
+        assert koguma("delete", "dataplane", document["name"], "--wait").status == 0
+    moved.close()
+
+
+def _of_version(document: Document, version: str) -> Document:
+    document["networking"]["inbound"][0]["tags"]["version"] = version
+    return document
+
+
+def _chosen(document: Document, version: str) -> Document:
+    document["spec"]["selector"]["dataplaneTags"]["version"] = version
+    return document
 
 
 # --- proxies that were started with `koguma dp run` ---
@@ -205,7 +234,7 @@ def dataplane(workloads: Workloads, host: str) -> Document:
 
 
 @contextmanager
-def dp_run(mesh: Playground, document: Document, folder: Path, *more: str) -> Iterator[Run]:
+def dp_run(mesh: Playground, document: Document, folder: Path, log: str = "dp.log") -> Iterator[Run]:
     (file := folder / "goes.yaml").write_text(yaml.safe_dump(document))
     command: list[str | Path] = [
         KOGUMA,
@@ -217,17 +246,20 @@ def dp_run(mesh: Playground, document: Document, folder: Path, *more: str) -> It
         envoy_binary(),
         "--work-dir",
         folder / "work",
-        *more,
     ]
     address = ["--cp-address", mesh.control_plane.api.url, "--drain-time", f"{DRAIN:g}s"]
-    with Running([*command, *address], folder / "dp.log") as running:
-        yield Run(document, file, folder / "dp.log", running)
+    with Running([*command, *address], folder / log) as running:
+        yield Run(document, file, folder / log, running)
+
+
+def ready(run: Run) -> None:
+    eventually(lambda: "ready after" in run.log.read_text(), within=20)
 
 
 @pytest.fixture
 def run(mesh: Playground, load: Load, goes: Workloads, tmp_path: Path) -> Iterator[Run]:
     with dp_run(mesh, dataplane(goes, new_host()), tmp_path) as run:
-        eventually(lambda: "ready after" in run.log.read_text(), within=20)
+        ready(run)
         answered(load, "goes")
         yield run
 
@@ -246,13 +278,12 @@ def test_a_proxy_that_is_told_to_end_loses_nothing_and_takes_its_dataplane_with_
 
     eventually(lambda: labels(mesh, run).get(NOT_READY) == owner)
     assert run.running.wait(20) == 0
-    assert not envoy.is_running()
+    assert has_ended(envoy)
     assert mesh.control_plane.find(run.document) is None
     assert "drained after" in run.log.read_text()
     load.goes_on()
 
 
-@pytest.mark.parametrize("load", ["checked"], indirect=True)
 def test_a_proxy_whose_koguma_is_killed_is_drained_all_the_same(
     mesh: Playground, load: Load, goes: Workloads, run: Run
 ) -> None:
@@ -260,8 +291,68 @@ def test_a_proxy_whose_koguma_is_killed_is_drained_all_the_same(
 
     run.running.kill()
 
-    eventually(lambda: not envoy.is_running(), within=20)
+    eventually(lambda: has_ended(envoy), within=20)
     assert mesh.control_plane.find(run.document) is None
+    load.goes_on()
+
+
+def test_an_envoy_that_was_left_with_nobody_to_watch_over_it_is_drained_before_the_next_one_starts(
+    mesh: Playground, load: Load, goes: Workloads, run: Run, tmp_path: Path
+) -> None:
+    envoy = run.envoy
+    killed_with_its_guard(run)
+    load.goes_on()
+
+    with dp_run(mesh, run.document, tmp_path, "next.log") as following:
+        ready(following)
+        assert has_ended(envoy)
+        load.goes_on()
+        following.running.send(signal.SIGTERM)
+        assert following.running.wait(20) == 0
+    load.goes_on()
+
+
+def killed_with_its_guard(run: Run) -> None:
+    koguma, envoy = psutil.Process(run.running.pid), run.envoy
+    for process in [*(one for one in koguma.children() if one.pid != envoy.pid), koguma]:
+        process.kill()
+
+
+def test_a_proxy_whose_dataplane_is_deleted_loses_nothing(
+    koguma: Koguma, load: Load, goes: Workloads, run: Run
+) -> None:
+    assert koguma("delete", "dataplane", "goes", "--wait").status == 0
+
+    load.goes_on()
+    run.running.send(signal.SIGTERM)
+    run.running.wait(20)
+    load.goes_on()
+
+
+def test_a_proxy_that_moves_to_other_ports_loses_nothing(
+    koguma: Koguma, load: Load, goes: Workloads, run: Run, tmp_path: Path
+) -> None:
+    """Its own listeners move at the moment at which its callers hear of it."""
+    applied(koguma, tmp_path, [dataplane(goes, run.document["networking"]["address"])])
+
+    load.goes_on()
+    assert koguma("delete", "dataplane", "goes", "--wait").status == 0
+
+
+def test_a_proxy_that_moves_to_another_address_loses_nothing(
+    mesh: Playground, load: Load, goes: Workloads, run: Run, tmp_path: Path
+) -> None:
+    """A second run under its name starts elsewhere, and then the first one ends."""
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    with dp_run(mesh, dataplane(goes, new_host()), elsewhere) as second:
+        ready(second)
+        load.goes_on()
+        run.running.send(signal.SIGTERM)
+        run.running.wait(20)
+        load.goes_on()
+        assert mesh.control_plane.find(second.document) is not None, "it is the second one's by now"
+        second.running.send(signal.SIGTERM)
+        second.running.wait(20)
     load.goes_on()
 
 
@@ -282,7 +373,7 @@ def test_a_connection_over_tcp_goes_on_until_the_drain_time_is_over(
     (inbound,) = [one for one in document["networking"]["inbound"] if one["name"] == "tcp"]
     where = Address(document["networking"]["address"], inbound["port"])
     with dp_run(mesh, document, tmp_path) as run:
-        eventually(lambda: "ready after" in run.log.read_text(), within=20)
+        ready(run)
         with Conversation(where, timeout=20) as conversation:
             assert conversation.hear() == "goes"
             run.running.send(signal.SIGTERM)
@@ -297,12 +388,12 @@ def test_a_proxy_that_vanishes_with_all_that_watched_over_it_takes_its_dataplane
     mesh: Playground, goes: Workloads, tmp_path: Path
 ) -> None:
     with dp_run(mesh, dataplane(goes, new_host()), tmp_path) as run:
-        eventually(lambda: "ready after" in run.log.read_text(), within=20)
-        assert OWNER in labels(mesh, run)
-        koguma = psutil.Process(run.running.pid)
-        for process in (*koguma.children(), koguma):
-            process.kill()
+        ready(run)
+        owner, envoy = labels(mesh, run)[OWNER], run.envoy
+        killed_with_its_guard(run)
+        envoy.kill()
 
         eventually(lambda: mesh.control_plane.find(run.document) is None, within=20)
 
-    assert [one["resource"] for one in mesh.control_plane.events("proxy.removed")] == ["Dataplane default/goes"]
+    (removed,) = [one for one in mesh.control_plane.events("proxy.removed") if one["owner"] == owner]
+    assert removed["resource"] == "Dataplane default/goes"

@@ -17,6 +17,7 @@ from tests.support.client import Traffic
 from tests.support.control_plane import ControlPlane
 from tests.support.mesh import Document, mesh_service, policy, request_timeout, service_item
 from tests.support.playground import Playground, playground, timeouts
+from tests.support.processes import has_ended
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.envoy
@@ -124,7 +125,7 @@ def test_it_ends_as_a_whole_when_it_is_told_to(tmp_path: Path) -> None:
         there = workers(control_plane)
 
         assert (len(there), control_plane.stop()) == (2, 0)
-        assert not [one for one in there if one.is_running()]
+        assert not [one for one in there if not has_ended(one)]
 
 
 def test_workers_do_not_outlive_who_started_them(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_workers_do_not_outlive_who_started_them(tmp_path: Path) -> None:
         there = workers(control_plane)
         control_plane.kill()
 
-        eventually(lambda: not [one for one in there if one.is_running() and one.status() != psutil.STATUS_ZOMBIE])
+        eventually(lambda: not [one for one in there if not has_ended(one)])
 
 
 def test_a_port_that_somebody_else_shares_is_an_error(tmp_path: Path) -> None:

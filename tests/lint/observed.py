@@ -97,7 +97,7 @@ def _of_clients(rules: PolicyRules, index: int, clients: list[Mapping[str, str]]
         for tags in clients:
             if (rule := rules.from_(index).of(tags)) is not None:
                 found[tuple(tags.items())] = rule.combined.conf.value
-    for some in rules.inbound(index).for_some:
+    for some in rules.inbound(index).with_matches:
         found.setdefault(msgspec.json.encode(some.match), some.combined.conf.value)
     return found
 

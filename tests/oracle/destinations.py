@@ -92,9 +92,18 @@ def _carrying(documents: Documents, tags: Mapping[str, str]) -> Iterator[Mapping
 
 def _tags_of(resource: Resource) -> Iterator[Mapping[str, str]]:
     if resource.kind == "Dataplane":
-        yield from (inbound.get("tags") or {} for inbound in resource.spec["networking"].get("inbound") or [])
+        yield from (inbound.get("tags") or {} for inbound in _inbounds(resource))
     if resource.kind == "ExternalService":
         yield resource.spec["tags"]
+
+
+def _inbounds(proxy: Resource) -> Iterator[Data]:
+    """Less those of which another workload has the address (record 0042)."""
+    workloads: dict[int, int] = {}
+    for inbound in proxy.spec["networking"].get("inbound") or []:
+        workload = inbound.get("servicePort", inbound["port"])
+        if workloads.setdefault(inbound["port"], workload) == workload:
+            yield inbound
 
 
 def exists(documents: Documents, tags: Mapping[str, str]) -> bool:

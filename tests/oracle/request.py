@@ -37,11 +37,9 @@ NOTHING_LISTENS: Final = "nothing listens there"
 
 
 def answer(documents: Documents, proxy: Resource, call: Call) -> Answer | str:
-    """Where the documents do not say, `UNCLEAR`: a reference may mean several. Of outbounds in one place the first is
-    served, as the changelog has it.
-    """
-    there = [data for data in outbounds(proxy) if _place(data) == (call.address, call.port)]
-    destination = outbound(documents, proxy, there[0])
+    """Where the documents do not say, `UNCLEAR`: a reference may mean several."""
+    called = next(data for data in outbounds(proxy) if _place(data) == (call.address, call.port))
+    destination = outbound(documents, proxy, called)
     if destination is None:
         return NOTHING_LISTENS
     if isinstance(destination, str):
@@ -58,7 +56,11 @@ def _place(data: Data) -> tuple[str, int]:
 
 
 def outbounds(proxy: Resource) -> list[Data]:
-    return list(proxy.spec["networking"].get("outbound") or [])
+    """Of those in one place the first is served, also where it leads to nothing (record 0042)."""
+    served: dict[tuple[str, int], Data] = {}
+    for data in proxy.spec["networking"].get("outbound") or []:
+        served.setdefault(_place(data), data)
+    return list(served.values())
 
 
 def is_judged(proxy: Resource) -> bool:

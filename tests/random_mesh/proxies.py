@@ -26,6 +26,8 @@ from tests.random_mesh.words import (
 )
 
 _MANY: Final = 4
+_LAST: Final = len(DATAPLANES) - 1
+_WITH_SHARED_INBOUNDS: Final = 1
 _MTLS: Final = {"enabledBackend": "ca-1", "backends": [{"name": "ca-1", "type": "builtin"}]}
 
 
@@ -44,8 +46,7 @@ def dataplane(chance: Random) -> Data:
     number = chance.randrange(len(DATAPLANES))
     make = chance.choices([_sidecar, _delegated, _builtin], [8, 1, 1])[0]
     networking = {"address": f"127.0.0.{number + 1}", **make(chance)}
-    if number == len(DATAPLANES) - 1:
-        _share_a_place(networking.get("outbound") or [])
+    _share_places(number, networking)
     return {
         "type": "Dataplane",
         "mesh": "default",
@@ -55,9 +56,14 @@ def dataplane(chance: Random) -> Data:
     }
 
 
-def _share_a_place(outbounds: list[Data]) -> None:
-    """Of many outbounds the last wants the address and port of the first."""
-    if len(outbounds) == _MANY:
+def _share_places(number: int, networking: Data) -> None:
+    """Now and then two want one address and port: inbounds of one proxy or of two, or the first and last outbound."""
+    inbounds, outbounds = networking.get("inbound") or [], networking.get("outbound") or []
+    if number == _WITH_SHARED_INBOUNDS and len(inbounds) > 1:
+        inbounds[-1]["port"] = inbounds[0]["port"]
+    if number == _LAST and len(inbounds) > 1:
+        networking["address"] = f"127.0.0.{number}"
+    if number == _LAST and len(outbounds) == _MANY:
         outbounds[-1]["port"] = outbounds[0]["port"]
 
 

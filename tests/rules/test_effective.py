@@ -52,7 +52,7 @@ def test_nothing_said_is_nothing() -> None:
 
 
 def test_a_route_takes_from_its_service_what_it_leaves_out() -> None:
-    """Decision 2: field by field, and not the whole conf."""
+    """Field by field, and not the whole conf (record 0007)."""
     some = timeout(
         "t", [(ms("backend"), http(requestTimeout="1s", streamIdleTimeout="2s")), (hr("r"), http(requestTimeout="3s"))]
     )
@@ -74,7 +74,7 @@ def test_every_level_is_told_the_strongest_first() -> None:
 
 
 def test_zero_of_a_route_is_a_value_and_switches_off() -> None:
-    """Decision 3."""
+    """A difference from Kuma (record 0024)."""
     some = timeout("t", [(ms("backend"), http(requestTimeout="1s")), (hr("r"), http(requestTimeout="0s"))])
 
     assert of(some, via=(ROUTE,)).value == http(requestTimeout="0s")
@@ -96,7 +96,7 @@ TARGET_OF: Final = dict(zip(LEVELS, (WHOLE_MESH, ms("backend"), SECTION, hr("r")
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("removes", [True, False])
 def test_a_null_uncovers_what_the_next_wider_level_says(level: str, removes: bool) -> None:  # a table
-    """The fallback of `matching-and-merging.md`: a level that a null empties leaves the field out."""
+    """A level that a null empties leaves the field out (docs/concepts/matching-and-merging.md#what-fills-the-gaps)."""
     said = [TARGET_OF[one] for one in LEVELS[: LEVELS.index(level) + int(removes)]]
     values = [timeout(f"z-{index}", target, http(requestTimeout=f"{index}s")) for index, target in enumerate(said)]
     conf = of(*values, timeout("a", TARGET_OF[level], NULL), via=(ROUTE,) if level == "route" else ())
@@ -163,7 +163,7 @@ def test_a_policy_of_another_route_does_not_count() -> None:
 
 
 def test_a_route_that_is_named_at_the_top_counts_for_real_services_too() -> None:
-    """Decision 6."""
+    """See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route."""
     old = timeout("t", WHOLE_MESH, http(requestTimeout="1s"), top=hr("r"))
 
     assert of(old, via=(ROUTE,)).value == http(requestTimeout="1s")
@@ -171,7 +171,7 @@ def test_a_route_that_is_named_at_the_top_counts_for_real_services_too() -> None
 
 
 def test_the_new_way_of_naming_a_route_takes_precedence() -> None:
-    """Decision 6, whatever the names."""
+    """Whatever the names of the policies are (docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route)."""
     old = timeout("a", WHOLE_MESH, http(requestTimeout="1s", streamIdleTimeout="2s"), top=hr("r"))
     new = timeout("z", hr("r"), http(requestTimeout="3s"))
 

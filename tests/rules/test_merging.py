@@ -192,7 +192,7 @@ NULLS: Final[dict[str, tuple[list[tuple[str, Any]], Any]]] = {
     "and uncovers it with nothing": ([("section", 4), ("mesh", 1), ("mesh", None)], None),
     "a section's null does not reach a stronger service's": ([("section", 4), ("section", None), ("service", 3)], 3),
 }
-"""Items from the weakest to the strongest, and what holds: the levels of `matching-and-merging.md`."""
+"""Items from the weakest to the strongest, and the result (docs/concepts/matching-and-merging.md#what-is-merged)."""
 
 
 @pytest.mark.parametrize("name", NULLS)

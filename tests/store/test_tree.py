@@ -32,6 +32,20 @@ def test_a_link_into_a_directory_that_one_may_not_search_is_an_unreadable_file(
     assert tree.places == {str(root), str(secret)}
 
 
+def test_a_link_that_one_may_not_read_is_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = tmp_path / "link.yaml"
+    link.symlink_to("elsewhere")
+
+    def guarded(path: Any, *_: Any, **_options: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "readlink", guarded)
+
+    tree = survey(str(tmp_path))
+
+    assert (tree.places, set(tree.seen)) == ({str(tmp_path)}, {str(link)})
+
+
 def test_of_directories_within_each_other_each_is_asked_for_a_few_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from cp.translate.outbound import OutboundResult
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SHORT, PackedResource
 from cp.translate.snapshot import Snapshot
 from tests.golden import dump
+from tests.support import rooms
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = (ROOT / "README.md", ROOT / "docs/concepts/architecture.md")
@@ -74,6 +75,8 @@ class _Journey:
         yield "snapshot", _snapshot(self._snapshot(self.world))
         yield from self._served()
         yield "policies", _policies(self.policies)
+        yield "rooms", rooms.picture()
+        yield "purposes", rooms.table()
         yield "faults", "\n".join(map(str, World.of(_faulty(), kinds(self.policies)).findings))
 
     def _matched(self) -> str:
@@ -139,7 +142,7 @@ def _documents() -> Iterator[Document]:
 def _policies(policies: Policies) -> str:
     """Which policies do something: those that fill in a hook."""
     writing = {"cluster", "endpoints", "listener", "route", "clients", "sidecar", "finish"}
-    hooks = {"shape", "arrange", "passes", *writing}
+    hooks = {"shape", "arrange", "capture", *writing}
     acting = [policy.kind.name for policy in policies if hooks & vars(type(policy)).keys()]
     others = [policy.kind.name for policy in policies if policy.kind.name not in acting]
     lines = [("in effect:", acting), ("read and checked, without effect yet:", others)]

@@ -8,11 +8,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import psutil
+
 GRACE: Final = 10.0
 
 
 class Ended(Exception):
     """A process that should have stayed up is gone."""
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Also where nobody asks how it ended."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 class Running:

@@ -1,11 +1,12 @@
-"""Why a value does nothing for a proxy although nobody overrides it."""
+"""Why a value has no effect on a proxy although nothing overrides it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from cp.insight.inspect.places import ProxyPlace
+from cp.insight.inspect.meaning import meaningless_reason, traits
+from cp.insight.inspect.scopes import ConfScope
 from cp.insight.parts import DestinationParts, destination_parts
 from cp.model.names import Destination
 from cp.model.remembered import remembered
@@ -17,101 +18,157 @@ from cp.rules.merging import MergedConf, Setting
 from cp.translate.compiler import Compiler, ProxyClass
 
 
-def not_enforced(resource: Resource) -> tuple[MissingPart, ...]:
-    """The parts of a resource that have no effect on anybody."""
+def unenforced_parts(resource: Resource) -> tuple[MissingPart, ...]:
+    """The parts of a resource that no proxy enforces."""
     return tuple(missing_parts(resource.type, resource.document.data))
 
 
-class IdleValues:
-    """What of one policy does nothing for its proxies, and why. Proxies of one class are looked at once."""
+class IdleReasons:
+    """The reasons why values of one policy have no effect on its proxies.
+
+    Answers are kept by the class of a proxy, because all proxies of a class are served the same destinations.
+    """
 
     def __init__(self, compiler: Compiler, world: World, policy: Resource) -> None:
         self._compiler, self._world, self._policy = compiler, world, policy
-        self._of_classes: dict[int, tuple[ProxyClass, Mapping[Destination, DestinationParts]]] = {}
+        self._parts_of_classes: dict[ProxyClass, Mapping[Destination, DestinationParts]] = {}
+        self._answers: dict[tuple[ProxyClass, Destination, Hashable], bool] = {}
 
-    def alike(self, dataplane: Resource) -> tuple[object, ...]:
-        """All of a proxy on which the answers depend, beside what it matched, calls and is called at."""
+    def sharing_key(self, dataplane: Resource) -> tuple[object, ...]:
+        """The facts about a proxy that decide whether values have an effect, beyond those that decide its confs."""
         caller = self._compiler.translator.callers.caller(self._world, dataplane)
-        return not_enforced(dataplane), _without_inbound(dataplane), replace(caller, told=())
-
-    def why(
-        self, dataplane: Resource, place: ProxyPlace, path: str, setting: Setting, removes: Setting | None = None
-    ) -> str:
-        """Why a field does nothing there; empty where it is in force. Of a null: one in whose place nothing holds."""
-        found = next((one for one in self._missing if one.covers(setting.path)), None) or self._of_proxy(
-            dataplane, place
+        return (
+            unenforced_parts(dataplane),
+            _ports_without_inbound(dataplane),
+            traits(dataplane),
+            replace(caller, sidecar_fields=()),
         )
-        if found is not None:
-            return f"{WORDS}: {found.sentence}"
-        inside = next((one for one in self._missing if one.is_within(setting.path)), None)
-        if inside is not None:
-            return f"{WORDS} in part, {inside.path}: {inside.sentence}"
-        parts = self._parts(dataplane).get(place.destination) if place.destination is not None else None
-        if parts is not None and self._is_about_missing_part(parts, path, removes):
+
+    def reason(  # noqa: PLR0913  # all that is known of the field
+        self,
+        dataplane: Resource,
+        scope: ConfScope,
+        path: str,
+        setting: Setting,
+        *,
+        conf_fields: Iterable[str],
+        removed: Setting | None = None,
+    ) -> str:
+        """Why a field has no effect in a scope; empty if it is in force.
+
+        `conf_fields` are the paths of all fields of the same conf. `removed` is given for a null only, if no weaker
+        setting holds in place of the removed one.
+        """
+        unenforced = next(
+            (part for part in self._unenforced_parts if part.covers(setting.path)), None
+        ) or self._unenforced_part_of(dataplane, scope)
+        if unenforced is not None:
+            return f"{WORDS}: {unenforced.sentence}"
+        unenforced_inside = next((part for part in self._unenforced_parts if part.is_within(setting.path)), None)
+        if unenforced_inside is not None:
+            return f"{WORDS} in part, {unenforced_inside.path}: {unenforced_inside.sentence}"
+        parts = self._parts(dataplane).get(scope.destination) if scope.destination is not None else None
+        policy = self._compiler.policies[self._policy.type]
+        reason = meaningless_reason(policy, dataplane, scope, path, conf_fields=conf_fields, parts=parts)
+        return reason or self._part_reason(parts, scope, path, setting, removed=removed)
+
+    def _part_reason(
+        self, parts: DestinationParts | None, scope: ConfScope, path: str, setting: Setting, *, removed: Setting | None
+    ) -> str:
+        """The reason if the part of a destination that a field is about is not served, or if a route bypasses it."""
+        if parts is not None and self._is_about_unserved_part(parts, path, setting, removed):
             return f"has no effect: {parts.why}"
-        if parts is not None and self._is_passed_by(parts, place, path):
+        if parts is not None and self._is_bypassed(parts, scope, path):
             return f"has no effect on this route: it leads to others than {parts.name}, and this is about its cluster"
         return ""
 
-    def _is_passed_by(self, parts: DestinationParts, place: ProxyPlace, path: str) -> bool:
-        """Whether a value is about the cluster of a service, at a route that leads to the clusters of others."""
-        if not place.via or parts.is_reached_by(place.via):
+    def _is_bypassed(self, parts: DestinationParts, scope: ConfScope, path: str) -> bool:
+        """Whether a field acts on the cluster of a service only, and the route of its scope leads to other clusters."""
+        if not scope.contributors or self._answer_once(
+            parts, scope.contributors, lambda: parts.is_reached_by(scope.contributors)
+        ):
             return False
-        return parts.changes_cluster_only(self._policy.type, path)
+        return self._answer_once(parts, path, lambda: parts.acts_on_cluster_only(self._policy.type, path))
 
-    def _is_about_missing_part(self, parts: DestinationParts, path: str, removes: Setting | None) -> bool:
-        if removes is None:
-            return parts.matters_to_missing_part_only(self._policy.type, path)
-        return parts.null_matters_to_missing_part_only(self._policy.type, path, removes.value)
+    def _is_about_unserved_part(
+        self, parts: DestinationParts, path: str, setting: Setting, removed: Setting | None
+    ) -> bool:
+        if removed is None:
+            return self._answer_once(
+                parts,
+                ("unserved", path, setting.value is None),
+                lambda: self._acts_on_unserved_part(parts, path, setting),
+            )
+        return parts.null_acts_on_unserved_part_only(self._policy.type, path, removed.value)
 
-    def by_routes(self, dataplane: Resource) -> Iterator[tuple[ProxyPlace, MergedConf]]:
-        """What holds for the services that a proxy reaches only by the routes of others."""
+    def _acts_on_unserved_part(self, parts: DestinationParts, path: str, setting: Setting) -> bool:
+        kind = self._policy.type
+        is_value = setting.value is not None and not self._compiler.policies[kind].is_route
+        has_no_effect = is_value and parts.has_no_effect_on_served_part(kind, path)
+        return has_no_effect or parts.acts_on_unserved_part_only(kind, path)
+
+    def _answer_once(self, parts: DestinationParts, question: Hashable, answer: Callable[[], bool]) -> bool:
+        """The answer to a question about a destination. Each rule of a route asks it, and there can be many rules."""
+        key = parts.proxy_class, parts.destination, question
+        if key not in self._answers:
+            self._answers[key] = answer()
+        return self._answers[key]
+
+    def confs_by_routes(self, dataplane: Resource) -> Iterator[tuple[ConfScope, MergedConf]]:
+        """The confs of services that a proxy has no outbound for, but reaches by routes of other services."""
+        if self._compiler.policies[self._policy.type].is_route:
+            return
         for destination, parts in self._parts(dataplane).items():
-            held = parts.upstream.effective.get(self._policy.type) if parts.upstream is not None else None
-            if held is not None and not parts.entries:
-                yield ProxyPlace(destination), held
+            conf = parts.upstream.effective.get(self._policy.type) if parts.upstream is not None else None
+            if conf is not None and not parts.entries:
+                yield ConfScope(destination), conf
 
     @remembered
-    def _missing(self) -> tuple[MissingPart, ...]:
-        return not_enforced(self._policy)
+    def _unenforced_parts(self) -> tuple[MissingPart, ...]:
+        return unenforced_parts(self._policy)
 
-    def _of_proxy(self, dataplane: Resource, place: ProxyPlace) -> MissingPart | None:
-        """What is missing for the proxy. Beside listeners it has what it has of policies that need none."""
-        missing = {one.capability: one for one in not_enforced(dataplane)}
-        if place.is_whole and self._adds_to_proxies:
+    def _unenforced_part_of(self, dataplane: Resource, scope: ConfScope) -> MissingPart | None:
+        """The part of the Dataplane that is not enforced, so that nothing in the scope is.
+
+        A policy with a `sidecar` hook still acts on a proxy without listeners.
+        """
+        by_capability = {part.capability: part for part in unenforced_parts(dataplane)}
+        if scope.is_whole_proxy and self._has_sidecar_hook:
             return None
-        if place.inbound in _without_inbound(dataplane):
-            return missing.get(ZONE_PROXIES)
-        return missing.get(BUILTIN_GATEWAYS)
+        if scope.inbound_port in _ports_without_inbound(dataplane):
+            return by_capability.get(ZONE_PROXIES)
+        return by_capability.get(BUILTIN_GATEWAYS)
 
     @property
-    def _adds_to_proxies(self) -> bool:
-        found = self._compiler.policies[self._policy.type]
-        return type(found).sidecar is not Policy.sidecar
+    def _has_sidecar_hook(self) -> bool:
+        policy = self._compiler.policies[self._policy.type]
+        return type(policy).sidecar is not Policy.sidecar
 
     @property
     def _is_about_calls(self) -> bool:
         shape = self._policy.kind.policy
         return shape is not None and shape.to and bool(self._policy.data.get("to"))
 
-    def _bundle(self, dataplane: Resource) -> ProxyClass | None:
-        """What a proxy is served; None where that could not be made, which is told as a fault of its own."""
+    def _proxy_class(self, dataplane: Resource) -> ProxyClass | None:
+        """The class of a proxy; None if it could not be compiled, which is reported as a failure of its own."""
         try:
             return self._compiler.proxy(self._world, dataplane).bundle
-        except Exception:  # noqa: BLE001  # what the policies come to can be said all the same
+        except Exception:  # noqa: BLE001  # the confs are known all the same
             return None
 
     def _parts(self, dataplane: Resource) -> Mapping[Destination, DestinationParts]:
-        bundle = self._bundle(dataplane) if self._is_about_calls else None
-        if bundle is None:
+        proxy_class = self._proxy_class(dataplane) if self._is_about_calls else None
+        if proxy_class is None:
             return {}
-        if id(bundle) not in self._of_classes:
-            found = destination_parts(self._compiler.translator, bundle, dataplane.mesh)
-            self._of_classes[id(bundle)] = bundle, {one.destination: one for one in found}
-        return self._of_classes[id(bundle)][1]
+        if proxy_class not in self._parts_of_classes:
+            served = destination_parts(self._compiler.translator, proxy_class, dataplane.mesh)
+            self._parts_of_classes[proxy_class] = {parts.destination: parts for parts in served}
+        return self._parts_of_classes[proxy_class]
 
 
-def _without_inbound(dataplane: Resource) -> frozenset[int]:
-    """The ports of listeners at which there is no inbound."""
-    net = dataplane.spec.net
-    return frozenset(one.port for one in net.listeners or ()) - {one.port for one in net.inbound or ()}
+def _ports_without_inbound(dataplane: Resource) -> frozenset[int]:
+    """The ports of the Dataplane's listeners that are no inbounds."""
+    networking = dataplane.spec.net
+    return frozenset(listener.port for listener in networking.listeners or ()) - {
+        listener.port for listener in networking.inbound or ()
+    }

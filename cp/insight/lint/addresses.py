@@ -1,4 +1,7 @@
-"""Addresses and ports that several want."""
+"""Addresses and ports that several want.
+
+See record 0042.
+"""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def with_effect(spots: Iterable[AnySpot], unit_of: UnitOf, checkpoint: Checkpoin
     spots = list(spots)
     effective: set[Unit] = set().union(*(spot.sure(unit_of) for spot in spots))
     for spot in checked(spots, checkpoint):
-        for unit in {unit_of(item.origin) for item in spot.items} - effective:
+        for unit in checked({unit_of(item.origin) for item in spot.items} - effective, checkpoint):
             if spot.differs_without(lambda item, unit=unit: unit_of(item.origin) == unit):  # type: ignore[misc]
                 effective.add(unit)
     return effective

@@ -27,6 +27,7 @@ _Class: TypeAlias = tuple[str, DataplaneSignature, tuple[MatchedPolicy, ...], bo
 def match(world: World, dataplane: Resource, *, shadow: bool = False) -> ByKind:
     """The policies that select a dataplane, by kind, the weakest first.
 
+    The order: docs/concepts/matching-and-merging.md#the-order-of-whole-policies.
     Dataplanes for which these are the same get the same mapping, so that classes can be told by identity.
     """
     return world.derived(PolicyMatcher).match(world, dataplane, shadow=shadow)

@@ -3,6 +3,8 @@
 They are a function of the World and nothing else. Nobody hands them out and nobody keeps them, so every control plane
 has the same ones, before a restart and after it. A service keeps its address for as long as nobody else's name comes
 to the same; then the first by name has it, and the other one the next that is free.
+
+See record 0028.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address
+from itertools import chain
 from typing import Final, TypeAlias
 
 from cp.model.memo import Memo
@@ -90,15 +93,15 @@ def _service_tags(table: Table) -> tuple[str, ...]:
 def _of_services(tables: Iterable[Table]) -> Iterator[tuple[Resource, str]]:
     """Addresses that documents say go first, so that nobody else is given one of them."""
     tables = tuple(tables)
-    said: dict[str, Resource] = {}
-    for service in (one for table in tables for one in table):
+    owners: dict[str, Resource] = {}
+    for service in chain.from_iterable(tables):
         address = service.derived(_written)
         if address is not None:
-            said.setdefault(address, service)
+            owners.setdefault(address, service)
     for table, network in zip(tables, _NETWORKS.values(), strict=True):
         services = {service.name: service for service in table}
-        written = {one.name: address for address, one in said.items() if services.get(one.name) is one}
-        for name, address in _assigned(services, network, said, written):
+        written = {owner.name: address for address, owner in owners.items() if services.get(owner.name) is owner}
+        for name, address in _assigned(services, network, owners, written):
             yield services[name], address
 
 
