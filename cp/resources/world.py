@@ -47,12 +47,12 @@ class Table:
         """The resources that carry all of these labels."""
         if not labels:
             return tuple(self)
-        first, *others = labels.items()
+        first, *further_labels = labels.items()
         candidates = self._by_label.get(first, ())
         return tuple(
             resource
             for resource in candidates
-            if all(resource.selectable_labels.get(name) == value for name, value in others)
+            if all(resource.selectable_labels.get(name) == value for name, value in further_labels)
         )
 
     @remembered

@@ -263,8 +263,8 @@ def _bundle(work: _Work, addresses: tuple[OutboundAddress, ...], before: ProxyCl
         scope = by_world(before.world, work.world, work.mesh)
         scope |= by_policies(before.deciding.policies, work.deciding.policies, targets)
         if not scope.everything:
-            return work.some(before, addresses, scope)
-    return work.all(addresses, before)
+            return work.renew(before, addresses, scope)
+    return work.build(addresses, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ class _Work:
     deciding: DecidingPolicies
     caller: Caller
 
-    def all(self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
+    def build(self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
         """Everything is worked out again."""
         entries = {address: self._entry(address, before) for address in addresses}
         used = dict.fromkeys(destination for entry in entries.values() for destination in entry.uses)
@@ -286,23 +286,23 @@ class _Work:
         part = SnapshotPart(_all_resources(entries, upstreams))
         return self._bundle(before, addresses, entries, upstreams, part)
 
-    def some(self, before: ProxyClass, addresses: tuple[OutboundAddress, ...], scope: ChangeScope) -> ProxyClass:
+    def renew(self, before: ProxyClass, addresses: tuple[OutboundAddress, ...], scope: ChangeScope) -> ProxyClass:
         """Most entries are those of before; of these not even the hashes are worked out again."""
         # A result that could not be made is tried again: on what a fault depends is not known.
-        again = {
+        renewed = {
             address: self._entry(address, before)
             for address, entry in before.entries.items()
             if scope.concerns(entry.names) or not _is_made(entry.fragment)
         }
-        entries = {**before.entries, **again}
+        entries = {**before.entries, **renewed}
         if addresses is not before.listenings:
             return self._with_other_addresses(before, addresses, entries, scope)
-        if any(entry.uses != before.entries[address].uses for address, entry in again.items()):
+        if any(entry.uses != before.entries[address].uses for address, entry in renewed.items()):
             upstreams = self._upstreams(before, entries.values(), scope)  # a route leads elsewhere now
         else:
             upstreams = {**before.upstreams, **self._stale(before, before.upstreams, scope)}
         # The part is that of before with the changed resources in it, unless a resource came or went.
-        changed = [(before.entries[address].fragment, entry.fragment) for address, entry in again.items()]
+        changed = [(before.entries[address].fragment, entry.fragment) for address, entry in renewed.items()]
         part = _updated(before.part, (*changed, *_changed_upstreams(before, upstreams)))
         return self._bundle(
             before, addresses, entries, upstreams, part or SnapshotPart(_all_resources(entries, upstreams))

@@ -240,7 +240,7 @@ def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task)
         conf = of_policy(policy)
         if conf is not None:
             policy.listener(conf, draft)
-        apart = []
+        own_confs = []
         for route in draft.routes:
             own = of_owner.get(route.site.owner)
             of_route = None if own is None else own(policy)
@@ -248,9 +248,9 @@ def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task)
             if effective is not None:
                 policy.route(effective, route)
             if of_route is not None:
-                apart.append((route, of_route))
-        if apart:
-            policy.routes_with_own_confs(apart, draft)
+                own_confs.append((route, of_route))
+        if own_confs:
+            policy.routes_with_own_confs(own_confs, draft)
         if (rules := clients.get(policy.kind.name)) is not None:
             policy.clients([_client_rule(policy, *rule) for rule in rules], draft)
     return draft.finish()

@@ -89,8 +89,8 @@ class SnapshotPart:
             return self._recent[1]
         known = self._since.get(before)
         if known is None:
-            every = dict.fromkeys((*before._types, *self._types))
-            differences = {type_url: _difference(before, self, type_url) for type_url in every}
+            type_urls = dict.fromkeys((*before._types, *self._types))
+            differences = {type_url: _difference(before, self, type_url) for type_url in type_urls}
             known = self._since[before] = {t: difference for t, difference in differences.items() if difference}
         self._recent = (ref(before), known)
         return known
@@ -132,8 +132,8 @@ class Snapshot:
 
     def get(self, type_url: str, name: str) -> PackedResource | None:
         for part in self.parts:
-            if (found := part.of(type_url).get(name)) is not None:
-                return found
+            if (packed := part.of(type_url).get(name)) is not None:
+                return packed
         return None
 
     def of(self, type_url: str) -> Iterator[PackedResource]:
@@ -191,9 +191,9 @@ class Snapshot:
         return frozenset(chain.from_iterable(self._ways(before)))
 
     def _ways(self, before: Snapshot) -> list[Mapping[str, PartDifference]]:
-        ours = [part for part in self.parts if part not in before.parts]
-        theirs = [part for part in before.parts if part not in self.parts]
-        return [new.since(old) for new, old in zip_longest(ours, theirs, fillvalue=NO_PART)]
+        new_parts = [part for part in self.parts if part not in before.parts]
+        old_parts = [part for part in before.parts if part not in self.parts]
+        return [new.since(old) for new, old in zip_longest(new_parts, old_parts, fillvalue=NO_PART)]
 
     def since(self, before: Snapshot, type_url: str) -> PartDifference:
         """How the resources of a type differ from those of an earlier snapshot."""

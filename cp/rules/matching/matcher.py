@@ -185,9 +185,9 @@ class PolicyMatcher:
             live |= {self.signature(world, dataplane) for dataplane in of_mesh.dataplanes}
         self._interned = {signature: signature for signature in live}
         for (kind, mesh), known in earlier._of_kind.items():
-            self._of_kind[kind, mesh] = self._again(world, known, _OfKind.of(world, kind, mesh), live)
+            self._of_kind[kind, mesh] = self._renewed(world, known, _OfKind.of(world, kind, mesh), live)
 
-    def _again(self, world: World, before: _OfKind, now: _OfKind, live: set[DataplaneSignature]) -> _OfKind:
+    def _renewed(self, world: World, before: _OfKind, now: _OfKind, live: set[DataplaneSignature]) -> _OfKind:
         kept = _kept(before, now)
         changed = [policy for policy in now.broad if policy not in kept]
         for signature, matches in before.matches.items():

@@ -90,10 +90,10 @@ class _VirtualOutbounds(SharingMemo[_Subject, _Of, tuple[OutboundAddress, ...]])
 
     def work_out(self, source: _Subject, key: _Of) -> tuple[OutboundAddress, ...]:
         world, dataplane = source
-        every = _listenings(world, dataplane, *self.basis(source, key))
+        addresses = _listenings(world, dataplane, *self.basis(source, key))
         if is_grpc_client(dataplane):
-            return named(every, dataplane.zone)
-        return tuple(listening for listening in every if (listening.address, listening.port) not in key[1])
+            return named(addresses, dataplane.zone)
+        return tuple(listening for listening in addresses if (listening.address, listening.port) not in key[1])
 
 
 def _settings(dataplane: Resource) -> _Settings:
