@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cp
-from cp.model.memo import ByIdentity, Memo, SharingMemo
+from cp.model.memo import ByIdentity, IdentityDict, Memo, SharingMemo
 
 Facts: TypeAlias = Mapping[str, int]
 """A generation of data. A value is made of what a key says, without the last digit."""
@@ -185,6 +185,23 @@ def test_keys_by_identity_tell_equal_objects_apart_and_keep_them_alive() -> None
     del one
     assert alive() is not None
     values.clear()
+    assert alive() is None
+
+
+def test_a_dictionary_by_identity_tells_equal_keys_apart_and_keeps_them_alive() -> None:
+    values = IdentityDict[list[int], str]()
+    one, other = [1], [1]
+    values.put(one, "one")
+    values.put(other, "other")
+    assert (values.get(one), values.get(other), values.get([1])) == ("one", "other", None)
+    assert list(values.values()) == ["one", "other"]
+
+    box = Box()
+    boxes, alive = IdentityDict[Box, int](), ref(box)
+    boxes.put(box, 1)
+    del box
+    assert alive() is not None
+    del boxes
     assert alive() is None
 
 

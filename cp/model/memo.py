@@ -8,7 +8,7 @@ that is equal to the old one, because later stages compare identities (record 00
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -37,6 +37,25 @@ class ByIdentity(Generic[T]):
 
     def __hash__(self) -> int:
         return id(self.value)
+
+
+class IdentityDict(Generic[T, Value]):
+    """Values by the identity of their keys, which it keeps alive: as with `ByIdentity`, for what is looked up often."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[T, Value]] = {}
+
+    def get(self, key: T) -> Value | None:
+        item = self._items.get(id(key))
+        return None if item is None else item[1]
+
+    def put(self, key: T, value: Value) -> None:
+        self._items[id(key)] = (key, value)
+
+    def values(self) -> Iterator[Value]:
+        return (value for _, value in self._items.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from cp.model.dependency import ChangeScope
 from cp.model.failure import Failure
-from cp.model.memo import ByIdentity
+from cp.model.memo import IdentityDict
 from cp.model.names import Destination, Key
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
@@ -128,7 +128,8 @@ class CompiledProxy:
         return Snapshot(self.bundle.part, *hosts, self.part)
 
 
-_ClassKey: TypeAlias = tuple[str, DecidingPolicies, ByIdentity[tuple[OutboundAddress, ...]], Caller]
+_ClassKey: TypeAlias = tuple[str, DecidingPolicies, Caller]
+"""What tells classes with the same outbounds apart. The mesh is in it, as outbounds are alike in two meshes."""
 
 
 class Compiler:
@@ -143,9 +144,11 @@ class Compiler:
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
         self._translator = Translator(policies)
         self._world: World | None = None
-        self._bundles: dict[_ClassKey, ProxyClass] = {}
-        self._sides: dict[ByIdentity[ByKind], _Sides] = {}
-        self._sides_before: dict[ByIdentity[ByKind], _Sides] = {}
+        self._bundles: IdentityDict[tuple[OutboundAddress, ...], dict[_ClassKey, ProxyClass]] = IdentityDict()
+        """By the outbounds of the class."""
+
+        self._sides: IdentityDict[ByKind, _Sides] = IdentityDict()
+        self._sides_before: IdentityDict[ByKind, _Sides] = IdentityDict()
         self._deciding: dict[_PoliciesByKind, DecidingPolicies] = {}
         """By their policies: what the World before had, so that equal policies keep their object."""
 
@@ -161,7 +164,7 @@ class Compiler:
 
     @property
     def classes(self) -> int:
-        return len(self._bundles)
+        return sum(map(len, self._bundles.values()))
 
     def snapshot(self, world: World, dataplane: Resource) -> Snapshot:
         return self.proxy(world, dataplane).snapshot
@@ -171,12 +174,15 @@ class Compiler:
         before = self._proxies.get(dataplane.key)
         matched, listenings = match(world, dataplane), outbounds(world, dataplane)
         sides, caller = self._by_side(matched), self._translator.callers.caller(world, dataplane)
-        key = (dataplane.mesh, sides.outbounds, ByIdentity(listenings), caller)
-        bundle = self._bundles.get(key)
+        bundles = self._bundles.get(listenings)
+        if bundles is None:
+            self._bundles.put(listenings, bundles := {})
+        key = (dataplane.mesh, sides.outbounds, caller)
+        bundle = bundles.get(key)
         if bundle is None:
             rules = self._translator.rules_of_outbounds(rules_of(world, dataplane), caller)
             work = _Work(self._translator, world, dataplane.mesh, rules, sides.outbounds, caller)
-            bundle = self._bundles[key] = _bundle(work, listenings, before.bundle if before else None)
+            bundle = bundles[key] = _bundle(work, listenings, before.bundle if before else None)
         if before is None or before.bundle is not bundle or before.dataplane is not dataplane:
             self._proxies[dataplane.key] = self._proxy(world, dataplane, sides.inbounds, bundle, before)
         return self._proxies[dataplane.key]
@@ -187,23 +193,31 @@ class Compiler:
 
     def _enter(self, world: World) -> None:
         if world is not self._world:
-            self._world, self._bundles = world, {}
+            self._world, self._bundles = world, IdentityDict()
             # Only those of the World before are kept; earlier ones would pile up.
             live = (deciding for sides in self._sides.values() for deciding in (sides.outbounds, sides.inbounds))
             self._deciding = {deciding.by_kind: deciding for deciding in live}
-            self._sides, self._sides_before = {}, self._sides
+            self._sides, self._sides_before = IdentityDict(), self._sides
 
     def _by_side(self, matched: ByKind) -> _Sides:
         """The matched policies by what they decide over, as objects that proxies and Worlds share."""
-        sides = self._sides.get(key := ByIdentity(matched))
+        sides = self._sides.get(matched)
         if sides is None:
-            sides = self._sides[key] = self._sides_before.get(key) or self._decided(matched)
+            sides = self._sides_before.get(matched) or self._decided(matched)
+            self._sides.put(matched, sides)
         return sides
 
     def _decided(self, matched: ByKind) -> _Sides:
-        of_outbounds = tuple((kind, tuple(match.policy for match in matches)) for kind, matches in _with(matched, "to"))
-        of_inbounds = tuple(_with(matched, "from", "rules"))
-        return _Sides(self._shared(of_outbounds), self._shared(of_inbounds))
+        of_outbounds: dict[str, tuple[Resource, ...]] = {}
+        of_inbounds: dict[str, tuple[MatchedPolicy, ...]] = {}
+        for kind, matches in matched.items():
+            single = matches[0].policy.kind.policy is not None and matches[0].policy.kind.policy.single
+            policies = [(match, match.policy, match.policy.data) for match in matches]
+            of_outbounds[kind] = tuple([policy for _, policy, data in policies if single or data.get("to")])
+            of_inbounds[kind] = tuple(
+                [match for match, _, data in policies if single or data.get("from") or data.get("rules")]
+            )
+        return _Sides(self._shared(_present(of_outbounds)), self._shared(_present(of_inbounds)))
 
     def _shared(self, policies: _PoliciesByKind) -> DecidingPolicies:
         return self._deciding.setdefault(policies, DecidingPolicies(policies))
@@ -246,14 +260,8 @@ class Compiler:
         return CompiledProxy(dataplane, bundle, reached, sidecar, captured, part, deciding, _failures(fragments))
 
 
-def _with(matched: ByKind, *parts: str) -> Iterator[tuple[str, tuple[MatchedPolicy, ...]]]:
-    """The matched policies that have one of these parts, or one conf for the whole proxy, by kind."""
-    for kind, matches in matched.items():
-        shape = matches[0].policy.kind.policy
-        if shape is not None and shape.single:
-            yield kind, matches
-        elif having := tuple(match for match in matches if any(map(match.policy.data.get, parts))):
-            yield kind, having
+def _present(by_kind: Mapping[str, tuple[Any, ...]]) -> _PoliciesByKind:
+    return tuple((kind, policies) for kind, policies in by_kind.items() if policies)
 
 
 def _bundle(work: _Work, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
