@@ -29,28 +29,31 @@ _FEW: Final = 3
 
 @dataclass(slots=True)
 class _Rivals:
-    """Who sets what an item sets: otherwise, or the same."""
+    """Who else sets the fields that an item sets: with another value, or with the same one."""
 
     unit_of: UnitOf
-    """Whether items of the same policy count as rivals."""
+    """`policy_of` where items of one policy are no rivals, else `item_of`."""
 
-    other: dict[str, dict[str, None]] = field(default_factory=dict)
-    """By whom what is overridden."""
+    overriding: dict[str, dict[str, None]] = field(default_factory=dict)
+    """The fields with another value, by who sets it."""
 
-    same: dict[str, dict[str, None]] = field(default_factory=dict)
+    agreeing: dict[str, dict[str, None]] = field(default_factory=dict)
+    """The fields with the same value, by who sets it."""
 
     def add(self, whose: str, paths: Iterable[str], *, is_same: bool) -> None:
-        (self.same if is_same else self.other).setdefault(whose, {}).update(dict.fromkeys(paths))
+        (self.agreeing if is_same else self.overriding).setdefault(whose, {}).update(dict.fromkeys(paths))
 
 
 def reason(survey: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingReason:
-    """Why: as a part of a policy that has no effect as a whole, or by itself."""
+    """Why an item has no effect. `as_whole` says that its policy as a whole has none."""
     sites = survey.sites_of.get(item, ())
     if sites:
-        return _elsewhere(item, sites, as_whole=as_whole) or _outdone(item, sites, as_whole=as_whole)
+        return _routed_elsewhere(item, sites, as_whole=as_whole) or _overridden_or_redundant(
+            item, sites, as_whole=as_whole
+        )
     blocked = [one for one in survey.blocked if one.item is item]
     if blocked:
-        return because_blocked(item, blocked)
+        return blocked_reason(item, blocked)
     if _is_beyond_clients(survey, item.policy):
         text = "it selects gRPC clients without a proxy, and they do nothing of what it says"
         return FindingReason("does-not-apply", text, item.origin.path, "write it for those that have a proxy")
@@ -65,11 +68,11 @@ def _is_beyond_clients(survey: MeshSurvey, policy: Resource) -> bool:
     return only_clients and not survey.policies[policy.type].is_for_grpc_clients
 
 
-def because_blocked(item: PolicyItem, blocked: Sequence[BlockedItem]) -> FindingReason:
+def blocked_reason(item: PolicyItem, blocked: Sequence[BlockedItem]) -> FindingReason:
     """A route that decides nothing for its destination."""
     path, service = step(item.origin.path, "targetRef"), called(blocked[0].destination)
     if blocked[0].by:
-        by = _listed(said(one) for one in blocked[0].by)
+        by = _listed(said(origin) for origin in blocked[0].by)
         hint = "say the same in a MeshHTTPRoute, or remove one of them"
         return FindingReason(
             "shadowed-route", f"for {service} the MeshHTTPRoute counts, and not this one: {by}", path, hint
@@ -81,37 +84,40 @@ def because_blocked(item: PolicyItem, blocked: Sequence[BlockedItem]) -> Finding
 
 
 def said(origin: Origin, line: int | None = None) -> str:
-    """A policy as operators know it, with the place of its item, or a line of it."""
+    """A policy by its type and name, with the file and a line: that of its item, unless another one is given."""
     if origin.part == BUILT_IN:
         return "the built-in default"
     place = f" ({origin.file}:{origin.line if line is None else line})" if origin.file else ""
     return f"{origin.policy.type} {origin.policy.name}{place}"
 
 
-def _elsewhere(item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool) -> FindingReason | None:
-    """Where it is about what is not served of a destination, because calls go to others or come by others."""
+def _routed_elsewhere(item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool) -> FindingReason | None:
+    """The reason where an item is about the part of a destination that is not served."""
     unit_of = policy_of if as_whole else item_of
     unit = unit_of(item.origin)
     parts = [
         site.parts
         for site in sites
-        if isinstance(site, PartSite) and site.is_about_missing_part(lambda one: unit_of(one.origin) == unit)
+        if isinstance(site, PartSite)
+        and site.is_about_missing_part(lambda candidate: unit_of(candidate.origin) == unit)
     ]
     if not parts:
         return None
     meaningless = _without_meaning(item, sites)
     if meaningless is not None:
         return meaningless
-    others = [site for site in sites if not isinstance(site, PartSite)]
-    rest = f"; for others {_outdone(item, others, as_whole=as_whole).text}" if others else ""
-    text = "; ".join(dict.fromkeys(one.why for one in parts)) + rest
+    whole_sites = [site for site in sites if not isinstance(site, PartSite)]
+    of_others = (
+        f"; for others {_overridden_or_redundant(item, whole_sites, as_whole=as_whole).text}" if whole_sites else ""
+    )
+    text = "; ".join(dict.fromkeys(part.why for part in parts)) + of_others
     return FindingReason("routed-elsewhere", text, step(item.origin.path, "targetRef"), parts[0].hint)
 
 
 def _without_meaning(item: PolicyItem, sites: Sequence[AnySite]) -> FindingReason | None:
-    """Where all that it says is for another protocol than is spoken, so that no route could change that."""
+    """The reason where all that an item sets is for another protocol than is spoken, whatever the routes are."""
     sections: dict[str, tuple[Protocol, Destination]] = {}
-    for site in _as_if_whole(sites):
+    for site in _sites_if_whole(sites):
         if not isinstance(site, PolicySite) or site.protocol is None or site.destination is None:
             return None
         for path in _own_paths(item, site):
@@ -135,9 +141,9 @@ def _own_paths(item: PolicyItem, site: PolicySite) -> Iterator[str]:
             yield merged.path
 
 
-def _outdone(item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool) -> FindingReason:
+def _overridden_or_redundant(item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool) -> FindingReason:
     rivals = _Rivals(policy_of if as_whole else item_of)
-    for site in _as_if_whole(sites):
+    for site in _sites_if_whole(sites):
         if isinstance(site, RouteTableSite):
             _compare_rows(item, site, rivals)
         elif isinstance(site, ClientSite):
@@ -145,29 +151,29 @@ def _outdone(item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool) -> F
         else:
             _compare(item, site, rivals)
     path = item.layer.path
-    if rivals.other:
+    if rivals.overriding:
         text = _overridden(rivals)
         if all(isinstance(site, RouteTableSite) for site in sites):
-            text = f"stronger routes with the same matches take its place: {_listed(rivals.other)}"
+            text = f"stronger routes with the same matches take its place: {_listed(rivals.overriding)}"
         hint = "remove it, or write it for fewer proxies than what overrides it"
         return FindingReason("overridden", text, path, hint)
-    by = f" ({_listed(rivals.same)} says so)" if rivals.same else ""
+    by = f" ({_listed(rivals.agreeing)} says so)" if rivals.agreeing else ""
     return FindingReason(
         "redundant", f"what it says would hold without it{by}", path, "remove it, or leave it as a reminder"
     )
 
 
 def _overridden(rivals: _Rivals) -> str:
-    """Who overrides which fields. Of several rivals each does so at places of its own."""
-    of_each = [f"{_fields(paths)} overridden by {whose}" for whose, paths in rivals.other.items()]
-    if len(of_each) == 1 and not rivals.same:
+    """Who overrides which fields. Each of several rivals does so at other sites."""
+    of_each = [f"{_fields(paths)} overridden by {whose}" for whose, paths in rivals.overriding.items()]
+    if len(of_each) == 1 and not rivals.agreeing:
         return f"{of_each[0]}, wherever it holds"
-    rest = "; what else it says would hold without it" if rivals.same else ""
+    redundant = "; what else it says would hold without it" if rivals.agreeing else ""
     more = f" and by {len(of_each) - _FEW} more" if len(of_each) > _FEW else ""
-    return f"at one place or another {'; '.join(of_each[:_FEW])}{more}{rest}"
+    return f"at one place or another {'; '.join(of_each[:_FEW])}{more}{redundant}"
 
 
-def _as_if_whole(sites: Iterable[AnySite]) -> Iterator[PolicySite | RouteTableSite | ClientSite]:
+def _sites_if_whole(sites: Iterable[AnySite]) -> Iterator[PolicySite | RouteTableSite | ClientSite]:
     for site in sites:
         if isinstance(site, PartSite):
             yield from site.sites
@@ -176,53 +182,53 @@ def _as_if_whole(sites: Iterable[AnySite]) -> Iterator[PolicySite | RouteTableSi
 
 
 def _compare(item: PolicyItem, site: PolicySite, rivals: _Rivals) -> None:
-    for one in {**site.merged.nulls, **site.merged.removed, **site.merged.fields}.values():
-        values = (setting for setting in (one.winner, *one.losers) if setting.value is not None)
-        mine = next((setting for setting in values if setting.origin == item.origin), None)
-        null = next((removal for removal in one.removals if removal.null.origin == item.origin), None)
-        if mine is not None:
-            _add(rivals, one.path, mine, _rival(one, mine, rivals.unit_of))
+    for merged_field in {**site.merged.nulls, **site.merged.removed, **site.merged.fields}.values():
+        values = (setting for setting in (merged_field.winner, *merged_field.losers) if setting.value is not None)
+        own = next((setting for setting in values if setting.origin == item.origin), None)
+        null = next((removal for removal in merged_field.removals if removal.null.origin == item.origin), None)
+        if own is not None:
+            _add(rivals, merged_field.path, own, _rival(merged_field, own, rivals.unit_of))
         elif null is not None:
-            _add(rivals, one.path, null.null, _over_null(null, rivals.unit_of))
+            _add(rivals, merged_field.path, null.null, _winner_over_null(null, rivals.unit_of))
 
 
-def _add(rivals: _Rivals, path: str, mine: Setting, rival: Setting | None) -> None:
+def _add(rivals: _Rivals, path: str, own: Setting, rival: Setting | None) -> None:
     if rival is not None:
-        takes_away = rival.value is None and mine.value is not None
+        takes_away = rival.value is None and own.value is not None
         whose = said(rival.origin, rival.line)
-        rivals.add(f"a null of {whose}" if takes_away else whose, [path], is_same=rival.value == mine.value)
+        rivals.add(f"a null of {whose}" if takes_away else whose, [path], is_same=rival.value == own.value)
 
 
-def _over_null(removal: Removal, unit_of: UnitOf) -> Setting | None:
-    """Who wins over a null; nobody, if it had nothing to take away."""
+def _winner_over_null(removal: Removal, unit_of: UnitOf) -> Setting | None:
+    """The value that is stronger than a null; None if there is none, or if the null removed nothing."""
     over = removal.overridden_by if removal.removed else None
     return None if over is None or unit_of(over.origin) == unit_of(removal.null.origin) else over
 
 
-def _rival(one: MergedField, mine: Setting, unit_of: UnitOf) -> Setting | None:
-    """Who wins over a setting; of one that wins itself, who says the same."""
-    own = unit_of(mine.origin)
-    over = mine.removed_by or one.winner
-    if unit_of(over.origin) != own:
+def _rival(merged_field: MergedField, setting: Setting, unit_of: UnitOf) -> Setting | None:
+    """The setting that wins over a setting; if it wins itself, another one with the same value."""
+    unit = unit_of(setting.origin)
+    over = setting.removed_by or merged_field.winner
+    if unit_of(over.origin) != unit:
         return over
-    others = (setting for setting in one.losers if unit_of(setting.origin) != own)
-    return next((setting for setting in others if setting.value == mine.value), None)
+    rivals = (loser for loser in merged_field.losers if unit_of(loser.origin) != unit)
+    return next((rival for rival in rivals if rival.value == setting.value), None)
 
 
 def _compare_rows(item: PolicyItem, site: RouteTableSite, rivals: _Rivals) -> None:
-    """A rule of a table is owned by the strongest of those with its matches."""
+    """Of the routes with the same matches the strongest one owns the row."""
     conf: Mapping[str, Any] = item.layer.conf
-    mine = [list(rule.get("matches") or ()) for rule in conf.get("rules", ())]
+    own_matches = [list(rule.get("matches") or ()) for rule in conf.get("rules", ())]
     for rule in site.rules:
-        if rule.origin != item.origin and (not mine or list(rule.matches) in mine):
+        if rule.origin != item.origin and (not own_matches or list(rule.matches) in own_matches):
             rivals.add(said(rule.origin), [], is_same=False)
 
 
 def _compare_first(item: PolicyItem, site: ClientSite, rivals: _Rivals) -> None:
-    mine = item.layer.conf
-    for one in site.candidates:
-        if item not in one.items:
-            rivals.add(said(one.items[0].origin), mine, is_same=one.conf.value == mine)
+    own_conf = item.layer.conf
+    for combined in site.candidates:
+        if item not in combined.items:
+            rivals.add(said(combined.items[0].origin), own_conf, is_same=combined.conf.value == own_conf)
 
 
 def _of_target(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
@@ -237,23 +243,24 @@ def _of_target(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
         why, hint = _why_no_route(survey, item)
         text = f"{whom} {verb} {item.target.kind} {item.target.name or 'with these labels'}: {why}"
         return FindingReason("route-not-there", text, path, hint)
-    misunderstood = _for_real_services_alone(survey, item, path) or _of_another_place(survey, item, path)
+    misunderstood = _for_real_services_alone(survey, item, path) or _for_namesake(survey, item, path)
     if misunderstood is not None:
         return misunderstood
     verb = "calls" if count > 1 else "does not call"
-    what = "anybody" if item.target.kind == "Mesh" else f"{item.target.kind} {item.target.name or ''}".rstrip()
+    target = "anybody" if item.target.kind == "Mesh" else f"{item.target.kind} {item.target.name or ''}".rstrip()
     return FindingReason(
-        "not-called", f"{whom} {verb} {what}", path, "give a proxy an outbound for it, or remove the item"
+        "not-called", f"{whom} {verb} {target}", path, "give a proxy an outbound for it, or remove the item"
     )
 
 
 def _for_real_services_alone(survey: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
-    """An item beside one for a route, where what it is for is called by its tag."""
+    """The reason for an item beside one for a route: such a policy is not for calls by tag."""
     if is_outdated(item.policy):
         return _of_route_at_top(item)
-    routes = [one.target for one in items_of(item.policy) if one.origin.part == "to" and one.target.kind in ROUTES]
-    tagged = [one for one in _called(survey, item.policy) if not one.is_real]
-    if not routes or not any(item.target.kind == "Mesh" or one.service == item.target.name for one in tagged):
+    targets = (item_of_to.target for item_of_to in items_of(item.policy) if item_of_to.origin.part == "to")
+    routes = [target for target in targets if target.kind in ROUTES]
+    tagged = [destination.service for destination in _called(survey, item.policy) if not destination.is_real]
+    if not routes or not any(item.target.kind == "Mesh" or service == item.target.name for service in tagged):
         return None
     text = (
         f"as the policy has an item for a {routes[0].kind}, its others are for real services alone, "
@@ -263,69 +270,74 @@ def _for_real_services_alone(survey: MeshSurvey, item: PolicyItem, path: str) ->
 
 
 def _of_route_at_top(item: PolicyItem) -> FindingReason:
-    """A policy with a route at its top is for what is called by that route, and for nothing else."""
+    """A policy with a route at its top level is only for the calls that this route takes."""
     name = top_of(item.policy).name
     text = f"it is for the calls that MeshHTTPRoute {name} takes, and no proxy that it selects has that route"
     path = f"{item.policy.kind.root}.targetRef"
     return FindingReason("route-not-there", text, path, "see what is said of the route, or name another one")
 
 
-def _of_another_place(survey: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
-    """An item for a service of another namespace or zone than the service of that name that is called."""
+def _for_namesake(survey: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
+    """The reason for an item whose service has a namesake in another namespace or zone, and that one is called."""
     meant = reference(item)
     if meant is None or not item.target.name:
         return None
-    namesakes = (one.identity for one in _called(survey, item.policy) if one.identity is not None)
-    called_ = next((one for one in namesakes if (one.type, one.name) == (item.target.kind, item.target.name)), None)
-    if called_ is None:
+    identities = [destination.identity for destination in _called(survey, item.policy)]
+    target = (item.target.kind, item.target.name)
+    namesakes = (
+        identity for identity in identities if identity is not None and (identity.type, identity.name) == target
+    )
+    namesake = next(namesakes, None)
+    if namesake is None:
         return None
-    if _is_there(called_, meant.identity):
-        text = f"of {item.target.kind} {_placed(called_)} the port {called_.section} is called, and not "
+    if _share_location(namesake, meant.identity):
+        text = f"of {item.target.kind} {_with_location(namesake)} the port {namesake.section} is called, and not "
         return FindingReason(
             "not-called", text + meant.identity.section, path, "correct `sectionName`, or remove the item"
         )
-    text = f"it is for {item.target.kind} {_placed(meant.identity)}, and what is called is the one {_place(called_)}"
-    return FindingReason("not-called", text, path, _how_to_name(called_, meant.identity))
+    own_service = f"{item.target.kind} {_with_location(meant.identity)}"
+    text = f"it is for {own_service}, and what is called is the one {_location(namesake)}"
+    return FindingReason("not-called", text, path, _naming_hint(namesake, meant.identity))
 
 
-def _is_there(called_: Identity, meant: Identity) -> bool:
-    return (called_.zone, called_.namespace) == (meant.zone, meant.namespace)
+def _share_location(namesake: Identity, meant: Identity) -> bool:
+    return (namesake.zone, namesake.namespace) == (meant.zone, meant.namespace)
 
 
-def _how_to_name(called_: Identity, meant: Identity) -> str:
+def _naming_hint(namesake: Identity, meant: Identity) -> str:
     """A target can name a namespace, and no zone."""
-    if called_.namespace and called_.zone == meant.zone:
-        return f"write `namespace: {called_.namespace}` in the target, if that one is meant"
+    if namesake.namespace and namesake.zone == meant.zone:
+        return f"write `namespace: {namesake.namespace}` in the target, if that one is meant"
     return "choose the service by `labels`, or write the policy where the service is"
 
 
-def _placed(identity: Identity) -> str:
-    return f"{identity.name} {_place(identity)}"
+def _with_location(identity: Identity) -> str:
+    return f"{identity.name} {_location(identity)}"
 
 
-def _place(identity: Identity) -> str:
+def _location(identity: Identity) -> str:
     zone = f" of zone {identity.zone}" if identity.zone else ""
     return f"in the namespace {identity.namespace}{zone}" if identity.namespace else f"without a namespace{zone}"
 
 
 def _called(survey: MeshSurvey, policy: Resource) -> Iterator[Destination]:
-    """What the proxies call that a policy selects."""
+    """The destinations that the proxies of a policy call."""
     for outbounds in survey.outbounds:
         of_kind = outbounds.rules.get(policy.type)
-        if of_kind is not None and any(one.policy is policy for one in of_kind.matched):
+        if of_kind is not None and any(matched.policy is policy for matched in of_kind.matched):
             yield from (entry.listening.destination for entry in outbounds.entries)
 
 
 def _why_no_route(survey: MeshSurvey, item: PolicyItem) -> tuple[str, str]:
-    """And what can be done about it."""
+    """Why its proxies do not have the route that an item is for, and what to do about it."""
     routes = _routes(survey, item)
     if not any(survey.selected.get(route) for route in routes):
         return "the route selects no proxy at all", "correct the `targetRef` at the top of the route"
-    if not any(_both(survey, item.policy, route) for route in routes):
+    if not any(_share_proxy(survey, item.policy, route) for route in routes):
         return "the route is for others", "give the policy and the route the same `targetRef` at the top"
-    blocked = [one for one in survey.blocked if one.item.policy in routes]
+    blocked = [blocked_item for blocked_item in survey.blocked if blocked_item.item.policy in routes]
     if blocked:
-        why = because_blocked(blocked[0].item, blocked)
+        why = blocked_reason(blocked[0].item, blocked)
         return why.text, why.hint
     if not any(route.key in survey.effective for route in routes):
         return "the route itself has no effect", "see what is said of the route"
@@ -340,10 +352,13 @@ def _routes(survey: MeshSurvey, item: PolicyItem) -> tuple[Resource, ...]:
     return () if to is None else resolve(TargetTables.of(survey.world, item.policy.mesh), to)
 
 
-def _both(survey: MeshSurvey, one: Resource, other: Resource) -> bool:
-    """Whether some proxy is selected by both."""
-    chosen = ({found.policy for some in matched.values() for found in some} for matched, _ in survey.classes)
-    return any({one, other} <= policies for policies in chosen)
+def _share_proxy(survey: MeshSurvey, policy: Resource, route: Resource) -> bool:
+    """Whether some proxy is selected by both a policy and a route."""
+    of_classes = (
+        {matched_policy.policy for of_kind in matched.values() for matched_policy in of_kind}
+        for matched, _ in survey.classes
+    )
+    return any({policy, route} <= policies for policies in of_classes)
 
 
 def _no_inbound(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
@@ -354,20 +369,20 @@ def _no_inbound(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
 
 def _nothing_redirected(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
     count = survey.selected[item.policy]
-    who = f"none of the {count} proxies that it selects has" if count > 1 else "its proxy has no"
-    text = f"{who} `networking.transparentProxying`, so calls to places outside of the mesh do not come by"
+    proxies = f"none of the {count} proxies that it selects has" if count > 1 else "its proxy has no"
+    text = f"{proxies} `networking.transparentProxying`, so calls to places outside of the mesh do not come by"
     hint = "give the Dataplane `transparentProxying` and redirect its traffic, or remove the policy"
     return FindingReason("not-redirected", text, item.origin.path, hint)
 
 
 def _fields(paths: Iterable[str]) -> str:
-    found = list(dict.fromkeys(paths))
-    shown = ", ".join(f"`{path}`" for path in found[:_FEW])
-    more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""
-    return f"{shown}{more} {'is' if len(found) == 1 else 'are'}"
+    distinct = list(dict.fromkeys(paths))
+    shown = ", ".join(f"`{path}`" for path in distinct[:_FEW])
+    more = f" and {len(distinct) - _FEW} more" if len(distinct) > _FEW else ""
+    return f"{shown}{more} {'is' if len(distinct) == 1 else 'are'}"
 
 
 def _listed(names: Iterable[str]) -> str:
-    found = list(dict.fromkeys(names))
-    more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""
-    return ", ".join(found[:_FEW]) + more
+    distinct = list(dict.fromkeys(names))
+    more = f" and {len(distinct) - _FEW} more" if len(distinct) > _FEW else ""
+    return ", ".join(distinct[:_FEW]) + more

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, found
-from cp.insight.lint.reasons import because_blocked, said
+from cp.insight.lint.reasons import blocked_reason, said
 from cp.insight.lint.sites import RouteTableSite
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.walk import HTTP_ROUTE
@@ -66,7 +66,7 @@ def blocked(survey: MeshSurvey) -> Iterator[Finding]:
     for one in survey.blocked:
         policy = one.item.policy
         if policy in survey.judged_set and policy.key in survey.effective:
-            yield found(policy, because_blocked(one.item, [one]))
+            yield found(policy, blocked_reason(one.item, [one]))
 
 
 def covers(first: Match, second: Match) -> bool:
