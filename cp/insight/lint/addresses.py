@@ -23,13 +23,13 @@ _METRIC: Final = "MeshMetric"
 
 
 def addresses(survey: MeshSurvey) -> Iterator[Finding]:
-    """Within one Dataplane, where the first has it; and in several, which cannot all be there."""
-    known: dict[tuple[str, Address], Resource] = {}
+    """Of several listeners of one Dataplane the first is served. Of several Dataplanes at one address all are."""
+    owners_of_addresses: dict[tuple[str, Address], Resource] = {}
     for proxy in survey.proxies:
         dataplane = proxy.dataplane
-        yield from (found(dataplane, _within(one)) for one in dataplane.derived(conflicts))
+        yield from (found(dataplane, _within(conflict)) for conflict in dataplane.derived(conflicts))
         for path, address in _inbounds(dataplane):
-            owner = known.setdefault((dataplane.mesh, address), dataplane)
+            owner = owners_of_addresses.setdefault((dataplane.mesh, address), dataplane)
             if owner is not dataplane:
                 yield found(dataplane, _of_another(owner, path, address))
 

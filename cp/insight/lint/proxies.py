@@ -34,7 +34,7 @@ def outbounds(survey: MeshSurvey) -> Iterator[Finding]:
         written = dataplane.derived(_written)
         if written not in fine:  # most proxies have written the same as others
             lost = [*unresolved(survey.world, dataplane), *_to_nobody(survey.world, dataplane)]
-            yield from (one if one.hint else replace(one, hint=_LOST) for one in lost)
+            yield from (finding if finding.hint else replace(finding, hint=_LOST) for finding in lost)
             fine |= set() if lost else {written}
         yield from _calls_nobody(dataplane)
 
@@ -54,7 +54,7 @@ def services(survey: MeshSurvey) -> Iterator[Finding]:
 
 def no_dataplanes(survey: MeshSurvey) -> Iterator[Finding]:
     """Meshes that have policies and no Dataplane."""
-    with_policies = {one.mesh for one in survey.world if one.kind.policy is not None}
+    with_policies = {resource.mesh for resource in survey.world if resource.kind.policy is not None}
     for mesh in survey.world.table("Mesh"):
         if mesh.name in with_policies - survey.meshes:
             text = "there is no Dataplane in this mesh, so what its policies do is not judged"

@@ -51,7 +51,7 @@ def reason(survey: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingRe
         return _routed_elsewhere(item, sites, as_whole=as_whole) or _overridden_or_redundant(
             item, sites, as_whole=as_whole
         )
-    blocked = [one for one in survey.blocked if one.item is item]
+    blocked = [blocked_item for blocked_item in survey.blocked if blocked_item.item is item]
     if blocked:
         return blocked_reason(item, blocked)
     if _is_beyond_clients(survey, item.policy):

@@ -11,7 +11,7 @@ from cp.model.violation import Finding
 from cp.resources.resource import Resource
 from cp.resources.schema import near
 from cp.resources.world import Table
-from cp.translate.view.backend_refs import references as every
+from cp.translate.view.backend_refs import references as references_of
 from cp.translate.view.backend_refs import referred
 
 _BY_GRPC: Final = frozenset({"MeshAccessLog"})
@@ -21,7 +21,7 @@ _BY_GRPC: Final = frozenset({"MeshAccessLog"})
 def references(survey: MeshSurvey) -> Iterator[Finding]:
     for policy in survey.world:
         if policy.kind.policy is not None:
-            for path, reference in every(policy.data, policy.kind.root):
+            for path, reference in references_of(policy.data, policy.kind.root):
                 table = survey.world.table(reference["kind"], policy.mesh)
                 if (why := _reason(policy, path, reference, table)) is not None:
                     yield found(policy, why)
@@ -31,10 +31,12 @@ def _reason(policy: Resource, path: str, reference: Mapping[str, Any], table: Ta
     resource = referred(table, reference)
     if resource is None:
         labels = sorted((reference.get("labels") or {}).items())
-        wanted = reference.get("name") or " ".join(f"{name}={value}" for name, value in labels)
-        hint = near(str(wanted), [one.display_name for one in table]) or "create it, or correct the reference"
+        wanted_name = str(reference.get("name") or " ".join(f"{label}={value}" for label, value in labels))
+        hint = (
+            near(wanted_name, [candidate.display_name for candidate in table]) or "create it, or correct the reference"
+        )
         return FindingReason(
-            "refers-to-nothing", f"there is no {reference['kind']} {wanted}: nothing is sent", path, hint
+            "refers-to-nothing", f"there is no {reference['kind']} {wanted_name}: nothing is sent", path, hint
         )
     if policy.type in _BY_GRPC and resource.spec.protocol == "http":
         text = f"has no effect: Envoy sends logs by gRPC, and {resource.type} {resource.display_name} takes HTTP"
