@@ -39,14 +39,14 @@ def _seconds(value: Any) -> Any:
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
-def _store_url(known: dict[str, Any]) -> str:
-    if known.get("store_type") == "memory":
+def _store_url(validated: dict[str, Any]) -> str:
+    if validated.get("store_type") == "memory":
         return "memory:"
-    return f"sqlite:///{known['work_dir'] / 'koguma.db'}" if "work_dir" in known else ""
+    return f"sqlite:///{validated['work_dir'] / 'koguma.db'}" if "work_dir" in validated else ""
 
 
-def _bound(known: dict[str, Any]) -> str:
-    return str(known.get("bind", ""))
+def _bound(validated: dict[str, Any]) -> str:
+    return str(validated.get("bind", ""))
 
 
 class BadSettings(Exception):
@@ -67,71 +67,72 @@ class Settings(BaseSettings):
     work_dir: Path = Field(
         default_factory=lambda: Path.home() / ".koguma",
         validation_alias="KUMA_GENERAL_WORK_DIR",
-        description="The folder for what the control plane keeps on disk. Default: `~/.koguma`.",
+        description="The folder for the files of the control plane. Default: `~/.koguma`.",
     )
     store_type: StoreType = Field(
         default="sqlite",
         validation_alias="KUMA_STORE_TYPE",
-        description="`sqlite` keeps resources in a file in the work folder, `memory` loses them at the end.",
+        description="`sqlite` keeps resources in a file in the work folder. `memory` loses them when the control plane "
+        "ends.",
     )
     store: str = Field(
         default_factory=_store_url,
         validation_alias="KOGUMA_STORE",
-        description="Where resources are kept: `sqlite:///PATH`, `dir:PATH` or `memory:`. Wins over "
+        description="Where resources are kept: `sqlite:///PATH`, `dir:PATH` or `memory:`. Takes precedence over "
         "`KUMA_STORE_TYPE`, which decides the default.",
     )
     registrations: str = Field(
         default="",
         validation_alias="KOGUMA_REGISTRATIONS",
-        description="Where Dataplanes are kept that proxies register, beside a store of files: `sqlite:///PATH` or "
-        "`memory:`. Without it a proxy has to stand in the files.",
+        description="Where the Dataplanes that proxies register are kept if the store is a folder of files: "
+        "`sqlite:///PATH` or `memory:`. If it is not set, every Dataplane has to be in the files.",
     )
     history_bytes: int = Field(
         default=KEPT_BYTES,
         ge=0,
         validation_alias="KOGUMA_HISTORY_BYTES",
-        description="How many bytes of changes the store remembers; at the most it is 10000 changes, at the least the "
+        description="How many bytes of changes the store remembers. It remembers at most 10000 changes, and always the "
         "last one.",
     )
     bind: str = Field(
         default="127.0.0.1",
         validation_alias="KOGUMA_BIND",
-        description="The address on which all servers listen. Set `0.0.0.0` to be reached from other machines.",
+        description="The address on which all servers listen. `0.0.0.0` lets other machines connect.",
     )
     http_bind: str = Field(
         default_factory=_bound,
         validation_alias="KUMA_API_SERVER_HTTP_INTERFACE",
-        description="The address of the HTTP API, if it differs from `KOGUMA_BIND`.",
+        description="The address of the HTTP API. Default: `KOGUMA_BIND`.",
     )
     ads_port: Port = Field(
         default=5678,
         validation_alias="KUMA_DP_SERVER_PORT",
-        description="The port on which proxies get their configuration (gRPC). 0 takes any free one.",
+        description="The port on which proxies get their configuration (gRPC). 0 means any free port.",
     )
     http_port: Port = Field(
         default=5681,
         validation_alias="KUMA_API_SERVER_HTTP_PORT",
-        description="The port of the HTTP API, which serves bootstrap configurations too. 0 takes any free one.",
+        description="The port of the HTTP API, which serves bootstrap configurations too. 0 means any free port.",
     )
     diagnostics_port: Port = Field(
         default=5680,
         validation_alias="KUMA_DIAGNOSTICS_SERVER_PORT",
-        description="The port of `/ready`, `/healthy` and `/metrics`. 0 takes any free one.",
+        description="The port of `/ready`, `/healthy` and `/metrics`. 0 means any free port.",
     )
     workers: int = Field(
         default=1,
         ge=1,
         le=64,
         validation_alias="KOGUMA_WORKERS",
-        description="How many processes serve proxies, each with a copy of everything. With more than 1 they share the "
-        "port, and a process of its own answers the HTTP API. One is enough for some thousand proxies.",
+        description="How many processes serve proxies, each with a copy of all configuration. If there are more than "
+        "1, they share the port, and a separate process serves the HTTP API. 1 is enough for some thousand proxies.",
     )
     most_streams: int = Field(
         default=0,
         ge=0,
         validation_alias="KOGUMA_MOST_STREAMS",
-        description="How many streams of proxies a process serves at once; who comes then is asked to come back later. "
-        "0 is any number.",
+        description="How many streams of proxies a process serves at once. Further proxies are asked to try again "
+        "later. 0 means no limit.",
     )
     request_limit: int = Field(
         default=4 * 1024 * 1024,
@@ -143,116 +144,117 @@ class Settings(BaseSettings):
         default=1000,
         ge=1,
         validation_alias="KOGUMA_MOST_UNKNOWN",
-        description="How many streams a process keeps open for proxies that have no Dataplane (yet); who comes then is "
-        "asked to come back later.",
+        description="How many streams a process keeps open for proxies that have no Dataplane (yet). Further ones are "
+        "asked to try again later.",
     )
     stream_age: float = Field(
         default=0,
         ge=0,
         validation_alias="KOGUMA_STREAM_AGE",
-        description="Seconds after which a stream is closed at the latest (at the earliest after half of them), so "
-        "that proxies spread over new instances. 0 closes none.",
+        description="The longest life of a stream in seconds, so that proxies spread over new instances. Each stream "
+        "is closed at a random time in the second half of it. 0 closes none.",
     )
     drain: float = Field(
         default=0,
         ge=0,
         validation_alias="KOGUMA_DRAIN",
-        description="Seconds over which streams are closed at the end, so that not all proxies come to other instances "
-        "at the same moment. Meanwhile `/ready` says no.",
+        description="Seconds over which a control plane that ends closes its streams, so that its proxies do not all "
+        "connect to other instances at the same moment. Meanwhile `/ready` answers 503.",
     )
     deregistration_delay: Seconds = Field(
         default=10,
         gt=0,
         validation_alias="KUMA_XDS_SERVER_DATAPLANE_DEREGISTRATION_DELAY",
-        description="Seconds after which the Dataplane that a proxy registered is removed when the proxy has "
-        "disconnected and did not come back. A duration such as `10s` does as well.",
+        description="Seconds after a proxy has disconnected until the Dataplane that it registered is removed, unless "
+        "it connects again. A duration such as `10s` is accepted too.",
     )
     return_grace: Seconds = Field(
         default=60,
         ge=0,
         validation_alias="KOGUMA_RETURN_GRACE",
-        description="Seconds from the start, and after every proxy was gone at once, in which none counts as gone: "
-        "they need time to come back.",
+        description="Seconds in which no proxy counts as gone, after the start and after all proxies have disconnected "
+        "at once: they need time to connect again.",
     )
     quiet: float = Field(
         default=0.005,
         ge=0,
         le=10,
         validation_alias="KOGUMA_QUIET",
-        description="Seconds without a change after which changes are served.",
+        description="Changes are served together once no further change has come for this many seconds.",
     )
     at_most: float = Field(
         default=0.1,
         ge=0,
         le=60,
         validation_alias="KOGUMA_AT_MOST",
-        description="Seconds that changes wait at the most for others to be served together with.",
+        description="The longest time in seconds that a change waits to be served together with later ones.",
     )
     checks_itself: bool = Field(
         default=False,
         validation_alias="KOGUMA_CHECKS_ITSELF",
-        description="Whether everything that is served is compared with a full computation, which is served where they "
-        "differ. It costs what a full computation costs.",
+        description="Whether every incremental result is compared with a full computation. If they differ, the full "
+        "one is served. It costs a full computation for every change.",
     )
     read_only: bool = Field(
         default=False,
         validation_alias="KUMA_API_SERVER_READ_ONLY",
-        description="Whether the HTTP API refuses writes, also of what proxies bring along or say of themselves.",
+        description="Whether the HTTP API refuses all writes, also those of proxies: their Dataplanes and their "
+        "readiness.",
     )
     body_limit: int = Field(
         default=16 * 1024 * 1024,
         ge=1024,
         validation_alias="KOGUMA_BODY_LIMIT",
-        description="The largest request body that the HTTP API reads, in bytes. Whatever it is, a resource has 4 MiB "
-        "at the most, a question to `/_delivery` 1 MiB and a bootstrap request 256 KiB.",
+        description="The largest request body that the HTTP API reads, in bytes. Independently of it, a resource may "
+        "have 4 MiB, a request to `/_delivery` 1 MiB and a bootstrap request 256 KiB.",
     )
     api_hosts: str = Field(
         default="",
         validation_alias="KOGUMA_API_HOSTS",
-        description="Names by which the HTTP API and the diagnostics may be called, separated by commas, beside "
-        "addresses, `localhost` and the name of the machine. Others are refused, so that no website reaches them by a "
-        "name of its own. `*` is any name.",
+        description="Host names by which clients may call the HTTP API and the diagnostics, separated by commas. IP "
+        "addresses, `localhost` and the name of the machine are always allowed. Requests for other names are rejected, "
+        "so that no website reaches the API by a name of its own (DNS rebinding). `*` allows any name.",
     )
     skip_mesh_creation: bool = Field(
         default=False,
         validation_alias="KUMA_DEFAULTS_SKIP_MESH_CREATION",
-        description="Whether to start without a Mesh `default` where there is none.",
+        description="Whether to start without creating the Mesh `default` if there is none.",
     )
     policy_engine: Engine = Field(
         default="TargetRef",
         validation_alias="KUMA_DEFAULTS_POLICY_ENGINE",
-        description="The policy engine of a Mesh that names none. With `TargetRef` a new Mesh gets default policies, "
-        "with `Legacy` none: the legacy policies do not exist here.",
+        description="The policy engine of a Mesh that names none. With `TargetRef` a new Mesh gets default policies. "
+        "With `Legacy` it gets none: Koguma has no legacy policies.",
     )
     xds_host: str = Field(
         default="",
         validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_XDS_HOST",
-        description="The host at which proxies find the control plane. "
-        "Default: the one by which a proxy asked for its bootstrap configuration.",
+        description="The host at which proxies reach the control plane. Default: the host that the proxy called for "
+        "its bootstrap configuration.",
     )
     xds_port: Port = Field(
         default=0,
         validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_XDS_PORT",
-        description="The port at which proxies find it. 0 is the one on which it listens.",
+        description="The port at which proxies reach the control plane. 0 means the port on which it listens.",
     )
     admin_unix_socket: bool = Field(
         default=True,
         validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_ENVOY_ADMIN_UNIX_SOCKET",
-        description="Whether Envoy's admin interface is a socket in the proxy's work folder, so that no two "
-        "proxies of a machine want the same port. A Dataplane with `networking.admin.port` keeps its port.",
+        description="Whether Envoy's admin interface is a Unix socket in the proxy's work folder, so that two proxies "
+        "on one machine never need the same port. A Dataplane with `networking.admin.port` gets that port instead.",
     )
     admin_address: str = Field(
         default="127.0.0.1",
         validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_ADDRESS",
-        description="The address of Envoy's admin interface where it is a port.",
+        description="The address of Envoy's admin interface if it listens on a port.",
     )
     admin_port: Port = Field(
         default=9901,
         validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_PORT",
-        description="That port, for a Dataplane that names none.",
+        description="The port of Envoy's admin interface, for a Dataplane that names none.",
     )
     log_level: LogLevel = Field(
-        default="info", validation_alias="KOGUMA_LOG_LEVEL", description="The least that is logged."
+        default="info", validation_alias="KOGUMA_LOG_LEVEL", description="The lowest level of messages that are logged."
     )
     log_format: LogFormat = Field(
         default="auto",
@@ -262,31 +264,31 @@ class Settings(BaseSettings):
 
     @field_validator("registrations")
     @classmethod
-    def _beside_files(cls, registrations: str, known: ValidationInfo) -> str:
-        if registrations and not str(known.data.get("store", "")).startswith("dir:"):
+    def _beside_files(cls, registrations: str, validated: ValidationInfo) -> str:
+        if registrations and not str(validated.data.get("store", "")).startswith("dir:"):
             raise ValueError("only a store of files (dir:PATH) needs another one beside it")
         return registrations
 
     @field_validator("workers")
     @classmethod
-    def _number_alike(cls, workers: int, known: ValidationInfo) -> int:
-        if workers > 1 and known.data.get("registrations"):
+    def _number_alike(cls, workers: int, validated: ValidationInfo) -> int:
+        if workers > 1 and validated.data.get("registrations"):
             raise ValueError("workers would number what is registered beside files each in its own way: run one")
         return workers
 
     @field_validator("workers")
     @classmethod
-    def _share_a_store(cls, workers: int, known: ValidationInfo) -> int:
-        if workers > 1 and known.data.get("store") == "memory:":
+    def _share_a_store(cls, workers: int, validated: ValidationInfo) -> int:
+        if workers > 1 and validated.data.get("store") == "memory:":
             raise ValueError("workers have no memory in common: name a store on the disk, sqlite or dir")
         return workers
 
 
-def load(**given: Any) -> Settings:
-    """The settings: what is given (a command line's options; `None` is not given), then the environment."""
-    wanted = {name: value for name, value in given.items() if value is not None}
+def load(**options: Any) -> Settings:
+    """The settings: the options of a command line unless they are `None`, and otherwise the environment."""
+    set_options = {name: value for name, value in options.items() if value is not None}
     try:
-        return Settings(**wanted)
+        return Settings(**set_options)
     except ValidationError as error:
         raise BadSettings(tuple(_sentence(fault) for fault in error.errors())) from None
 

@@ -15,7 +15,7 @@ import typer
 from cp.cli.findings import finding_lines
 from cp.cli.main import build
 from cp.insight.lint import CATALOGUE, lint
-from cp.insight.report import linted
+from cp.insight.report import lint_data
 from cp.model.source import read_documents
 from cp.policies import discover, kinds
 from cp.resources.capabilities import MISSING
@@ -93,7 +93,7 @@ def _example(code: str) -> Iterator[str]:
     case = CASES / f"{code}.in.yaml"
     if case.exists():
         policies, reading = discover(), read_documents(case.read_text(), "mesh.yaml")
-        data = linted(lint(policies, World.of(reading.documents, kinds(policies), findings=reading.findings)))
+        data = lint_data(lint(policies, World.of(reading.documents, kinds(policies), findings=reading.findings)))
         yield "```text"
         yield from finding_lines(next(finding for finding in data["findings"] if finding["code"] == code))
         yield "```"

@@ -1,4 +1,4 @@
-"""An Envoy's bootstrap configuration: who it is, where the control plane is, where its admin interface is.
+"""An Envoy's bootstrap configuration: its identity, the control plane, and its admin interface.
 
 Built from envoy-data-plane's typed messages and written as JSON: Envoy's YAML reader takes a bare `n` or `y` for a
 truth value.
@@ -8,12 +8,13 @@ See record 0008.
 
 from __future__ import annotations
 
-import ipaddress
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
+
+from generators.envoy.addresses import is_ip
 
 with warnings.catch_warnings():
     # Importing envoy_data_plane 2.2 raises it in its own classes; pydantic keeps the feature until version 3.
@@ -30,11 +31,12 @@ with warnings.catch_warnings():
     from envoy_data_plane.envoy.extensions.upstreams.http import v3 as upstreams
     from envoy_data_plane.google import protobuf
 
+
 ADS_CLUSTER: Final = "ads_cluster"
 ADMIN_CLUSTER: Final = "koguma:admin"
 SYSTEM_CA: Final = "koguma:system-ca"
 USUAL_SYSTEM_CA: Final = "/etc/ssl/certs/ca-certificates.crt"
-"""Where most machines keep the certificates of those whom they trust. Envoy starts without it, too."""
+"""The file with trusted CA certificates on most machines. Envoy starts without it, too."""
 
 _CONNECT_TIMEOUT: Final = timedelta(seconds=1)
 _KEEPALIVE: Final = timedelta(seconds=30)
@@ -52,7 +54,7 @@ _LONGEST_SOCKET: Final = 107
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where something listens: a host and a port, or a socket in the file system."""
+    """An address to listen on: a host and a port, or a socket in the file system."""
 
     host: str = ""
     port: int = 0
@@ -65,7 +67,7 @@ class ListenAddress:
 
 @dataclass(frozen=True, slots=True)
 class EnvoyIdentity:
-    """One Envoy: who it is, and what it tells the control plane about itself."""
+    """The identity of an Envoy, as it tells the control plane."""
 
     mesh: str
     name: str
@@ -75,7 +77,7 @@ class EnvoyIdentity:
     token: str = ""
     delta: bool = False
     system_ca: str = USUAL_SYSTEM_CA
-    """The file, on its machine, with the certificates of those whom that trusts."""
+    """The file on its machine with the trusted CA certificates."""
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -85,7 +87,7 @@ class EnvoyIdentity:
 
 
 def bootstrap(proxy: EnvoyIdentity, control_plane: ListenAddress) -> dict[str, Any]:
-    """What Envoy is started with, as JSON data."""
+    """The bootstrap configuration of an Envoy, as JSON data."""
     return envoy.Bootstrap(
         node=_node(proxy),
         admin=_admin(proxy.admin),
@@ -140,7 +142,7 @@ def _retry_policy() -> core.RetryPolicy:
 
 
 def _over_ads() -> core.ConfigSource:
-    """A proxy without its first configuration is not ready, however long the control plane is away."""
+    """A proxy stays unready until its first configuration, however long the control plane is unreachable."""
     return core.ConfigSource(
         ads=core.AggregatedConfigSource(),
         resource_api_version=core.ApiVersion.V3,
@@ -162,7 +164,7 @@ def _ads_cluster(control_plane: ListenAddress) -> clusters.Cluster:
 
 
 def _admin_cluster(admin: ListenAddress) -> clusters.Cluster:
-    """Lets listeners lead to the admin interface, such as one for those who collect metrics."""
+    """A cluster for the admin interface, for listeners that serve metrics."""
     host = endpoints.Endpoint(address=_address(admin))
     locality = endpoints.LocalityLbEndpoints(lb_endpoints=[endpoints.LbEndpoint(endpoint=host)])
     return clusters.Cluster(
@@ -174,27 +176,19 @@ def _admin_cluster(admin: ListenAddress) -> clusters.Cluster:
 
 
 def _system_ca(file: str) -> tls.Secret:
-    """Lets clusters outside the mesh trust whom the machine trusts, wherever it keeps that."""
+    """A secret with the CA certificates that the machine trusts, for clusters outside the mesh."""
     trusted = tls.CertificateValidationContext(trusted_ca=core.DataSource(filename=file))
     return tls.Secret(name=SYSTEM_CA, validation_context=trusted)
 
 
 def _discovery(control_plane: ListenAddress) -> clusters.ClusterDiscoveryType:
-    if control_plane.socket or _is_ip(control_plane.host):
+    if control_plane.socket or is_ip(control_plane.host):
         return clusters.ClusterDiscoveryType.STATIC
     return clusters.ClusterDiscoveryType.STRICT_DNS
 
 
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 def _http2() -> upstreams.HttpProtocolOptions:
-    """A control plane that hangs is noticed by pings, not by the absence of news."""
+    """HTTP/2 with pings: without them a proxy could not tell a control plane that hangs from one without changes."""
     keepalive = core.KeepaliveSettings(interval=_KEEPALIVE, timeout=_KEEPALIVE_TIMEOUT)
     http2 = core.Http2ProtocolOptions(connection_keepalive=keepalive)
     return upstreams.HttpProtocolOptions(
@@ -203,14 +197,14 @@ def _http2() -> upstreams.HttpProtocolOptions:
 
 
 def _overload_manager() -> overload.OverloadManager:
-    """Without a limit to connections Envoy warns at every start. This one is above all descriptors of a process."""
+    """Without a limit of connections Envoy warns at every start. This limit is higher than any process can reach."""
     limit = connections.DownstreamConnectionsConfig(max_active_downstream_connections=_MOST_CONNECTIONS)
     monitor = overload.ResourceMonitor(name=_CONNECTIONS_MONITOR, typed_config=protobuf.Any.pack(limit))
     return overload.OverloadManager(resource_monitors=[monitor])
 
 
 def _runtime() -> envoy.LayeredRuntime:
-    """Without it Envoy refuses a route whose regular expression compiles to more than 100 instructions."""
+    """Without this Envoy rejects a route whose regular expression compiles to more than 100 instructions."""
     layer = protobuf.Struct.from_dict(
         {"re2.max_program_size.error_level": _LARGEST, "re2.max_program_size.warn_level": 1000}
     )

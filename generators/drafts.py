@@ -1,7 +1,7 @@
-"""Envoy's messages while they are being written, before they are serialised once and for all.
+"""Drafts: Envoy's messages while builders and policies write them.
 
-A builder makes a draft, policies write into it, and `pack` turns it into finished messages. What Envoy wraps into other
-messages (the connection manager in a filter, protocol options in a cluster) stays open until then.
+A builder makes a draft, policies write into it, and `finish` yields the finished messages. Messages that Envoy wraps
+into others (the connection manager in a filter, protocol options in a cluster) stay separate until then.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ClusterDraft:
     cluster: Cluster
     http: HttpProtocolOptions | None
     secrets: list[Secret] = field(default_factory=list)
-    """Certificates and keys of its own, which it refers to by their names."""
+    """The certificates and keys to which the cluster refers by name."""
 
     @property
     def is_local(self) -> bool:
@@ -53,7 +53,7 @@ class ClusterDraft:
 
     @property
     def is_external(self) -> bool:
-        """Whether its addresses are outside of the mesh; nobody arranges those by zone."""
+        """Whether the addresses are outside the mesh; policies do not arrange those by zone."""
         return isinstance(self.site, Backend) and bool(self.site.external)
 
     @property
@@ -89,13 +89,13 @@ class RouteDraft:
 
     @property
     def action(self) -> RouteAction | None:
-        """How requests are forwarded; None for a route that answers by itself (a redirect, a refusal)."""
+        """How requests are forwarded; None for a route that answers them itself (a redirect, an unavailable route)."""
         return self.message.route if self.message.HasField("route") else None
 
 
 @dataclass(slots=True)
 class ListenerDraft:
-    """A listener with its one filter chain: HTTP with a route table, or TCP."""
+    """A listener with a single filter chain: HTTP with a route table, or TCP."""
 
     site: Outbound | Inbound
     listener: Listener
@@ -104,13 +104,13 @@ class ListenerDraft:
     table: RouteConfiguration | None = None
     routes: list[RouteDraft] = field(default_factory=list)
     http_filters: list[HttpFilter] = field(default_factory=list)
-    """Those before the router, in order."""
+    """The HTTP filters before the router, in order."""
 
     network_filters: list[Filter] = field(default_factory=list)
-    """Those before the connection manager or the TCP proxy, in order."""
+    """The network filters before the connection manager or the TCP proxy, in order."""
 
     clusters: list[Cluster] = field(default_factory=list)
-    """Clusters that only this listener needs, such as that of a log collector."""
+    """Clusters that only this listener needs, such as the cluster of a log collector."""
 
     @property
     def is_inbound(self) -> bool:
@@ -118,7 +118,7 @@ class ListenerDraft:
 
     @property
     def over_tls(self) -> bool:
-        """Whether clients prove who they are."""
+        """Whether callers speak TLS, so that filters can match their certificate and server name."""
         return isinstance(self.site, Inbound) and self.site.tls is not None
 
     @property
@@ -146,14 +146,14 @@ class ListenerDraft:
 
 @dataclass(slots=True)
 class SidecarDraft:
-    """What a proxy has beside inbounds and outbounds, such as a listener for those that collect its metrics."""
+    """Resources of a proxy that belong to no inbound or outbound, such as a listener for its metrics."""
 
     site: Sidecar
     resources: list[Message] = field(default_factory=list)
-    """Clusters, listeners and route tables, whole ones."""
+    """Finished clusters, listeners and route tables."""
 
     problems: list[tuple[str, str]] = field(default_factory=list)
-    """What could not be had: the path in a conf that asked for it, and why."""
+    """Fields of confs that could not be applied: the path, and why."""
 
     def finish(self) -> Iterator[Finished]:
         return map(finished, self.resources)
@@ -161,19 +161,19 @@ class SidecarDraft:
 
 @dataclass(slots=True)
 class Built:
-    """All that one site came to, once every policy has written."""
+    """The finished resources of one input of a build, once every policy has written into its drafts."""
 
     site: Backend | Endpoints | Outbound | Inbound | Sidecar | Capture | Hosts
     resources: list[Message]
     problems: list[tuple[str, str]] = field(default_factory=list)
-    """What could not be done to it: the path in a conf that asked for it, and why."""
+    """Fields of confs that could not be applied: the path, and why."""
 
     used: list[str] = field(default_factory=list)
-    """The paths in a conf that found something here which they are about."""
+    """The paths of conf fields that applied to a resource here."""
 
     @property
     def is_of_proxy(self) -> bool:
-        """Whether it is what a proxy has beside its inbounds and outbounds."""
+        """Whether the resources belong to the proxy, and to no inbound or outbound."""
         return isinstance(self.site, Sidecar)
 
     @property
@@ -197,7 +197,7 @@ class Built:
 
 
 def finished(message: Message) -> Finished:
-    """A resource under its name; that of endpoints is the name of their cluster."""
+    """A resource with its name; endpoints have the name of their cluster."""
     return str(getattr(message, "cluster_name" if isinstance(message, ClusterLoadAssignment) else "name")), message
 
 

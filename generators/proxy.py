@@ -1,7 +1,7 @@
-"""What a build is given: one destination, one backend or one inbound, in plain frozen values.
+"""The inputs of builds: a destination, a backend or an inbound of a proxy, as plain frozen values.
 
-Nothing here is a protobuf and nothing knows what a mesh is. Every value is hashable, because a build is
-remembered by its arguments.
+Nothing here is a protobuf, and nothing knows what a mesh is. Every value is hashable, because the result of a build
+is cached under its inputs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Tags: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class Protocol(StrEnum):
-    """What is spoken with a service. Kafka and what nobody told are carried as TCP."""
+    """The protocol of a service. Kafka and unknown protocols are carried as TCP."""
 
     TCP = "tcp"
     HTTP = "http"
@@ -29,20 +29,20 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Locality:
-    """Where endpoints are, and when it is their turn."""
+    """The zone of endpoints, and their priority and weight among localities."""
 
     zone: str = ""
     sub_zone: str = ""
     priority: int = 0
-    """They get requests as far as those of a lower number are not well."""
+    """Endpoints get requests as far as those with a lower number are unhealthy."""
 
     weight: int | None = None
-    """How much they get beside others of their priority, where that is told by locality."""
+    """The share of requests among localities of the same priority; None if Envoy does not weigh localities."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address that serves a backend; one that begins with `unix://` is a socket, and has no port."""
+    """An address that serves a backend. An address that begins with `unix://` is a socket and has no port."""
 
     address: str
     port: int
@@ -51,12 +51,12 @@ class Endpoint:
     locality: Locality = Locality()
     tags: Tags = ()
     host: str = ""
-    """The name by which it knows itself: what it is asked for, whatever a caller calls it."""
+    """The host name that the endpoint expects in requests, whatever name the caller used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """A certificate or a key: its text, which is never printed, or the file beside the proxy that holds it."""
+    """A certificate or a key: its text, which is never printed, or a file on the machine of the proxy."""
 
     text: str = field(default="", repr=False)
     file: str = ""
@@ -64,7 +64,7 @@ class Material:
 
 @dataclass(frozen=True, slots=True)
 class CertificateName:
-    """A name that a certificate has to be for, or that one of its names has to begin with."""
+    """A name that a certificate must have, exactly or as a prefix."""
 
     value: str
     is_prefix: bool = False
@@ -72,25 +72,25 @@ class CertificateName:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How TLS is spoken with a backend."""
+    """How a proxy speaks TLS with a backend."""
 
     sni: str = ""
-    """Empty: none."""
+    """The server name to ask for; empty: none."""
 
     sni_of_endpoint: bool = False
-    """Each endpoint is asked for by its own name."""
+    """Whether the server name is the host name of the endpoint."""
 
     verified: bool = True
-    """Who answers has to prove who it is: by `ca` or, without one, by whom the proxy's machine trusts."""
+    """Whether the server needs a valid certificate: signed by `ca` or, without one, by a CA that the machine trusts."""
 
     ca: Material | None = None
     names: tuple[CertificateName, ...] = ()
-    """What a certificate that is verified has to be for, one of these; none of them: it may be for anybody."""
+    """A verified certificate must have one of these names; if there are none, any name will do."""
 
     certificate: Material | None = None
     key: Material | None = None
     oldest: str = ""
-    """A version in Envoy's words; empty: what Envoy takes for safe."""
+    """The oldest version of TLS, as Envoy names it; empty: the default of Envoy."""
 
     newest: str = ""
     renegotiation: bool = False
@@ -98,17 +98,17 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One upstream cluster: where requests go once a route has chosen it. Its endpoints are another matter."""
+    """An upstream cluster that a route can choose. Its endpoints are built apart, from `Endpoints`."""
 
     cluster: str
     service: str
     protocol: Protocol = Protocol.TCP
     subset: Tags = ()
     external: tuple[Endpoint, ...] = ()
-    """Addresses outside the mesh, resolved by Envoy itself; then there are no endpoints to be served."""
+    """Addresses outside the mesh. They stand in the cluster and Envoy resolves them, so no endpoints are served."""
 
     tls: Tls | None = None
-    """What is spoken with those."""
+    """How TLS is spoken with the external addresses; None: not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Endpoints:
 
 
 class PathKind(StrEnum):
-    """How a path is compared. A prefix ends at a segment's end."""
+    """How a path is compared. A prefix matches whole segments only."""
 
     EXACT = "Exact"
     PREFIX = "PathPrefix"
@@ -146,7 +146,7 @@ class ValueMatch:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which requests a route takes."""
+    """The conditions that a request must meet for a route to take it."""
 
     path: PathMatch = PathMatch(PathKind.PREFIX, "/")
     method: str = ""
@@ -159,21 +159,21 @@ CATCH_ALL = Match()
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A share of a route's requests, for one cluster. A missing one answers 500 to its share."""
+    """A share of a route's requests, for one cluster. If the cluster is missing, its share is answered with 500."""
 
     cluster: str
     weight: int = 1
     missing: bool = False
     reason: str = ""
-    """Why it is missing."""
+    """Why the cluster is missing."""
 
     host: str = ""
-    """Its servers want to be asked for by names of their own, of which this is one."""
+    """One of the host names that the servers of the cluster expect; empty: they take any."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderChange:
-    """Headers set, added and removed, of requests or of responses."""
+    """Headers to set, add and remove, on requests or on responses."""
 
     on: str
     set: Tags = ()
@@ -183,7 +183,7 @@ class HeaderChange:
 
 @dataclass(frozen=True, slots=True)
 class PathChange:
-    """A path replaced as a whole (`full`) or in its matched prefix (`prefix`)."""
+    """The new path (`full`), or what replaces the matched prefix (`prefix`)."""
 
     full: str | None = None
     prefix: str | None = None
@@ -210,7 +210,7 @@ class Mirror:
     cluster: str
     percentage: float = 100.0
     host: str = ""
-    """What it is asked for; empty: what the caller asked for, marked as a copy."""
+    """The host that copies name; empty: the host of the original request, which Envoy marks as a copy."""
 
 
 Filter: TypeAlias = HeaderChange | Redirect | Rewrite | Mirror
@@ -221,21 +221,21 @@ class Route:
     """One row of a route table."""
 
     name: str
-    """What Envoy calls it, in logs and statistics."""
+    """The name of the route in Envoy's logs and statistics."""
 
     owner: str = ""
-    """The route resource that contributed it; empty for the implicit catch-all, which belongs to the service."""
+    """The route resource that contributed the route; empty for the implicit catch-all route of a service."""
 
     match: Match = CATCH_ALL
     splits: tuple[Split, ...] = ()
     filters: tuple[Filter, ...] = ()
-    refusal: str = ""
-    """Why no request can be served; then each is answered with 500 and this text."""
+    unavailable_reason: str = ""
+    """Why the route cannot serve; then it answers every request with 500 and this text. Empty: it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """The proxy that a listener belongs to, as far as its configuration speaks of it."""
+    """The proxy of a listener: the facts about it that the listener's configuration contains."""
 
     mesh: str = ""
     zone: str = ""
@@ -243,12 +243,12 @@ class Sidecar:
     workload: str = ""
     address: str = ""
     tags: Tags = ()
-    """What it tells those that it calls about itself. A name may have several values."""
+    """The tags that the proxy sends to those that it calls. A name may have several values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outbound:
-    """One destination as a proxy's workload sees it: a local address, and what happens to what is sent there."""
+    """A destination as a proxy's workload sees it: a local address, and the routes for what is sent there."""
 
     name: str
     service: str
@@ -256,21 +256,21 @@ class Outbound:
     port: int
     protocol: Protocol
     routes: tuple[Route, ...] = ()
-    """For HTTP in the order in which they are tried; for TCP one."""
+    """For HTTP in the order in which Envoy tries them; for TCP a single one."""
 
     sidecar: Sidecar = Sidecar()
-    """Who calls: only what some policy asks for, because proxies of which the same is said share what is built."""
+    """The caller. Only fields that a policy needs are set, so that more proxies share the result of a build."""
 
     is_bound: bool = True
-    """Whether the address is the machine's own. A virtual one has no socket: what is sent to it is redirected."""
+    """Whether Envoy opens a socket. A virtual address has none: the machine redirects its connections."""
 
     names: tuple[str, ...] = ()
-    """What a gRPC client without a proxy calls it by."""
+    """The names that a gRPC client without a proxy uses for the destination."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
-    """One port on which a proxy's workload is reached."""
+    """A port on which callers reach a proxy's workload."""
 
     address: str
     port: int
@@ -284,50 +284,51 @@ class Inbound:
     mesh: str = ""
     sidecar: Sidecar = Sidecar()
     is_bound: bool = True
-    """Whether it has a socket of its own, or is sent what the machine redirects."""
+    """Whether Envoy opens a socket, or takes the connections that the machine redirects."""
 
 
 class Passthrough(StrEnum):
-    """What becomes of a call to a place that is no destination of the proxy's."""
+    """What a proxy does with calls to addresses that are none of its destinations."""
 
     ALL = "All"
     NONE = "None"
     MATCHED = "Matched"
-    """It goes there if it is one of some exits."""
+    """The proxy passes on the calls that an exit allows."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Exit:
-    """Calls that may go to where they are sent to: to a network, or to a domain that they tell."""
+    """Calls that a proxy passes on to addresses outside the mesh: to a network, or to a domain."""
 
     network: str = ""
-    """As a CIDR."""
+    """A CIDR."""
 
     domain: str = ""
-    """The name of a host, or `*.` and the end of one."""
+    """A host name, `*.` with the end of a host name, or `*`."""
 
     port: int = 0
     """0 stands for every port."""
 
     protocol: str = "tcp"
+    """tcp, mysql, tls, http, http2 or grpc."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What a machine redirects to its proxy, whatever address it was sent to. A port of 0 is redirected to nobody."""
+    """The ports of a proxy to which its machine redirects connections. A port of 0 means: none are redirected."""
 
     outbound_port: int
-    """Where the workload's calls arrive."""
+    """The port for calls of the workload."""
 
     inbound_port: int = 0
-    """Where others' calls arrive."""
+    """The port for calls to the workload, over IPv4."""
 
     inbound_port_v6: int = 0
     has_ipv6: bool = False
-    """Whether calls over IPv6 are redirected too."""
+    """Whether calls of the workload over IPv6 are redirected too."""
 
     virtual_network: str = ""
-    """Addresses that are destinations of proxies or nobody's: a CIDR."""
+    """The CIDR of virtual addresses: those without a destination must not leave the machine."""
 
     passthrough: Passthrough = Passthrough.ALL
     exits: tuple[Exit, ...] = ()
@@ -335,7 +336,7 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Names that a proxy knows the addresses of, and the port at which workloads ask it."""
+    """The names that a proxy resolves for its workload, with their addresses, and the port of its DNS listener."""
 
     port: int
     names: Tags

@@ -73,15 +73,15 @@ def write(files: dict[str, FileDescriptor], target: Path) -> None:
 
 def refresh(target: Path = TARGET) -> None:
     """Replace the stubs unless they are of the installed versions."""
-    stamp, wanted = target / "made-from", made_from()
-    if stamp.is_file() and stamp.read_text() == wanted:
+    stamp, versions = target / "made-from", made_from()
+    if stamp.is_file() and stamp.read_text() == versions:
         stamp.touch()
         return
     fresh = target.with_name(f"{target.name}.{os.getpid()}")
     fresh.mkdir()
     try:
         write(with_imports(described()), fresh)
-        (fresh / stamp.name).write_text(wanted)
+        (fresh / stamp.name).write_text(versions)
         shutil.rmtree(target, ignore_errors=True)
         fresh.rename(target)
     finally:

@@ -9,11 +9,11 @@ import pytest
 from envoy.config.route.v3.route_components_pb2 import VirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from cp.insight.inspect import affected
+from cp.insight.inspect import affected_proxies
 from cp.insight.lint import lint
 from cp.insight.lint.lint import RULES
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.simulate.virtual_hosts import chosen
+from cp.insight.simulate.virtual_hosts import virtual_host_of
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import Policy, discover, kinds
@@ -261,8 +261,8 @@ def test_lint_judges_a_passthrough_that_says_nothing() -> None:
 
 
 def test_of_a_table_without_domains_nobody_is_chosen() -> None:
-    assert chosen(RouteConfiguration(name="empty"), "backend") is None
-    assert chosen(RouteConfiguration(virtual_hosts=[VirtualHost(name="nobody")]), "backend") is None
+    assert virtual_host_of(RouteConfiguration(name="empty"), "backend") is None
+    assert virtual_host_of(RouteConfiguration(virtual_hosts=[VirtualHost(name="nobody")]), "backend") is None
 
 
 def shadowed(called: str = "cursed", to: str = "fine") -> Document:
@@ -321,7 +321,7 @@ def test_inspection_answers_where_a_part_cannot_be_made(stage: str, monkeypatch:
     monkeypatch.setattr(Translator, stage, failing)
     here = world(timeout("2s"), shadowed(), used=list(discover()))
     (policy,) = here.table("MeshTimeout", "default")
-    (of_web,) = (one for one in affected(here, policy) if one.dataplane == WEB)
+    (of_web,) = (one for one in affected_proxies(here, policy) if one.dataplane == WEB)
 
     assert [one.path for one in of_web.effects] == ["connectionTimeout"] * len(of_web.effects)
     assert of_web.effects

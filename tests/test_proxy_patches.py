@@ -10,7 +10,7 @@ from cp.translate.snapshot import TYPES
 from tests.golden import Case, cases
 from tests.snapshots import Question
 
-CASES = [one for one in cases("policies") if "mesh_proxy_patch" in str(one.id)]
+CASES = [case for case in cases("policies") if "mesh_proxy_patch" in str(case.id)]
 
 
 @pytest.mark.parametrize("case", CASES)

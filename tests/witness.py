@@ -13,7 +13,7 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from cp.translate.snapshot import ROUTES, PackedResource, Snapshot
 from generators.bootstrap import EnvoyIdentity, bootstrap
 from generators.bootstrap import ListenAddress as Place
-from generators.envoy.names import REFUSED
+from generators.envoy.names import MISSING_CLUSTER
 from tests.ads.serving import Serving
 from tests.support.envoy import Envoy
 from tests.support.loopback import new_address
@@ -53,12 +53,12 @@ class Witness:
 
         eventually(settled, _DEADLINE)
         statuses = self._serving.seat(_PROXY).session.statuses
-        return "\n".join(nack.text for status in statuses for nack in status.refused)
+        return "\n".join(nack.text for status in statuses for nack in status.nacks)
 
 
 def _strict(packed: PackedResource) -> PackedResource:
     """A copy with which Envoy refuses routes to clusters that are not there, unless one is meant not to be there."""
-    if packed.type_url != ROUTES or REFUSED.encode() in packed.body:
+    if packed.type_url != ROUTES or MISSING_CLUSTER.encode() in packed.body:
         return packed
     message = RouteConfiguration.FromString(packed.body)
     message.validate_clusters.value = True

@@ -63,10 +63,10 @@ class ProxyDrain:
     def _connections_end(self, began: float, at_once: threading.Event) -> None:
         # `skip_exit` keeps listeners open for callers that are not told yet; Envoy ends what is idle meanwhile.
         self.admin.post("/drain_listeners?graceful&inboundonly&skip_exit")
-        told = self.departure.announce(self.seconds / 2)
+        callers_know = self.departure.announce(self.seconds / 2)
         end = began + self.seconds
         last_call = end - self.seconds * _FOR_THE_REST
-        self._until(last_call, at_once, quiet=_QUIET if told else None)
+        self._until(last_call, at_once, quiet=_QUIET if callers_know else None)
         self.admin.post("/drain_listeners?inboundonly")
         self._until(end, at_once, quiet=1)
         self.say(f"drained after {time.monotonic() - began:.1f} s")
@@ -83,15 +83,17 @@ class ProxyDrain:
     def _connections(self) -> int:
         """Those that callers have with the workload; 0 for an Envoy that has ended."""
         names = {
-            _statistic(one) for one in self._json("/listeners?format=json", "listener_statuses") if _is_inbound(one)
+            _statistic(listener)
+            for listener in self._json("/listeners?format=json", "listener_statuses")
+            if _is_inbound(listener)
         }
-        found = self._json(r"/stats?format=json&filter=^listener\..*\.downstream_cx_active$", "stats")
-        return sum(int(one["value"]) for one in found if one.get("name") in names)
+        statistics = self._json(r"/stats?format=json&filter=^listener\..*\.downstream_cx_active$", "stats")
+        return sum(int(statistic["value"]) for statistic in statistics if statistic.get("name") in names)
 
     def _json(self, path: str, field: str) -> list[dict[str, Any]]:
         answer = self.admin.get(path)
-        found: list[dict[str, Any]] = [] if answer is None else json.loads(answer).get(field, [])
-        return found
+        rows: list[dict[str, Any]] = [] if answer is None else json.loads(answer).get(field, [])
+        return rows
 
 
 def _is_inbound(listener: dict[str, Any]) -> bool:

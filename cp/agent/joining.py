@@ -54,9 +54,11 @@ class MeshJoin:
         return f"/meshes/{self.mesh}/dataplanes/{self.name}"
 
 
-def register(client: Client, joining: MeshJoin, piece: FileDocument, patience: RetryTime) -> None:
+def register(client: Client, joining: MeshJoin, file_document: FileDocument, patience: RetryTime) -> None:
     """Store the Dataplane as the file has it. What is stored already is stored no second time."""
-    put = persistently(lambda: client.put(joining.path, piece.text, piece.place, joining.owner), patience)
+    put = persistently(
+        lambda: client.put(joining.path, file_document.text, file_document.location, joining.owner), patience
+    )
     patience.say(f"{'registered' if put.is_new else 'stored'} Dataplane {joining.mesh}/{joining.name}")
     for warning in put.warnings:
         patience.say(f"Warning: {warning}")
@@ -107,8 +109,8 @@ class Membership:
         try:
             with connect(self.address, _ANNOUNCED_WITHIN) as client:
                 revision = client.readiness(self.joining.path, self.joining.owner, ready=False)
-                asked = {"revisions": [revision], "wait": f"{round(wait * 1000)}ms"}
-                *_, last = client.lines("/_delivery", asked, wait)
+                question = {"revisions": [revision], "wait": f"{round(wait * 1000)}ms"}
+                *_, last = client.lines("/_delivery", question, wait)
         except (Problem, ValueError) as problem:
             self.say(f"callers are not told to leave: {getattr(problem, 'message', problem)}")
             return False
@@ -132,8 +134,8 @@ def grpc_bootstrap(client: Client, mesh: str, name: str, patience: RetryTime) ->
 
 def persistently(attempt: Callable[[], T], patience: RetryTime) -> T:
     """Try until it works or patience ends. What can never work is not tried again."""
-    begun = told = time.monotonic()
-    pause, said = _FIRST_PAUSE, ""
+    begun = last_news = time.monotonic()
+    pause, last_message = _FIRST_PAUSE, ""
     while True:
         try:
             return attempt()
@@ -141,9 +143,9 @@ def persistently(attempt: Callable[[], T], patience: RetryTime) -> T:
             now = time.monotonic()
             if not _may_pass(problem) or now - begun + pause > patience.seconds:
                 raise
-            if problem.message != said or now - told >= _NEWS_EVERY:
+            if problem.message != last_message or now - last_news >= _NEWS_EVERY:
                 patience.say(f"waiting: {problem.message} ({now - begun:.0f} s)")
-                said, told = problem.message, now
+                last_message, last_news = problem.message, now
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
 

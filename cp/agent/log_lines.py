@@ -24,9 +24,9 @@ class LogAddresses(Protocol):
 
 
 @contextmanager
-def sent_on(output: BinaryIO, key: str, addresses: LogAddresses, rest: BinaryIO) -> Iterator[None]:
+def forwarded_output(output: BinaryIO, key: str, addresses: LogAddresses, passed_on: BinaryIO) -> Iterator[None]:
     """Until the output ends, which is when Envoy does. It is read at all times, so that Envoy never waits for us."""
-    reading = threading.Thread(target=_read, args=(output, key, addresses, rest), name="access logs", daemon=True)
+    reading = threading.Thread(target=_read, args=(output, key, addresses, passed_on), name="access logs", daemon=True)
     reading.start()
     try:
         yield
@@ -35,18 +35,18 @@ def sent_on(output: BinaryIO, key: str, addresses: LogAddresses, rest: BinaryIO)
         addresses.close(_SEND_WITHIN)
 
 
-def _read(output: BinaryIO, key: str, addresses: LogAddresses, rest: BinaryIO) -> None:
+def _read(output: BinaryIO, key: str, addresses: LogAddresses, passed_on: BinaryIO) -> None:
     sorting = LogLineSorter(key, addresses)
     while data := os.read(output.fileno(), _CHUNK):
-        _write(rest, sorting.take(data))
-    _write(rest, sorting.end())
+        _write(passed_on, sorting.take(data))
+    _write(passed_on, sorting.end())
 
 
-def _write(rest: BinaryIO, data: bytes) -> None:
+def _write(passed_on: BinaryIO, data: bytes) -> None:
     """Where nobody reads what is passed on, it is lost, as it is where Envoy writes there itself."""
     try:
-        rest.write(data)
-        rest.flush()
+        passed_on.write(data)
+        passed_on.flush()
     except (OSError, ValueError):
         return
 
@@ -68,8 +68,8 @@ class LogLineSorter:
         return b"".join(kept)
 
     def end(self) -> bytes:
-        rest, self._begun = self._begun, b""
-        return b"" if self._is_sent(rest) else rest
+        line, self._begun = self._begun, b""
+        return b"" if self._is_sent(line) else line
 
     def _is_sent(self, line: bytes) -> bool:
         envelope = opened(line, self._key)

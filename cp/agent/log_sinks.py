@@ -56,7 +56,7 @@ class LogSink:
     def __init__(self, address: str, say: Say, limits: SinkLimits) -> None:
         self._address, self._say, self._limits = address, say, limits
         self._lines: deque[bytes] = deque()
-        self._size = self._dropped = self._told = 0
+        self._size = self._dropped = self._reported = 0
         self._deadline: float | None = None
         self._changed = threading.Condition()
         self._connection: socket.socket | None = None
@@ -81,7 +81,7 @@ class LogSink:
         """To be called after `end`. A connection that hangs is left to the end of the process."""
         self._thread.join(max(0.0, (self._deadline or 0.0) - time.monotonic()) + _GRACE)
         with self._changed:
-            lost = len(self._lines) + self._dropped - self._told
+            lost = len(self._lines) + self._dropped - self._reported
         if lost:
             self._say(f"access logs for {self._address}: {lost} lines were not sent")
 
@@ -104,16 +104,16 @@ class LogSink:
         if self._connection is not None and _is_open(self._connection):
             return self._connection
         self._disconnect()
-        pause, told = self._limits.first_pause, 0.0
+        pause, last_news = self._limits.first_pause, 0.0
         while True:
             try:
                 self._connection = _connect(self._address, self._limits.patience)
             except (OSError, ValueError) as error:
-                if not told or time.monotonic() - told > self._limits.reminded_every:
-                    told = time.monotonic()
-                    self._tell_away(error)
+                if not last_news or time.monotonic() - last_news > self._limits.reminded_every:
+                    last_news = time.monotonic()
+                    self._report_away(error)
             else:
-                self._tell_back(was_away=bool(told))
+                self._report_back(was_away=bool(last_news))
                 return self._connection
             if self._paused(pause):
                 return None
@@ -125,8 +125,8 @@ class LogSink:
             self._changed.wait_for(lambda: self._deadline is not None, seconds)
             if self._deadline is None:
                 return False
-            if (left := self._deadline - time.monotonic()) > 0:
-                self._changed.wait(min(left, self._limits.first_pause))
+            if (seconds_left := self._deadline - time.monotonic()) > 0:
+                self._changed.wait(min(seconds_left, self._limits.first_pause))
             return time.monotonic() >= self._deadline
 
     def _send(self, connection: socket.socket) -> None:
@@ -147,36 +147,36 @@ class LogSink:
                 self._size -= len(line)
 
     def _batch(self) -> list[bytes]:
-        found: list[bytes] = []
+        batch: list[bytes] = []
         size = 0
         with self._changed:
             for line in self._lines:
-                found.append(line)
+                batch.append(line)
                 size += len(line)
                 if size >= _BATCH:
                     break
-        return found
+        return batch
 
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _tell_away(self, error: Exception) -> None:
+    def _report_away(self, error: Exception) -> None:
         with self._changed:
-            kept, lost = len(self._lines), self._news()
+            kept, lost = len(self._lines), self._newly_dropped()
         dropped = f", {lost} were dropped" if lost else ""
         self._say(f"access logs for {self._address}: {_reason(error)}; {kept} lines are kept{dropped}")
 
-    def _tell_back(self, *, was_away: bool) -> None:
+    def _report_back(self, *, was_away: bool) -> None:
         with self._changed:
-            lost = self._news()
+            lost = self._newly_dropped()
         if was_away or lost:
             self._say(f"access logs for {self._address}: connected{f'; {lost} lines were dropped' if lost else ''}")
 
-    def _news(self) -> int:
+    def _newly_dropped(self) -> int:
         """The lines that were dropped since somebody was last told."""
-        lost, self._told = self._dropped - self._told, self._dropped
+        lost, self._reported = self._dropped - self._reported, self._dropped
         return lost
 
 

@@ -12,6 +12,7 @@ from typing import Final
 import httpx
 
 from cp.agent.admin import EnvoyAdmin
+from cp.model.names import dataplane_key
 from cp.model.pushing import CLUSTER, FIELD, METADATA, MetricCollector, PushedApplication, PushOrders, read
 
 Say = Callable[[str], None]
@@ -24,7 +25,7 @@ _OF_ENVOY: Final = "envoy"
 
 
 @contextmanager
-def pushed(admin: EnvoyAdmin, bootstrap: str, say: Say) -> Iterator[None]:
+def pushed_metrics(admin: EnvoyAdmin, bootstrap: str, say: Say) -> Iterator[None]:
     """While this lasts: look for orders in Envoy's configuration, and carry them out."""
     ended = threading.Event()
     pusher = MetricsPusher(admin, _resource(bootstrap), say)
@@ -46,12 +47,12 @@ def _push(pusher: MetricsPusher, ended: threading.Event, say: Say) -> None:
 def _resource(bootstrap: str) -> Mapping[str, str]:
     """Who it is that tells, in OpenTelemetry's words."""
     node = json.loads(bootstrap)["node"]
-    mesh, _, name = node["id"].partition(".")
+    dataplane = dataplane_key(node["id"])
     return {
         "service.name": node.get("cluster", ""),
         "service.instance.id": node["id"],
-        "kuma.mesh": mesh,
-        "kuma.dataplane": name,
+        "kuma.mesh": dataplane.mesh,
+        "kuma.dataplane": dataplane.name,
     }
 
 
@@ -68,50 +69,62 @@ class MetricsPusher:
     def turn(self, now: float) -> None:
         """Send what is due."""
         if now - self._looked >= _LOOK_EVERY:
-            self._looked, self._orders = now, self._found()
+            self._looked, self._orders = now, self._current_orders()
         orders = self._orders
-        due = [to for to in orders.collectors if now - self._sent.get(to, -to.seconds) >= to.seconds]
-        if due:
-            self._send(orders, due)
-        self._sent = {to: now if to in due else self._sent[to] for to in orders.collectors}
+        due_collectors = [
+            collector
+            for collector in orders.collectors
+            if now - self._sent.get(collector, -collector.seconds) >= collector.seconds
+        ]
+        if due_collectors:
+            self._send(orders, due_collectors)
+        self._sent = {
+            collector: now if collector in due_collectors else self._sent[collector] for collector in orders.collectors
+        }
 
-    def _found(self) -> PushOrders:
+    def _current_orders(self) -> PushOrders:
         """What stands in the configuration; what stood there, while Envoy does not answer."""
         answer = self._admin.get(_ORDERS)
         if answer is None:
             return self._orders
-        metadata = (one["cluster"].get("metadata", {}) for one in json.loads(answer).get("configs") or ())
-        texts = (one.get("filter_metadata", {}).get(METADATA, {}).get(FIELD, "") for one in metadata)
+        metadata = (entry["cluster"].get("metadata", {}) for entry in json.loads(answer).get("configs") or ())
+        texts = (
+            cluster_metadata.get("filter_metadata", {}).get(METADATA, {}).get(FIELD, "")
+            for cluster_metadata in metadata
+        )
         return next((orders for text in texts if (orders := read(text)) is not None), PushOrders())
 
-    def _send(self, orders: PushOrders, due: list[MetricCollector]) -> None:
+    def _send(self, orders: PushOrders, due_collectors: list[MetricCollector]) -> None:
         from cp.agent import otlp  # noqa: PLC0415  # it imports much that only those need who push
 
-        of_envoy = [family for family in otlp.families(self._page(orders)) if orders.are_about(family.name)]
-        of_others = [(one.name or one.authority, otlp.families(_asked(one))) for one in orders.applications]
-        scopes = [(_OF_ENVOY, of_envoy), *of_others]
-        made = otlp.request(self._resource, scopes, otlp.CounterSpan(self._begun, time.time_ns()))
-        for to in due:
-            self._tell(to, otlp.send(to, made))
+        envoy_metrics = [family for family in otlp.families(self._envoy_page(orders)) if orders.are_about(family.name)]
+        application_metrics = [
+            (application.name or application.authority, otlp.families(_application_page(application)))
+            for application in orders.applications
+        ]
+        scopes = [(_OF_ENVOY, envoy_metrics), *application_metrics]
+        request = otlp.request(self._resource, scopes, otlp.CounterSpan(self._begun, time.time_ns()))
+        for collector in due_collectors:
+            self._report(collector, otlp.send(collector, request))
 
-    def _page(self, orders: PushOrders) -> bytes:
+    def _envoy_page(self, orders: PushOrders) -> bytes:
         """An Envoy that does not answer has nothing to tell, and is asked again next time."""
         return self._admin.get(f"/stats/prometheus{'' if orders.unused else '?usedonly'}", _PATIENCE) or b""
 
-    def _tell(self, to: MetricCollector, fault: str) -> None:
+    def _report(self, collector: MetricCollector, fault: str) -> None:
         """Once when a collector cannot be reached, and once when it can again."""
-        if fault and to not in self._away:
-            self._away.add(to)
-            self._say(f"metrics for {to.authority}: {fault}")
-        elif not fault and to in self._away:
-            self._away.discard(to)
-            self._say(f"metrics for {to.authority}: sent again")
+        if fault and collector not in self._away:
+            self._away.add(collector)
+            self._say(f"metrics for {collector.authority}: {fault}")
+        elif not fault and collector in self._away:
+            self._away.discard(collector)
+            self._say(f"metrics for {collector.authority}: sent again")
 
 
-def _asked(one: PushedApplication) -> bytes:
+def _application_page(application: PushedApplication) -> bytes:
     """An application that does not answer has nothing to tell."""
     try:
-        answer = httpx.get(f"http://{one.authority}{one.path}", timeout=_PATIENCE)
+        answer = httpx.get(f"http://{application.authority}{application.path}", timeout=_PATIENCE)
     except (httpx.HTTPError, httpx.InvalidURL):
         return b""
     return answer.content if answer.status_code == httpx.codes.OK else b""

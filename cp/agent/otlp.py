@@ -35,36 +35,36 @@ class CounterSpan:
 
 def families(page: bytes) -> list[Metric]:
     """What is on a page of metrics, up to where it cannot be read."""
-    found: list[Metric] = []
+    metrics: list[Metric] = []
     with suppress(ValueError):
         for family in text_string_to_metric_families(page.decode(errors="replace")):
             if family.type == "counter" and family.samples:
                 family.name = family.samples[0].name  # the parser takes `_total` away
-            found.append(family)
-    return found
+            metrics.append(family)
+    return metrics
 
 
 def request(
     resource: Mapping[str, str], scopes: Iterable[tuple[str, Iterable[Metric]]], span: CounterSpan
 ) -> ExportMetricsServiceRequest:
     """Everything that is to be said of a proxy: its own metrics and those of its applications, by who told them."""
-    made = ExportMetricsServiceRequest()
-    of_resource = made.resource_metrics.add()
+    export = ExportMetricsServiceRequest()
+    of_resource = export.resource_metrics.add()
     of_resource.resource.attributes.extend(_attributes(resource))
-    for name, told in scopes:
+    for name, scope_families in scopes:
         scope = of_resource.instrumentation_library_metrics.add()  # called scope_metrics by now, and the same bytes
         scope.instrumentation_library.name = name
-        scope.metrics.extend(_metric(family, span) for family in told)
-    return made
+        scope.metrics.extend(_metric(family, span) for family in scope_families)
+    return export
 
 
-def send(to: MetricCollector, made: ExportMetricsServiceRequest) -> str:
+def send(collector: MetricCollector, export: ExportMetricsServiceRequest) -> str:
     """Send once. Answers with what went wrong, if anything did."""
     try:
-        if to.is_http:
-            _post(to, made)
+        if collector.is_http:
+            _post(collector, export)
         else:
-            _call(to, made)
+            _call(collector, export)
     except httpx.HTTPError as error:
         return str(error) or type(error).__name__
     except grpc.RpcError as error:
@@ -72,32 +72,32 @@ def send(to: MetricCollector, made: ExportMetricsServiceRequest) -> str:
     return ""
 
 
-def _post(to: MetricCollector, made: ExportMetricsServiceRequest) -> None:
-    content, headers = made.SerializeToString(), {"content-type": "application/x-protobuf"}
-    url = f"http://{to.authority}{to.path}/v1/metrics"
+def _post(collector: MetricCollector, export: ExportMetricsServiceRequest) -> None:
+    content, headers = export.SerializeToString(), {"content-type": "application/x-protobuf"}
+    url = f"http://{collector.authority}{collector.path}/v1/metrics"
     httpx.post(url, content=content, headers=headers, timeout=_PATIENCE).raise_for_status()
 
 
-def _call(to: MetricCollector, made: ExportMetricsServiceRequest) -> None:
-    with grpc.insecure_channel(to.authority) as channel:
-        export = channel.unary_unary(_EXPORT, ExportMetricsServiceRequest.SerializeToString, bytes)
-        export(made, timeout=_PATIENCE)
+def _call(collector: MetricCollector, export: ExportMetricsServiceRequest) -> None:
+    with grpc.insecure_channel(collector.authority) as channel:
+        call = channel.unary_unary(_EXPORT, ExportMetricsServiceRequest.SerializeToString, bytes)
+        call(export, timeout=_PATIENCE)
 
 
 def _metric(family: Metric, span: CounterSpan) -> otel.Metric:
-    made = otel.Metric(name=family.name, description=family.documentation)
+    metric = otel.Metric(name=family.name, description=family.documentation)
     if family.type == "counter":
-        made.sum.is_monotonic, made.sum.aggregation_temporality = True, _CUMULATIVE
-        counted = (one for one in family.samples if not one.name.endswith("_created"))
-        made.sum.data_points.extend(_number(one, span) for one in counted)
+        metric.sum.is_monotonic, metric.sum.aggregation_temporality = True, _CUMULATIVE
+        counters = (sample for sample in family.samples if not sample.name.endswith("_created"))
+        metric.sum.data_points.extend(_number(sample, span) for sample in counters)
     elif family.type == "histogram":
-        made.histogram.aggregation_temporality = _CUMULATIVE
-        made.histogram.data_points.extend(_histograms(family.samples, span))
+        metric.histogram.aggregation_temporality = _CUMULATIVE
+        metric.histogram.data_points.extend(_histograms(family.samples, span))
     elif family.type == "summary":
-        made.summary.data_points.extend(_summaries(family.samples, span))
+        metric.summary.data_points.extend(_summaries(family.samples, span))
     else:
-        made.gauge.data_points.extend(_number(one, span) for one in family.samples)
-    return made
+        metric.gauge.data_points.extend(_number(sample, span) for sample in family.samples)
+    return metric
 
 
 def _number(sample: Sample, span: CounterSpan) -> otel.NumberDataPoint:
@@ -108,14 +108,14 @@ def _number(sample: Sample, span: CounterSpan) -> otel.NumberDataPoint:
 
 def _histograms(samples: Iterable[Sample], span: CounterSpan) -> Iterator[otel.HistogramDataPoint]:
     for labels, parts in _by_labels(samples, "le"):
-        buckets = sorted((float(one.labels["le"]), int(one.value)) for one in parts if "le" in one.labels)
+        buckets = sorted((float(sample.labels["le"]), int(sample.value)) for sample in parts if "le" in sample.labels)
         counts = [count for _, count in buckets]
         yield otel.HistogramDataPoint(
             attributes=_attributes(labels),
             start_time_unix_nano=span.begun,
             time_unix_nano=span.now,
             count=counts[-1] if counts else 0,
-            sum=sum(one.value for one in parts if one.name.endswith("_sum")),
+            sum=sum(sample.value for sample in parts if sample.name.endswith("_sum")),
             bucket_counts=[more - less for less, more in zip([0, *counts], counts, strict=False)],
             explicit_bounds=[bound for bound, _ in buckets if not math.isinf(bound)],
         )
@@ -125,28 +125,28 @@ def _summaries(samples: Iterable[Sample], span: CounterSpan) -> Iterator[otel.Su
     for labels, parts in _by_labels(samples, "quantile"):
         point = otel.SummaryDataPoint(attributes=_attributes(labels))
         point.start_time_unix_nano, point.time_unix_nano = span.begun, span.now
-        for one in parts:
-            if "quantile" in one.labels:
-                point.quantile_values.add(quantile=float(one.labels["quantile"]), value=one.value)
-            elif one.name.endswith("_sum"):
-                point.sum = one.value
-            elif one.name.endswith("_count"):
-                point.count = int(one.value)
+        for sample in parts:
+            if "quantile" in sample.labels:
+                point.quantile_values.add(quantile=float(sample.labels["quantile"]), value=sample.value)
+            elif sample.name.endswith("_sum"):
+                point.sum = sample.value
+            elif sample.name.endswith("_count"):
+                point.count = int(sample.value)
         yield point
 
 
 def _by_labels(samples: Iterable[Sample], apart: str) -> Iterator[tuple[Mapping[str, str], list[Sample]]]:
     """The samples that belong together: those whose labels are the same but for one."""
-    found: dict[tuple[tuple[str, str], ...], list[Sample]] = defaultdict(list)
+    groups: dict[tuple[tuple[str, str], ...], list[Sample]] = defaultdict(list)
     for sample in samples:
         key = tuple(sorted((name, value) for name, value in sample.labels.items() if name != apart))
-        found[key].append(sample)
-    return ((dict(key), parts) for key, parts in found.items())
+        groups[key].append(sample)
+    return ((dict(key), parts) for key, parts in groups.items())
 
 
 def _attributes(labels: Mapping[str, str]) -> list[KeyValue]:
-    made: list[KeyValue] = []
+    attributes: list[KeyValue] = []
     for name, value in labels.items():
-        made.append(KeyValue(key=name))
-        made[-1].value.string_value = value
-    return made
+        attributes.append(KeyValue(key=name))
+        attributes[-1].value.string_value = value
+    return attributes

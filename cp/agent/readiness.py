@@ -19,7 +19,7 @@ Enter = Callable[[threading.Event], None]
 
 
 @contextmanager
-def announced(admin: EnvoyAdmin, say: Say, enter: Enter) -> Iterator[None]:
+def announced_readiness(admin: EnvoyAdmin, say: Say, enter: Enter) -> Iterator[None]:
     """While this lasts: say when an Envoy is ready, also to the control plane, or why it may not be."""
     ended = threading.Event()
     watching = threading.Thread(target=_watch, args=(admin, say, enter, ended), name="readiness")

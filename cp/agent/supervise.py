@@ -88,18 +88,18 @@ def tidied_up() -> Iterator[None]:
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    handler_before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, handler_before)
 
 
 @contextmanager
 def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    before: dict[signal.Signals, Any] = {number: signal.signal(number, handler) for number in PASSED_ON}
+    handlers_before: dict[signal.Signals, Any] = {number: signal.signal(number, handler) for number in PASSED_ON}
     try:
         yield
     finally:
-        for number, old in before.items():
+        for number, old in handlers_before.items():
             signal.signal(number, old)

@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 @contextmanager
-def locked(folder: Path, patience: float, say: Say) -> Iterator[int]:
+def folder_lock(folder: Path, patience: float, say: Say) -> Iterator[int]:
     """While this lasts nobody else runs a proxy in the folder.
 
     It waits only for what another one left that was killed: an Envoy that is draining, and the guard that sees to it.
@@ -43,16 +43,16 @@ def locked(folder: Path, patience: float, say: Say) -> Iterator[int]:
 
 
 def _take(lock: int, folder: Path, patience: float, say: Say) -> None:
-    deadline, told = time.monotonic() + patience, False
+    deadline, was_announced = time.monotonic() + patience, False
     while not _is_taken(lock):
         holder = noted_holder(lock)
         was_killed = "draining" in holder or not _runs(holder.get("process"))
         if not was_killed or time.monotonic() > deadline:
             hint = "Give each proxy a folder of its own with --work-dir, or end that one first."
             raise Problem(f"{folder} is in use by another koguma dp run, process {holder.get('process', '?')}", hint)
-        if "draining" in holder and not told:
+        if "draining" in holder and not was_announced:
             say(f"waiting: Envoy, process {holder['draining']}, is draining, as its koguma dp run was killed")
-            told = True
+            was_announced = True
         time.sleep(_EVERY)
 
 
@@ -78,7 +78,7 @@ def _is_taken(lock: int) -> bool:
 
 
 @contextmanager
-def noted(folder: Path, envoy: int) -> Iterator[None]:
+def envoy_note(folder: Path, envoy: int) -> Iterator[None]:
     """While this lasts it stands in the folder which process its Envoy is."""
     (file := folder / _ENVOY).write_text(f"{envoy}\n")
     try:
@@ -118,8 +118,8 @@ def is_over(pid: int) -> bool:
 def _command(pid: int) -> list[str]:
     """The command line of a process; nothing for one that is gone, or somebody else's."""
     if not _PROC.joinpath("self").exists():
-        told = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, check=False)
-        return told.stdout.decode(errors="replace").split()
+        listing = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, check=False)
+        return listing.stdout.decode(errors="replace").split()
     if not _is_ours(pid):
         return []
     return _PROC.joinpath(str(pid), "cmdline").read_bytes().decode(errors="replace").split("\0")

@@ -21,7 +21,7 @@ from cp.api.crud import must_be_run, must_be_writable
 from cp.api.errors import BAD_REQUEST, NOT_FOUND, TOLD, UNPROCESSABLE, ApiError, RequestFault
 from cp.api.near import Missing, instead, not_found
 from cp.model.document import Document
-from cp.model.names import Key
+from cp.model.names import Key, ProxyId, proxy_id
 from cp.model.registration import OWNER, RESOURCE, label, labelled, registered, unlabelled
 from cp.model.source import read_documents
 from cp.resources.client import CLIENT_LABEL, GRPC
@@ -70,6 +70,10 @@ class BootstrapRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     version: dict[str, Any] = {}
     dynamic_metadata: dict[str, str] = {}
 
+    @property
+    def proxy(self) -> ProxyId:
+        return proxy_id(Key("Dataplane", self.mesh, self.name))
+
 
 class BootstrapHandler:
     """The handler of bootstrap requests."""
@@ -91,7 +95,7 @@ class BootstrapHandler:
             return _try_again(wanted, await self._api.works.resources.do(request, lambda _: error.with_hint()))
         host = self._api.for_proxies.host or _host(request)
         answer = await work.do(request, lambda _: self._answer(wanted, document, host, request.headers))
-        log.info("bootstrap.served", proxy=f"{wanted.mesh}.{wanted.name}", control_plane=host)
+        log.info("bootstrap.served", proxy=wanted.proxy, control_plane=host)
         return answer
 
     def _answer(self, wanted: BootstrapRequest, document: Document, host: str, headers: Mapping[str, str]) -> Response:
@@ -191,7 +195,7 @@ def _config(wanted: BootstrapRequest, document: Document, defaults: BootstrapDef
     if not is_grpc:
         return _bootstrap(wanted, document, defaults, host)
     service, zone = _service(document.data) or wanted.name, str(_labels(document.data).get(_ZONE, ""))
-    return grpc_bootstrap(f"{wanted.mesh}.{wanted.name}", service, zone, (host, defaults.port))
+    return grpc_bootstrap(wanted.proxy, service, zone, (host, defaults.port))
 
 
 def _bootstrap(wanted: BootstrapRequest, document: Document, defaults: BootstrapDefaults, host: str) -> dict[str, Any]:
@@ -272,7 +276,7 @@ def _is_kuma_dp(request: Request, wanted: BootstrapRequest) -> bool:
 
 def _try_again(wanted: BootstrapRequest, missing: ApiError) -> Response:
     """kuma-dp tries again after a 404 without a body, and ends after one that says why. So the log says why."""
-    log.warning("bootstrap.not_found", proxy=f"{wanted.mesh}.{wanted.name}", reason=missing.detail)
+    log.warning("bootstrap.not_found", proxy=wanted.proxy, reason=missing.detail)
     return Response(status_code=NOT_FOUND)
 
 

@@ -40,7 +40,7 @@ def progress_data(progress: ChangeProgress) -> dict[str, Any]:
         "waiting": list(progress.waiting),
         "gone": list(progress.gone),
         "failed": list(progress.failed),
-        "findings": [finding_data(finding(group)) for group in grouped(progress.complaints)],
+        "findings": [finding_data(finding(group)) for group in grouped(progress.nack_reports)],
         "done": progress.is_done,
     }
 
@@ -79,9 +79,9 @@ def _of_type(delivery: TypeDelivery) -> dict[str, Any]:
 
 
 def _refusal(refusal: StandingNack) -> dict[str, Any]:
-    complaint = refusal.complaint
-    suspects = frozenset(() if complaint is None else complaint.suspects)
-    policies = () if complaint is None else complaint.policies
+    report = refusal.report
+    suspects = frozenset(() if report is None else report.suspects)
+    policies = () if report is None else report.policies
     return {
         "text": refusal.nack.text,
         "since": moment(refusal.at),

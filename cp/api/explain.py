@@ -10,8 +10,8 @@ from starlette.responses import Response
 from cp.api.collaborators import Collaborators
 from cp.api.errors import UNPROCESSABLE, ApiError, bad_request
 from cp.api.near import not_found
-from cp.insight.explain import AmbiguousCall, CallQuery, asked, explain
-from cp.insight.simulate import Unsimulated
+from cp.insight.explain import AmbiguousCall, CallQuery, explain, parse_call
+from cp.insight.simulate import UnsimulatedFeature
 from cp.model.names import Key
 from cp.policies import Policies, discover
 from cp.resources.resource import Resource
@@ -41,14 +41,14 @@ class ExplainHandler:
             return explain(self._compiler, self._policies, world, dataplane, call).as_json()
         except AmbiguousCall as unclear:
             raise bad_request("call", unclear.message, unclear.hint, _TITLE) from None
-        except Unsimulated as why:
+        except UnsimulatedFeature as why:
             raise ApiError(UNPROCESSABLE, _TITLE, f"what Envoy does with it cannot be told: {why}") from None
 
 
 def _call(request: Request) -> CallQuery:
     given = request.query_params
     try:
-        return asked(given.get("call", ""), tuple(given.getlist("header")))
+        return parse_call(given.get("call", ""), tuple(given.getlist("header")))
     except AmbiguousCall as unclear:
         raise bad_request("call", unclear.message, unclear.hint, _TITLE) from None
 

@@ -94,7 +94,7 @@ def _subscription(instance: str, connection: ConnectionRecord) -> dict[str, Any]
         "connectTime": moment(connection.since),
         **({} if connection.until is None else {"disconnectTime": moment(connection.until)}),
         "status": {
-            "lastUpdateTime": moment(connection.heard_at),
+            "lastUpdateTime": moment(connection.answered_at),
             "total": _responses(by_type.values()),
             **{short: _responses(filter(None, [by_type.get(type_url)])) for short, type_url in _TYPES},
         },

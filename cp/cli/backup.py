@@ -11,17 +11,20 @@ import typer
 
 from cp.client.problem import Problem
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the copy. A file that is there stays.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The file to write. An existing file is never overwritten.")]
 Store = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="The store, as for run. Default: what the environment says, as for run."),
+    typer.Option(metavar="URL", help="The store to copy. Default: the one that `koguma run` would use."),
 ]
 
 _SQLITE: Final = "sqlite:///"
 
 
 def backup(file: File, *, store: Store = None) -> None:
-    """Copy the store to a file, while the control plane runs. To restore it, stop that and put the file in place."""
+    """Copy the store to a file, also while the control plane runs.
+
+    To restore the copy, stop the control plane and put the file in the place of its store.
+    """
     source = _path(store)
     if file.exists():
         raise Problem(f"{file} is there already", "Name another file, or remove this one.")

@@ -30,11 +30,11 @@ def tags(item: Mapping[str, Any]) -> str:
     networking = _mapping(item.get("networking"))
     inbounds = networking.get("inbound")
     values: dict[str, list[str]] = {}
-    for place in (*(inbounds if isinstance(inbounds, list) else ()), networking.get("gateway")):
-        for name, value in _mapping(_mapping(place).get("tags")).items():
+    for holder in (*(inbounds if isinstance(inbounds, list) else ()), networking.get("gateway")):
+        for name, value in _mapping(_mapping(holder).get("tags")).items():
             values.setdefault(name, [])
             values[name] += [str(value)] if str(value) not in values[name] else []
-    return " ".join(f"{name}={','.join(found)}" for name, found in sorted(values.items()))
+    return " ".join(f"{name}={','.join(tag_values)}" for name, tag_values in sorted(values.items()))
 
 
 def _address(item: Mapping[str, Any]) -> str:
@@ -49,8 +49,8 @@ def _mtls(item: Mapping[str, Any]) -> str:
     mtls = _mapping(item.get("mtls"))
     enabled = mtls.get("enabledBackend", "")
     backends = mtls.get("backends")
-    known = map(_mapping, backends if isinstance(backends, list) else ())
-    types = [backend.get("type", "") for backend in known if backend.get("name") == enabled]
+    candidates = map(_mapping, backends if isinstance(backends, list) else ())
+    types = [backend.get("type", "") for backend in candidates if backend.get("name") == enabled]
     return f"{''.join(types[:1])}/{enabled}" if enabled else "off"
 
 

@@ -1,4 +1,4 @@
-"""`koguma dp`: a proxy beside a workload, or a workload that needs none."""
+"""`koguma dp`: runs the proxy of a workload, or prints the bootstrap of a gRPC client that needs no proxy."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ import typer
 from cp.agent import envoys, guard, joining, ports, readiness, supervise, work_folder
 from cp.agent.admin import EnvoyAdmin
 from cp.agent.drain import ProxyDrain
-from cp.agent.log_lines import sent_on
+from cp.agent.log_lines import forwarded_output
 from cp.agent.log_sinks import LogSinks
-from cp.agent.metrics_push import pushed
+from cp.agent.metrics_push import pushed_metrics
 from cp.cli.options import ADDRESS, WorkDir
-from cp.cli.types import known
-from cp.cli.validate import tell, untold
+from cp.cli.types import known_kinds
+from cp.cli.validate import findings_before_write, print_findings
 from cp.client.client import connect
-from cp.client.files import FileDocument, pieces, texts
+from cp.client.files import FileDocument, file_documents, file_texts
 from cp.client.problem import Problem
 from cp.model import envelope
 from cp.model.duration import Duration
@@ -40,20 +40,24 @@ File = Annotated[
         "-d",
         envvar=["KUMA_DATAPLANE_RUNTIME_RESOURCE_PATH"],
         metavar="FILE",
-        help="The Dataplane; it is stored before Envoy starts.",
+        help="A file with one Dataplane. It is stored before Envoy starts.",
     ),
 ]
 Variables = Annotated[
     list[str] | None,
-    typer.Option("--dataplane-var", "-v", metavar="NAME=VALUE", help="What stands for {{ NAME }} in the file."),
+    typer.Option(
+        "--dataplane-var", "-v", metavar="NAME=VALUE", help="Replace {{ NAME }} in the file by VALUE. May be repeated."
+    ),
 ]
 ProxyName = Annotated[
     str | None,
-    typer.Option("--name", envvar=["KUMA_DATAPLANE_NAME"], help="A stored Dataplane, in place of a file."),
+    typer.Option("--name", envvar=["KUMA_DATAPLANE_NAME"], help="The name of a stored Dataplane, instead of a file."),
 ]
 ProxyMesh = Annotated[
     str | None,
-    typer.Option("--mesh", "-m", envvar=["KUMA_DATAPLANE_MESH"], help=f"Its mesh. Default: {DEFAULT_MESH}."),
+    typer.Option(
+        "--mesh", "-m", envvar=["KUMA_DATAPLANE_MESH"], help=f"The mesh of the Dataplane. Default: {DEFAULT_MESH}."
+    ),
 ]
 ControlPlane = Annotated[
     str,
@@ -61,23 +65,27 @@ ControlPlane = Annotated[
         "--cp-address",
         envvar=["KOGUMA_ADDRESS", "KUMA_CONTROL_PLANE_URL"],
         metavar="URL",
-        help="Where the control plane's HTTP API is.",
+        help="The URL of the control plane's HTTP API.",
     ),
 ]
 EnvoyPath = Annotated[
     str | None,
-    typer.Option("--envoy-path", "--binary-path", envvar=["KOGUMA_ENVOY"], metavar="PATH", help="Which Envoy to run."),
+    typer.Option("--envoy-path", "--binary-path", envvar=["KOGUMA_ENVOY"], metavar="PATH", help="The Envoy to run."),
 ]
 Concurrency = Annotated[
     int,
-    typer.Option(envvar=["KUMA_DATAPLANE_RUNTIME_CONCURRENCY"], min=1, help="Envoy's worker threads. One is much."),
+    typer.Option(
+        envvar=["KUMA_DATAPLANE_RUNTIME_CONCURRENCY"],
+        min=1,
+        help="The number of Envoy's worker threads. One is enough for most workloads.",
+    ),
 ]
 SystemCa = Annotated[
     Path | None,
     typer.Option(
         envvar=["KUMA_DATAPLANE_RUNTIME_SYSTEM_CA_PATH"],
         metavar="FILE",
-        help="The certificates of those whom this machine trusts. Default: where it usually keeps them.",
+        help="A file with the CA certificates that this machine trusts. Default: the usual file of the system.",
     ),
 ]
 DrainTime = Annotated[
@@ -85,16 +93,18 @@ DrainTime = Annotated[
     typer.Option(
         envvar=["KUMA_DATAPLANE_DRAIN_TIME"],
         metavar="DURATION",
-        help="How long connections may go on when it is told to end; it ends earlier when none is left.",
+        help="How long the proxy drains connections when it is told to end. It ends earlier if none is left.",
     ),
 ]
 ListenerDrainTime = Annotated[
     str,
-    typer.Option(metavar="DURATION", help="How long connections may go on that a change of a listener ends."),
+    typer.Option(
+        metavar="DURATION", help="How long connections of a listener may go on after the listener has changed."
+    ),
 ]
 EnvoyLogLevel = Annotated[
     Literal["trace", "debug", "info", "warning", "error", "critical", "off"],
-    typer.Option(help="The least that Envoy logs."),
+    typer.Option(help="The lowest level of messages that Envoy logs."),
 ]
 RetryFor = Annotated[
     str,
@@ -102,7 +112,7 @@ RetryFor = Annotated[
         "--retry-max-duration",
         envvar=["KUMA_CONTROL_PLANE_RETRY_MAX_DURATION"],
         metavar="DURATION",
-        help="How long to wait for the control plane.",
+        help="How long to keep trying while the control plane does not answer.",
     ),
 ]
 
@@ -134,19 +144,21 @@ def run(  # noqa: PLR0913  # an option each
     envoy_log_level: EnvoyLogLevel = "warning",
     retry_max_duration: RetryFor = "5m",
 ) -> None:
-    """Run Envoy as the proxy of a Dataplane, in the foreground, until it ends or is ended."""
+    """Run Envoy as the proxy of a Dataplane, in the foreground."""
     envoy = envoys.find(envoy_path)
     flags = envoys.EnvoyFlags(envoy_log_level, concurrency, round(_seconds(listener_drain_time)))
     patience = joining.RetryTime(_seconds(retry_max_duration), _say)
     drain_seconds = _seconds(drain_time)
     wait = drain_seconds + _AFTER_DRAINING
-    piece = _dataplane(dataplane_file, dataplane_var or [], name, mesh)
-    with supervise.tidied_up(), _folder(work_dir) as folder, work_folder.locked(folder, wait, _say) as lock:
-        who = replace(_who(piece, name, mesh, folder), system_ca=_system_ca(system_ca), owner=uuid.uuid4().hex)
+    file_document = _dataplane(dataplane_file, dataplane_var or [], name, mesh)
+    with supervise.tidied_up(), _folder(work_dir) as folder, work_folder.folder_lock(folder, wait, _say) as lock:
+        join = replace(
+            _mesh_join(file_document, name, mesh, folder), system_ca=_system_ca(system_ca), owner=uuid.uuid4().hex
+        )
         _end_orphan(folder, cp_address, drain_seconds)
-        membership = joining.Membership(cp_address, who, _say)
-        bootstrap = _joined(cp_address, who, piece, patience)
-        command = envoys.command(envoy, _kept(bootstrap, folder), flags)
+        membership = joining.Membership(cp_address, join, _say)
+        bootstrap = _join_mesh(cp_address, join, file_document, patience)
+        command = envoys.command(envoy, _write_bootstrap(bootstrap, folder), flags)
         drain = ProxyDrain(EnvoyAdmin(bootstrap), membership, drain_seconds, _say)
         status = _supervised(command, drain, membership, bootstrap, lock)
         membership.conclude()
@@ -169,11 +181,11 @@ def _supervised(
         }
         folder = Path(membership.joining.work_dir)
         with (
-            work_folder.noted(folder, child.pid),
-            guard.guarded(orders, lock),
-            sent_on(supervise.output(child), key, sinks, sys.stdout.buffer),
-            readiness.announced(drain.admin, _say, membership.enter),
-            pushed(drain.admin, bootstrap, _say),
+            work_folder.envoy_note(folder, child.pid),
+            guard.guarded_envoy(orders, lock),
+            forwarded_output(supervise.output(child), key, sinks, sys.stdout.buffer),
+            readiness.announced_readiness(drain.admin, _say, membership.enter),
+            pushed_metrics(drain.admin, bootstrap, _say),
         ):
             return supervise.run(child, drain.run)
 
@@ -185,16 +197,18 @@ def _end_orphan(folder: Path, address: str, seconds: float) -> None:
         return
     _say(f"found Envoy, process {envoy}, of a koguma dp run that was killed; it is ended first")
     bootstrap = (folder / work_folder.BOOTSTRAP).read_text(encoding="utf-8")
-    ProxyDrain(EnvoyAdmin(bootstrap), _left(bootstrap, folder, address), seconds, _say).run(threading.Event())
+    ProxyDrain(EnvoyAdmin(bootstrap), _membership_of_orphan(bootstrap, folder, address), seconds, _say).run(
+        threading.Event()
+    )
     guard.end(envoy)
 
 
-def _left(bootstrap: str, folder: Path, address: str) -> joining.Membership:
+def _membership_of_orphan(bootstrap: str, folder: Path, address: str) -> joining.Membership:
     """That of a run which left nothing but its bootstrap configuration. Its Dataplane is left to the next one."""
     node = json.loads(bootstrap)["node"]
     mesh, _, name = node["id"].partition(".")
-    who = joining.MeshJoin(mesh, name, str(folder), owner=node["metadata"].get(OWNER, ""))
-    return joining.Membership(address, who, _say)
+    join = joining.MeshJoin(mesh, name, str(folder), owner=node["metadata"].get(OWNER, ""))
+    return joining.Membership(address, join, _say)
 
 
 def grpc_bootstrap(
@@ -206,21 +220,23 @@ def grpc_bootstrap(
     cp_address: ControlPlane = ADDRESS,
     retry_max_duration: RetryFor = "5m",
 ) -> None:
-    """Print what a gRPC client without a proxy is started with, for GRPC_XDS_BOOTSTRAP."""
+    """Print the bootstrap of a gRPC client without a proxy, for the file that GRPC_XDS_BOOTSTRAP names."""
     patience = joining.RetryTime(_seconds(retry_max_duration), _say)
     with connect(cp_address) as client:
-        found = json.loads(joining.grpc_bootstrap(client, mesh or DEFAULT_MESH, name, patience))
-    typer.echo(json.dumps(found, indent=2))
+        configuration = json.loads(joining.grpc_bootstrap(client, mesh or DEFAULT_MESH, name, patience))
+    typer.echo(json.dumps(configuration, indent=2))
 
 
-def _joined(address: str, who: joining.MeshJoin, piece: FileDocument | None, patience: joining.RetryTime) -> str:
+def _join_mesh(
+    address: str, join: joining.MeshJoin, file_document: FileDocument | None, patience: joining.RetryTime
+) -> str:
     with connect(address) as client:
-        if piece is not None:
-            ports.must_not_be_shared(piece.document.data)
-            joining.register(client, who, piece, patience)
-            return joining.bootstrap(client, who, patience)
-        bootstrap = joining.bootstrap(client, who, patience)
-        ports.must_not_be_shared(client.get(who.path))
+        if file_document is not None:
+            ports.must_not_be_shared(file_document.document.data)
+            joining.register(client, join, file_document, patience)
+            return joining.bootstrap(client, join, patience)
+        bootstrap = joining.bootstrap(client, join, patience)
+        ports.must_not_be_shared(client.get(join.path))
         return bootstrap
 
 
@@ -232,45 +248,49 @@ def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mes
         return None
     if name is not None or mesh is not None:
         raise Problem("the name and the mesh stand in the file", "Leave out --name and --mesh.", status=2)
-    found, report = pieces(texts([file], variables), known())
-    tell(untold(report))
+    documents, report = file_documents(file_texts([file], variables), known_kinds())
+    print_findings(findings_before_write(report))
     if not report.is_valid:
         raise Problem(f"{file} is no valid Dataplane")
-    if len(found) != 1 or found[0].document.key.type != "Dataplane":
-        there = ", ".join(str(piece.document.key) for piece in found) or "nothing"
-        raise Problem(f"{file} must have one Dataplane in it, and nothing else; there is {there}")
-    return found[0]
+    if len(documents) != 1 or documents[0].document.key.type != "Dataplane":
+        listing = ", ".join(str(file_document.document.key) for file_document in documents) or "nothing"
+        raise Problem(f"{file} must have one Dataplane in it, and nothing else; there is {listing}")
+    return documents[0]
 
 
-def _who(piece: FileDocument | None, name: str | None, mesh: str | None, folder: Path) -> joining.MeshJoin:
-    if piece is not None:
-        key = piece.document.key
-        return joining.MeshJoin(key.mesh, key.name, str(folder), resource=piece.text)
+def _mesh_join(
+    file_document: FileDocument | None, name: str | None, mesh: str | None, folder: Path
+) -> joining.MeshJoin:
+    if file_document is not None:
+        key = file_document.document.key
+        return joining.MeshJoin(key.mesh, key.name, str(folder), resource=file_document.text)
     return joining.MeshJoin(mesh or DEFAULT_MESH, name or "", str(folder))
 
 
-def _system_ca(given: Path | None) -> str:
+def _system_ca(requested: Path | None) -> str:
     """The file that is given, or the first that is there."""
-    if given is not None and not given.is_file():
-        raise Problem(f"{given} is no file with certificates", "Leave out --system-ca to have it looked for.", status=2)
-    usual = (given,) if given is not None else map(Path, _SYSTEM_CAS)
+    if requested is not None and not requested.is_file():
+        raise Problem(
+            f"{requested} is no file with certificates", "Leave out --system-ca to have it looked for.", status=2
+        )
+    usual = (requested,) if requested is not None else map(Path, _SYSTEM_CAS)
     return next((str(file.absolute()) for file in usual if file.is_file()), "")
 
 
 @contextmanager
-def _folder(given: Path | None) -> Iterator[Path]:
-    if given is None:
+def _folder(requested: Path | None) -> Iterator[Path]:
+    if requested is None:
         with tempfile.TemporaryDirectory(prefix="koguma-dp-") as folder:
             yield Path(folder)
         return
     try:
-        given.mkdir(parents=True, exist_ok=True)
+        requested.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Problem(f"{given} is no folder to work in: {error.strerror}") from None
-    yield given.resolve()
+        raise Problem(f"{requested} is no folder to work in: {error.strerror}") from None
+    yield requested.resolve()
 
 
-def _kept(bootstrap: str, folder: Path) -> Path:
+def _write_bootstrap(bootstrap: str, folder: Path) -> Path:
     """In a file that only its owner reads: it may hold a token."""
     file = folder / work_folder.BOOTSTRAP
     try:

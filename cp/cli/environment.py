@@ -34,29 +34,37 @@ _NEAR: Final = 0.9
 
 def warnings(names: Iterable[str]) -> Iterator[str]:
     """What is to be said of the variables of an environment: all with our prefix, and what nearly is one of Kuma's."""
-    strange = [name for name in sorted(names) if name.startswith((OURS, KUMAS)) and name not in OF_OPTIONS | _FROM_US]
-    if strange:
-        known = _known()
-        yield from (text for name in strange if name not in known and (text := _warning(name, known)))
+    unknown_names = [
+        name for name in sorted(names) if name.startswith((OURS, KUMAS)) and name not in OF_OPTIONS | _FROM_US
+    ]
+    if unknown_names:
+        known_names = _names_of_settings()
+        yield from (text for name in unknown_names if name not in known_names and (text := _warning(name, known_names)))
 
 
-def _warning(name: str, known: Collection[str]) -> str:
-    near = _meant(name, known) if name.startswith(OURS) else difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+def _warning(name: str, known_names: Collection[str]) -> str:
+    near = (
+        _similar_names(name, known_names)
+        if name.startswith(OURS)
+        else difflib.get_close_matches(name, known_names, n=1, cutoff=_NEAR)
+    )
     if not near:
         return f"{name} is no setting of koguma, and has no effect" if name.startswith(OURS) else ""
     return f"{name} is no setting of koguma, and has no effect; did you mean {near[0]}?"
 
 
-def _meant(name: str, known: Collection[str]) -> Sequence[str]:
+def _similar_names(name: str, known_names: Collection[str]) -> Sequence[str]:
     """Kuma's name for the same, or one that is like it in what follows the prefix: that all of ours begin with."""
-    rest = name.removeprefix(OURS)
-    if same := [one for one in sorted(known) if rest and one.endswith(f"_{rest}")]:
-        return same
-    ours = [one.removeprefix(OURS) for one in known if one.startswith(OURS)]
-    return [OURS + one for one in difflib.get_close_matches(rest, ours, n=1)]
+    suffix = name.removeprefix(OURS)
+    if same_suffix := [
+        known_name for known_name in sorted(known_names) if suffix and known_name.endswith(f"_{suffix}")
+    ]:
+        return same_suffix
+    our_suffixes = [name_of_ours.removeprefix(OURS) for name_of_ours in known_names if name_of_ours.startswith(OURS)]
+    return [OURS + near for near in difflib.get_close_matches(suffix, our_suffixes, n=1)]
 
 
-def _known() -> frozenset[str]:
+def _names_of_settings() -> frozenset[str]:
     from cp.settings import rows  # noqa: PLC0415  # hardly any environment has such variables
 
     return OF_OPTIONS | {variable for variable, _, _ in rows()}

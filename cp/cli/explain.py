@@ -20,9 +20,9 @@ from cp.resources.world import World
 _WIDE: Final = 160
 """Columns of an explanation that does not go to a terminal: it is for people there as well."""
 
-Dataplane = Annotated[str, typer.Argument(metavar="DATAPLANE", help="The proxy of the caller, by its Dataplane.")]
+Dataplane = Annotated[str, typer.Argument(metavar="DATAPLANE", help="The name of the caller's Dataplane.")]
 Call = Annotated[
-    str, typer.Argument(metavar="CALL", help="The call: 'GET http://backend:80/path', or as short as 'backend/path'.")
+    str, typer.Argument(metavar="CALL", help="The call: 'GET http://backend:80/path', or in short 'backend/path'.")
 ]
 Headers = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A header of the call, as for curl.")
@@ -40,12 +40,12 @@ def explain(  # noqa: PLR0913  # an option each
     output: Output = OutputFormat.TABLE,
     address: Address = ADDRESS,
 ) -> None:
-    """Explain a call: its route and why, each value that holds and who set it, both sides' limits."""
+    """Explain a call: its route and why, the values in force and who set them, and the limits of both sides."""
     headers = header or []
     if file:
         data = _offline(dataplane, call, headers, mesh, world_of(file, var or []))
     else:
-        data = _asked(dataplane, call, headers, mesh, address)
+        data = _online(dataplane, call, headers, mesh, address)
     if output is not OutputFormat.TABLE:
         print_data(data, output)
         return
@@ -61,24 +61,24 @@ def _print(data: Any) -> None:
         console.print(Text(text, style))
 
 
-def _asked(dataplane: str, call: str, headers: Sequence[str], mesh: str, address: str) -> Any:
+def _online(dataplane: str, call: str, headers: Sequence[str], mesh: str, address: str) -> Any:
     with connect(address) as client:
         return client.get(f"/meshes/{mesh}/dataplanes/{dataplane}/_explain", call=call, header=list(headers))
 
 
 def _offline(dataplane: str, call: str, headers: Sequence[str], mesh: str, world: World) -> Any:
-    from cp.insight.explain import AmbiguousCall, asked  # noqa: PLC0415  # it knows all of Envoy, which only files need here
+    from cp.insight.explain import AmbiguousCall, parse_call  # noqa: PLC0415  # it knows all of Envoy, which only files need here
     from cp.insight.explain import explain as explained  # noqa: PLC0415  # the same
-    from cp.insight.simulate import Unsimulated  # noqa: PLC0415  # the same
+    from cp.insight.simulate import UnsimulatedFeature  # noqa: PLC0415  # the same
     from cp.translate.compiler import Compiler  # noqa: PLC0415  # the same
 
     policies = discover()
     try:
-        question, proxy = asked(call, tuple(headers)), dataplane_named(world, mesh, dataplane)
+        question, proxy = parse_call(call, tuple(headers)), dataplane_named(world, mesh, dataplane)
         return explained(Compiler(policies), policies, world, proxy, question).as_json()
     except AmbiguousCall as unclear:
         raise Problem(unclear.message, _sentence(unclear.hint)) from None
-    except Unsimulated as why:
+    except UnsimulatedFeature as why:
         raise Problem(f"what Envoy does with this call cannot be told: {why}") from None
 
 

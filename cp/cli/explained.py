@@ -41,24 +41,24 @@ class TextLine:
 
 def lines(data: Data, width: int) -> Iterator[tuple[str, str]]:
     """Every line of an explanation, and its style. Tables are no wider than is said."""
-    yield f"{data['proxy']['name']}: {_called(data)}", STRONG
+    yield f"{data['proxy']['name']}: {_call_text(data)}", STRONG
     yield "", PLAIN
     yield from _columns(_summary(data), width)
     if len(data["rows"]) > 1:
         yield from _section("ROUTES, in the order in which they are tried", _rows(data["rows"]), width)
     yield from _section(
-        "VALUES", _values([*data["values"], *_further(data["values"], _shared(data["backends"]))]), width
+        "VALUES", _values([*data["values"], *_not_shown(data["values"], _shared_values(data["backends"]))]), width
     )
     for backend in _differing(data["backends"]):
         yield from _section(
-            f"VALUES for {_service(backend)}", _values(_further(data["values"], backend["values"])), width
+            f"VALUES for {_service(backend)}", _values(_not_shown(data["values"], backend["values"])), width
         )
     for hop in data["hops"]:
         yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"]), width)
     yield from _section("NOT ENFORCED", (TextLine((text,), BAD) for text in data["notEnforced"]), width)
 
 
-def _called(data: Data) -> str:
+def _call_text(data: Data) -> str:
     call = data["call"]
     if data["outbound"]["protocol"] == "tcp":
         return f"tcp://{_authority(call)}"
@@ -70,11 +70,11 @@ def _called(data: Data) -> str:
 
 
 def _section(title: str, rows: Iterable[TextLine], width: int) -> Iterator[tuple[str, str]]:
-    found = list(rows)
-    if found:
+    section_rows = list(rows)
+    if section_rows:
         yield "", PLAIN
         yield title, STRONG
-        yield from _columns(found, width)
+        yield from _columns(section_rows, width)
 
 
 def _columns(rows: Iterable[TextLine], width: int) -> Iterator[tuple[str, str]]:
@@ -84,9 +84,9 @@ def _columns(rows: Iterable[TextLine], width: int) -> Iterator[tuple[str, str]]:
     wide = zip_longest(*(row.cells[:-1] for row in everything), fillvalue="")
     widths = narrowed([max(map(len, column)) for column in wide], room - room // _LAST_CELL)
     for row in everything:
-        before = widths[: len(row.cells) - 1]
-        last = max(room - sum(before) - len(_GAP) * len(before), _NARROWEST)
-        for line in row_lines(row.cells, [*before, last], _GAP):
+        widths_before = widths[: len(row.cells) - 1]
+        last = max(room - sum(widths_before) - len(_GAP) * len(widths_before), _NARROWEST)
+        for line in row_lines(row.cells, [*widths_before, last], _GAP):
             yield f"{_GAP}{line}".rstrip(), row.style
 
 
@@ -103,15 +103,15 @@ def _summary(data: Data) -> Iterator[TextLine]:
 
 def _route(row: Data) -> TextLine:
     if row["patched"]:
-        return TextLine(("by route", f"one that a MeshProxyPatch wrote: {_asks(row)}"), CHOSEN)
+        return TextLine(("by route", f"one that a MeshProxyPatch wrote: {_conditions(row)}"), CHOSEN)
     if row["owner"] is None:
         return TextLine(("by route", "the one that every service has: no route resource takes this request"), CHOSEN)
-    asked = f": {_asks(row)}" if row["asks"] else ""
-    text = f"{row['owner']['type']} {row['owner']['name']}{_beside(row)}{asked}{_at(row['place'])}"
+    conditions = f": {_conditions(row)}" if row["asks"] else ""
+    text = f"{row['owner']['type']} {row['owner']['name']}{_other_routes(row)}{conditions}{_after_comma(row['place'])}"
     return TextLine(("by route", text), CHOSEN)
 
 
-def _beside(row: Data) -> str:
+def _other_routes(row: Data) -> str:
     """Whose policies hold as well."""
     names = " and ".join(route["name"] for route in row["beside"])
     return f" with what is left of {names}" if names else ""
@@ -153,35 +153,39 @@ def _service(backend: Data) -> str:
 def _rows(rows: Sequence[Data]) -> Iterator[TextLine]:
     """Those that were looked at, and of the others those that would have taken the request too."""
     taken = next((row["index"] for row in rows if row["taken"]), len(rows))
-    told = [row for row in rows if row["index"] <= taken or row["matches"]]
-    shown = told if len(told) <= _MOST_ROWS else [*told[:_FEW], *told[max(_FEW, taken - _FEW) : taken + _FEW]]
-    before = -1
+    listed_rows = [row for row in rows if row["index"] <= taken or row["matches"]]
+    shown = (
+        listed_rows
+        if len(listed_rows) <= _MOST_ROWS
+        else [*listed_rows[:_FEW], *listed_rows[max(_FEW, taken - _FEW) : taken + _FEW]]
+    )
+    last_index = -1
     for row in shown:
-        if row["index"] > before + 1:
-            yield TextLine(("", "", f"… {row['index'] - before - 1} more", "", ""), WEAK)
-        before = row["index"]
+        if row["index"] > last_index + 1:
+            yield TextLine(("", "", f"… {row['index'] - last_index - 1} more", "", ""), WEAK)
+        last_index = row["index"]
         yield _row(row)
-    if before < len(rows) - 1:
-        yield TextLine(("", "", f"… {len(rows) - 1 - before} more", "", ""), WEAK)
+    if last_index < len(rows) - 1:
+        yield TextLine(("", "", f"… {len(rows) - 1 - last_index} more", "", ""), WEAK)
 
 
 def _row(row: Data) -> TextLine:
     of_nobody = "a patch's" if row["patched"] else "everything else"
     owner = of_nobody if row["owner"] is None else row["owner"]["name"]
     mark, style = ("►", CHOSEN) if row["taken"] else ("", WEAK)
-    return TextLine((mark, owner, _asks(row), _place(row["place"]), row["why"]), style)
+    return TextLine((mark, owner, _conditions(row), _location(row["place"]), row["why"]), style)
 
 
-def _asks(row: Data) -> str:
-    return ", ".join(_condition(one) for one in row["asks"])
+def _conditions(row: Data) -> str:
+    return ", ".join(_condition(condition) for condition in row["asks"])
 
 
-def _condition(one: Data) -> str:
-    inverted = "not " if one["inverted"] else ""
-    if one["of"] == "path":
-        return f"{inverted}{one['kind']} {one['wanted']}"
-    kind = "" if one["kind"] == "Exact" else f" {one['kind']}"
-    return f"{inverted}{one['of']}{kind} {one['wanted']}".rstrip()
+def _condition(condition: Data) -> str:
+    inverted = "not " if condition["inverted"] else ""
+    if condition["of"] == "path":
+        return f"{inverted}{condition['kind']} {condition['wanted']}"
+    kind = "" if condition["kind"] == "Exact" else f" {condition['kind']}"
+    return f"{inverted}{condition['of']}{kind} {condition['wanted']}".rstrip()
 
 
 def _values(values: Sequence[Data]) -> Iterator[TextLine]:
@@ -200,35 +204,39 @@ def _kind(value: Data) -> str:
 
 
 def _value(value: Data) -> Iterator[TextLine]:
-    said, note = value["said"], value["note"]
-    shown = note if said["value"] is None and note else _short(said["value"])
+    setting, note = value["said"], value["note"]
+    shown = note if setting["value"] is None and note else _short(setting["value"])
     remark = f" ({note})" if note and shown != note else ""
-    style = WEAK if said["policy"] is None else PLAIN
+    style = WEAK if setting["policy"] is None else PLAIN
     yield TextLine(
-        (f"{_GAP}{value['path']}", shown, said["level"], _by(said), f"{_place(said)}{remark}".strip()), style
+        (f"{_GAP}{value['path']}", shown, setting["level"], _setter(setting), f"{_location(setting)}{remark}".strip()),
+        style,
     )
-    for one in value["over"]:
-        where = ", removed by ".join(part for part in (_place(one), _removed_by(one)) if part)
-        yield TextLine((f"{_GAP}{_GAP}instead of", _short(one["value"]), one["level"], _by(one), where), WEAK)
+    for overridden in value["over"]:
+        where = ", removed by ".join(part for part in (_location(overridden), _removed_by(overridden)) if part)
+        yield TextLine(
+            (f"{_GAP}{_GAP}instead of", _short(overridden["value"]), overridden["level"], _setter(overridden), where),
+            WEAK,
+        )
 
 
-def _removed_by(said: Data) -> str:
-    null = said.get("removedBy")
-    return "" if null is None else f"{_by(null)} {_place(null)}".rstrip()
+def _removed_by(setting: Data) -> str:
+    null = setting.get("removedBy")
+    return "" if null is None else f"{_setter(null)} {_location(null)}".rstrip()
 
 
-def _by(said: Data) -> str:
-    if said["policy"] is None:
-        return "a default" if said["level"] == "built-in" else "nobody"
-    return f"{said['policy']['name']} {said['item']}"
+def _setter(setting: Data) -> str:
+    if setting["policy"] is None:
+        return "a default" if setting["level"] == "built-in" else "nobody"
+    return f"{setting['policy']['name']} {setting['item']}"
 
 
-def _place(said: Data | None) -> str:
-    return "" if said is None or not said["file"] else f"{said['file']}:{said['line']}"
+def _location(setting: Data | None) -> str:
+    return "" if setting is None or not setting["file"] else f"{setting['file']}:{setting['line']}"
 
 
-def _at(said: Data | None) -> str:
-    return f", {_place(said)}" if _place(said) else ""
+def _after_comma(setting: Data | None) -> str:
+    return f", {_location(setting)}" if _location(setting) else ""
 
 
 def _short(value: Any) -> str:
@@ -236,25 +244,25 @@ def _short(value: Any) -> str:
         return "null"
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and value and all(isinstance(element, str) for element in value):
         return ", ".join(value)
     return json.dumps(value, ensure_ascii=False)
 
 
-def _shared(backends: Sequence[Data]) -> list[Data]:
+def _shared_values(backends: Sequence[Data]) -> list[Data]:
     """What holds for all backends alike."""
-    known: list[Data] = list(backends[0]["values"]) if backends else []
-    return known if all(one["values"] == known for one in backends if not one["missing"]) else []
+    values: list[Data] = list(backends[0]["values"]) if backends else []
+    return values if all(backend["values"] == values for backend in backends if not backend["missing"]) else []
 
 
-def _further(told: Sequence[Data], values: Sequence[Data]) -> list[Data]:
+def _not_shown(shown_values: Sequence[Data], values: Sequence[Data]) -> list[Data]:
     """Without those that are told already: a field can act on the listener and on clusters."""
-    known = [(one["policy"], one["path"], one["said"]) for one in told]
-    return [one for one in values if (one["policy"], one["path"], one["said"]) not in known]
+    shown = [(value["policy"], value["path"], value["said"]) for value in shown_values]
+    return [value for value in values if (value["policy"], value["path"], value["said"]) not in shown]
 
 
 def _differing(backends: Sequence[Data]) -> Sequence[Data]:
-    return [] if _shared(backends) else [one for one in backends if one["values"]]
+    return [] if _shared_values(backends) else [backend for backend in backends if backend["values"]]
 
 
 def _servers(names: Sequence[str]) -> str:
@@ -266,21 +274,25 @@ def _servers(names: Sequence[str]) -> str:
 
 def _limits(limits: Sequence[Data]) -> Iterator[TextLine]:
     """Of each thing that somebody limits: how much on either side, and which limit is reached first."""
-    there = [of for of, found in groupby(limits, key=_of) if any(one["seconds"] > 0 for one in found)]
-    if there:
+    subjects = [
+        subject
+        for subject, subject_limits in groupby(limits, key=_subject)
+        if any(limit["seconds"] > 0 for limit in subject_limits)
+    ]
+    if subjects:
         yield TextLine(("", "CLIENT", "SERVER"), STRONG)
-    for of in there:
-        found = [one for one in limits if one["of"] == of]
-        yield TextLine((of, _side(found, "client"), _side(found, "server")))
+    for subject in subjects:
+        subject_limits = [limit for limit in limits if limit["of"] == subject]
+        yield TextLine((subject, _side(subject_limits, "client"), _side(subject_limits, "server")))
 
 
-def _of(limit: Data) -> str:
+def _subject(limit: Data) -> str:
     return str(limit["of"])
 
 
 def _side(limits: Iterable[Data], side: str) -> str:
-    found = [one for one in limits if one["side"] == side and one["seconds"] > 0]
-    if not found:
+    own_limits = [limit for limit in limits if limit["side"] == side and limit["seconds"] > 0]
+    if not own_limits:
         return "no limit"
-    least = min(found, key=lambda one: float(one["seconds"]))
+    least = min(own_limits, key=lambda limit: float(limit["seconds"]))
     return f"{least['said']['value']}{' ◄ binding' if least['binding'] else ''}"

@@ -1,4 +1,4 @@
-"""`koguma inspect`: what policies come to, in a running control plane or in files."""
+"""`koguma inspect`: the state of proxies and the effect of policies, in a running control plane or in files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="dataplanes|dataplane|rules|policies|TYPE",
-        help="What all proxies or one of them have; the rules or the policies of one; or a type of policy.",
+        help="What to show: all proxies, one proxy, its rules, its policies, or the effect of a policy of this type.",
     ),
 ]
 Name = Annotated[
@@ -38,7 +38,7 @@ Name = Annotated[
 
 
 def inspect(  # noqa: PLR0913  # an option each
-    what: What,
+    subject: What,
     name: Name = None,
     *,
     mesh: Mesh = DEFAULT_MESH,
@@ -47,20 +47,22 @@ def inspect(  # noqa: PLR0913  # an option each
     output: Output = OutputFormat.TABLE,
     address: Address = ADDRESS,
 ) -> None:
-    """Show what proxies have and refuse, the rules or policies of one, or what of a policy survives on its proxies."""
-    if what not in {RULES, POLICIES} and kind_of(what).name == _DATAPLANE:
+    """Show what proxies have accepted and rejected, the rules or policies of a proxy, or where a policy has effect."""
+    if subject not in {RULES, POLICIES} and kind_of(subject).name == _DATAPLANE:
         _proxies(name, mesh, output, address, offline=bool(file))
         return
     if name is None:
-        raise Problem(f"inspect {what} of which one?", "Add its NAME.", status=2)
-    kind = None if what in {RULES, POLICIES} else _policy_kind(what)
-    answer = _offline(what, kind, name, mesh, file, var or []) if file else _asked(what, kind, name, mesh, address)
+        raise Problem(f"inspect {subject} of which one?", "Add its NAME.", status=2)
+    kind = None if subject in {RULES, POLICIES} else _policy_kind(subject)
+    answer = (
+        _offline(subject, kind, name, mesh, file, var or []) if file else _online(subject, kind, name, mesh, address)
+    )
     if output is not OutputFormat.TABLE:
         print_data(answer, output)
     elif kind is not None:
         typer.echo(rule_tables.dataplanes(answer["items"]), nl=False)
     else:
-        shown = rule_tables.rules if what == RULES else rule_tables.policies
+        shown = rule_tables.rules if subject == RULES else rule_tables.policies
         typer.echo(shown(answer), nl=False)
 
 
@@ -70,7 +72,7 @@ def _proxies(name: str | None, mesh: str, output: OutputFormat, address: str, *,
         raise Problem("files do not know what proxies have", "Leave out --file, and ask a control plane.", status=2)
     where = folder_of(kind_of(_DATAPLANE), mesh)
     with connect(address) as client:
-        answer = client.every(f"{where}/_overview") if name is None else client.get(f"{where}/{name}/_delivery")
+        answer = client.all_pages(f"{where}/_overview") if name is None else client.get(f"{where}/{name}/_delivery")
     if output is not OutputFormat.TABLE:
         print_data(answer, output)
     elif name is None:
@@ -80,39 +82,39 @@ def _proxies(name: str | None, mesh: str, output: OutputFormat, address: str, *,
             typer.echo(line)
 
 
-def _policy_kind(what: str) -> Kind:
-    kind = kind_of(what)
+def _policy_kind(subject: str) -> Kind:
+    kind = kind_of(subject)
     if kind.policy is None:
         hint = "Write dataplanes, dataplane, rules, policies, or a type of policy."
         raise Problem(f"a {kind.name} is no policy", hint)
     return kind
 
 
-def _asked(what: str, kind: Kind | None, name: str, mesh: str, address: str) -> Any:
+def _online(subject: str, kind: Kind | None, name: str, mesh: str, address: str) -> Any:
     with connect(address) as client:
         if kind is not None:
-            return client.every(f"{folder_of(kind, mesh)}/{name}/_resources/dataplanes")
-        return client.get(f"/meshes/{mesh}/dataplanes/{name}/_{what}")
+            return client.all_pages(f"{folder_of(kind, mesh)}/{name}/_resources/dataplanes")
+        return client.get(f"/meshes/{mesh}/dataplanes/{name}/_{subject}")
 
 
 def _offline(  # noqa: PLR0913, PLR0917  # what the command line says
-    what: str, kind: Kind | None, name: str, mesh: str, files: Sequence[str], variables: Sequence[str]
+    subject: str, kind: Kind | None, name: str, mesh: str, files: Sequence[str], variables: Sequence[str]
 ) -> Any:
     from cp.insight.inspect import inspect_policies, inspect_rules  # noqa: PLC0415  # only files need it here
 
     world = world_of(files, variables)
     if kind is not None:
         return _affected(world, kind, name, mesh)
-    answer = inspect_rules if what == RULES else inspect_policies
+    answer = inspect_rules if subject == RULES else inspect_policies
     return answer(world, dataplane_named(world, mesh, name))
 
 
 def _affected(world: World, kind: Kind, name: str, mesh: str) -> Any:
-    from cp.insight.inspect import affected  # noqa: PLC0415  # only files need it here
+    from cp.insight.inspect import affected_proxies  # noqa: PLC0415  # only files need it here
 
     policy = world.get(Key(kind.name, mesh, name))
     if policy is None:
-        there = ", ".join(one.name for one in world.table(kind.name, mesh))
-        raise Problem(f"there is no valid {kind.name} {name} in mesh {mesh}", f"There is {there}." if there else "")
-    items = [one.data for one in affected(world, policy)]
+        names = ", ".join(resource.name for resource in world.table(kind.name, mesh))
+        raise Problem(f"there is no valid {kind.name} {name} in mesh {mesh}", f"There is {names}." if names else "")
+    items = [proxy.data for proxy in affected_proxies(world, policy)]
     return {"total": len(items), "items": items, "next": None}

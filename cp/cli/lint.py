@@ -10,19 +10,19 @@ import typer
 from cp.cli.findings import finding_lines
 from cp.cli.options import ADDRESS, Address, Offline, Output, OutputFormat, Variables
 from cp.cli.output import print_data
-from cp.cli.types import known
+from cp.cli.types import known_kinds
 from cp.cli.worlds import assembled
 from cp.client.client import connect
-from cp.client.files import pieces, texts
-from cp.insight.report import linted
+from cp.client.files import file_documents, file_texts
+from cp.insight.report import lint_data
 from cp.policies import discover
 
 Data = Mapping[str, Any]
 
 OneMesh = Annotated[
-    str | None, typer.Option("--mesh", "-m", help="Only this mesh. Default: all of them.", show_default=False)
+    str | None, typer.Option("--mesh", "-m", help="Check only this mesh. Default: all meshes.", show_default=False)
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="End with 1 for warnings too.")]
+Strict = Annotated[bool, typer.Option("--strict", help="End with status 1 for warnings too.")]
 
 _COUNTED: Final = (("errors", "error"), ("warnings", "warning"), ("infos", "info"))
 
@@ -36,8 +36,8 @@ def lint(  # noqa: PLR0913  # an option each
     strict: Strict = False,
     address: Address = ADDRESS,
 ) -> None:
-    """Tell what is wrong, has no effect, or cannot work as it is written. Ends with 1 when there are errors."""
-    data = _offline(file, var or [], mesh) if file else _asked(mesh, address)
+    """Report what is wrong, has no effect, or cannot work as written. Ends with status 1 if there are errors."""
+    data = _offline(file, var or [], mesh) if file else _online(mesh, address)
     if output is OutputFormat.TABLE:
         for line in _lines(data):
             typer.echo(line)
@@ -47,7 +47,7 @@ def lint(  # noqa: PLR0913  # an option each
         raise typer.Exit(1)
 
 
-def _asked(mesh: str | None, address: str) -> Any:
+def _online(mesh: str | None, address: str) -> Any:
     with connect(address) as client:
         return client.get("/_lint" if mesh is None else f"/meshes/{mesh}/_lint")
 
@@ -57,14 +57,14 @@ def _offline(files: Sequence[str], variables: Sequence[str], mesh: str | None) -
     from cp.insight.lint import in_order, of_mesh  # noqa: PLC0415  # it knows all of Envoy, which only files need here
     from cp.insight.lint import lint as findings_of  # noqa: PLC0415  # the same
 
-    there, report = pieces(texts(files, variables), known())
-    findings = in_order((*report.findings, *findings_of(discover(), assembled(there))))
-    return linted(findings if mesh is None else tuple(of_mesh(findings, mesh)))
+    documents, report = file_documents(file_texts(files, variables), known_kinds())
+    findings = in_order((*report.findings, *findings_of(discover(), assembled(documents))))
+    return lint_data(findings if mesh is None else tuple(of_mesh(findings, mesh)))
 
 
 def _lines(data: Data) -> Iterator[str]:
-    for one in data["findings"]:
-        yield from finding_lines(one)
+    for finding in data["findings"]:
+        yield from finding_lines(finding)
         yield ""
-    counts = [f"{data[name]} {one}{'' if data[name] == 1 else 's'}" for name, one in _COUNTED if data[name]]
+    counts = [f"{data[name]} {noun}{'' if data[name] == 1 else 's'}" for name, noun in _COUNTED if data[name]]
     yield ", ".join(counts) or "nothing to say"

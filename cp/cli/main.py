@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cp.cli.environment import warnings
-from cp.client.problem import told
+from cp.client.problem import reporting_problems
 from cp.model.wording import plain
 
 Words = tuple[str, ...]
@@ -35,16 +35,20 @@ class CommandEntry:
 COMMANDS: Final[Mapping[Words, CommandEntry]] = {
     ("run",): CommandEntry("cp.cli.run", "run", "Run the control plane, in the foreground."),
     ("dp", "run"): CommandEntry("cp.cli.dp", "run", "Run Envoy as the proxy of a Dataplane."),
-    ("dp", "grpc-bootstrap"): CommandEntry("cp.cli.dp", "grpc_bootstrap", "Print what a gRPC client is started with."),
-    ("validate",): CommandEntry("cp.cli.validate", "validate", "Check files, offline."),
-    ("lint",): CommandEntry("cp.cli.lint", "lint", "Tell what is wrong, has no effect, or cannot work."),
+    ("dp", "grpc-bootstrap"): CommandEntry("cp.cli.dp", "grpc_bootstrap", "Print the bootstrap of a gRPC client."),
+    ("validate",): CommandEntry("cp.cli.validate", "validate", "Check files without a control plane."),
+    ("lint",): CommandEntry("cp.cli.lint", "lint", "Report what is wrong, has no effect, or cannot work."),
     ("render",): CommandEntry("cp.cli.render", "render", "Show the Envoy configuration of a proxy."),
-    ("inspect",): CommandEntry("cp.cli.inspect", "inspect", "Show what proxies have, or what policies come to."),
+    ("inspect",): CommandEntry(
+        "cp.cli.inspect", "inspect", "Show what proxies have accepted, or where a policy has effect."
+    ),
     ("explain",): CommandEntry("cp.cli.explain", "explain", "Explain a call: where it goes, and why."),
     ("apply",): CommandEntry("cp.cli.resources", "apply", "Create or update resources from files."),
     ("get",): CommandEntry("cp.cli.resources", "get", "Show the resources of a type, or one of them."),
-    ("delete",): CommandEntry("cp.cli.resources", "delete", "Delete a resource, or all that stand in some files."),
-    ("backup",): CommandEntry("cp.cli.backup", "backup", "Copy the store to a file, while the control plane runs."),
+    ("delete",): CommandEntry("cp.cli.resources", "delete", "Delete a resource, or all resources in some files."),
+    ("backup",): CommandEntry(
+        "cp.cli.backup", "backup", "Copy the store to a file, also while the control plane runs."
+    ),
     ("version",): CommandEntry("cp.cli.main", "version", "Print the version."),
 }
 GROUPS: Final[Mapping[Words, str]] = {("dp",): "Proxies beside workloads."}
@@ -72,7 +76,7 @@ def build() -> typer.Typer:
 
 
 def _top(
-    *, version_: Annotated[bool, typer.Option("--version", help="Print the version and end.", is_eager=True)] = False
+    *, version_: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False
 ) -> None:
     for warning in warnings(os.environ):  # noqa: TID251  # names that no setting has
         typer.echo(f"Warning: {warning}", err=True)
@@ -97,12 +101,12 @@ class _Commands(MutableMapping[str, Any]):
 
     def __init__(self, words: Words) -> None:
         self._words = words
-        self._made: dict[str, Any] = {}
+        self._loaded: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = _made((*self._words, name))
-        return self._made[name]
+        if name not in self._loaded:
+            self._loaded[name] = _load((*self._words, name))
+        return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.summaries)
@@ -111,10 +115,10 @@ class _Commands(MutableMapping[str, Any]):
         return len(self.summaries)
 
     def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
+        self._loaded[name] = command
 
     def __delitem__(self, name: str) -> None:
-        del self._made[name]
+        del self._loaded[name]
 
     @property
     def summaries(self) -> Mapping[str, str]:
@@ -146,19 +150,19 @@ def _group(words: Words) -> type[TyperGroup]:
     return Group
 
 
-def _made(words: Words) -> Any:
+def _load(words: Words) -> Any:
     if words in GROUPS:
-        return _of_group(words)
+        return _load_group(words)
     if words not in COMMANDS:
         raise KeyError(words)
     command = COMMANDS[words]
     function = getattr(importlib.import_module(command.module), command.function)
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    app.command(words[-1], cls=_Command)(told(function))
+    app.command(words[-1], cls=_Command)(reporting_problems(function))
     return typer.main.get_command(app)
 
 
-def _of_group(words: Words) -> Any:
+def _load_group(words: Words) -> Any:
     def callback() -> None:
         """A group does nothing by itself."""
 

@@ -10,7 +10,7 @@ import typer
 
 
 class OutputFormat(StrEnum):
-    """How something is printed."""
+    """The formats of commands that can print a table."""
 
     TABLE = "table"
     YAML = "yaml"
@@ -18,7 +18,7 @@ class OutputFormat(StrEnum):
 
 
 class DataFormat(StrEnum):
-    """How something that is no table is printed."""
+    """The formats of commands that print data only."""
 
     YAML = "yaml"
     JSON = "json"
@@ -28,7 +28,9 @@ ADDRESS = "http://localhost:5681"
 
 Address = Annotated[
     str,
-    typer.Option("--address", envvar=["KOGUMA_ADDRESS"], metavar="URL", help="Where the control plane's HTTP API is."),
+    typer.Option(
+        "--address", envvar=["KOGUMA_ADDRESS"], metavar="URL", help="The URL of the control plane's HTTP API."
+    ),
 ]
 Mesh = Annotated[str, typer.Option("--mesh", "-m", help="The mesh.")]
 Files = Annotated[
@@ -39,20 +41,27 @@ Files = Annotated[
 ]
 Offline = Annotated[
     list[str] | None,
-    typer.Option("--file", "-f", metavar="FILE|DIR|-", help="Files, in place of a running control plane."),
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE|DIR|-",
+        help="Read these files instead of asking a control plane. May be repeated.",
+    ),
 ]
 Variables = Annotated[
     list[str] | None,
-    typer.Option("--var", "-v", metavar="NAME=VALUE", help="What stands for {{ NAME }} in the files."),
+    typer.Option(
+        "--var", "-v", metavar="NAME=VALUE", help="Replace {{ NAME }} in the files by VALUE. May be repeated."
+    ),
 ]
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print it.")]
-DataOutput = Annotated[DataFormat, typer.Option("--output", "-o", help="How to print it.")]
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="The format of the output.")]
+DataOutput = Annotated[DataFormat, typer.Option("--output", "-o", help="The format of the output.")]
 WorkDir = Annotated[
     Path | None,
     typer.Option(
         "--work-dir",
         envvar=["KUMA_DATAPLANE_RUNTIME_WORK_DIR"],
         help="The folder for the bootstrap configuration and Envoy's admin socket. "
-        "Default: one that is removed at the end.",
+        "Default: a new folder, removed at the end.",
     ),
 ]

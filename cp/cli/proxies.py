@@ -36,12 +36,17 @@ def delivery(answer: Data) -> Iterator[str]:
         since = age(stream["connectedSince"])
         yield f"connected for {since}, {_KINDS.get(stream['protocol'], stream['protocol'])}, Envoy {stream['envoy']}"
         yield ""
-        yield from table(_TYPE_HEADS, map(_of_type, stream["types"])).splitlines()
+        yield from table(_TYPE_HEADS, map(_type_row, stream["types"])).splitlines()
     if answer["status"] == "Offline":
         yield from _offline(answer)
-    for refusal in (one for stream in answer["streams"] for of in stream["types"] for one in of["refusals"]):
+    for refusal in (
+        refusal
+        for stream in answer["streams"]
+        for type_status in stream["types"]
+        for refusal in type_status["refusals"]
+    ):
         yield ""
-        yield from _held(refusal)
+        yield from _held_back(refusal)
     for finding in answer["findings"]:
         yield ""
         yield from finding_lines(finding)
@@ -72,17 +77,19 @@ def _offline(answer: Data) -> Iterator[str]:
     yield "the control plane in its bootstrap configuration, and look into its log."
 
 
-def _of_type(one: Data) -> tuple[str, ...]:
-    state = "in sync" if one["inSync"] else "refused" if one["refusals"] else "on its way"
-    counts = (one["responses"], one["accepted"], one["rejected"], one["resources"], one["bytes"])
-    return one["type"], state, age(one["since"]), *map(str, counts), one["acked"] if one["accepted"] else ""
+def _type_row(status: Data) -> tuple[str, ...]:
+    state = "in sync" if status["inSync"] else "refused" if status["refusals"] else "on its way"
+    counts = (status["responses"], status["accepted"], status["rejected"], status["resources"], status["bytes"])
+    return status["type"], state, age(status["since"]), *map(str, counts), status["acked"] if status["accepted"] else ""
 
 
-def _held(refusal: Data) -> Iterator[str]:
+def _held_back(refusal: Data) -> Iterator[str]:
     yield f"Held back for {age(refusal['since'])}:"
-    for one in refusal["resources"]:
-        instead = f"version {one['inForce']} is in force" if one["inForce"] else "there is nothing in its place"
-        yield f"  {one['name']} version {one['refused']}; {instead}"
+    for resource in refusal["resources"]:
+        instead = (
+            f"version {resource['inForce']} is in force" if resource["inForce"] else "there is nothing in its place"
+        )
+        yield f"  {resource['name']} version {resource['refused']}; {instead}"
     for policy in refusal["policies"]:
         place = f", {policy['file']}:{policy['line']}" if policy["file"] else ""
         changed = ", changed just before" if policy["suspect"] else ""

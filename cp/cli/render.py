@@ -11,7 +11,7 @@ import typer
 from cp.cli.options import ADDRESS, Address, DataFormat, DataOutput, Mesh, Offline, Variables
 from cp.cli.output import print_data
 from cp.cli.types import folder_of, kind_of
-from cp.cli.validate import tell
+from cp.cli.validate import print_findings
 from cp.cli.worlds import dataplane_named, world_of
 from cp.client.client import connect
 from cp.model.source import DEFAULT_MESH
@@ -30,24 +30,24 @@ class ResourceType(StrEnum):
 
 
 def render(  # noqa: PLR0913  # an option each
-    dataplane: Annotated[str, typer.Argument(metavar="DATAPLANE", help="The proxy's Dataplane, by its name.")],
+    dataplane: Annotated[str, typer.Argument(metavar="DATAPLANE", help="The name of the proxy's Dataplane.")],
     *,
     file: Offline = None,
     mesh: Mesh = DEFAULT_MESH,
     var: Variables = None,
-    type_: Annotated[ResourceType | None, typer.Option("--type", help="One type of resource only.")] = None,
+    type_: Annotated[ResourceType | None, typer.Option("--type", help="Show only this type of Envoy resource.")] = None,
     output: DataOutput = DataFormat.YAML,
     address: Address = ADDRESS,
 ) -> None:
-    """Show the Envoy configuration of a proxy: what a control plane has for it, or what files come to.
+    """Show the Envoy configuration of a proxy: as a control plane serves it, or as files would produce it.
 
-    What is invalid in files is told, and left out.
+    Invalid resources in files are reported and left out.
     """
-    data = _offline(dataplane, mesh, file, var or []) if file else _asked(dataplane, mesh, address)
+    data = _offline(dataplane, mesh, file, var or []) if file else _online(dataplane, mesh, address)
     print_data(data if type_ is None else data.get(type_.value, {}), output)
 
 
-def _asked(dataplane: str, mesh: str, address: str) -> dict[str, Any]:
+def _online(dataplane: str, mesh: str, address: str) -> dict[str, Any]:
     with connect(address) as client:
         answer = client.get(f"{folder_of(kind_of('Dataplane'), mesh)}/{dataplane}/_config")
     for warning in answer.get("warnings", ()):
@@ -61,5 +61,5 @@ def _offline(dataplane: str, mesh: str, files: Sequence[str], variables: Sequenc
 
     world = world_of(files, variables)
     proxy = dataplane_named(world, mesh, dataplane)
-    tell(finding for finding in world.findings_of(proxy.key) if finding.code == "not-enforced")
+    print_findings(finding for finding in world.findings_of(proxy.key) if finding.code == "not-enforced")
     return short_names(as_data(Compiler(discover()).snapshot(world, proxy)))

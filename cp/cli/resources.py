@@ -12,11 +12,11 @@ from cp.cli.columns import listing
 from cp.cli.options import ADDRESS, Address, Files, Mesh, Output, OutputFormat, Variables
 from cp.cli.output import as_yaml, print_data
 from cp.cli.proxies import listed
-from cp.cli.types import folder_of, kind_of, known, path_of
-from cp.cli.validate import tell, untold
+from cp.cli.types import folder_of, kind_of, known_kinds, path_of
+from cp.cli.validate import findings_before_write, print_findings
 from cp.cli.waiting import TIMEOUT, Timeout, Wait, WrittenResources, duration, until_delivered
 from cp.client.client import Client, connect
-from cp.client.files import FileDocument, pieces, texts
+from cp.client.files import FileDocument, file_documents, file_texts
 from cp.client.problem import Problem
 from cp.model.names import Key
 from cp.model.source import DEFAULT_MESH
@@ -28,8 +28,8 @@ _AT_ONCE: Final = 4 * 1024 * 1024
 
 _WOULD_BE: Final = {"Created": "would be Created", "Updated": "would be Updated", "Unchanged": "is Unchanged"}
 
-Type = Annotated[str, typer.Argument(metavar="TYPE", help="A type: meshtimeouts, MeshTimeout or mt.")]
-Name = Annotated[str | None, typer.Argument(metavar="NAME", help="One resource by its name.")]
+Type = Annotated[str, typer.Argument(metavar="TYPE", help="A type of resource: meshtimeouts, MeshTimeout or mt.")]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="The name of one resource.")]
 
 
 def get(  # noqa: PLR0913  # an option each
@@ -38,48 +38,52 @@ def get(  # noqa: PLR0913  # an option each
     *,
     mesh: Mesh = DEFAULT_MESH,
     output: Output = OutputFormat.TABLE,
-    size: Annotated[int | None, typer.Option(help="How many at most.", min=1, max=1000)] = None,
-    offset: Annotated[str | None, typer.Option(help="Where to go on, as the last answer said.")] = None,
+    size: Annotated[int | None, typer.Option(help="The largest number of resources to show.", min=1, max=1000)] = None,
+    offset: Annotated[
+        str | None, typer.Option(help="Where the page starts: the offset that the last page printed.")
+    ] = None,
     address: Address = ADDRESS,
 ) -> None:
     """Show the resources of a type, or one of them."""
     kind = kind_of(type_)
-    where = folder_of(kind, mesh) if name is None else path_of(Key(kind.name, mesh, name), kind)
-    seen = kind.name == _DATAPLANE and output is OutputFormat.TABLE
-    given = {"size": str(size) if size is not None else None, "offset": offset} if name is None else {}
-    parameters = {parameter: value for parameter, value in given.items() if value is not None}
+    path = folder_of(kind, mesh) if name is None else path_of(Key(kind.name, mesh, name), kind)
+    with_status = kind.name == _DATAPLANE and output is OutputFormat.TABLE
+    page_parameters = {"size": str(size) if size is not None else None, "offset": offset} if name is None else {}
+    parameters = {parameter: value for parameter, value in page_parameters.items() if value is not None}
     is_whole_list = name is None and output is not OutputFormat.TABLE and not parameters
     with connect(address) as client:
-        found = (
-            client.every(where) if is_whole_list else client.get(f"{where}/_overview" if seen else where, **parameters)
+        answer = (
+            client.all_pages(path)
+            if is_whole_list
+            else client.get(f"{path}/_overview" if with_status else path, **parameters)
         )
     if output is not OutputFormat.TABLE:
-        _print_data(found, output, is_list=name is None)
+        _print_data(answer, output, is_list=name is None)
         return
-    page: Mapping[str, Any] = found if name is None else {"items": [found], "next": None}
-    _print_table(kind, {**page, "items": [listed(item) for item in page["items"]]} if seen else page)
+    page: Mapping[str, Any] = answer if name is None else {"items": [answer], "next": None}
+    _print_table(kind, {**page, "items": [listed(item) for item in page["items"]]} if with_status else page)
 
 
 def apply(  # noqa: PLR0913  # an option each
     file: Files,
     var: Variables = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     wait: Wait = False,
     timeout: Timeout = TIMEOUT,
     address: Address = ADDRESS,
 ) -> None:
     """Create or update resources from files, in one write. If one of them is invalid, none is written.
 
-    With --wait it ends with 0 once every connected proxy that the change concerns has accepted it, and with 1 and the
-    reason when one refuses it or does not answer in time.
+    With --wait it ends with status 0 once every connected proxy that the change affects has accepted it. If a proxy
+    rejects it or does not answer in time, it prints the reason and ends with status 1.
     """
     if dry_run and wait:
         raise Problem("--dry-run changes nothing that could be waited for", status=2)
-    patience, found, written = duration(timeout), _valid(file, var or []), WrittenResources()
+    patience, documents, written = duration(timeout), _valid_documents(file, var or []), WrittenResources()
     with connect(address) as client:
-        in_order = sorted(found, key=lambda piece: piece.document.key.type != "Mesh")
-        for key, outcome in _tried(client, in_order) if dry_run else _applied(client, in_order, written):
+        in_order = sorted(documents, key=lambda file_document: file_document.document.key.type != "Mesh")
+        for key, outcome in _dry_run(client, in_order) if dry_run else _apply(client, in_order, written):
             mesh = f'mesh="{key.mesh}" ' if key.mesh else ""
             typer.echo(f'resource type="{key.type}" {mesh}name="{key.name}" {outcome}')
         if wait:
@@ -87,40 +91,45 @@ def apply(  # noqa: PLR0913  # an option each
 
 
 def delete(  # noqa: PLR0913  # an option each
-    type_: Annotated[str | None, typer.Argument(metavar="TYPE", help="A type, as for get.")] = None,
+    type_: Annotated[
+        str | None, typer.Argument(metavar="TYPE", help="A type of resource: meshtimeouts, MeshTimeout or mt.")
+    ] = None,
     name: Name = None,
     *,
     mesh: Mesh = DEFAULT_MESH,
     file: Annotated[
-        list[str] | None, typer.Option("--file", "-f", metavar="FILE|DIR|-", help="What stands in these files.")
+        list[str] | None,
+        typer.Option(
+            "--file", "-f", metavar="FILE|DIR|-", help="Delete the resources in these files. May be repeated."
+        ),
     ] = None,
-    cascade: Annotated[bool, typer.Option("--cascade", help="A Mesh together with all that is in it.")] = False,
+    cascade: Annotated[bool, typer.Option("--cascade", help="Delete a Mesh together with everything in it.")] = False,
     wait: Wait = False,
     timeout: Timeout = TIMEOUT,
     address: Address = ADDRESS,
 ) -> None:
-    """Delete a resource, or all that stand in some files."""
+    """Delete a resource, or all resources in some files."""
     patience, keys, written = duration(timeout), _to_delete(type_, name, mesh, file), WrittenResources()
     with connect(address) as client:
         for key in sorted(keys, key=lambda key: key.type == "Mesh"):
             parameters = {"cascade": "true"} if cascade and key.type == "Mesh" else {}
-            written.add(key, client.delete(path_of(key, known()[key.type]), **parameters))
+            written.add(key, client.delete(path_of(key, known_kinds()[key.type]), **parameters))
             typer.echo(f'deleted {key.type} "{key.name}"')
         if wait:
             until_delivered(client, written, patience)
 
 
-def _print_data(found: Any, output: OutputFormat, *, is_list: bool) -> None:
+def _print_data(answer: Any, output: OutputFormat, *, is_list: bool) -> None:
     """A list in YAML is a document for each resource, to be applied again; in JSON it is what the API answers."""
     if not is_list or output is not OutputFormat.YAML:
-        print_data(found, output)
+        print_data(answer, output)
         return
-    typer.echo("---\n".join(map(as_yaml, found["items"])), nl=False)
-    if found["next"]:
-        typer.echo(_further(found["next"]), err=True)
+    typer.echo("---\n".join(map(as_yaml, answer["items"])), nl=False)
+    if answer["next"]:
+        typer.echo(_next_page_hint(answer["next"]), err=True)
 
 
-def _further(link: str) -> str:
+def _next_page_hint(link: str) -> str:
     offset = parse_qs(urlsplit(link).query)["offset"][0]
     return f"Rerun command with --offset={offset} argument to retrieve more resources"
 
@@ -128,60 +137,62 @@ def _further(link: str) -> str:
 def _print_table(kind: Kind, page: Mapping[str, Any]) -> None:
     typer.echo(listing(kind, page["items"]), nl=False)
     if page["next"]:
-        typer.echo(f"\n{_further(page['next'])}")
+        typer.echo(f"\n{_next_page_hint(page['next'])}")
 
 
 def _to_delete(type_: str | None, name: str | None, mesh: str, file: Sequence[str] | None) -> list[Key]:
     if file and type_ is None:
-        return [piece.document.key for piece in _valid(file, [])]
+        return [file_document.document.key for file_document in _valid_documents(file, [])]
     if file or type_ is None or name is None:
         raise Problem("say either TYPE and NAME, or -f FILE", status=2)
     kind = kind_of(type_)
     return [Key(kind.name, "" if kind.is_global else mesh, name)]
 
 
-def _valid(file: Sequence[str], variables: Sequence[str]) -> list[FileDocument]:
-    found, report = pieces(texts(file, variables), known())
-    tell(untold(report))
+def _valid_documents(file: Sequence[str], variables: Sequence[str]) -> list[FileDocument]:
+    documents, report = file_documents(file_texts(file, variables), known_kinds())
+    print_findings(findings_before_write(report))
     if not report.is_valid:
         raise Problem("nothing was done, because of what is said above")
-    if not found:
+    if not documents:
         raise Problem(f"there is no resource in {', '.join(file)}")
-    return found
+    return documents
 
 
-def _applied(client: Client, found: Sequence[FileDocument], written: WrittenResources) -> Iterator[tuple[Key, str]]:
+def _apply(client: Client, documents: Sequence[FileDocument], written: WrittenResources) -> Iterator[tuple[Key, str]]:
     """In one write, unless there is so much that no control plane would take it."""
-    for part in _parts(found):
-        outcomes, revision = client.apply([(piece.text, piece.place) for piece in part])
-        for one in outcomes:
-            key = _key(one)
+    for part in _parts(documents):
+        outcomes, revision = client.apply([(file_document.text, file_document.location) for file_document in part])
+        for outcome in outcomes:
+            key = _key(outcome)
             written.add(key, revision)
-            _warn(one)
-            yield key, one["outcome"]
+            _warn(outcome)
+            yield key, outcome["outcome"]
 
 
-def _parts(found: Sequence[FileDocument]) -> Iterator[Sequence[FileDocument]]:
+def _parts(documents: Sequence[FileDocument]) -> Iterator[Sequence[FileDocument]]:
     part: list[FileDocument] = []
     size = 0
-    for piece in found:
-        if part and size + len(piece.text) > _AT_ONCE:
+    for file_document in documents:
+        if part and size + len(file_document.text) > _AT_ONCE:
             yield part
             part, size = [], 0
-        part.append(piece)
-        size += len(piece.text)
+        part.append(file_document)
+        size += len(file_document.text)
     yield part
 
 
-def _tried(client: Client, found: Sequence[FileDocument]) -> Iterator[tuple[Key, str]]:
+def _dry_run(client: Client, documents: Sequence[FileDocument]) -> Iterator[tuple[Key, str]]:
     """What the control plane says that a write would do. Each part is sent with the Meshes that stand before it."""
     meshes: list[FileDocument] = []
-    for part in _parts(found):
-        outcomes, _ = client.apply([(piece.text, piece.place) for piece in (*meshes, *part)], dry_run=True)
+    for part in _parts(documents):
+        outcomes, _ = client.apply(
+            [(file_document.text, file_document.location) for file_document in (*meshes, *part)], dry_run=True
+        )
         for outcome in outcomes[len(meshes) :]:
             _warn(outcome)
             yield _key(outcome), _WOULD_BE[outcome["outcome"]]
-        meshes += [piece for piece in part if piece.document.key.type == "Mesh"]
+        meshes += [file_document for file_document in part if file_document.document.key.type == "Mesh"]
 
 
 def _warn(outcome: Mapping[str, Any]) -> None:

@@ -13,20 +13,20 @@ Data = Mapping[str, Any]
 
 def rules(answer: Data) -> str:
     """What `_rules` answers: a line for each rule, with what it comes to and where that comes from."""
-    rows = [(of["type"], *row) for of in answer["rules"] for row in _of_kind(of)]
+    rows = [(of["type"], *row) for of in answer["rules"] for row in _rule_rows(of)]
     warnings = dict.fromkeys(warning for of in answer["rules"] for warning in of.get("warnings", ()))
-    return table(("TYPE", "FOR", "CONF", "ORIGIN"), rows) + _beneath(warnings)
+    return table(("TYPE", "FOR", "CONF", "ORIGIN"), rows) + _warning_lines(warnings)
 
 
 def policies(answer: Data) -> str:
     """What `_policies` answers."""
-    rows = ((one["type"], one["mesh"], one["name"], _parts(one)) for one in answer["policies"])
+    rows = ((policy["type"], policy["mesh"], policy["name"], _parts(policy)) for policy in answer["policies"])
     warnings = (
-        f"{one['type']} {one['mesh']}/{one['name']}: {warning}"
-        for one in answer["policies"]
-        for warning in one.get("warnings", ())
+        f"{policy['type']} {policy['mesh']}/{policy['name']}: {warning}"
+        for policy in answer["policies"]
+        for warning in policy.get("warnings", ())
     )
-    return table(("TYPE", "MESH", "NAME", "INBOUNDS"), rows) + _beneath(warnings)
+    return table(("TYPE", "MESH", "NAME", "INBOUNDS"), rows) + _warning_lines(warnings)
 
 
 def dataplanes(items: Iterable[Data]) -> str:
@@ -35,13 +35,13 @@ def dataplanes(items: Iterable[Data]) -> str:
     return table(("DATAPLANE", "WHERE", "FIELD", "VALUE", "STATUS"), rows)
 
 
-def _beneath(warnings: Iterable[str]) -> str:
+def _warning_lines(warnings: Iterable[str]) -> str:
     """What a table does not show: which of it is not in force."""
     lines = "".join(f"Warning: {warning}\n" for warning in warnings)
     return f"\n{lines}" if lines else ""
 
 
-def _of_kind(of: Data) -> Iterator[tuple[str, str, str]]:
+def _rule_rows(of: Data) -> Iterator[tuple[str, str, str]]:
     if "proxyRule" in of:
         yield "the proxy", _conf(of["proxyRule"]["conf"]), _origins(of["proxyRule"]["origin"])
     for rule in of["toResourceRules"]:
@@ -71,7 +71,7 @@ def _effects(item: Data) -> Iterator[tuple[str, str, str, str, str]]:
     for effect in item["survives"]:
         yield name, effect["where"], effect["field"], _conf(effect["value"]), _in_force(effect)
     for effect in item["overridden"]:
-        yield name, effect["where"], effect["field"], _conf(effect["value"]), _lost(effect["by"])
+        yield name, effect["where"], effect["field"], _conf(effect["value"]), _overridden(effect["by"])
     for effect in item["withoutEffect"]:
         yield name, effect["where"], effect["field"], _conf(effect["value"]), effect["reason"]
     if not any(item[part] for part in ("survives", "overridden", "withoutEffect")):
@@ -86,7 +86,7 @@ def _in_force(effect: Data) -> str:
     return f"in force: removes {removed}; {then}"
 
 
-def _lost(by: Data) -> str:
+def _overridden(by: Data) -> str:
     return f"removed by {_policy(by)}" if by["value"] is None else f"overridden by {_policy(by)}: {_conf(by['value'])}"
 
 
@@ -99,12 +99,15 @@ def _policy(setting: Data) -> str:
     return f"{setting['type']} {setting['name']}{place}"
 
 
-def _parts(one: Data) -> str:
-    return ", ".join(str(part) for part in (*one.get("inbounds", ()), *one.get("listeners", ())))
+def _parts(policy: Data) -> str:
+    return ", ".join(str(part) for part in (*policy.get("inbounds", ()), *policy.get("listeners", ())))
 
 
 def _matchers(matchers: Iterable[Data]) -> str:
-    return ", ".join(f"{one['key']}{'!' if one['not'] else ''}={one['value']}" for one in matchers) or "all"
+    return (
+        ", ".join(f"{matcher['key']}{'!' if matcher['not'] else ''}={matcher['value']}" for matcher in matchers)
+        or "all"
+    )
 
 
 def _confs(confs: Iterable[Any]) -> str:

@@ -38,7 +38,7 @@ def run(  # noqa: PLR0913  # an option each
     log_level: Level = None,
     log_format: Format = None,
 ) -> None:
-    """Run the control plane, in the foreground. What no option says, the environment says."""
+    """Run the control plane, in the foreground. Settings without an option here are read from the environment."""
     settings = _settings(
         store=store,
         registrations=registrations,
@@ -55,9 +55,9 @@ def run(  # noqa: PLR0913  # an option each
     _serve(settings)
 
 
-def _settings(**given: Any) -> Settings:
+def _settings(**options: Any) -> Settings:
     try:
-        return load(**given)
+        return load(**options)
     except BadSettings as error:
         raise Problem("\n".join(error.faults), "See docs/reference/settings.md for what there is to set.") from None
 

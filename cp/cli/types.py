@@ -1,4 +1,4 @@
-"""Types of resources as they are typed on a command line."""
+"""Types of resources as a command line names them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from cp.resources.kinds import Kind, Kinds
 
 
 @cache
-def known() -> Kinds:
+def known_kinds() -> Kinds:
     """Every type that this version knows."""
     return kinds(discover())
 
 
 def kind_of(text: str) -> Kind:
     """A type by its name, its plural or its short name."""
-    found = known().find(text)
-    if found is None:
-        names = sorted(kind.plural for kind in known().values())
-        near = difflib.get_close_matches(text.lower(), names, n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(names)}."
+    kind = known_kinds().find(text)
+    if kind is None:
+        names = sorted(kind.plural for kind in known_kinds().values())
+        near_names = difflib.get_close_matches(text.lower(), names, n=1, cutoff=0.5)
+        hint = f"Did you mean {near_names[0]}?" if near_names else f"The types are {', '.join(names)}."
         raise Problem(f"there is no type of resource `{text}`", hint)
-    return found
+    return kind
 
 
 def path_of(key: Key, kind: Kind) -> str:
-    """Where a resource is, in the HTTP API."""
+    """The path of a resource in the HTTP API."""
     return f"{folder_of(kind, key.mesh)}/{key.name}"
 
 

@@ -1,4 +1,4 @@
-"""`koguma validate`: everything that is wrong with some files, without a control plane."""
+"""`koguma validate`: all errors in some files, found without a control plane."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import typer
 
 from cp.cli.options import Files, Output, OutputFormat, Variables
 from cp.cli.output import print_data
-from cp.cli.types import known
-from cp.client.files import pieces, texts
+from cp.cli.types import known_kinds
+from cp.client.files import file_documents, file_texts
 from cp.insight.report import ValidationReport
 from cp.model.violation import Finding
 
 
 def validate(file: Files, var: Variables = None, output: Output = OutputFormat.TABLE) -> None:
-    """Check files, offline. Ends with 1 when something in them would be refused."""
-    _, report = pieces(texts(file, var or []), known())
+    """Check files without a control plane. Ends with status 1 if a resource in them is invalid."""
+    _, report = file_documents(file_texts(file, var or []), known_kinds())
     if output is OutputFormat.TABLE:
-        tell(report.findings)
+        print_findings(report.findings)
         typer.echo(_summary(report))
     else:
         print_data(report.as_data(), output)
@@ -26,15 +26,15 @@ def validate(file: Files, var: Variables = None, output: Output = OutputFormat.T
         raise typer.Exit(1)
 
 
-def tell(findings: Iterable[Finding]) -> None:
-    """Print what was found, for people, beside what a command prints for its reader."""
+def print_findings(findings: Iterable[Finding]) -> None:
+    """Print findings to standard error, so that a program can still read the output."""
     for finding in findings:
         typer.echo(f"{finding.severity}: {finding}", err=True)
 
 
-def untold(report: ValidationReport) -> Iterable[Finding]:
-    """What nobody else says of documents that are to be written: the control plane's answer has the warnings."""
-    return (one for one in report.findings if one.resource is None) if report.is_valid else report.findings
+def findings_before_write(report: ValidationReport) -> Iterable[Finding]:
+    """The findings to print before a write: of valid documents, those that the control plane does not repeat."""
+    return (finding for finding in report.findings if finding.resource is None) if report.is_valid else report.findings
 
 
 def _summary(report: ValidationReport) -> str:

@@ -1,4 +1,4 @@
-"""`--wait`: until every proxy that a change concerns has it, and why one does not."""
+"""`--wait`: waits until every proxy that a change affects has accepted it, and explains why one has not."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from cp.model.names import Key
 
 Data = Mapping[str, Any]
 
-Wait = Annotated[bool, typer.Option("--wait", help="Wait until every connected proxy that it concerns has it.")]
-Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait at most.")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until every connected proxy that the change affects has accepted it.")
+]
+Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="The longest time to wait.")]
 
 TIMEOUT: Final = "30s"
 _FEW: Final = 5
@@ -31,12 +33,12 @@ _EVERY: Final = 1.0
 
 @dataclass(slots=True)
 class WrittenResources:
-    """What a command has changed."""
+    """The writes of one command."""
 
     began: float = field(default_factory=monotonic)
     revisions: list[int] = field(default_factory=list)
     keys: list[Key] = field(default_factory=list)
-    """What proxies refuse of these counts, were it written now or before."""
+    """The written resources, also unchanged ones: proxies may have rejected them already."""
 
     def add(self, key: Key, revision: int | None) -> None:
         self.keys.append(key)
@@ -44,35 +46,35 @@ class WrittenResources:
 
 
 def duration(text: str) -> Duration:
-    """How long to wait, or what is wrong with it."""
+    """The duration of `--timeout`. Raises `Problem` if it is none."""
     try:
-        found = Duration.parse(text)
+        parsed = Duration.parse(text)
     except ValueError as error:
         raise Problem(f"--timeout: {error}", status=2) from None
-    if found.nanoseconds <= 0:
+    if parsed.nanoseconds <= 0:
         raise Problem(f"--timeout: `{text}` is no time to wait", status=2)
-    return found
+    return parsed
 
 
 def until_delivered(client: Client, written: WrittenResources, timeout: Duration) -> None:
-    """Wait, and tell how it goes. Raises `Problem` where a proxy has it not in the end."""
-    asked = {
+    """Wait, and print progress. Raises `Problem` if a proxy has not accepted the writes in the end."""
+    question = {
         "revisions": written.revisions,
         "resources": [_named(key) for key in written.keys],
         "wait": str(timeout),
     }
     last: Data = {}
-    with telling() as tell:
-        for last in client.lines("/_delivery", asked, timeout.seconds):
+    with progress_printer() as print_progress:
+        for last in client.lines("/_delivery", question, timeout.seconds):
             if not last["done"]:
-                tell(last)
+                print_progress(last)
     conclude(last, max(written.revisions, default=0), timeout, (monotonic() - written.began) * 1000)
     if not written.revisions:
-        _tell_of_everybody(client, timeout)
+        _report_all_proxies(client, timeout)
 
 
-def _tell_of_everybody(client: Client, timeout: Duration) -> None:
-    """Where nothing was changed, whether everybody has what was there before."""
+def _report_all_proxies(client: Client, timeout: Duration) -> None:
+    """After a command that changed nothing: print whether all proxies have accepted their configuration."""
     last = list(client.lines("/_delivery", {"wait": str(timeout)}, timeout.seconds))[-1]
     if not last["proxies"]:
         typer.echo("unchanged; no proxy is connected")
@@ -88,16 +90,19 @@ def _named(key: Key) -> str:
 
 def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float) -> None:
     if not last.get("done"):
-        raise Problem("the control plane ended before every proxy had answered", "It is stored; ask again later.")
+        raise Problem("the control plane ended before every proxy had answered", "It is stored.")
     if last["revision"] < revision:
-        raise Problem(f"the control plane has not worked it out within {timeout}", "It is stored; its log tells more.")
+        raise Problem(
+            f"the control plane has not worked it out within {timeout}",
+            "It is stored. See the log of the control plane.",
+        )
     if last["proxies"] == 0 and not last["failed"]:
         if revision:
             typer.echo("it reaches no proxy")
         return
     _summary(last, milliseconds)
     for name in last["gone"]:
-        typer.echo(f"Warning: {name} has disconnected meanwhile; it is given the change when it comes back", err=True)
+        typer.echo(f"Warning: {name} has disconnected; it gets the change when it connects again", err=True)
     for finding in last["findings"]:
         for line in finding_lines(finding):
             typer.echo(line, err=True)
@@ -112,16 +117,16 @@ def _summary(last: Data, milliseconds: float) -> None:
 
 def _raise_for(last: Data, timeout: Duration) -> None:
     if refusing := last["refusing"]:
-        names = sorted({one["resource"] for one in last["findings"] if one["resource"]})
+        names = sorted({finding["resource"] for finding in last["findings"] if finding["resource"]})
         whose = f" what follows from {_few(names)}" if names else " it"
-        hint = "Everything else is in force, and in place of this what they accepted before. It is all stored."
+        hint = "The change is stored. These proxies keep the version that they accepted before; the rest is in force."
         raise Problem(f"{_few(refusing)} {'refuses' if len(refusing) == 1 else 'refuse'}{whose}", hint)
     if failed := last["failed"]:
-        hint = "All else is in force; koguma inspect dataplane NAME tells what is served instead. Please report it."
-        what = "by a fault of the control plane, some part of it could not be made"
-        raise Problem(f"{what} for {_few(failed)}", hint)
+        hint = "The rest is in force. koguma inspect dataplane NAME shows what is served instead. Please report it."
+        message = "by a fault of the control plane, some part of it could not be made"
+        raise Problem(f"{message} for {_few(failed)}", hint)
     if waiting := last["waiting"]:
-        hint = "It is stored, and given to them as soon as they take it: koguma inspect dataplane NAME."
+        hint = "The change is stored and will be sent to them. See koguma inspect dataplane NAME."
         raise Problem(
             f"not within {timeout}: {_few(waiting)} {'has' if len(waiting) == 1 else 'have'} not answered", hint
         )
@@ -132,13 +137,13 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_FEW]) + more
 
 
-class _Tell(Protocol):
+class _PrintProgress(Protocol):
     def __call__(self, progress: Data, /) -> None: ...
 
 
 @contextmanager
-def telling() -> Iterator[_Tell]:
-    """A bar on a terminal; elsewhere a line a second, as long as something happens."""
+def progress_printer() -> Iterator[_PrintProgress]:
+    """A progress bar on a terminal; elsewhere at most one line per second."""
     if not sys.stderr.isatty():
         yield _Lines()
         return
@@ -146,16 +151,16 @@ def telling() -> Iterator[_Tell]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("waiting for proxies", total=None)
 
-        def tell(progress: Data, /) -> None:
+        def print_progress(progress: Data, /) -> None:
             refused = len(progress["refusing"])
             description = "waiting for proxies" + (f", {refused} refused" if refused else "")
             bar.update(task, description=description, total=progress["proxies"], completed=_answered(progress))
 
-        yield tell
+        yield print_progress
 
 
 class _Lines:
-    """Tells a line when more have answered, and not more often than once a second."""
+    """Prints a line when more proxies have answered, at most once per second."""
 
     def __init__(self) -> None:
         self._at, self._answered = monotonic(), 0
@@ -168,5 +173,5 @@ class _Lines:
 
 
 def _answered(progress: Data) -> int:
-    found: Iterable[str] = progress["waiting"]
-    return int(progress["proxies"]) - len(list(found))
+    waiting: Iterable[str] = progress["waiting"]
+    return int(progress["proxies"]) - len(list(waiting))

@@ -1,12 +1,12 @@
-"""Files from a command line to a World."""
+"""The World of the files that a command line names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cp.cli.types import known
-from cp.cli.validate import tell
-from cp.client.files import FileDocument, pieces, texts
+from cp.cli.types import known_kinds
+from cp.cli.validate import print_findings
+from cp.client.files import FileDocument, file_documents, file_texts
 from cp.client.problem import Problem
 from cp.model.document import Document
 from cp.model.names import Key
@@ -17,22 +17,22 @@ from cp.resources.world import World
 
 def world_of(files: Sequence[str], variables: Sequence[str]) -> World:
     """The World of some files. As in a new control plane, there is a Mesh `default` if they have no Mesh."""
-    pieces_, report = pieces(texts(files, variables), known())
-    tell(report.errors)
-    return assembled(pieces_)
+    documents_of_files, report = file_documents(file_texts(files, variables), known_kinds())
+    print_findings(report.errors)
+    return assembled(documents_of_files)
 
 
-def assembled(pieces_: Iterable[FileDocument]) -> World:
-    """The World of some documents; what is invalid in them is not in it."""
-    documents = {piece.document.key: piece.document for piece in pieces_}
+def assembled(documents_of_files: Iterable[FileDocument]) -> World:
+    """The World of some documents, without the invalid ones."""
+    documents = {file_document.document.key: file_document.document for file_document in documents_of_files}
     if not any(key.type == "Mesh" for key in documents):
         key = Key("Mesh", "", DEFAULT_MESH)
         documents[key] = Document(key, {"type": "Mesh", "name": DEFAULT_MESH})
-    return World.of(documents.values(), known())
+    return World.of(documents.values(), known_kinds())
 
 
 def dataplane_named(world: World, mesh: str, name: str) -> Resource:
-    """A Dataplane that was asked for."""
+    """A Dataplane by its name. Raises `Problem` if there is none."""
     dataplane = world.get(Key("Dataplane", mesh, name))
     if dataplane is None:
         known_names = ", ".join(resource.name for resource in world.table("Dataplane", mesh))

@@ -1,4 +1,4 @@
-"""The control plane's HTTP API as a command line uses it: every failure is a sentence."""
+"""A client of the control plane's HTTP API. Every failure is a `Problem` that says what to do."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Unreachable(Problem):
 
 
 class RequestRejected(Problem):
-    """The control plane refuses a request, and says why."""
+    """The control plane rejects a request, with a reason."""
 
     def __init__(self, status_code: int, message: str, hint: str = "", *, may_pass: bool = False) -> None:
         self.status_code = status_code
         self.may_pass = may_pass
-        """Whether the control plane says that it may answer otherwise soon."""
+        """Whether the same request may succeed soon, according to the control plane."""
 
         super().__init__(message, hint)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a write came to."""
+    """The outcome of a write."""
 
     is_new: bool
     warnings: tuple[str, ...]
@@ -60,8 +60,8 @@ class Client:
     def get(self, path: str, **parameters: str | list[str]) -> Any:
         return self._send("GET", path, params=parameters).json()
 
-    def every(self, path: str) -> dict[str, Any]:
-        """A whole list, page after page."""
+    def all_pages(self, path: str) -> dict[str, Any]:
+        """A whole list, read page by page."""
         page = self.get(path, size=_PAGE)
         items = list(page["items"])
         while page["next"]:
@@ -69,12 +69,13 @@ class Client:
             items += page["items"]
         return {"total": len(items), "items": items, "next": None}
 
-    def put(self, path: str, text: str, place: str = "", owner: str = "") -> WriteResult:
-        """Write a resource as YAML. With the place where it stands, the control plane can name it later.
+    def put(self, path: str, text: str, location: str = "", owner: str = "") -> WriteResult:
+        """Write a resource as YAML.
 
-        With an owner, the run of a proxy, it goes when that has ended.
+        The location (file and line) is what the control plane names in its findings. The owner is a run of a proxy:
+        the resource is removed when that run has ended.
         """
-        headers = {"content-type": "application/yaml"} | ({"koguma-source": _ascii(place)} if place else {})
+        headers = {"content-type": "application/yaml"} | ({"koguma-source": _ascii(location)} if location else {})
         headers |= {_OWNER: owner} if owner else {}
         answer = self._send("PUT", path, content=text.encode(), headers=headers)
         return WriteResult(answer.status_code == CREATED, tuple(answer.json().get("warnings", ())), _revision(answer))
@@ -82,29 +83,29 @@ class Client:
     def apply(
         self, resources: Sequence[tuple[str, str]], *, dry_run: bool = False
     ) -> tuple[Sequence[Mapping[str, Any]], int | None]:
-        """Write resources together, each as YAML with its place. Answers with what became of each, and the revision.
+        """Write resources in one request, each as YAML with its location. Returns their outcomes and the revision.
 
-        A dry run writes nothing, and answers with what would become of them.
+        A dry run writes nothing and returns the outcomes that a write would have.
         """
-        pieces = [{"text": text, "place": place} for text, place in resources]
+        pieces = [{"text": text, "place": location} for text, location in resources]
         parameters = {"dryRun": "true"} if dry_run else {}
         answer = self._send("POST", "/_apply", json={"resources": pieces}, params=parameters)
         return answer.json()["resources"], _revision(answer)
 
     def delete(self, path: str, **parameters: str) -> int | None:
-        """Answers with the revision that this made."""
+        """Delete a resource. Returns the revision that this made, or None if nothing changed."""
         return _revision(self._send("DELETE", path, params=parameters))
 
     def take_away(self, path: str, owner: str) -> None:
-        """Delete what a run of a proxy registered, unless it is somebody else's now."""
+        """Delete the Dataplane that a run of a proxy registered, unless it has another owner by now."""
         self._send("DELETE", path, headers={_OWNER: owner})
 
     def readiness(self, path: str, owner: str, *, ready: bool) -> int | None:
-        """Have a proxy be an endpoint, or not. Answers with the revision that this made."""
+        """Say whether callers may call a proxy. Returns the revision that this made."""
         return _revision(self._send("POST", f"{path}/_readiness", json={"owner": owner, "ready": ready}))
 
     def lines(self, path: str, data: Any, seconds: float) -> Iterator[Any]:
-        """What is answered line by line, for as long as the seconds last."""
+        """The answer to a question, line by line. The control plane may take so many seconds for it."""
         timeout = httpx.Timeout(self._timeout, read=seconds + _GRACE)
         with self._reaching(), self._http.stream("POST", path, json=data, timeout=timeout) as answer:
             if answer.status_code >= _ERROR:
@@ -136,12 +137,12 @@ class Client:
             raise Unreachable(f"the control plane at {self.address} takes too long to answer") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             hint = "Is it the port of the HTTP API (5681)? Proxies have another one (5678)."
-            raise Unreachable(f"{self.address} does not speak HTTP with us: {error}", hint) from None
+            raise Unreachable(f"{self.address} does not speak HTTP: {error}", hint) from None
 
 
 @contextmanager
 def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
-    """The control plane of a command."""
+    """A client of the control plane at an address, closed at the end."""
     client = Client(address, timeout)
     try:
         yield client
@@ -169,10 +170,10 @@ def _rejected(answer: httpx.Response, address: str) -> RequestRejected:
 
 
 def _fault(fault: Mapping[str, Any]) -> str:
-    place = f"{fault['file']}:{fault['line']}: " if fault.get("file") and fault.get("line") else ""
+    location = f"{fault['file']}:{fault['line']}: " if fault.get("file") and fault.get("line") else ""
     field = f"{fault['field']}: " if fault.get("field") else ""
     hint = f"; {fault['hint']}" if fault.get("hint") else ""
-    return f"{place}{field}{fault.get('reason', '')}{hint}"
+    return f"{location}{field}{fault.get('reason', '')}{hint}"
 
 
 def _reason(error: Exception) -> str:
@@ -180,5 +181,5 @@ def _reason(error: Exception) -> str:
     return text.partition("] ")[2].lower() if text.startswith("[Errno") else text or type(error).__name__
 
 
-def _ascii(place: str) -> str:
-    return place.encode("ascii", "backslashreplace").decode()
+def _ascii(location: str) -> str:
+    return location.encode("ascii", "backslashreplace").decode()

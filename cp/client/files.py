@@ -1,4 +1,4 @@
-"""Files from a command line to documents."""
+"""Reads the files that a command line names, and cuts them into documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cp.store.tree import SUFFIXES
 
 STANDARD_INPUT: Final = "-"
 LARGEST: Final = 64 * 1024 * 1024
-"""Characters that a file may have; the control plane takes less at a time."""
+"""The most characters that a file may have. The control plane takes less in one request."""
 
 _VARIABLE: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*\}\}")
 
@@ -39,22 +39,22 @@ class FileDocument:
     text: str
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         source = self.document.source
         return f"{source.file}:{source.line('')}"
 
 
-def texts(names: Iterable[str], variables: Sequence[str] = ()) -> list[FileText]:
-    """The text of every file that is named, or lies in a folder that is named, with its variables filled in."""
+def file_texts(names: Iterable[str], variables: Sequence[str] = ()) -> list[FileText]:
+    """The text of every named file, and of the files in every named folder, with variables replaced."""
     values = _values(variables)
     return [_filled(text, values) for name in names for text in _texts(name)]
 
 
-def pieces(files: Iterable[FileText], kinds: Kinds) -> tuple[list[FileDocument], ValidationReport]:
-    """Every document of some files with its own text, and everything that is wrong with them."""
-    read = [(file, read_documents(file.text, file.file)) for file in files]
-    return [piece for file, reading in read for piece in _cut(file, reading)], examine(
-        (reading for _, reading in read), kinds
+def file_documents(files: Iterable[FileText], kinds: Kinds) -> tuple[list[FileDocument], ValidationReport]:
+    """Every document in some files with its own text, and a report of all errors in them."""
+    file_readings = [(file, read_documents(file.text, file.file)) for file in files]
+    return [document for file, reading in file_readings for document in _cut(file, reading)], examine(
+        (reading for _, reading in file_readings), kinds
     )
 
 
@@ -79,13 +79,13 @@ def _texts(name: str) -> Iterator[FileText]:
         return
     files = sorted(_below(path))
     if not files:
-        raise Problem(f"in {name} there is no file with .yaml, .yml or .json at the end of its name")
+        raise Problem(f"there is no .yaml, .yml or .json file in {name}")
     for file in files:
         yield _text(file)
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """As a `dir:` store has them: in folders of folders too, and nothing that is hidden."""
+    """The files that a `dir:` store would read: also in subfolders, and nothing hidden."""
     for path in folder.rglob("*"):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if not hidden and path.suffix.lower() in SUFFIXES and path.is_file():
@@ -116,13 +116,13 @@ def _values(variables: Sequence[str]) -> Mapping[str, str]:
 
 
 def _filled(text: FileText, values: Mapping[str, str]) -> FileText:
-    """As in Kuma's templates. Without variables nothing is a template."""
+    """A text with its variables replaced, as in Kuma's templates. Without `--var`, braces are left alone."""
     if not values:
         return text
 
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in values:
-            raise Problem(f"{text.file} needs a value for {found[0]}", f"Add --var {found[1]}=VALUE.")
-        return values[found[1]]
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise Problem(f"{text.file} needs a value for {match[0]}", f"Add --var {match[1]}=VALUE.")
+        return values[match[1]]
 
     return FileText(text.file, _VARIABLE.sub(value, text.text))

@@ -16,7 +16,7 @@ def port_name(port: Mapping[str, Any]) -> str:
 
 
 def section_of(service: Resource, written: str) -> str | None:
-    """The name of the port that a section means, by name or by number; None if there is no such port."""
+    """The name of the port that is written as a name or a number; None if the service has no such port."""
     names = [port_name(port) for port in _ports(service)]
     if written in names:
         return written

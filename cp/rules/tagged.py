@@ -17,9 +17,9 @@ from cp.rules.subsets import MATCHES_TAG, TaggedItem
 from cp.rules.targets import ROUTES
 
 
-def by_tags(found: Iterable[PolicyItem]) -> Iterator[TaggedItem]:
-    """Items whose targets choose by tags, with these."""
-    for item in found:
+def by_tags(policy_items: Iterable[PolicyItem]) -> Iterator[TaggedItem]:
+    """The items whose targets choose by tags, each with its tags."""
+    for item in policy_items:
         tags = tags_of(item)
         if tags is not None:
             yield TaggedItem(item, tags)

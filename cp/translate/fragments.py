@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from cp.model.canonical import canonical_json
 from cp.model.failure import Failure, failure
 from cp.policies import ClientRule, Policies, Policy
 from cp.resources.schema import decode
@@ -81,12 +82,11 @@ _TYPE_URLS = {
     "RouteConfiguration": ROUTES,
     "Secret": SECRET,
 }
-_canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 def confs(effective: Mapping[str, Mapping[str, Any]]) -> Confs:
     """Effective confs as a key: the order of fields, and of policies, does not matter."""
-    return tuple((kind, _canonical(conf)) for kind, conf in sorted(effective.items()))
+    return tuple((kind, canonical_json(conf)) for kind, conf in sorted(effective.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task)
             if of_route is not None:
                 apart.append((route, of_route))
         if apart:
-            policy.apart(apart, draft)
+            policy.routes_with_own_confs(apart, draft)
         if (rules := clients.get(policy.kind.name)) is not None:
             policy.clients([_client_rule(policy, *rule) for rule in rules], draft)
     return draft.finish()

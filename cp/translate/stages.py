@@ -14,8 +14,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
-import msgspec
-
+from cp.model.canonical import canonical_json
 from cp.model.failure import Failure, failure
 from cp.model.names import Destination, Identity, Key
 from cp.policies import Policies, Policy
@@ -34,7 +33,7 @@ from cp.translate.view.backends import ANY, BackendResolver
 from cp.translate.view.dataplanes import SERVICE_TAG
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import backend_of, cluster_name, endpoints_of, outside_of, protocol_of
-from cp.translate.view.sidecars import sidecar_of, told, told_of
+from cp.translate.view.sidecars import sidecar_fields, sidecar_of, sidecar_of_caller
 from generators.proxy import Capture, Endpoints, Inbound, Outbound, Protocol, Route, Sidecar
 
 Effective: TypeAlias = Mapping[str, MergedConf]
@@ -54,8 +53,6 @@ _OF_CAPTURE: Final = ("finish",)
 
 BUILT_IN: Final = "built-in"
 """The `part` of the origin of a default."""
-
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,8 +161,8 @@ class Translator:
         self._of_grpc_clients = frozenset(policy.kind.name for policy in policies if policy.is_for_grpc_clients)
         self._route_policies = [policy for policy in policies if policy.is_route]
         self._arrangers = [policy for policy in policies if _writes(policy, ("arrange",))]
-        self._passers = [policy for policy in policies if _writes(policy, ("passes",))]
-        self._askers = [policy for policy in policies if _writes(policy, ("looks_at", "asks"))]
+        self._passers = [policy for policy in policies if _writes(policy, ("capture",))]
+        self._askers = [policy for policy in policies if _writes(policy, ("caller_tags", "sidecar_fields"))]
         self._questions: dict[str, _Questions] = {}
         self._outbound_defaults = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
         self._inbound_defaults = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
@@ -190,7 +187,7 @@ class Translator:
 
     def _refusing(self, task: Task, why: Failure) -> Fragment:
         """A listener that answers with the reason. If that cannot be built either, it is left out."""
-        route = Route("failed", refusal=f"{why.kind or 'koguma'}: {why.reason}")
+        route = Route("failed", unavailable_reason=f"{why.kind or 'koguma'}: {why.reason}")
         if not isinstance(task.site, Outbound):
             return Fragment((), failure=why)
         refusing = self.fragments.get(Task(replace(task.site, routes=(route,)), is_grpc=task.is_grpc))
@@ -202,7 +199,7 @@ class Translator:
     ) -> OutboundResult:
         destination = listening.destination
         resolver = BackendResolver(world, mesh, destination)
-        outbound = replace(self._outbound(world, mesh, rules, listening, resolver), sidecar=told_of(caller))
+        outbound = replace(self._outbound(world, mesh, rules, listening, resolver), sidecar=sidecar_of_caller(caller))
         if caller.is_grpc:
             outbound = _called_by_grpc(outbound)
         found = self._of_destination(rules, destination)
@@ -221,7 +218,12 @@ class Translator:
             fragment=self.fragments.get(task),
             uses=tuple(resolver.used) if outbound.names or not caller.is_grpc else (),
             names=frozenset(
-                {*names_of(destination), *_owners(resolver), *resolver.asked, *_referred(found, *of_routes.values())}
+                {
+                    *names_of(destination),
+                    *_owners(resolver),
+                    *resolver.names_referred_to,
+                    *_referred(found, *of_routes.values()),
+                }
             ),
         )
 
@@ -249,7 +251,7 @@ class Translator:
         if known is None:
             known = caller_of(dataplane, questions.looks_at)
             if not known.is_grpc:  # which has no listener that could say anything about it
-                known = replace(known, told=told(dataplane, questions.asks))
+                known = replace(known, sidecar_fields=sidecar_fields(dataplane, questions.asks))
             questions.callers[dataplane] = known
         return known
 
@@ -258,7 +260,7 @@ class Translator:
         before = self._questions.get(mesh)
         if before is not None and before.world() is world:
             return before
-        looks_at, asks = self._found(world, mesh, "looks_at"), self._found(world, mesh, "asks")
+        looks_at, asks = self._found(world, mesh, "caller_tags"), self._found(world, mesh, "sidecar_fields")
         is_same = before is not None and (before.looks_at, before.asks) == (looks_at, asks)
         callers = before.callers if before is not None and is_same else WeakKeyDictionary()
         questions = self._questions[mesh] = _Questions(ref(world), looks_at, asks, callers)
@@ -358,7 +360,7 @@ class Translator:
         found, site = _of_proxies(rules), capture
         for policy in self._passers:
             if (said := found.get(policy.kind.name)) is not None:
-                site = policy.passes(decode(policy.conf, said.value), site)
+                site = policy.capture(decode(policy.conf, said.value), site)
         task = Task(site, self._confs(_Place(world, mesh), found, _OF_CAPTURE))
         return CaptureResult(capture, task, self.fragments.get(task))
 
@@ -379,7 +381,7 @@ class Translator:
                 outbound = policy.shape(found, outbound, resolver)
         if outbound.routes:
             return outbound
-        return replace(outbound, routes=(resolver.rest(),))
+        return replace(outbound, routes=(resolver.unmatched(),))
 
     def _arranged(self, endpoints: Endpoints, found: Effective, caller: Caller) -> Endpoints:
         for policy in self._arrangers:
@@ -428,7 +430,7 @@ def _no_entry(listening: OutboundAddress, why: Failure) -> OutboundResult:
         listening.address,
         listening.port,
         Protocol.HTTP,
-        routes=(Route("failed", refusal=why.reason),),
+        routes=(Route("failed", unavailable_reason=why.reason),),
         is_bound=listening.is_bound,
         names=listening.names,
     )
@@ -491,7 +493,7 @@ def _owners(resolver: BackendResolver) -> set[Name]:
 
 def _referred(*every: Effective) -> frozenset[Name]:
     """What the references in confs are to."""
-    return backend_refs.asked(conf.canonical for found in every for conf in found.values())
+    return backend_refs.names_referred_to(conf.canonical for found in every for conf in found.values())
 
 
 def _writes(policy: Policy[Any], hooks: _Hooks) -> bool:
@@ -531,7 +533,7 @@ def _of_all_clients(of_kind: PolicyRules, index: int) -> MergedConf:
 
 def _of_clients(place: _Place, of_kind: PolicyRules, index: int) -> tuple[tuple[bytes, bytes], ...]:
     """Who gets which conf on an inbound, where that is not the same for everybody."""
-    return tuple((_encode(who), place.resolved(conf)) for who, conf in _clients(of_kind, index))
+    return tuple((canonical_json(who), place.resolved(conf)) for who, conf in _clients(of_kind, index))
 
 
 def _clients(of_kind: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, Any], MergedConf]]:
@@ -539,7 +541,7 @@ def _clients(of_kind: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, An
         for subset in of_kind.from_(index).rules:
             yield _tags(subset.matchers), subset.combined.conf
     inbound_rules = of_kind.inbound(index)
-    if some := inbound_rules.for_some:
+    if some := inbound_rules.with_matches:
         yield from ((rule.match or {}, rule.combined.conf) for rule in some)
         yield from (({}, one.conf) for one in (inbound_rules.for_all,) if one is not None)
 

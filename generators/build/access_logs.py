@@ -1,4 +1,4 @@
-"""Access logs of a listener: to whom they go, and of which routes they are."""
+"""Access logs of a listener, and the routes for which each is written."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def add_logs(draft: ListenerDraft, logs: Iterable[AccessLog]) -> None:
 
 
 def except_routes(draft: ListenerDraft, routes: Iterable[str]) -> None:
-    """Have all logs that there are pass over what takes one of these routes."""
+    """Make the logs that the draft already has skip requests that take one of these routes."""
     if draft.manager is not None:
-        others = f"!({_any_of(routes)})"
+        other_routes = f"!({_any_of(routes)})"
         for log in draft.manager.access_log:
-            _filter(log, others)
+            _filter(log, other_routes)
 
 
 def of_routes(log: AccessLog, routes: Iterable[str]) -> AccessLog:
-    """A log of what takes one of these routes, and of nothing else."""
+    """Restrict a log to requests that take one of these routes."""
     _filter(log, _any_of(routes))
     return log
 

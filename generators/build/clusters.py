@@ -1,4 +1,4 @@
-"""Clusters of the mesh: a backend, or the workload beside the proxy. `generators.build.external` has all others."""
+"""Clusters of the mesh: a backend, or the proxy's own workload. `generators.build.external` builds all others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def backend_cluster(backend: Backend) -> ClusterDraft:
-    """A cluster whose endpoints are served beside it, or, outside the mesh, resolved by Envoy."""
+    """The cluster of a backend. Its endpoints come over EDS or, outside the mesh, from DNS."""
     if backend.external:
         return external_cluster(backend)
     cluster = Cluster(name=backend.cluster, type=Cluster.EDS)
@@ -27,9 +27,9 @@ def backend_cluster(backend: Backend) -> ClusterDraft:
 
 
 def local_cluster(inbound: Inbound) -> ClusterDraft:
-    """The workload itself."""
+    """The cluster of the proxy's own workload."""
     name = names.local_cluster(inbound.service_address, inbound.service_port)
-    cluster = Cluster(name=name, type=Cluster.STATIC, alt_stat_name=name.replace(":", "_").replace(".", "_"))
+    cluster = Cluster(name=name, type=Cluster.STATIC, alt_stat_name=names.statistic(name))
     cluster.load_assignment.cluster_name = cluster.name
     endpoint = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
     set_address(endpoint.address, inbound.service_address, inbound.service_port)
@@ -37,7 +37,7 @@ def local_cluster(inbound: Inbound) -> ClusterDraft:
 
 
 def http_options(protocol: Protocol) -> HttpProtocolOptions | None:
-    """Which version of HTTP is spoken upstream: what is certain is said, otherwise what the caller spoke."""
+    """The HTTP version towards a service: HTTP/2 if its protocol says so, otherwise the version of the caller."""
     if not protocol.is_http:
         return None
     options = HttpProtocolOptions()

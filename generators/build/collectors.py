@@ -1,8 +1,7 @@
-"""Collectors of logs and spans: what a proxy sends them needs a cluster of its own."""
+"""Collectors of logs and spans, and the clusters over which a proxy sends to them."""
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +10,7 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from generators.envoy import names
+from generators.envoy.addresses import is_ip
 from generators.envoy.edit import pack, set_address
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from generators.drafts import ListenerDraft
 
 _OTLP_PORT: Final = 4317
-"""Where collectors of OpenTelemetry listen, unless somebody says otherwise."""
+"""The default port of OpenTelemetry collectors."""
 
 _HTTP: Final = "http://"
 _LAST_PORT: Final = 65535
@@ -28,19 +28,19 @@ _CONNECT_SECONDS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """Where something is sent."""
+    """The address of a collector."""
 
     host: str
     port: int
 
     @classmethod
-    def parse(cls, place: str, port: int) -> Collector | None:
-        """`host:port` or `host`; None where there can be no such port."""
-        host, _, written = place.rpartition(":")
+    def parse(cls, address: str, port: int) -> Collector | None:
+        """Parse `host:port` or `host`; None if the port is invalid."""
+        host, _, written = address.rpartition(":")
         if not host or not written.isascii() or not written.isdigit():
-            host, written = place, str(port)
-        found = int(written) if len(written) <= len(str(_LAST_PORT)) else 0
-        return cls(host.strip("[]"), found) if host and 0 < found <= _LAST_PORT else None
+            host, written = address, str(port)
+        number = int(written) if len(written) <= len(str(_LAST_PORT)) else 0
+        return cls(host.strip("[]"), number) if host and 0 < number <= _LAST_PORT else None
 
     @property
     def authority(self) -> str:
@@ -49,7 +49,7 @@ class Collector:
 
 @dataclass(frozen=True, slots=True)
 class Otlp:
-    """A collector of OpenTelemetry's: most take gRPC, some HTTP below a path."""
+    """An OpenTelemetry collector: over gRPC, or over HTTP below a path."""
 
     collector: Collector
     is_http: bool = False
@@ -57,16 +57,16 @@ class Otlp:
 
     @classmethod
     def parse(cls, endpoint: str) -> Otlp | None:
-        """`host:port` or `host` for gRPC, `http://host:port/path` for HTTP; None where there can be no such port."""
-        place, slash, path = endpoint.removeprefix(_HTTP).partition("/")
-        collector = Collector.parse(place, _OTLP_PORT)
+        """Parse `host:port` or `host` for gRPC, `http://host:port/path` for HTTP; None if the port is invalid."""
+        address, slash, path = endpoint.removeprefix(_HTTP).partition("/")
+        collector = Collector.parse(address, _OTLP_PORT)
         if collector is None:
             return None
         return cls(collector, endpoint.startswith(_HTTP), f"{slash}{path}".rstrip("/"))
 
 
 def cluster_of(collector: Collector, draft: ListenerDraft, *, grpc: bool, tls: bool = False) -> str:
-    """The name of a collector's cluster, which is there from now on. Each side of a proxy has its own."""
+    """Add the cluster of a collector to a draft unless it has it, and return its name. Inbound and outbound differ."""
     side, protocol = "inbound" if draft.is_inbound else "outbound", "grpc" if grpc else "http"
     name = f"collector:{side}:{protocol}{'s' if tls else ''}:{collector.authority}"
     if all(cluster.name != name for cluster in draft.clusters):
@@ -83,8 +83,8 @@ def write_grpc(service: GrpcService, collector: Collector, draft: ListenerDraft)
 
 
 def _cluster(name: str, collector: Collector, *, grpc: bool) -> Cluster:
-    kind = Cluster.STATIC if _is_ip(collector.host) else Cluster.STRICT_DNS
-    cluster = Cluster(name=name, type=kind, alt_stat_name=name.replace(":", "_").replace(".", "_"))
+    kind = Cluster.STATIC if is_ip(collector.host) else Cluster.STRICT_DNS
+    cluster = Cluster(name=name, type=kind, alt_stat_name=names.statistic(name))
     cluster.connect_timeout.seconds = _CONNECT_SECONDS
     cluster.load_assignment.cluster_name = name
     endpoint = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
@@ -94,11 +94,3 @@ def _cluster(name: str, collector: Collector, *, grpc: bool) -> Cluster:
         options.explicit_http_config.http2_protocol_options.SetInParent()
         cluster.typed_extension_protocol_options[names.HTTP_OPTIONS].CopyFrom(pack(options))
     return cluster
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""The listener that answers workloads when they ask for the address of a name."""
+"""The DNS listener, which resolves names for the workload."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from generators.proxy import Hosts
 
 _ANSWER_SECONDS: Final = 30
-"""How long an answer may be kept; Envoy takes no less."""
+"""The TTL of answers; Envoy accepts no shorter one."""
 
 _RESOLVER_SECONDS: Final = 5
 _PENDING: Final = 256
 
 
 def dns_listener(hosts: Hosts) -> Iterator[tuple[str, Listener]]:
-    """Names of the mesh are known; for all others it asks whom the machine asks."""
+    """The DNS listener: it answers for names of the mesh, and asks the machine's resolvers for all others."""
     listener = Listener(name=names.DNS, traffic_direction=TrafficDirection.OUTBOUND)
     set_address(listener.address, names.LOOPBACK, hosts.port)
     listener.address.socket_address.protocol = SocketAddress.UDP

@@ -18,10 +18,10 @@ _LB_METADATA = "envoy.lb"
 
 
 def assignment(site: Endpoints) -> EndpointsDraft:
-    """Locality by locality, the first to be asked first. No endpoints is an answer too: it takes them away."""
+    """The endpoints of a backend, sorted by priority. An empty assignment is served too: it removes all endpoints."""
     message = ClusterLoadAssignment(cluster_name=site.cluster)
     groups: dict[Locality, list[Endpoint]] = {}
-    for endpoint in sorted(site.endpoints, key=_place):
+    for endpoint in sorted(site.endpoints, key=_sort_key):
         groups.setdefault(endpoint.locality, []).append(endpoint)
     for locality, endpoints in groups.items():
         group = message.endpoints.add(priority=locality.priority)
@@ -31,13 +31,13 @@ def assignment(site: Endpoints) -> EndpointsDraft:
     return EndpointsDraft(site, message)
 
 
-def _place(endpoint: Endpoint) -> tuple[int, str, str, str, int]:
+def _sort_key(endpoint: Endpoint) -> tuple[int, str, str, str, int]:
     locality = endpoint.locality
     return locality.priority, locality.zone, locality.sub_zone, endpoint.address, endpoint.port
 
 
 def _write_locality(group: LocalityLbEndpoints, locality: Locality) -> None:
-    """The weight of a group counts only where `locality` is there, be it empty: else Envoy takes it for 0."""
+    """Envoy takes a group's weight for 0 unless its `locality` is set, so it is set even if it is empty."""
     if locality.zone:
         group.locality.zone = locality.zone
     if locality.sub_zone:
@@ -48,7 +48,7 @@ def _write_locality(group: LocalityLbEndpoints, locality: Locality) -> None:
 
 
 def add_endpoint(lb_endpoints: object, endpoint: Endpoint) -> None:
-    """One address, with its tags as the metadata that load balancing can see."""
+    """Add an endpoint, with its tags as metadata for load balancing."""
     lb = lb_endpoints.add()  # type: ignore[attr-defined]
     set_address(lb.endpoint.address, endpoint.address, endpoint.port)
     lb.health_status = HealthStatus.HEALTHY if endpoint.healthy else HealthStatus.UNHEALTHY

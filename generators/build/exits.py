@@ -1,7 +1,8 @@
-"""Exits: which calls go to where they are sent to, although that is no destination of the proxy's.
+"""Exits: the addresses outside the mesh to which a proxy passes calls on.
 
-What may go to a network goes there whatever it is for; of the rest it is asked for which domain it is. The rules are
-tried in order, so a call goes out if any of the exits takes it.
+An exit allows calls to a network or to a domain. For a network the address alone decides. For a domain Envoy has to
+parse the beginning of the connection: the server name of TLS, or the host of each HTTP request. The listener has a
+list of rules; the first rule that matches a connection chooses its filter chain.
 
 See record 0035.
 """
@@ -43,31 +44,35 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 LOOP: Final = "loop"
-"""The chain for what was sent to the proxy's own port."""
+"""The filter chain for connections that were sent to the proxy's own port."""
 
-NOBODYS: Final = "nobodys"
-"""The chain for virtual addresses that are no destination of the proxy's."""
+UNASSIGNED: Final = "nobodys"
+"""The filter chain for virtual addresses that no destination of the proxy has."""
 
 _Predicate: TypeAlias = Matcher.MatcherList.Predicate
 
 _CONNECT_SECONDS: Final = 10
 _LONGEST_WAIT_SECONDS: Final = 1
-"""How long a workload may take to say something. Where the other side speaks first, this is what it costs."""
+"""How long Envoy waits for the workload's first bytes: a delay for each connection on which the server speaks first."""
 
 _TCP: Final = "tcp"
 _OVER_HTTP: Final = {"http": Protocol.HTTP, "http2": Protocol.HTTP2, "grpc": Protocol.GRPC}
 _IN_PLAIN: Final = "raw_buffer"
 _PLAIN_HTTP: Final = r"'(http/1\.0|http/1\.1|h2c)'"
-"""What Envoy takes a connection for when it has looked into it, in the form in which it says so."""
+"""The protocols that the HTTP inspector detects, in the notation of `ApplicationProtocolInput`: quoted."""
 
 _NO_EXIT: Final = "No MeshPassthrough lets calls go to this host.\n"
-_REFUSED: Final = 503
+_UNAVAILABLE: Final = 503
 
 
-def let_out(listener: Listener, exits: Iterable[Exit]) -> Iterator[Cluster | RouteConfiguration]:
-    """Have a listener that takes everything pass these on, and close everything else."""
+def add_exits(listener: Listener, exits: Iterable[Exit]) -> list[Cluster | RouteConfiguration]:
+    """Make a catch-all listener pass on the calls that an exit allows. Returns the clusters and route tables it needs.
+
+    HTTP requests to other hosts are answered with 503 where some host is allowed. All other connections are closed.
+    """
     writer = _Writer(listener, sorted(exits, key=_order))
-    return writer.written()
+    writer.write()
+    return writer.resources
 
 
 def tcp_filter(cluster: str, name: str) -> Filter:
@@ -76,7 +81,7 @@ def tcp_filter(cluster: str, name: str) -> Filter:
 
 
 def original_cluster(name: str, protocol: Protocol = Protocol.TCP) -> Cluster:
-    """Where a connection was sent to before it was redirected."""
+    """A cluster that leads to the address to which the connection was sent before it was redirected."""
     kind, policy = Cluster.ORIGINAL_DST, Cluster.CLUSTER_PROVIDED
     cluster = Cluster(name=name, type=kind, lb_policy=policy, alt_stat_name=_stat(name))
     cluster.connect_timeout.seconds = _CONNECT_SECONDS
@@ -86,36 +91,42 @@ def original_cluster(name: str, protocol: Protocol = Protocol.TCP) -> Cluster:
 
 
 def _order(exit_: Exit) -> tuple[object, ...]:
-    """Networks before domains, the smaller before the larger, one port before all, what is read before what is not."""
+    """Specific exits first: networks before domains, small before large, one port before all ports, HTTP before TCP."""
     bits = ipaddress.ip_network(exit_.network).prefixlen if exit_.network else -1
     labels = exit_.domain.count(".") + (not exit_.domain.startswith("*"))
     return -bits, -labels, exit_.port == 0, exit_.protocol == _TCP, exit_
 
 
 class _Writer:
-    """Writes the rules of one listener, and the filter chains that they lead to."""
+    """Writes the rules of one listener and the filter chains that they choose."""
 
     def __init__(self, listener: Listener, exits: list[Exit]) -> None:
         self._listener, self._exits = listener, exits
         self._clusters: dict[str, Cluster] = {}
         self._tables: dict[str, RouteConfiguration] = {}
 
-    def written(self) -> Iterator[Cluster | RouteConfiguration]:
-        self._look_into()
+    @property
+    def resources(self) -> list[Cluster | RouteConfiguration]:
+        return [*self._clusters.values(), *self._tables.values()]
+
+    def write(self) -> None:
+        self._add_inspectors()
+        # With a matcher the rules alone choose a chain, so the matches of the chains that are there become rules.
         for chain in self._listener.filter_chains:
-            self._rule(chain.name, list(_as_predicates(chain)))
+            self._add_rule(chain.name, list(_match_predicates(chain)))
             chain.ClearField("filter_chain_match")
         for exit_ in self._exits:
             if not (exit_.domain and exit_.protocol in _OVER_HTTP):
-                self._rule(self._chain(exit_), list(_conditions(exit_)))
-        domains = [one for one in self._exits if one.domain and one.protocol in _OVER_HTTP]
-        for port in sorted({one.port for one in domains}, key=lambda port: (port == 0, port)):
+                self._add_rule(self._chain(exit_), list(_conditions(exit_)))
+        # Last: one rule for each port with domains, since the host is known only when a request has been parsed.
+        domains = [exit_ for exit_ in self._exits if exit_.domain and exit_.protocol in _OVER_HTTP]
+        for port in sorted({exit_.port for exit_ in domains}, key=lambda port: (port == 0, port)):
             conditions = [*([_port(port)] if port else []), *_in_plain_http()]
-            self._rule(self._of_domains(port, [one for one in domains if one.port in {port, 0}]), conditions)
-        yield from self._clusters.values()
-        yield from self._tables.values()
+            self._add_rule(
+                self._chain_of_domains(port, [exit_ for exit_ in domains if exit_.port in {port, 0}]), conditions
+            )
 
-    def _rule(self, chain: str, conditions: list[_Predicate]) -> None:
+    def _add_rule(self, chain: str, conditions: list[_Predicate]) -> None:
         rule = self._listener.filter_chain_matcher.matcher_list.matchers.add()
         if len(conditions) == 1:
             rule.predicate.CopyFrom(conditions[0])
@@ -125,38 +136,39 @@ class _Writer:
         rule.on_match.action.typed_config.CopyFrom(pack(StringValue(value=chain)))
 
     def _chain(self, exit_: Exit) -> str:
-        """The chain of what may go to a network, or of what is not read: the same for all of it."""
+        """The name of the chain of an exit that is not for an HTTP domain; all exits of a protocol share it."""
         protocol = _OVER_HTTP.get(exit_.protocol)
         if protocol is None:
-            return self._added(_TCP, tcp_filter(self._cluster(Protocol.TCP), self._listener.name))
+            return self._add_chain(_TCP, tcp_filter(self._cluster(Protocol.TCP), self._listener.name))
         table = f"{self._listener.name}:{exit_.protocol}"
         if table not in self._tables:
             self._tables[table] = RouteConfiguration(name=table)
-            self._host(self._tables[table], "*", protocol)
-        return self._added(exit_.protocol, self._manager(table))
+            self._add_host(self._tables[table], "*", protocol)
+        return self._add_chain(exit_.protocol, self._manager(table))
 
-    def _of_domains(self, port: int, exits: list[Exit]) -> str:
-        """The chain of what is read and may go to some domains: by the host that each request names."""
+    def _chain_of_domains(self, port: int, exits: list[Exit]) -> str:
+        """The name of the chain that routes HTTP requests on a port by the host that they name."""
         name = f"http:{port or '*'}"
         table = self._tables[f"{self._listener.name}:{name}"] = RouteConfiguration(name=f"{self._listener.name}:{name}")
         table.ignore_port_in_host_matching = True
-        for domain, protocol in {one.domain: _OVER_HTTP[one.protocol] for one in reversed(exits)}.items():
-            self._host(table, domain, protocol)
+        # Reversed: of several exits for one domain the first, most specific one sets the protocol.
+        for domain, protocol in {exit_.domain: _OVER_HTTP[exit_.protocol] for exit_ in reversed(exits)}.items():
+            self._add_host(table, domain, protocol)
         if all("*" not in host.domains for host in table.virtual_hosts):
-            refusal = table.virtual_hosts.add(name="refused", domains=["*"]).routes.add(name="refused")
-            refusal.match.prefix = "/"
-            refusal.direct_response.status = _REFUSED
-            refusal.direct_response.body.inline_string = _NO_EXIT
-        return self._added(name, self._manager(table.name))
+            route = table.virtual_hosts.add(name="refused", domains=["*"]).routes.add(name="refused")
+            route.match.prefix = "/"
+            route.direct_response.status = _UNAVAILABLE
+            route.direct_response.body.inline_string = _NO_EXIT
+        return self._add_chain(name, self._manager(table.name))
 
-    def _host(self, table: RouteConfiguration, domain: str, protocol: Protocol) -> None:
+    def _add_host(self, table: RouteConfiguration, domain: str, protocol: Protocol) -> None:
         route = table.virtual_hosts.add(name=domain, domains=[domain]).routes.add(name=domain)
         route.match.prefix = "/"
         route.route.cluster = self._cluster(protocol)
         route.route.timeout.SetInParent()
 
     def _cluster(self, protocol: Protocol) -> str:
-        """That of what is not read has the listener's own name."""
+        """The name of the cluster for a protocol. The TCP cluster has the listener's own name."""
         name = self._listener.name
         if protocol.is_http:
             name = f"{name}:{'http' if protocol is Protocol.HTTP else 'http2'}"
@@ -171,50 +183,52 @@ class _Writer:
         manager.http_filters.add(name=names.ROUTER, typed_config=pack(Router()))
         return Filter(name=names.CONNECTION_MANAGER, typed_config=pack(manager))
 
-    def _added(self, name: str, last: Filter) -> str:
+    def _add_chain(self, name: str, last: Filter) -> str:
         if all(chain.name != name for chain in self._listener.filter_chains):
             self._listener.filter_chains.append(FilterChain(name=name, filters=[last]))
         return name
 
-    def _look_into(self) -> None:
-        """Look into connections, but only where something depends on it: it means to wait for the workload."""
-        by_name = {one.port for one in self._exits if one.protocol == "tls"}
-        by_host = {one.port for one in self._exits if one.protocol in _OVER_HTTP}
-        silent = {one.port for one in self._exits if one.protocol == "mysql"}
-        self._filter(names.TLS_INSPECTOR, TlsInspector(), by_name, silent)
-        self._filter(names.HTTP_INSPECTOR, HttpInspector(), by_host, silent)
-        if by_name or by_host:
+    def _add_inspectors(self) -> None:
+        """Parse the beginning of connections, on those ports alone where a rule needs it: Envoy waits for the bytes."""
+        tls_ports = {exit_.port for exit_ in self._exits if exit_.protocol == "tls"}
+        http_ports = {exit_.port for exit_ in self._exits if exit_.protocol in _OVER_HTTP}
+        # On ports of MySQL the server speaks first: a workload that waits for it sends nothing to inspect.
+        server_first_ports = {exit_.port for exit_ in self._exits if exit_.protocol == "mysql"}
+        self._add_inspector(names.TLS_INSPECTOR, TlsInspector(), tls_ports, server_first_ports)
+        self._add_inspector(names.HTTP_INSPECTOR, HttpInspector(), http_ports, server_first_ports)
+        if tls_ports or http_ports:
             self._listener.listener_filters_timeout.seconds = _LONGEST_WAIT_SECONDS
             self._listener.continue_on_listener_filters_timeout = True
 
-    def _filter(self, name: str, message: Message, ports: set[int], silent: set[int]) -> None:
+    def _add_inspector(self, name: str, message: Message, ports: set[int], server_first_ports: set[int]) -> None:
+        """Inspect connections to some ports; port 0 stands for all ports but those on which the server speaks first."""
         if not ports:
             return
-        added = self._listener.listener_filters.add(name=name, typed_config=pack(message))
+        inspector = self._listener.listener_filters.add(name=name, typed_config=pack(message))
         if 0 not in ports:
-            added.filter_disabled.not_match.CopyFrom(_any_of(ports))
-        elif silent - ports:
-            added.filter_disabled.CopyFrom(_any_of(silent - ports))
+            inspector.filter_disabled.not_match.CopyFrom(_any_of(ports))
+        elif server_first_ports - ports:
+            inspector.filter_disabled.CopyFrom(_any_of(server_first_ports - ports))
 
 
 def _any_of(ports: Iterable[int]) -> ListenerFilterChainMatchPredicate:
-    every = [ListenerFilterChainMatchPredicate() for _ in ports]
-    for one, port in zip(every, sorted(ports), strict=True):
-        one.destination_port_range.start, one.destination_port_range.end = port, port + 1
-    if len(every) == 1:
-        return every[0]
-    found = ListenerFilterChainMatchPredicate()
-    found.or_match.rules.extend(every)
-    return found
+    rules = [ListenerFilterChainMatchPredicate() for _ in ports]
+    for rule, port in zip(rules, sorted(ports), strict=True):
+        rule.destination_port_range.start, rule.destination_port_range.end = port, port + 1
+    if len(rules) == 1:
+        return rules[0]
+    disjunction = ListenerFilterChainMatchPredicate()
+    disjunction.or_match.rules.extend(rules)
+    return disjunction
 
 
-def _as_predicates(chain: FilterChain) -> Iterator[_Predicate]:
-    """By what a chain is chosen that was there before."""
+def _match_predicates(chain: FilterChain) -> Iterator[_Predicate]:
+    """The match of a filter chain, as predicates of a rule."""
     match = chain.filter_chain_match
     if match.HasField("destination_port"):
         yield _port(match.destination_port.value)
-    for one in match.prefix_ranges:
-        yield _in_network(f"{one.address_prefix}/{one.prefix_len.value}")
+    for prefix in match.prefix_ranges:
+        yield _in_network(f"{prefix.address_prefix}/{prefix.prefix_len.value}")
 
 
 def _conditions(exit_: Exit) -> Iterator[_Predicate]:
@@ -232,10 +246,10 @@ def _conditions(exit_: Exit) -> Iterator[_Predicate]:
 
 def _in_plain_http() -> Iterator[_Predicate]:
     yield _input("transport_protocol", TransportProtocolInput(), _IN_PLAIN)
-    found = _input("application_protocol", ApplicationProtocolInput())
-    found.single_predicate.value_match.safe_regex.regex = _PLAIN_HTTP
-    found.single_predicate.value_match.safe_regex.google_re2.SetInParent()
-    yield found
+    http_predicate = _input("application_protocol", ApplicationProtocolInput())
+    http_predicate.single_predicate.value_match.safe_regex.regex = _PLAIN_HTTP
+    http_predicate.single_predicate.value_match.safe_regex.google_re2.SetInParent()
+    yield http_predicate
 
 
 def _port(port: int) -> _Predicate:
@@ -243,34 +257,34 @@ def _port(port: int) -> _Predicate:
 
 
 def _server_name(domain: str) -> _Predicate:
-    """Of `*.` every name that ends as it does; of `*` every name."""
-    found = _input("server_name", ServerNameInput())
+    """`*.example.com` matches every name that ends in `.example.com`, and `*` every name."""
+    predicate = _input("server_name", ServerNameInput())
     if domain.startswith("*"):
         ending = domain.removeprefix("*")
-        found.single_predicate.value_match.safe_regex.google_re2.SetInParent()
-        found.single_predicate.value_match.safe_regex.regex = f".+{ending.replace('.', '[.]')}"
+        predicate.single_predicate.value_match.safe_regex.google_re2.SetInParent()
+        predicate.single_predicate.value_match.safe_regex.regex = f".+{ending.replace('.', '[.]')}"
     else:
-        found.single_predicate.value_match.exact = domain
-    return found
+        predicate.single_predicate.value_match.exact = domain
+    return predicate
 
 
 def _in_network(network: str) -> _Predicate:
-    found = _input("network", DestinationIPInput())
+    predicate = _input("network", DestinationIPInput())
     address, _, bits = network.partition("/")
     ranges = Ip(stat_prefix="network")
     ranges.cidr_ranges.add(address_prefix=address).prefix_len.value = int(bits)
-    found.single_predicate.custom_match.name = "network"
-    found.single_predicate.custom_match.typed_config.CopyFrom(pack(ranges))
-    return found
+    predicate.single_predicate.custom_match.name = "network"
+    predicate.single_predicate.custom_match.typed_config.CopyFrom(pack(ranges))
+    return predicate
 
 
 def _input(name: str, message: Message, exact: str = "") -> _Predicate:
-    found = Matcher.MatcherList.Predicate()
-    found.single_predicate.input.name = name
-    found.single_predicate.input.typed_config.CopyFrom(pack(message))
+    predicate = Matcher.MatcherList.Predicate()
+    predicate.single_predicate.input.name = name
+    predicate.single_predicate.input.typed_config.CopyFrom(pack(message))
     if exact:
-        found.single_predicate.value_match.exact = exact
-    return found
+        predicate.single_predicate.value_match.exact = exact
+    return predicate
 
 
 def _stat(name: str) -> str:

@@ -1,8 +1,7 @@
-"""Clusters of services outside the mesh: their names are resolved by Envoy, and they may want TLS."""
+"""Clusters of services outside the mesh: Envoy resolves their names, and may speak TLS with them."""
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -11,6 +10,7 @@ from envoy.extensions.clusters.dns.v3.dns_cluster_pb2 import DnsCluster
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from generators.drafts import ClusterDraft
+from generators.envoy.addresses import is_ip
 from generators.envoy.edit import pack, set_address
 from generators.envoy.tls import SOCKET, client_context, client_secrets
 from generators.proxy import Backend, Endpoint, Protocol
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 SOCKET_ADDRESS = "unix://"
-"""How the address of a socket in the file system begins."""
+"""The prefix of the address of a socket in the file system."""
 
 _DNS = "envoy.clusters.dns"
 _FIRST_RETRY_SECONDS = 1
@@ -46,18 +46,12 @@ def external_cluster(backend: Backend) -> ClusterDraft:
 
 
 def _is_fixed(endpoint: Endpoint) -> bool:
-    """Whether there is nothing to resolve."""
-    if endpoint.address.startswith(SOCKET_ADDRESS):
-        return True
-    try:
-        ipaddress.ip_address(endpoint.address)
-    except ValueError:
-        return False
-    return True
+    """Whether the address is no name that has to be resolved."""
+    return endpoint.address.startswith(SOCKET_ADDRESS) or is_ip(endpoint.address)
 
 
 def _resolution() -> DnsCluster:
-    """Every address of a name is an endpoint, for as long as its records hold."""
+    """Every address of a name is an endpoint, for as long as the DNS records are valid."""
     dns = DnsCluster(respect_dns_ttl=True, dns_lookup_family=V4_PREFERRED)
     dns.dns_failure_refresh_rate.base_interval.seconds = _FIRST_RETRY_SECONDS
     dns.dns_failure_refresh_rate.max_interval.seconds = _LAST_RETRY_SECONDS
@@ -65,9 +59,9 @@ def _resolution() -> DnsCluster:
 
 
 def _write_endpoints(assignment: ClusterLoadAssignment, backend: Backend) -> None:
-    """Priority by priority. Envoy wants them without gaps."""
-    for place, priority in enumerate(sorted({one.locality.priority for one in backend.external})):
-        group = assignment.endpoints.add(priority=place)
+    """Write endpoints by priority. Envoy rejects gaps between priorities, so they are numbered anew."""
+    for rank, priority in enumerate(sorted({endpoint.locality.priority for endpoint in backend.external})):
+        group = assignment.endpoints.add(priority=rank)
         for external in backend.external:
             if external.locality.priority == priority:
                 _write_endpoint(group.lb_endpoints.add().endpoint, external)
@@ -83,7 +77,7 @@ def _write_endpoint(message: EndpointMessage, external: Endpoint) -> None:
 
 
 def _http_options(backend: Backend) -> HttpProtocolOptions | None:
-    """Which version of HTTP is spoken: over TLS the server chooses, elsewhere it is the one that is told."""
+    """The HTTP version: over TLS the server chooses (ALPN); without TLS it is that of the service's protocol."""
     if not backend.protocol.is_http:
         return None
     options = HttpProtocolOptions()

@@ -1,4 +1,4 @@
-"""Listeners: where a workload's calls leave it, and where calls reach it.
+"""Listeners for the outbounds and inbounds of a proxy.
 
 See record 0019.
 """
@@ -16,13 +16,13 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from generators.build.routes import row
 from generators.drafts import ListenerDraft, RouteDraft
 from generators.envoy import names
-from generators.envoy.clients import TAGS_HEADER, told
+from generators.envoy.clients import TAGS_HEADER, tags_header_value
 from generators.envoy.edit import add_header, literal, over_ads, set_address
 from generators.proxy import Inbound, Outbound, Route, Split
 
 
 def outbound_listener(outbound: Outbound) -> ListenerDraft:
-    """The local address of a destination."""
+    """The listener at the local address of a destination."""
     name = names.outbound_listener(outbound.address, outbound.port)
     draft = ListenerDraft(outbound, Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND))
     set_address(draft.listener.address, outbound.address, outbound.port)
@@ -31,14 +31,14 @@ def outbound_listener(outbound: Outbound) -> ListenerDraft:
     if outbound.protocol.is_http:
         table = _http(draft, outbound.name, outbound.service, outbound.routes)
         if outbound.sidecar.tags:
-            add_header(table.request_headers_to_add, TAGS_HEADER, literal(told(outbound.sidecar.tags)))
+            add_header(table.request_headers_to_add, TAGS_HEADER, literal(tags_header_value(outbound.sidecar.tags)))
     else:
         _tcp(draft, outbound.service, outbound.routes[0].splits if outbound.routes else ())
     return draft
 
 
 def inbound_listener(inbound: Inbound) -> ListenerDraft:
-    """The address at which a workload is reached from the mesh."""
+    """The listener at which callers reach the workload."""
     name = names.inbound_listener(inbound.address, inbound.port)
     draft = ListenerDraft(inbound, Listener(name=name, traffic_direction=TrafficDirection.INBOUND))
     set_address(draft.listener.address, inbound.address, inbound.port)
@@ -54,7 +54,7 @@ def inbound_listener(inbound: Inbound) -> ListenerDraft:
 
 
 def _http(draft: ListenerDraft, table: str, service: str, routes: tuple[Route, ...]) -> RouteConfiguration:
-    manager = draft.manager = HttpConnectionManager(stat_prefix=_stat(service))
+    manager = draft.manager = HttpConnectionManager(stat_prefix=names.statistic(service))
     manager.rds.route_config_name = table
     over_ads(manager.rds.config_source)
     manager.normalize_path.value = True
@@ -66,18 +66,13 @@ def _http(draft: ListenerDraft, table: str, service: str, routes: tuple[Route, .
 
 
 def _tcp(draft: ListenerDraft, service: str, splits: tuple[Split, ...]) -> None:
-    """A connection can be answered by no status: the share of a missing backend is closed."""
-    tcp = draft.tcp = TcpProxy(stat_prefix=_stat(service))
-    live = [(names.REFUSED if split.missing else split.cluster, split.weight) for split in splits]
-    if len(live) == 1:
-        tcp.cluster = live[0][0]
-    elif live:
-        for cluster, weight in live:
+    """TCP has no status to answer with, so connections for the share of a missing cluster are closed."""
+    tcp = draft.tcp = TcpProxy(stat_prefix=names.statistic(service))
+    shares = [(names.MISSING_CLUSTER if split.missing else split.cluster, split.weight) for split in splits]
+    if len(shares) == 1:
+        tcp.cluster = shares[0][0]
+    elif shares:
+        for cluster, weight in shares:
             tcp.weighted_clusters.clusters.add(name=cluster, weight=weight)
     else:
-        tcp.cluster = names.REFUSED
-
-
-def _stat(service: str) -> str:
-    """Envoy takes dots and colons in statistics for separators."""
-    return service.replace(".", "_").replace(":", "_")
+        tcp.cluster = names.MISSING_CLUSTER

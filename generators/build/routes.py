@@ -23,16 +23,16 @@ _MILLION = 1_000_000
 
 
 def row(route: Route) -> RouteMessage:
-    """A route as Envoy has it."""
+    """A route as Envoy's message."""
     message = RouteMessage(name=route.name)
     _match(message.match, route.match)
-    if route.refusal:
+    if route.unavailable_reason:
         message.direct_response.status = 500
-        message.direct_response.body.inline_string = route.refusal
+        message.direct_response.body.inline_string = route.unavailable_reason
     else:
         _forward(message.route, route)
-    for one in route.filters:
-        _filter(message, one, route.match)
+    for route_filter in route.filters:
+        _filter(message, route_filter, route.match)
     return message
 
 
@@ -48,7 +48,7 @@ def _match(message: RouteMatch, match: Match) -> None:
 
 
 def write_header(message: HeaderMatcher, value: ValueMatch) -> None:
-    """Which header, and what it must be."""
+    """Write a condition on a header."""
     message.name = value.name
     if value.kind in {"Present", "Absent"} or (value.kind == "Prefix" and not value.value):
         message.present_match = value.kind != "Absent"
@@ -57,7 +57,7 @@ def write_header(message: HeaderMatcher, value: ValueMatch) -> None:
 
 
 def _path(message: RouteMatch, match: Match) -> None:
-    """A prefix ends where a segment ends: `/api` takes `/api` and `/api/v1`, and not `/apis`."""
+    """A prefix matches whole segments: `/api` matches `/api` and `/api/v1`, but not `/apis`."""
     path = match.path
     if path.kind is PathKind.EXACT:
         message.path = path.value
@@ -70,7 +70,7 @@ def _path(message: RouteMatch, match: Match) -> None:
 
 
 def _once(values: tuple[ValueMatch, ...]) -> list[ValueMatch]:
-    """Of two that name the same thing the first counts."""
+    """If two conditions name the same header or parameter, the first counts."""
     first: dict[str, ValueMatch] = {}
     for value in values:
         first.setdefault(value.name.lower(), value)
@@ -87,9 +87,9 @@ def _string(message: StringMatcher, value: ValueMatch) -> None:
 
 
 def _forward(action: RouteAction, route: Route) -> None:
-    """To one cluster, or to several by weight. The share of one that is missing is answered with 500.
+    """Forward to one cluster, or to several by weight. The share of a missing cluster is answered with 500.
 
-    Only for endpoints that have names of their own Envoy rewrites the host; those of the mesh have none.
+    Envoy rewrites the host only for endpoints that have a host name; endpoints of the mesh have none.
     """
     splits = route.splits
     if any(split.host for split in splits):
@@ -99,23 +99,23 @@ def _forward(action: RouteAction, route: Route) -> None:
         return
     for split in splits:
         weighted = action.weighted_clusters.clusters.add()
-        weighted.name = names.REFUSED if split.missing else split.cluster
+        weighted.name = names.MISSING_CLUSTER if split.missing else split.cluster
         weighted.weight.value = split.weight
     if any(split.missing for split in splits):
         action.cluster_not_found_response_code = RouteAction.INTERNAL_SERVER_ERROR
 
 
-def _filter(message: RouteMessage, one: Filter, match: Match) -> None:
-    if isinstance(one, HeaderChange):
-        _headers(message, one)
-    elif isinstance(one, Redirect):
+def _filter(message: RouteMessage, route_filter: Filter, match: Match) -> None:
+    if isinstance(route_filter, HeaderChange):
+        _headers(message, route_filter)
+    elif isinstance(route_filter, Redirect):
         message.redirect.SetInParent()
-        _redirect(message.redirect, one, match)
+        _redirect(message.redirect, route_filter, match)
     elif message.HasField("route"):
-        if isinstance(one, Rewrite):
-            _rewrite(message.route, one, match)
+        if isinstance(route_filter, Rewrite):
+            _rewrite(message.route, route_filter, match)
         else:
-            _mirror(message.route, one)
+            _mirror(message.route, route_filter)
 
 
 def _headers(message: RouteMessage, change: HeaderChange) -> None:
@@ -162,7 +162,7 @@ def _change_path(action: RouteAction | RedirectAction, change: PathChange, match
         action.ClearField("regex_rewrite")
         action.prefix_rewrite = new
         return
-    # One of the two is the root, whose slash belongs to what follows it.
+    # If one of the two is the root, its slash is also the separator before the remaining path.
     rewrite.pattern.regex = f"^{re.escape(old)}/?"
     rewrite.substitution = _literal(f"{new}/")
 

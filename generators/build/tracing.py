@@ -1,4 +1,4 @@
-"""Tracing of requests: who is sent the spans."""
+"""Tracing of requests: the providers that spans are sent to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is redirected to a proxy: the listeners that take all of it, and what becomes of what is for nobody.
+"""The catch-all listeners of a proxy: they take all connections that the machine redirects to it.
 
-Each passes a connection on to the listener whose address it was sent to, be that one bound or not. What is left goes
-where it was sent to.
+Each passes a connection on to the listener whose address it was sent to, whether that listener is bound or not. A
+connection for no listener goes to the address to which it was sent, as far as the capture lets it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.listener.original_dst.v3.original_dst_pb2 import OriginalDst
 
-from generators.build.exits import LOOP, NOBODYS, let_out, original_cluster, tcp_filter
+from generators.build.exits import LOOP, UNASSIGNED, add_exits, original_cluster, tcp_filter
 from generators.envoy import names
 from generators.envoy.edit import pack, set_address
 from generators.proxy import Passthrough
@@ -32,7 +32,7 @@ _Resource: TypeAlias = "Listener | Cluster | RouteConfiguration"
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """A version of the internet protocol."""
+    """IPv4 or IPv6."""
 
     name: str
     anywhere: str
@@ -45,7 +45,7 @@ _IPV6: Final = _Family("ipv6", "::", "::6")
 
 
 def catch_all(capture: Capture) -> Iterator[tuple[str, Message]]:
-    """The listeners that take what is redirected, and the clusters that pass on what no other listener takes."""
+    """The catch-all listeners, and the clusters for connections that no other listener takes."""
     for family in (_IPV4, _IPV6) if capture.has_ipv6 else (_IPV4,):
         for message in (*_outbound(capture, family), *_inbound(capture, family)):
             yield message.name, message
@@ -55,13 +55,13 @@ def _outbound(capture: Capture, family: _Family) -> Iterable[_Resource]:
     name = names.passthrough("outbound", family.name)
     listener = _listener(name, TrafficDirection.OUTBOUND, family, capture.outbound_port)
     if family is _IPV4 and capture.virtual_network:
-        nobodys = listener.filter_chains.add(name=NOBODYS, filters=[tcp_filter(names.REFUSED, name)])
+        unassigned = listener.filter_chains.add(name=UNASSIGNED, filters=[tcp_filter(names.MISSING_CLUSTER, name)])
         address, _, bits = capture.virtual_network.partition("/")
-        nobodys.filter_chain_match.prefix_ranges.add(address_prefix=address).prefix_len.value = int(bits)
+        unassigned.filter_chain_match.prefix_ranges.add(address_prefix=address).prefix_len.value = int(bits)
     if capture.passthrough is Passthrough.MATCHED:
-        return (listener, *let_out(listener, capture.exits))
+        return (listener, *add_exits(listener, capture.exits))
     is_open = capture.passthrough is Passthrough.ALL
-    listener.filter_chains.add().filters.append(tcp_filter(name if is_open else names.REFUSED, name))
+    listener.filter_chains.add().filters.append(tcp_filter(name if is_open else names.MISSING_CLUSTER, name))
     return (listener, original_cluster(name)) if is_open else (listener,)
 
 
@@ -80,13 +80,13 @@ def _inbound(capture: Capture, family: _Family) -> Iterator[_Resource]:
 
 
 def _listener(name: str, direction: TrafficDirection.ValueType, family: _Family, port: int) -> Listener:
-    """What was sent to its own port was not redirected: it would be sent to itself, again and again."""
+    """A catch-all listener. Connections sent to its own port were not redirected; passing them on would be a loop."""
     listener = Listener(name=name, traffic_direction=direction)
     set_address(listener.address, family.anywhere, port)
     listener.use_original_dst.value = True
-    # Envoy would put this filter behind those that look into a connection, and they ask where it was sent to.
+    # Envoy adds this filter itself, but behind the inspectors, whose port conditions need the original address.
     listener.listener_filters.add(name=names.ORIGINAL_DST, typed_config=pack(OriginalDst()))
-    loop = FilterChain(name=LOOP, filters=[tcp_filter(names.REFUSED, name)])
+    loop = FilterChain(name=LOOP, filters=[tcp_filter(names.MISSING_CLUSTER, name)])
     loop.filter_chain_match.destination_port.value = port
     listener.filter_chains.append(loop)
     return listener

@@ -1,4 +1,4 @@
-"""HTTP filters that act for some clients and not for others: for each client the first that is meant for it."""
+"""HTTP filters that act for certain clients only: for each client the first one whose conditions it meets."""
 
 from __future__ import annotations
 
@@ -22,45 +22,49 @@ if TYPE_CHECKING:
     from generators.proxy import Tags
 
 Client: TypeAlias = Mapping[str, Any]
-"""Whom a filter is for: `tags` and `not`; `spiffeID` and `sni`. Everybody, where all of these are missing."""
+"""The conditions on clients of a filter: `tags` and `not`, `spiffeID`, `sni`. Without any, it is for all clients."""
 
 Predicate: TypeAlias = Matcher.MatcherList.Predicate
 
 TAGS_HEADER: Final = "x-kuma-tags"
-"""In it a proxy tells those that it calls what tags it has."""
+"""The header in which a proxy sends its tags to those that it calls."""
 
 _TLS: Final = frozenset({"spiffeID", "sni"})
 _MATCHER: Final = "envoy.filters.http.match_delegate"
 
 
-def told(tags: Tags) -> str:
-    """Tags as they are told in the header; a name may have several values."""
+def tags_header_value(tags: Tags) -> str:
+    """Tags as the value of `TAGS_HEADER`; a name may have several values."""
     values: dict[str, list[str]] = {}
     for name, value in sorted(set(tags)):
         values.setdefault(name, []).append(value)
-    return "".join(f"&{name}={','.join(some)}&" for name, some in values.items())
+    return "".join(f"&{name}={','.join(values_of_name)}&" for name, values_of_name in values.items())
 
 
 def by_tags(client: Client) -> bool:
-    """Whether it takes the tags of a client to know whether it is meant."""
+    """Whether the conditions are about the tags of a client."""
     return bool(client.get("tags") or client.get("not"))
 
 
 def first_fitting(filters: Sequence[tuple[Client, Sequence[HttpFilter]]], *, over_tls: bool) -> Iterator[HttpFilter]:
-    """The filters, each passed over for clients that it is not for, or that one before it is for.
+    """The filters, each skipped for clients that do not meet its conditions or that met those of an earlier one.
 
-    Without TLS nobody is who a rule asks for. Envoy could not tell, and would let such a filter act for everybody.
+    Filters with conditions about TLS are left out on listeners without TLS: no client meets them there, but Envoy
+    would find no input to match and apply the filter to all clients.
     """
-    before: list[Predicate] = []
-    for client, some in filters:
+    earlier_clients: list[Predicate] = []
+    for client, client_filters in filters:
         if not over_tls and _TLS.intersection(client):
             continue
-        wanted = _all(list(_predicates(client)))
-        passed_over = [*before, *([Predicate(not_matcher=wanted)] if wanted is not None else [])]
-        yield from (_unless(passed_over, one) for one in some)
-        if wanted is None:
+        client_predicate = _all(list(_predicates(client)))
+        passed_over = [
+            *earlier_clients,
+            *([Predicate(not_matcher=client_predicate)] if client_predicate is not None else []),
+        ]
+        yield from (_unless(passed_over, http_filter) for http_filter in client_filters)
+        if client_predicate is None:
             return
-        before.append(wanted)
+        earlier_clients.append(client_predicate)
 
 
 def _unless(predicates: Sequence[Predicate], http_filter: HttpFilter) -> HttpFilter:
@@ -70,9 +74,9 @@ def _unless(predicates: Sequence[Predicate], http_filter: HttpFilter) -> HttpFil
     wrapped.extension_config.name = http_filter.name
     wrapped.extension_config.typed_config.CopyFrom(http_filter.typed_config)
     for predicate in predicates:
-        one = wrapped.xds_matcher.matcher_list.matchers.add(predicate=predicate)
-        one.on_match.action.name = "skip"
-        one.on_match.action.typed_config.CopyFrom(pack(SkipFilter()))
+        matcher = wrapped.xds_matcher.matcher_list.matchers.add(predicate=predicate)
+        matcher.on_match.action.name = "skip"
+        matcher.on_match.action.typed_config.CopyFrom(pack(SkipFilter()))
     return HttpFilter(name=_MATCHER, typed_config=pack(wrapped))
 
 
@@ -106,9 +110,9 @@ def _compared(name: str, read: Message, **matcher: str) -> Predicate:
 
 
 def _all(predicates: Sequence[Predicate]) -> Predicate | None:
-    """A list of one would be refused."""
+    """All of some predicates; None without any. Envoy rejects an `and` of fewer than two."""
     if len(predicates) <= 1:
         return predicates[0] if predicates else None
-    found = Predicate()
-    found.and_matcher.predicate.extend(predicates)
-    return found
+    conjunction = Predicate()
+    conjunction.and_matcher.predicate.extend(predicates)
+    return conjunction

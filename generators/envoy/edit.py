@@ -1,4 +1,4 @@
-"""Edits that several builders and policies need. Absent, zero and a value are told apart here and nowhere else."""
+"""Edits that several builders and policies need. Absent, zero and a value are distinguished here only."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _FIRST_FETCH_SECONDS = 15
 
 
 class Nanoseconds(Protocol):
-    """A length of time, however it was written."""
+    """A duration, of whatever type."""
 
     @property
     def nanoseconds(self) -> int: ...
 
 
 def set_duration(field: DurationMessage, duration: Nanoseconds | None) -> None:
-    """None leaves Envoy's own default in place; zero is written, and means what Envoy says zero means."""
+    """None keeps Envoy's default; zero is written, with the meaning that Envoy gives it."""
     if duration is not None:
         field.seconds, field.nanos = divmod(duration.nanoseconds, _NANOSECONDS)
         field.SetInParent()
 
 
 def set_number(field: UInt32Value | UInt64Value, number: int | None) -> None:
-    """None leaves Envoy's own default in place; zero is written."""
+    """None keeps Envoy's default; zero is written."""
     if number is not None:
         field.value = number
         field.SetInParent()
 
 
 def set_percentage(field: FractionalPercent, percentage: float | str | None) -> None:
-    """Of a hundred, to four digits behind the point. None, like zero, is never."""
+    """Set a percentage, rounded to four decimal places. None leaves the field alone, which means never."""
     if percentage is not None:
         field.denominator = FractionalPercent.MILLION
         field.numerator = round(float(percentage) * _MILLION / 100)
@@ -61,19 +61,19 @@ def set_address(field: Address, address: str, port: int) -> None:
 
 
 def over_ads(source: ConfigSource) -> None:
-    """Have a resource served on the stream that served its referrer."""
+    """Make Envoy subscribe to the resource on the ADS stream."""
     source.ads.SetInParent()
     source.resource_api_version = ApiVersion.V3
     source.initial_fetch_timeout.seconds = _FIRST_FETCH_SECONDS
 
 
 def literal(text: str) -> str:
-    """A text where Envoy would take what stands between percent signs for a command."""
+    """A text with percent signs doubled, for fields in which Envoy reads `%NAME%` as a command."""
     return text.replace("%", "%%")
 
 
 def add_header(headers: Any, name: str, value: str, *, append: bool = False) -> None:
-    """Set a header on what passes, or add another value to it."""
+    """Write a header change: set the value, or append another one."""
     option = headers.add()
     option.header.key, option.header.value = name, value
     option.append_action = 0 if append else 2  # APPEND_IF_EXISTS_OR_ADD, OVERWRITE_IF_EXISTS_OR_ADD

@@ -1,4 +1,4 @@
-"""Formats of access logs: commands of the mesh are answered here, Envoy's are left to Envoy, all else is text."""
+"""Formats of access logs: `%KUMA_...%` commands are replaced here, Envoy's commands are kept, all else is text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "KUMA_SOURCE_ADDRESS": "address",
     "KUMA_SOURCE_ADDRESS_WITHOUT_PORT": "address",
 }
-"""What of a proxy it takes to answer a command."""
+"""The field of `Sidecar` that each command needs."""
 
 OF_REQUESTS: Final = (
     '[%START_TIME%] %KUMA_MESH% "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% '
@@ -48,10 +48,10 @@ _ARGUMENTS: Final = {
     "ENVIRONMENT": re.compile(r"\w+"),
     "FILTER_STATE": re.compile(r"[^:]+(:(PLAIN|TYPED))?"),
 }
-"""What stands in brackets behind commands that cannot do without."""
+"""The valid arguments of commands that need one."""
 
 _CUT: Final = frozenset({"REQ", "RESP", "TRAILER"})
-"""Commands whose outcome can be cut to a length."""
+"""Commands that accept a maximum length."""
 
 _TIMES: Final = frozenset({"START_TIME", "START_TIME_LOCAL", "EMIT_TIME", "EMIT_TIME_LOCAL"})
 _ALONE: Final = frozenset(  # one word a line would fill three screens
@@ -87,11 +87,11 @@ _DEEPEST: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class FormatCommand:
-    """A command, and where it stands in its format."""
+    """A command, with its position in the format."""
 
     name: str
-    of: str | None
-    """What stands in its brackets."""
+    argument: str | None
+    """The text in its brackets."""
 
     cut: str | None
     start: int
@@ -99,25 +99,25 @@ class FormatCommand:
 
 
 def commands(text: str) -> Iterator[FormatCommand]:
-    """The commands in a format, in one pass: many brackets may wait for the same end, which is looked for once."""
+    """The commands in a format, in linear time: one closing bracket may end many open ones, so it is searched once."""
     at, end_of_brackets = 0, -1
     while name := _NAME.search(text, at):
         opens = name.end()
-        of, rest = None, opens
+        argument, end_of_arguments = None, opens
         if text.startswith("(", opens):
             if end_of_brackets < opens:
-                found = _BRACKETS_END.search(text, opens)
-                end_of_brackets = found.start() if found else len(text)
+                end_match = _BRACKETS_END.search(text, opens)
+                end_of_brackets = end_match.start() if end_match else len(text)
             if text.startswith(")", end_of_brackets):
-                of, rest = text[opens + 1 : end_of_brackets], end_of_brackets + 1
-        end = _END.match(text, rest)
+                argument, end_of_arguments = text[opens + 1 : end_of_brackets], end_of_brackets + 1
+        end = _END.match(text, end_of_arguments)
         at = name.end() if end is None else end.end()
         if end is not None:
-            yield FormatCommand(name[1], of, end[1], name.start(), end.end())
+            yield FormatCommand(name[1], argument, end[1], name.start(), end.end())
 
 
-def answers(site: Outbound | Inbound) -> Mapping[str, str]:
-    """What the commands of the mesh come to on a listener. Who calls an inbound is not known."""
+def command_values(site: Outbound | Inbound) -> Mapping[str, str]:
+    """The values of the `%KUMA_...%` commands on a listener. The callers of an inbound are unknown."""
     sidecar, is_inbound = site.sidecar, isinstance(site, Inbound)
     return {
         **{command: getattr(sidecar, field) for command, field in COMMANDS.items()},
@@ -128,60 +128,60 @@ def answers(site: Outbound | Inbound) -> Mapping[str, str]:
     }
 
 
-def asked(text: str) -> Iterator[str]:
-    """What of a proxy it takes to answer the commands in a text."""
+def proxy_fields(text: str) -> Iterator[str]:
+    """The fields of `Sidecar` that the commands in a text need."""
     return (COMMANDS[command.name] for command in commands(text) if command.name in COMMANDS)
 
 
-def answered(text: str, answer: Mapping[str, str]) -> str:
-    """A format as Envoy takes it. What is no command, and would be refused, stands in the log as it was written."""
+def envoy_format(text: str, values: Mapping[str, str]) -> str:
+    """A format for Envoy, with the mesh's commands replaced. Commands that Envoy would reject become text."""
     parts, end = [], 0
     for command in commands(text):
         written = text[command.start : command.end]
-        parts += [_text(text[end : command.start]), _command(command, written, answer)]
+        parts += [_text(text[end : command.start]), _command(command, written, values)]
         end = command.end
     return "".join([*parts, _text(text[end:])])
 
 
-def any_value(body: Any, answer: Mapping[str, str], depth: int = 0) -> AnyValue:
-    """The body of a record of OpenTelemetry, in which Envoy takes texts, lists and maps."""
+def any_value(body: Any, values: Mapping[str, str], depth: int = 0) -> AnyValue:
+    """The body of an OpenTelemetry record. Envoy accepts texts, lists and maps."""
     value = AnyValue()
     kind, content = next(iter(body.items()), ("", "")) if isinstance(body, Mapping) else ("stringValue", body)
     nested = content.get("values") or () if isinstance(content, Mapping) and depth < _DEEPEST else ()
     if kind == "arrayValue":
-        value.array_value.values.extend(any_value(one, answer, depth + 1) for one in nested)
+        value.array_value.values.extend(any_value(entry, values, depth + 1) for entry in nested)
     elif kind == "kvlistValue":
-        for one in nested:
-            if isinstance(one, Mapping):
+        for entry in nested:
+            if isinstance(entry, Mapping):
                 value.kvlist_value.values.add(
-                    key=str(one.get("key", "")), value=any_value(one.get("value"), answer, depth + 1)
+                    key=str(entry.get("key", "")), value=any_value(entry.get("value"), values, depth + 1)
                 )
     else:
-        value.string_value = answered("" if content is None else str(content), answer)
+        value.string_value = envoy_format("" if content is None else str(content), values)
     return value
 
 
-def key_values(pairs: Iterator[tuple[str, str]], answer: Mapping[str, str]) -> KeyValueList:
-    found = KeyValueList()
+def key_values(pairs: Iterator[tuple[str, str]], values: Mapping[str, str]) -> KeyValueList:
+    message = KeyValueList()
     for key, text in pairs:
-        found.values.add(key=key, value=any_value(text, answer))
-    return found
+        message.values.add(key=key, value=any_value(text, values))
+    return message
 
 
-def _command(command: FormatCommand, written: str, answer: Mapping[str, str]) -> str:
-    if command.name in answer:
-        return literal(answer[command.name])
-    return written if _is_known(command.name, command.of, command.cut) else literal(written)
+def _command(command: FormatCommand, written: str, values: Mapping[str, str]) -> str:
+    if command.name in values:
+        return literal(values[command.name])
+    return written if _is_known(command.name, command.argument, command.cut) else literal(written)
 
 
-def _is_known(name: str, of: str | None, cut: str | None) -> bool:
+def _is_known(name: str, argument: str | None, cut: str | None) -> bool:
     if cut is not None and name not in _CUT:
         return False
     if name in _ARGUMENTS:
-        return of is not None and _ARGUMENTS[name].fullmatch(of) is not None
-    return name in _TIMES or (name in _ALONE and of is None)
+        return argument is not None and _ARGUMENTS[name].fullmatch(argument) is not None
+    return name in _TIMES or (name in _ALONE and argument is None)
 
 
 def _text(text: str) -> str:
-    """Two percent signs are one, for Envoy as for whoever wrote the format."""
+    """Text outside of commands. `%%` stands for one percent sign, in a format as in Envoy."""
     return literal(text.replace("%%", "%"))

@@ -1,4 +1,4 @@
-"""Every Envoy name that we emit, built in one place."""
+"""The names of all Envoy resources and extensions that are generated."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 LOOPBACK = "127.0.0.1"
 
 ADMIN = "koguma:admin"
-"""Envoy's own admin interface, a cluster of the bootstrap configuration: nothing else knows where it is."""
+"""The cluster of Envoy's admin interface. The bootstrap defines it, since only that knows the address."""
 
 SYSTEM_CA = "koguma:system-ca"
-"""Whom the proxy's machine trusts, a secret of the bootstrap configuration: nothing else knows in which file it is."""
+"""The secret with the CAs that the machine trusts. The bootstrap defines it, since only that knows the file."""
 
-REFUSED = "koguma:refused"
-"""A cluster that never exists: what is sent there is answered with 500."""
+MISSING_CLUSTER = "koguma:refused"
+"""A cluster that never exists: requests for it are answered with 500, connections are closed."""
 
 
 def outbound_listener(address: str, port: int) -> str:
@@ -39,7 +39,7 @@ def inbound_listener(address: str, port: int) -> str:
 
 
 def passthrough(side: str, family: str) -> str:
-    """What takes all that is redirected and has no listener of its own: a listener, and the cluster behind it."""
+    """A catch-all listener, and the cluster to which it passes connections on."""
     return f"{side}:passthrough:{family}"
 
 
@@ -52,28 +52,33 @@ def metrics_listener(address: str, port: int) -> str:
 
 
 def application_cluster(address: str, port: int) -> str:
-    """A workload that is asked for its metrics."""
+    """The cluster of an application that serves metrics."""
     return f"metrics:{address}:{port}"
 
 
 def authority_secret(cluster: str) -> str:
-    """By whom the servers of a cluster have to be certified."""
+    """The secret with the CA of a cluster's servers."""
     return f"{cluster}:ca"
 
 
 def identity_secret(cluster: str) -> str:
-    """With what a client shows the servers of a cluster who it is."""
+    """The secret with the client certificate for a cluster's servers."""
     return f"{cluster}:identity"
 
 
 def local_cluster(address: str, port: int) -> str:
-    """The workload beside the proxy; as a rule it listens on loopback."""
+    """The cluster of the proxy's own workload, which usually listens on loopback."""
     return f"{'localhost' if address == LOOPBACK else address}:{port}"
 
 
 def subset_cluster(service: str, subset: Tags) -> str:
-    """A service, or the part of it that carries some tags."""
+    """The cluster of a service, or of its endpoints with certain tags."""
     if not subset:
         return service
-    said = "".join(f"{name}={value}\0" for name, value in sorted(subset))
-    return f"{service}-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+    tags_text = "".join(f"{name}={value}\0" for name, value in sorted(subset))
+    return f"{service}-{hashlib.sha256(tags_text.encode()).hexdigest()[:16]}"
+
+
+def statistic(name: str) -> str:
+    """A name as Envoy's statistics can contain it: there dots and colons are separators."""
+    return name.replace(".", "_").replace(":", "_")

@@ -1,8 +1,7 @@
-"""TLS as a client speaks it: the context of a cluster, and the secrets that it refers to."""
+"""TLS of a client: the context of a cluster, and the secrets to which it refers."""
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 
 from generators.envoy import names
+from generators.envoy.addresses import is_ip
 from generators.envoy.edit import over_ads
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SOCKET = "envoy.transport_sockets.tls"
 
 
 def client_context(tls: Tls, cluster: str) -> UpstreamTlsContext:
-    """How a cluster speaks TLS. Certificates and keys are not in it: they are served as secrets."""
+    """The TLS context of a cluster. Certificates and keys are served apart, as secrets."""
     context = UpstreamTlsContext(sni=tls.sni, auto_host_sni=tls.sni_of_endpoint, allow_renegotiation=tls.renegotiation)
     common = context.common_tls_context
     if tls.oldest:
@@ -38,7 +38,7 @@ def client_context(tls: Tls, cluster: str) -> UpstreamTlsContext:
 
 
 def client_secrets(tls: Tls, cluster: str) -> Iterator[Secret]:
-    """What the context of a cluster refers to."""
+    """The secrets to which the context of a cluster refers."""
     if tls.verified and tls.ca is not None:
         secret = Secret(name=names.authority_secret(cluster))
         _write(secret.validation_context.trusted_ca, tls.ca)
@@ -58,14 +58,14 @@ def _verify(common: CommonTlsContext, tls: Tls, cluster: str) -> None:
     combined.default_validation_context.SetInParent()
     trusted = combined.validation_context_sds_secret_config
     if tls.ca is None:
-        trusted.name = names.SYSTEM_CA  # of the bootstrap configuration, so there is nobody to ask for it
+        trusted.name = names.SYSTEM_CA  # it stands in the bootstrap configuration, so it needs no config source
     else:
         trusted.name = names.authority_secret(cluster)
         over_ads(trusted.sds_config)
 
 
 def _matchers(name: CertificateName) -> Iterator[SubjectAltNameMatcher]:
-    """A beginning does not tell of which sort the name is that it is the beginning of."""
+    """Matchers for a name. The kind of a whole name is evident; a prefix may be of any kind."""
     kinds = SubjectAltNameMatcher
     for kind in (kinds.DNS, kinds.URI, kinds.IP_ADDRESS) if name.is_prefix else (_kind(name.value),):
         matcher = SubjectAltNameMatcher(san_type=kind)
@@ -81,11 +81,7 @@ def _kind(value: str) -> SubjectAltNameMatcher.SanType.ValueType:
         return SubjectAltNameMatcher.URI
     if "@" in value:
         return SubjectAltNameMatcher.EMAIL
-    try:
-        ipaddress.ip_address(value)
-    except ValueError:
-        return SubjectAltNameMatcher.DNS
-    return SubjectAltNameMatcher.IP_ADDRESS
+    return SubjectAltNameMatcher.IP_ADDRESS if is_ip(value) else SubjectAltNameMatcher.DNS
 
 
 def _write(source: DataSource, material: Material) -> None:

@@ -1,8 +1,8 @@
-"""What is made for an Envoy, as a gRPC client without a proxy takes it.
+"""Resources for gRPC clients without a proxy, reduced from those for an Envoy.
 
-Such a client refuses a whole resource for one field that it does not know, and a client that refuses its route table
-calls nobody. So its resources are written anew with what it understands, and nothing else is carried over. It is the
-last step of a build: neither builders nor policies know whom they write for.
+Such a client rejects a whole resource for one field that it does not know, and a client without a route table can call
+no service. So each resource is written anew with the fields that gRPC understands, and without all others. This is the
+last step of a build: builders and policies do not know for which client they write.
 
 See record 0036.
 """
@@ -18,10 +18,10 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from generators.drafts import finished
-from generators.grpc.clusters import taken_cluster
-from generators.grpc.endpoints import taken_endpoints
+from generators.grpc.clusters import grpc_cluster
+from generators.grpc.endpoints import grpc_endpoints
 from generators.grpc.listeners import api_listeners
-from generators.grpc.routes import taken_table
+from generators.grpc.routes import grpc_route_table
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 
 def for_grpc(names: Sequence[str], resources: Iterable[Finished]) -> Iterator[Finished]:
-    """The resources that a gRPC client is given, which calls the destination by these names."""
-    return (finished(taken) for _, message in resources for taken in _taken(names, message))
+    """The resources for a gRPC client that calls the destination by these names."""
+    return (finished(reduced) for _, message in resources for reduced in _reduced(names, message))
 
 
-def _taken(names: Sequence[str], message: Message) -> Iterator[Message]:
+def _reduced(names: Sequence[str], message: Message) -> Iterator[Message]:
     if isinstance(message, Listener):
         yield from api_listeners(names, message)
     elif isinstance(message, RouteConfiguration) and names:
-        yield from taken_table(message)
+        yield from grpc_route_table(message)
     elif isinstance(message, Cluster):
-        yield from taken_cluster(message)
+        yield from grpc_cluster(message)
     elif isinstance(message, ClusterLoadAssignment):
-        yield taken_endpoints(message)
+        yield grpc_endpoints(message)

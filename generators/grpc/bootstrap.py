@@ -1,4 +1,4 @@
-"""What a gRPC client without a proxy is started with, in `GRPC_XDS_BOOTSTRAP`: who it is, and where to ask."""
+"""The bootstrap configuration of a gRPC client without a proxy, for the file that `GRPC_XDS_BOOTSTRAP` names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def grpc_bootstrap(node_id: str, service: str, zone: str, control_plane: tuple[str, int]) -> dict[str, Any]:
-    """As JSON data. The channel to the control plane is in the clear, as an Envoy's is."""
+    """The bootstrap as JSON data. The channel to the control plane is not encrypted, as with an Envoy."""
     host, port = control_plane
-    locality = {"zone": zone} if zone else {}  # the library for Node wants it to be there, be it empty
+    locality = {"zone": zone} if zone else {}  # the library for Node.js needs the field, even if it is empty
     node = {"id": node_id, "cluster": service, "locality": locality}
     server = {
         "server_uri": f"{f'[{host}]' if ':' in host else host}:{port}",

@@ -1,4 +1,4 @@
-"""Clusters of a gRPC client: how it finds addresses, chooses among them, and spares those that are not well."""
+"""Clusters of a gRPC client: addresses, load balancing, and ejection of failing endpoints."""
 
 from __future__ import annotations
 
@@ -25,52 +25,54 @@ _OUTLIERS: Final = (
     "failure_percentage_minimum_hosts",
     "failure_percentage_request_volume",
 )
-"""Of all that Envoy ejects for, gRPC knows what it can tell from the rate of failures."""
+"""The fields that gRPC knows: it ejects by the rate of failures only."""
 
 
-def taken_cluster(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster; nothing where it is spoken to in secret: what cannot be encrypted must not go in the clear."""
-    taken = Cluster(name=cluster.name)
-    if cluster.HasField("transport_socket") or not _finds_addresses(taken, cluster):
+def grpc_cluster(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster; nothing if it uses TLS, since the client could not encrypt and must not send in the clear."""
+    reduced = Cluster(name=cluster.name)
+    if cluster.HasField("transport_socket") or not _finds_addresses(reduced, cluster):
         return
     if cluster.lb_policy in _BY_HASH:
-        taken.lb_policy = Cluster.RING_HASH
+        reduced.lb_policy = Cluster.RING_HASH
         for name in ("minimum_ring_size", "maximum_ring_size"):
             if cluster.ring_hash_lb_config.HasField(name):
-                getattr(taken.ring_hash_lb_config, name).CopyFrom(getattr(cluster.ring_hash_lb_config, name))
+                getattr(reduced.ring_hash_lb_config, name).CopyFrom(getattr(cluster.ring_hash_lb_config, name))
     for threshold in cluster.circuit_breakers.thresholds:
         if threshold.priority == RoutingPriority.DEFAULT and threshold.HasField("max_requests"):
             carried = CircuitBreakers.Thresholds(max_requests=threshold.max_requests)
-            taken.circuit_breakers.thresholds.append(carried)
+            reduced.circuit_breakers.thresholds.append(carried)
     if _ejects(cluster.outlier_detection):
-        _outliers(taken.outlier_detection, cluster.outlier_detection)
-    yield taken
+        _outliers(reduced.outlier_detection, cluster.outlier_detection)
+    yield reduced
 
 
-def _finds_addresses(taken: Cluster, cluster: Cluster) -> bool:
-    """Of addresses that are resolved, a client takes one."""
+def _finds_addresses(reduced: Cluster, cluster: Cluster) -> bool:
+    """Copy how the cluster gets its addresses; false if gRPC cannot. Of names to resolve gRPC accepts exactly one."""
     if cluster.type == Cluster.EDS:
-        taken.type = Cluster.EDS
-        taken.eds_cluster_config.CopyFrom(cluster.eds_cluster_config)
+        reduced.type = Cluster.EDS
+        reduced.eds_cluster_config.CopyFrom(cluster.eds_cluster_config)
         return True
-    found = [one.endpoint.address for group in cluster.load_assignment.endpoints for one in group.lb_endpoints]
-    if len(found) != 1 or not found[0].HasField("socket_address"):
+    addresses = [
+        endpoint.endpoint.address for group in cluster.load_assignment.endpoints for endpoint in group.lb_endpoints
+    ]
+    if len(addresses) != 1 or not addresses[0].HasField("socket_address"):
         return False
-    taken.type = Cluster.LOGICAL_DNS
-    taken.load_assignment.cluster_name = cluster.name
-    taken.load_assignment.endpoints.add().lb_endpoints.add().endpoint.address.CopyFrom(found[0])
+    reduced.type = Cluster.LOGICAL_DNS
+    reduced.load_assignment.cluster_name = cluster.name
+    reduced.load_assignment.endpoints.add().lb_endpoints.add().endpoint.address.CopyFrom(addresses[0])
     return True
 
 
 def _ejects(detection: OutlierDetection) -> bool:
-    """Rates of success count unless Envoy is told otherwise, percentages only if it is told so."""
+    """Whether Envoy would eject: by success rate unless that is turned off, by failure percentage only if turned on."""
     if detection == OutlierDetection():
         return False
     by_rate = not detection.HasField("enforcing_success_rate") or detection.enforcing_success_rate.value > 0
     return by_rate or detection.enforcing_failure_percentage.value > 0
 
 
-def _outliers(taken: OutlierDetection, detection: OutlierDetection) -> None:
+def _outliers(reduced: OutlierDetection, detection: OutlierDetection) -> None:
     for name in _OUTLIERS:
         if detection.HasField(name):
-            getattr(taken, name).CopyFrom(getattr(detection, name))
+            getattr(reduced, name).CopyFrom(getattr(detection, name))

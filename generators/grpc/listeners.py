@@ -1,4 +1,4 @@
-"""API listeners: what a gRPC client asks for first, by the name that stands in its target."""
+"""API listeners: the first resource that a gRPC client asks for, by the name in its target."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from generators.envoy import names
 from generators.envoy.edit import pack
 
-_TAKEN: Final = (HTTPFault.DESCRIPTOR,)
-"""The filters that act in a client, beside the router, which must be the last."""
+_KNOWN_FILTERS: Final = (HTTPFault.DESCRIPTOR,)
+"""The HTTP filters that gRPC clients implement, without the router, which must be the last."""
 
 
 def api_listeners(targets: Sequence[str], listener: Listener) -> Iterator[Listener]:
-    """One for each name. What is carried as TCP is nothing for a gRPC client."""
+    """A listener for each target; none for a TCP listener, which a gRPC client cannot use."""
     manager = _manager(listener)
     if manager is None:
         return
-    taken = pack(_taken_manager(manager))
+    reduced = pack(_grpc_manager(manager))
     for target in targets:
-        made = Listener(name=target)
-        made.api_listener.api_listener.CopyFrom(taken)
-        yield made
+        api_listener = Listener(name=target)
+        api_listener.api_listener.api_listener.CopyFrom(reduced)
+        yield api_listener
 
 
 def _manager(listener: Listener) -> HttpConnectionManager | None:
@@ -41,17 +41,19 @@ def _manager(listener: Listener) -> HttpConnectionManager | None:
     return None
 
 
-def _taken_manager(manager: HttpConnectionManager) -> HttpConnectionManager:
-    taken = HttpConnectionManager(stat_prefix=manager.stat_prefix)
-    taken.rds.CopyFrom(manager.rds)
+def _grpc_manager(manager: HttpConnectionManager) -> HttpConnectionManager:
+    reduced = HttpConnectionManager(stat_prefix=manager.stat_prefix)
+    reduced.rds.CopyFrom(manager.rds)
     limit = manager.common_http_protocol_options
     if limit.HasField("max_stream_duration"):
-        taken.common_http_protocol_options.max_stream_duration.CopyFrom(limit.max_stream_duration)
-    filters = {one.name: one for one in reversed(manager.http_filters) if _is_taken(one)}
-    taken.http_filters.extend(reversed(filters.values()))
-    taken.http_filters.append(HttpFilter(name=names.ROUTER, typed_config=pack(Router())))
-    return taken
+        reduced.common_http_protocol_options.max_stream_duration.CopyFrom(limit.max_stream_duration)
+    filters = {
+        http_filter.name: http_filter for http_filter in reversed(manager.http_filters) if _is_known(http_filter)
+    }
+    reduced.http_filters.extend(reversed(filters.values()))
+    reduced.http_filters.append(HttpFilter(name=names.ROUTER, typed_config=pack(Router())))
+    return reduced
 
 
-def _is_taken(http_filter: HttpFilter) -> bool:
-    return any(http_filter.typed_config.Is(one) for one in _TAKEN)
+def _is_known(http_filter: HttpFilter) -> bool:
+    return any(http_filter.typed_config.Is(descriptor) for descriptor in _KNOWN_FILTERS)

@@ -1,4 +1,4 @@
-"""Route tables of a gRPC client: rows that a call can match, and where they lead."""
+"""Route tables of a gRPC client: the routes that a call can match, and their clusters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MATCHES: Final = frozenset(
     {"prefix", "path", "safe_regex", "path_separated_prefix", "headers", "case_sensitive", "runtime_fraction", "grpc"}
 )
-"""What a row may ask. A row that asks for anything else, such as a query parameter, takes no call of gRPC's."""
+"""The conditions that gRPC can check. A route with any other, such as a query parameter, matches no gRPC call."""
 
 _METHOD: Final = ":method"
 _POST: Final = "POST"
@@ -28,101 +28,101 @@ _POST: Final = "POST"
 _RETRIED: Final = ("cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable")
 
 _CHANNEL: Final = "io.grpc.channel_id"
-"""The state by which a gRPC client recognises its own calls."""
+"""The filter state that identifies the channel of a gRPC client (gRFC A42)."""
 
 
-def taken_table(table: RouteConfiguration) -> Iterator[RouteConfiguration | Cluster | ClusterLoadAssignment]:
-    """The table, and, where a share of its calls is refused, the cluster that has nobody to answer them."""
-    taken = RouteConfiguration(name=table.name)
+def grpc_route_table(table: RouteConfiguration) -> Iterator[RouteConfiguration | Cluster | ClusterLoadAssignment]:
+    """The route table and, if a share of its calls has no cluster, an empty cluster that fails them."""
+    reduced = RouteConfiguration(name=table.name)
     for host in table.virtual_hosts:
-        rows = [row for one in host.routes if (row := _row(one)) is not None]
-        taken.virtual_hosts.add(name=host.name, domains=host.domains, routes=rows)
-    yield taken
-    if any(names.REFUSED in _clusters(row.route) for host in taken.virtual_hosts for row in host.routes):
-        refused = Cluster(name=names.REFUSED, type=Cluster.EDS)
-        over_ads(refused.eds_cluster_config.eds_config)
-        yield refused
-        yield ClusterLoadAssignment(cluster_name=names.REFUSED)
+        rows = [row for route in host.routes if (row := _row(route)) is not None]
+        reduced.virtual_hosts.add(name=host.name, domains=host.domains, routes=rows)
+    yield reduced
+    if any(names.MISSING_CLUSTER in _clusters(row.route) for host in reduced.virtual_hosts for row in host.routes):
+        missing = Cluster(name=names.MISSING_CLUSTER, type=Cluster.EDS)
+        over_ads(missing.eds_cluster_config.eds_config)
+        yield missing
+        yield ClusterLoadAssignment(cluster_name=names.MISSING_CLUSTER)
 
 
 def _clusters(action: RouteAction) -> list[str]:
-    return [action.cluster, *(one.name for one in action.weighted_clusters.clusters)]
+    return [action.cluster, *(share.name for share in action.weighted_clusters.clusters)]
 
 
 def _row(row: Route) -> Route | None:
     match = _match(row.match)
     if match is None:
         return None
-    taken = Route(name=row.name, match=match)
-    _forward(taken.route, row.route)
-    return taken
+    reduced = Route(name=row.name, match=match)
+    _forward(reduced.route, row.route)
+    return reduced
 
 
 def _match(match: RouteMatch) -> RouteMatch | None:
-    """None where no call of gRPC's can be meant: its method is always POST, and it has no query."""
+    """The reduced match; None if no gRPC call can match: its method is always POST, and it has no query."""
     if not _MATCHES.issuperset(field.name for field, _ in match.ListFields()):
         return None
-    taken = RouteMatch()
+    reduced = RouteMatch()
     for name in ("prefix", "path", "safe_regex", "case_sensitive", "runtime_fraction"):
-        _carry(match, taken, name)
+        _carry(match, reduced, name)
     if match.HasField("path_separated_prefix"):
-        taken.prefix = f"{match.path_separated_prefix}/"  # a path has the name of a service, and that of a method
+        reduced.prefix = f"{match.path_separated_prefix}/"  # a gRPC path is /SERVICE/METHOD
     for header in match.headers:
         if header.name != _METHOD:
-            _header(taken.headers.add(), header)
+            _header(reduced.headers.add(), header)
         elif header.string_match.exact != _POST:
             return None
-    return taken
+    return reduced
 
 
-def _header(taken: HeaderMatcher, header: HeaderMatcher) -> None:
-    """What must not be there is said in the one way that every library understands."""
-    taken.CopyFrom(header)
+def _header(reduced: HeaderMatcher, header: HeaderMatcher) -> None:
+    """Copy a header condition. Absence is written with `invert_match`, which every gRPC library understands."""
+    reduced.CopyFrom(header)
     if header.HasField("present_match") and not header.present_match:
-        taken.present_match, taken.invert_match = True, not header.invert_match
+        reduced.present_match, reduced.invert_match = True, not header.invert_match
 
 
-def _forward(taken: RouteAction, action: RouteAction) -> None:
-    """A row that answers by itself, as a redirect does, leads to nobody: the call fails, and no other row takes it."""
-    shares = [one for one in action.weighted_clusters.clusters if one.weight.value]
+def _forward(reduced: RouteAction, action: RouteAction) -> None:
+    """A route that answers by itself, such as a redirect, leads to a missing cluster, so that its calls fail."""
+    shares = [share for share in action.weighted_clusters.clusters if share.weight.value]
     if shares:
-        for one in shares:
-            share = taken.weighted_clusters.clusters.add(name=one.name)
-            share.weight.value = one.weight.value
+        for share in shares:
+            grpc_share = reduced.weighted_clusters.clusters.add(name=share.name)
+            grpc_share.weight.value = share.weight.value
     else:
-        taken.cluster = action.cluster or names.REFUSED
+        reduced.cluster = action.cluster or names.MISSING_CLUSTER
     if action.HasField("max_stream_duration"):
-        taken.max_stream_duration.CopyFrom(action.max_stream_duration)
+        reduced.max_stream_duration.CopyFrom(action.max_stream_duration)
     elif action.HasField("timeout"):
-        taken.max_stream_duration.max_stream_duration.CopyFrom(action.timeout)
+        reduced.max_stream_duration.max_stream_duration.CopyFrom(action.timeout)
     if action.HasField("retry_policy"):
-        _retry(taken, action.retry_policy)
+        _retry(reduced, action.retry_policy)
     for policy in action.hash_policy:
-        _hash(taken, policy)
+        _hash(reduced, policy)
 
 
-def _retry(taken: RouteAction, policy: RetryPolicy) -> None:
-    """By the status of calls alone: a policy that names none retries nothing."""
-    conditions = [one for one in policy.retry_on.split(",") if one in _RETRIED]
+def _retry(reduced: RouteAction, policy: RetryPolicy) -> None:
+    """Copy a retry policy. gRPC retries by the status of calls only; without such a condition it retries nothing."""
+    conditions = [condition for condition in policy.retry_on.split(",") if condition in _RETRIED]
     if not conditions or (policy.HasField("num_retries") and policy.num_retries.value == 0):
         return
-    taken.retry_policy.retry_on = ",".join(conditions)
-    _carry(policy, taken.retry_policy, "num_retries")
-    _carry(policy, taken.retry_policy, "retry_back_off")
+    reduced.retry_policy.retry_on = ",".join(conditions)
+    _carry(policy, reduced.retry_policy, "num_retries")
+    _carry(policy, reduced.retry_policy, "retry_back_off")
 
 
-def _hash(taken: RouteAction, policy: RouteAction.HashPolicy) -> None:
-    """Who would be recognised by the address it calls from is recognised by its channel."""
+def _hash(reduced: RouteAction, policy: RouteAction.HashPolicy) -> None:
+    """Copy a hash policy. Hashing by source address becomes hashing by channel."""
     if policy.HasField("header"):
-        taken.hash_policy.add(terminal=policy.terminal).header.header_name = policy.header.header_name
+        reduced.hash_policy.add(terminal=policy.terminal).header.header_name = policy.header.header_name
     elif policy.HasField("connection_properties"):
-        taken.hash_policy.add(terminal=policy.terminal).filter_state.key = _CHANNEL
+        reduced.hash_policy.add(terminal=policy.terminal).filter_state.key = _CHANNEL
 
 
-def _carry(source: Message, taken: Message, name: str) -> None:
+def _carry(source: Message, reduced: Message, name: str) -> None:
     if source.HasField(name):
         value = getattr(source, name)
         if isinstance(value, str):
-            setattr(taken, name, value)
+            setattr(reduced, name, value)
         else:
-            getattr(taken, name).CopyFrom(value)
+            getattr(reduced, name).CopyFrom(value)

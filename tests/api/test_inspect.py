@@ -77,7 +77,7 @@ class Busy(NobodyThere):
     async def delivery(self, dataplane: Key) -> Delivery:
         return await never()
 
-    async def complaints(self) -> Iterable[NackReport]:
+    async def nack_reports(self) -> Iterable[NackReport]:
         return await never()
 
     async def progress(

@@ -318,7 +318,7 @@ def test_an_envoy_that_becomes_ready_is_announced(tmp_path: Path) -> None:
     said: list[str] = []
 
     admin = Running([sys.executable, "-c", ADMIN, address.host, str(address.port)], tmp_path / "admin.log")
-    with admin, readiness.announced(EnvoyAdmin(admin_at(address)), said.append, entered):
+    with admin, readiness.announced_readiness(EnvoyAdmin(admin_at(address)), said.append, entered):
         eventually(lambda: bool(said), 20)
 
     assert said[0].startswith("ready after ")
@@ -327,7 +327,7 @@ def test_an_envoy_that_becomes_ready_is_announced(tmp_path: Path) -> None:
 def test_an_envoy_that_never_becomes_ready_is_no_longer_watched_when_it_ends(tmp_path: Path) -> None:
     said: list[str] = []
 
-    with readiness.announced(
+    with readiness.announced_readiness(
         EnvoyAdmin(json.dumps({"admin": {"address": {"pipe": {"path": f"{tmp_path}/no"}}}})), said.append, entered
     ):
         pass

@@ -9,7 +9,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.agent.log_lines import LogLineSorter, sent_on
+from cp.agent.log_lines import LogLineSorter, forwarded_output
 
 KEY = "0123456789abcdef"
 
@@ -82,7 +82,7 @@ def test_the_output_is_read_to_its_end() -> None:
     reading, writing = os.pipe()
     taken, rest = Taken(), io.BytesIO()
     with os.fdopen(reading, "rb") as output:
-        with sent_on(output, KEY, taken, rest):
+        with forwarded_output(output, KEY, taken, rest):
             os.write(writing, b"one\n" + enveloped("first\n"))
             os.close(writing)
 
@@ -93,7 +93,7 @@ def test_where_nobody_reads_the_rest_lines_are_sent_all_the_same() -> None:
     reading, writing = os.pipe()
     taken, rest = Taken(), io.BytesIO()
     rest.close()
-    with os.fdopen(reading, "rb") as output, sent_on(output, KEY, taken, rest):
+    with os.fdopen(reading, "rb") as output, forwarded_output(output, KEY, taken, rest):
         os.write(writing, b"one\n" + enveloped("first\n"))
         os.close(writing)
 

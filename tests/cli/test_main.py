@@ -20,7 +20,7 @@ import typer
 
 from cp.cli import environment, output
 from cp.cli.main import COMMANDS, CommandEntry, build
-from cp.client.problem import told
+from cp.client.problem import reporting_problems
 from cp.listening import CannotListen
 from cp.version import VERSION
 from tests.cli.conftest import Koguma
@@ -44,7 +44,7 @@ def test_a_command_that_does_not_exist_is_a_mistake_of_usage(offline: Koguma) ->
 
 
 def test_a_fault_of_ours_is_told_without_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    @told
+    @reporting_problems
     def command() -> None:
         raise KeyError("oh")
 
@@ -54,7 +54,7 @@ def test_a_fault_of_ours_is_told_without_its_trace(capsys: pytest.CaptureFixture
     err = capsys.readouterr().err
     assert "a fault of koguma itself: KeyError" in err
     assert "Traceback" not in err
-    file = Path(err.split("what stands in ")[1].strip().removesuffix("."))
+    file = Path(err.split("the contents of ")[1].strip().removesuffix("."))
     assert "Traceback" in file.read_text()
     file.unlink()
 

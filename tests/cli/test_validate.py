@@ -142,7 +142,7 @@ def test_a_file_that_is_no_text_is_told(offline: Koguma, file: Path) -> None:
 
 
 def test_a_folder_without_resources_is_told(offline: Koguma, tmp_path: Path) -> None:
-    assert "there is no file with .yaml" in offline("validate", "-f", tmp_path).err
+    assert "there is no .yaml, .yml or .json file in" in offline("validate", "-f", tmp_path).err
 
 
 def test_what_is_hidden_is_not_read(offline: Koguma, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from cp.cli.waiting import WrittenResources, conclude, duration, until_delivered
-from cp.client.problem import told
+from cp.client.problem import reporting_problems
 from tests.api.samples import TIMEOUT_YAML, dataplane
 from tests.cli.conftest import Ended, Koguma
 from tests.cli.test_resources import written
@@ -35,7 +35,7 @@ DONE: dict[str, Any] = {
 def concluded(**changes: Any) -> Ended:
     """How a command ends with this as the last that is heard."""
     app = typer.Typer()
-    app.command()(told(lambda: conclude({**DONE, **changes}, 7, duration("30s"), 84.2)))
+    app.command()(reporting_problems(lambda: conclude({**DONE, **changes}, 7, duration("30s"), 84.2)))
     result = CliRunner().invoke(app, [])
     return Ended(result.exit_code, result.stdout, result.stderr)
 
@@ -54,7 +54,7 @@ def test_who_has_gone_is_named_and_is_no_failure() -> None:
     ended = concluded(have=2, gone=["default.a"])
 
     assert ended.status == 0
-    assert "default.a has disconnected meanwhile" in ended.err
+    assert "default.a has disconnected; it gets the change when it connects again" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_of_many_names_a_few_are_told() -> None:
 
 
 BAR = """
-from cp.cli.waiting import telling
-with telling() as tell:
+from cp.cli.waiting import progress_printer
+with progress_printer() as print_progress:
     for left in range(12, 0, -1):
-        tell({"proxies": 12, "waiting": ["p"] * left, "refusing": ["q"]})
+        print_progress({"proxies": 12, "waiting": ["p"] * left, "refusing": ["q"]})
 """
 
 

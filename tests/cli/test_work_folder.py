@@ -30,9 +30,9 @@ PATIENCE = 20.0
 
 def test_a_second_one_in_a_folder_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
     with (
-        work_folder.locked(tmp_path, PATIENCE, print),
+        work_folder.folder_lock(tmp_path, PATIENCE, print),
         pytest.raises(Problem, match=r"is in use by another koguma dp run, process \d+"),
-        work_folder.locked(tmp_path, PATIENCE, print),
+        work_folder.folder_lock(tmp_path, PATIENCE, print),
     ):
         pass
 
@@ -42,7 +42,7 @@ def test_an_envoy_that_is_draining_there_is_waited_for(tmp_path: Path) -> None:
     told = threading.Event()
 
     def drain() -> None:
-        with work_folder.locked(tmp_path, PATIENCE, said.append) as lock:
+        with work_folder.folder_lock(tmp_path, PATIENCE, said.append) as lock:
             note(lock, {"process": 1, "draining": 4711})
             holding.set()
             told.wait(PATIENCE)
@@ -55,7 +55,7 @@ def test_an_envoy_that_is_draining_there_is_waited_for(tmp_path: Path) -> None:
     thread = threading.Thread(target=drain)
     thread.start()
     holding.wait(PATIENCE)
-    with work_folder.locked(tmp_path, PATIENCE, say):
+    with work_folder.folder_lock(tmp_path, PATIENCE, say):
         thread.join(PATIENCE)
 
     assert said == ["waiting: Envoy, process 4711, is draining, as its koguma dp run was killed"]
@@ -76,7 +76,7 @@ def test_only_a_process_with_the_folders_bootstrap_configuration_is_its_envoy(tm
     ours = ("--config-path", str(tmp_path / work_folder.BOOTSTRAP))
     with sleeping(*ours) as left, sleeping("--config-path", "/elsewhere") as other:
         for pid, expected in ((left, left), (other, None)):
-            with work_folder.noted(tmp_path, pid):
+            with work_folder.envoy_note(tmp_path, pid):
                 assert work_folder.orphan(tmp_path) == expected
     (tmp_path / "envoy.pid").write_text(f"{left}\n")
     assert work_folder.orphan(tmp_path) is None, "it has ended"
@@ -117,7 +117,7 @@ def test_a_lock_is_waited_for_that_a_killed_process_left_to_its_guard(tmp_path: 
     looked = threading.Event()
 
     def hold() -> None:
-        with work_folder.locked(tmp_path, PATIENCE, print) as lock:
+        with work_folder.folder_lock(tmp_path, PATIENCE, print) as lock:
             note(lock, {"process": killed})
             holding.set()
             looked.wait(1)
@@ -126,7 +126,7 @@ def test_a_lock_is_waited_for_that_a_killed_process_left_to_its_guard(tmp_path: 
     thread = threading.Thread(target=hold)
     thread.start()
     holding.wait(PATIENCE)
-    with work_folder.locked(tmp_path, PATIENCE, print):
+    with work_folder.folder_lock(tmp_path, PATIENCE, print):
         thread.join(PATIENCE)
 
 
@@ -246,7 +246,7 @@ def test_the_next_one_starts_at_once_after_the_first_was_killed(
         eventually(lambda: bool(envoy.told), PATIENCE)
         left = envoy_of(first)
         first.kill()
-        with work_folder.locked(tmp_path / "work", PATIENCE, print):
+        with work_folder.folder_lock(tmp_path / "work", PATIENCE, print):
             assert has_ended(left)
 
 

@@ -100,7 +100,7 @@ def _of_clients(rules: PolicyRules, index: int, clients: list[Mapping[str, str]]
         for tags in clients:
             if (rule := rules.from_(index).of(tags)) is not None:
                 confs[tuple(tags.items())] = rule.combined.conf.value
-    for client_rule in rules.inbound(index).for_some:
+    for client_rule in rules.inbound(index).with_matches:
         confs.setdefault(msgspec.json.encode(client_rule.match), client_rule.combined.conf.value)
     return confs
 

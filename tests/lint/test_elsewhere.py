@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from cp.insight.inspect import affected
+from cp.insight.inspect import affected_proxies
 from cp.insight.lint import NO_EFFECT, lint
 from cp.model.document import Document
 from cp.model.names import Key
@@ -43,8 +43,10 @@ def statuses(policy: Key, of: World) -> dict[str, str]:
     """What is told of each field of a policy at `web`: why it does nothing, or nothing where it is in force."""
     resource = of.get(policy)
     assert resource is not None
-    effects = (effect for proxy in affected(of, resource) if proxy.dataplane.name == "web" for effect in proxy.effects)
-    return {effect.path: effect.idle for effect in effects}
+    effects = (
+        effect for proxy in affected_proxies(of, resource) if proxy.dataplane.name == "web" for effect in proxy.effects
+    )
+    return {effect.path: effect.idle_reason for effect in effects}
 
 
 def configuration(of: World) -> list[tuple[str, bytes]]:
@@ -126,7 +128,7 @@ def test_a_null_with_nothing_to_remove_stands_beside_what_is_not_served_each_wit
     of = World.of(read_documents(cut, CASE.name).documents, kinds(policies()))
     resource = of.get(POLICIES[0])
     assert resource is not None
-    (web,) = (proxy for proxy in affected(of, resource) if proxy.dataplane.name == "web")
+    (web,) = (proxy for proxy in affected_proxies(of, resource) if proxy.dataplane.name == "web")
 
     assert {value["field"]: value["reason"] for value in web.data["withoutEffect"]} == {
         "connectionLimits.maxConnections": f"has no effect: {TO_OTHERS}",
@@ -134,7 +136,7 @@ def test_a_null_with_nothing_to_remove_stands_beside_what_is_not_served_each_wit
             "has no effect: there is no weaker item for the same target that sets it"
         ),
     }
-    assert (web.survives, web.lost) == ((), ())
+    assert (web.effects_in_force, web.overridden_effects) == ((), ())
 
 
 def test_a_null_that_removes_what_would_have_had_no_effect_has_none_either() -> None:
@@ -154,8 +156,10 @@ def test_at_a_route_that_leads_elsewhere_nothing_about_the_cluster_of_the_servic
     of = World.of(read_documents(canary, CASE.name).documents, kinds(policies()))
     breaker = of.get(Key("MeshCircuitBreaker", "default", "cb"))
     assert breaker is not None
-    effects = [effect for proxy in affected(of, breaker) if proxy.dataplane.name == "web" for effect in proxy.effects]
+    effects = [
+        effect for proxy in affected_proxies(of, breaker) if proxy.dataplane.name == "web" for effect in proxy.effects
+    ]
 
-    by_route = {bool(effect.idle) for effect in effects if "by MeshHTTPRoute" in str(effect.place)}
-    without_route = {bool(effect.idle) for effect in effects if "by MeshHTTPRoute" not in str(effect.place)}
+    by_route = {bool(effect.idle_reason) for effect in effects if "by MeshHTTPRoute" in str(effect.scope)}
+    without_route = {bool(effect.idle_reason) for effect in effects if "by MeshHTTPRoute" not in str(effect.scope)}
     assert (by_route, without_route) == ({True}, {False})

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from cp.insight.inspect import affected
+from cp.insight.inspect import affected_proxies
 from cp.insight.lint import NO_EFFECT, lint
 from cp.model.document import Document
 from cp.model.names import Key
@@ -40,7 +40,7 @@ def test_what_changes_what_is_served_is_in_force_somewhere(mesh: Mesh) -> None:
     world = mesh.world()
     served_before = served(world)
     for policy in policies_of(world) if not has_gateways(world) else ():
-        if any(proxy.survives for proxy in affected(world, policy)):
+        if any(proxy.effects_in_force for proxy in affected_proxies(world, policy)):
             continue
         assert served(without(world, policy.key)) == served_before, f"{policy.key} is said to be in force nowhere"
 
@@ -50,7 +50,12 @@ def test_a_null_that_changes_what_is_served_is_in_force_somewhere(mesh: Mesh) ->
     world = mesh.world()
     served_before = served(world)
     for policy in policies_of(world) if not has_gateways(world) else ():
-        told = {effect.path for proxy in affected(world, policy) for effect in proxy.survives if effect.removes}
+        told = {
+            effect.path
+            for proxy in affected_proxies(world, policy)
+            for effect in proxy.effects_in_force
+            if effect.removed_settings
+        }
         for path, shorter in with_one_null_less(policy.document):
             is_told = any(f"{removed_path}.".startswith(f"{path}.") for removed_path in told)
             changed = World.of(
@@ -94,8 +99,8 @@ def assert_in_force_nowhere(world: World) -> None:
         policy = world.get(finding.resource) if finding.resource is not None else None
         if policy is None or not finding.message.startswith(NO_EFFECT) or finding.code in HOLDS_ALL_THE_SAME:
             continue
-        for proxy in affected(world, policy):
-            in_force = [f"{effect.place}: {effect.path}" for effect in proxy.survives]
+        for proxy in affected_proxies(world, policy):
+            in_force = [f"{effect.scope}: {effect.path}" for effect in proxy.effects_in_force]
             assert not in_force, f"{finding}, and of {proxy.dataplane.name} is said to be in force {in_force}"
 
 
@@ -152,11 +157,11 @@ def statuses(kind: str, spec: str, proxy: str) -> dict[str, set[str]]:
     statuses_at: dict[str, set[str]] = {}
     for effect in (
         effect
-        for affected_proxy in affected(world, policy)
+        for affected_proxy in affected_proxies(world, policy)
         if affected_proxy.dataplane.name == proxy
         for effect in affected_proxy.effects
     ):
-        statuses_at.setdefault(str(effect.place), set()).add(effect.idle)
+        statuses_at.setdefault(str(effect.scope), set()).add(effect.idle_reason)
     return statuses_at
 
 

@@ -9,7 +9,6 @@ import pytest
 from cp.insight.lint import lint
 from cp.insight.lint.routes import covers, paths_over
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.meaning import MEANS
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import kinds
@@ -30,6 +29,8 @@ SECTIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("MeshRateLimit", "local.http"): {"local": {"http": {"requestRate": {"num": 1, "interval": "1s"}}}},
     ("MeshRateLimit", "local.tcp"): {"local": {"tcp": {"connectionRate": {"num": 1, "interval": "1s"}}}},
 }
+
+MEANS = {policy.kind.name: policy.section_protocols for policy in policies()}
 
 
 def mesh(protocol: str = "http", proxies: int = 1, services: int = 1) -> list[Document]:

@@ -11,7 +11,7 @@ import pytest
 
 from cp.api.body import BodyOrigin, _reading
 from cp.api.errors import ApiError
-from cp.insight.explain.query import AmbiguousCall, asked
+from cp.insight.explain.query import AmbiguousCall, parse_call
 from cp.model.document import Document
 from cp.model.duration import Duration
 from cp.model.source import key_of, read_documents
@@ -24,7 +24,7 @@ from cp.resources.kinds import Kind
 from cp.resources.parse import ParsedDocument, parse
 from cp.resources.schema import MOST_FAULTS
 from cp.rules.partition import parts
-from generators.envoy.log_formats import answered
+from generators.envoy.log_formats import envoy_format
 from tests.growth import MOST, growth
 from tests.resources.reading import every_kind
 
@@ -44,7 +44,7 @@ def policy(kind: str, **spec: Any) -> dict[str, Any]:
 
 def call(text: str) -> None:
     with pytest.raises(AmbiguousCall):
-        asked(text)
+        parse_call(text)
 
 
 def template(text: str) -> None:
@@ -55,8 +55,8 @@ def template(text: str) -> None:
 
 
 TEXTS: dict[str, tuple[Callable[[int], str], Callable[[str], object]]] = {
-    "log format with brackets that stay open": (lambda n: "%A(" * n, lambda text: answered(text, {})),
-    "log format with one end for all brackets": (lambda n: "%A(" * n + ")", lambda text: answered(text, {})),
+    "log format with brackets that stay open": (lambda n: "%A(" * n, lambda text: envoy_format(text, {})),
+    "log format with one end for all brackets": (lambda n: "%A(" * n + ")", lambda text: envoy_format(text, {})),
     "host name with an action that stays open": (lambda n: "{{" + " " * n, template),
     "host name with actions within each other": (lambda n: "{{ " * n, template),
     "host name of many actions": (lambda n: "{{-  .Name -}}" * n, template),

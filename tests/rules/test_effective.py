@@ -47,7 +47,7 @@ def levels(conf: MergedConf, path: str) -> list[tuple[str, Any]]:
     return [(one.origin.level, one.value) for one in (field.winner, *field.losers)]
 
 
-def test_nothing_said_is_nothing() -> None:
+def test_without_items_there_is_no_conf() -> None:
     assert of() is NOTHING
 
 
@@ -61,7 +61,7 @@ def test_a_route_takes_from_its_service_what_it_leaves_out() -> None:
     assert of(some).value == http(requestTimeout="1s", streamIdleTimeout="2s")
 
 
-def test_every_level_is_told_the_strongest_first() -> None:
+def test_the_settings_of_every_level_are_in_order_the_strongest_first() -> None:
     items = [(WHOLE_MESH, 1), (ms("backend"), 2), (ms("backend", sectionName="http"), 3)]
     some = timeout("t", [*items, (hr("r"), http(requestTimeout="4s"))])
 
@@ -105,7 +105,7 @@ def test_a_null_uncovers_what_the_next_wider_level_says(level: str, removes: boo
     assert (conf.value.get("http") or {}).get("requestTimeout") == (f"{wider}s" if wider >= 0 else None)
 
 
-def test_a_null_for_the_mesh_of_a_policy_for_fewer_proxies_takes_away_what_is_said_of_services() -> None:
+def test_a_null_for_the_mesh_in_a_policy_for_fewer_proxies_removes_values_for_services() -> None:
     """The target at the top counts before that of an item."""
     weak = timeout("t", ms("backend"), http(requestTimeout="1s"))
     strong = timeout("u", WHOLE_MESH, NULL, top=subset(**{"kuma.io/service": "web"}))
@@ -113,13 +113,13 @@ def test_a_null_for_the_mesh_of_a_policy_for_fewer_proxies_takes_away_what_is_sa
     assert of(weak, strong).value.get("http") == {}
 
 
-def test_a_null_of_a_tagged_service_uncovers_what_the_mesh_says() -> None:
+def test_a_null_for_a_tagged_service_uncovers_the_value_for_the_mesh() -> None:
     some = timeout("t", [(WHOLE_MESH, http(requestTimeout="1s")), (ms("backend"), http(requestTimeout="2s"))])
 
     assert of(some, timeout("a", ms("backend"), NULL), destination=TAGGED).value == http(requestTimeout="1s")
 
 
-def test_a_null_of_the_old_way_uncovers_what_the_service_says() -> None:
+def test_a_null_for_a_route_at_the_top_uncovers_the_value_for_the_service() -> None:
     some = timeout("t", ms("backend"), http(requestTimeout="2s"))
     old = [
         timeout(name, WHOLE_MESH, conf, top=hr("r")) for name, conf in (("z", http(requestTimeout="3s")), ("a", NULL))
@@ -150,7 +150,7 @@ def test_of_two_routes_that_contribute_the_stronger_counts_field_by_field_and_th
     assert [one.origin.policy.name for one in conf.fields["http.requestTimeout"].losers] == ["of-weak", "of-service"]
 
 
-def test_a_null_of_the_stronger_route_leaves_the_weaker_its_say() -> None:
+def test_a_null_for_the_stronger_route_uncovers_the_value_for_the_weaker() -> None:
     some = [timeout("of-weak", hr("r"), http(requestTimeout="2s")), timeout("of-strong", hr("s"), NULL)]
 
     assert of(route("s"), *some, via=(OTHER, ROUTE)).value == http(requestTimeout="2s")

@@ -153,7 +153,7 @@ def test_parts_that_are_left_together_do_not_overlap() -> None:
 def test_items_that_tell_apart_too_many_sorts_of_clients_hold_up_nobody() -> None:
     rules = from_rules(*((subset(**{f"tag-{index}": value}), "Allow") for index in range(30) for value in "xy"))
 
-    assert rules.is_too_much
+    assert rules.has_too_many_parts
     assert rules.rules == ()
     assert rules.of({"tag-1": "x"}) is None
 

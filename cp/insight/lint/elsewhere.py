@@ -29,7 +29,7 @@ def elsewhere(survey: MeshSurvey) -> Iterator[Finding]:
         for kind, path, setting in () if parts.is_whole else _held(parts):
             if setting.origin.part == BUILT_IN or _value(setting) in acting:
                 continue
-            if parts.matters_to_missing_part_only(kind, path):
+            if parts.acts_on_unserved_part_only(kind, path):
                 missing.setdefault(_value(setting), (setting, parts))
             else:
                 acting.add(_value(setting))

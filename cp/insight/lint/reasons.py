@@ -11,9 +11,10 @@ from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, Rou
 from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.targets import called, missing
 from cp.insight.lint.walk import PASSTHROUGH, BlockedItem
-from cp.insight.meaning import MEANS, section_of
+from cp.insight.meaning import section_of
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
+from cp.policies import Policy
 from cp.resources.resource import Resource
 from cp.rules import PolicyItem
 from cp.rules.item_index import is_outdated, resolve
@@ -48,7 +49,7 @@ def reason(survey: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingRe
     """Why an item has no effect. `as_whole` says that its policy as a whole has none."""
     sites = survey.sites_of.get(item, ())
     if sites:
-        return _routed_elsewhere(item, sites, as_whole=as_whole) or _overridden_or_redundant(
+        return _routed_elsewhere(survey, item, sites, as_whole=as_whole) or _overridden_or_redundant(
             item, sites, as_whole=as_whole
         )
     blocked = [blocked_item for blocked_item in survey.blocked if blocked_item.item is item]
@@ -91,7 +92,9 @@ def said(origin: Origin, line: int | None = None) -> str:
     return f"{origin.policy.type} {origin.policy.name}{place}"
 
 
-def _routed_elsewhere(item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool) -> FindingReason | None:
+def _routed_elsewhere(
+    survey: MeshSurvey, item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool
+) -> FindingReason | None:
     """The reason where an item is about the part of a destination that is not served."""
     unit_of = policy_of if as_whole else item_of
     unit = unit_of(item.origin)
@@ -103,7 +106,7 @@ def _routed_elsewhere(item: PolicyItem, sites: Sequence[AnySite], *, as_whole: b
     ]
     if not parts:
         return None
-    meaningless = _without_meaning(item, sites)
+    meaningless = _without_meaning(survey.policies[item.policy.type], item, sites)
     if meaningless is not None:
         return meaningless
     whole_sites = [site for site in sites if not isinstance(site, PartSite)]
@@ -114,22 +117,22 @@ def _routed_elsewhere(item: PolicyItem, sites: Sequence[AnySite], *, as_whole: b
     return FindingReason("routed-elsewhere", text, step(item.origin.path, "targetRef"), parts[0].hint)
 
 
-def _without_meaning(item: PolicyItem, sites: Sequence[AnySite]) -> FindingReason | None:
+def _without_meaning(policy: Policy[Any], item: PolicyItem, sites: Sequence[AnySite]) -> FindingReason | None:
     """The reason where all that an item sets is for another protocol than is spoken, whatever the routes are."""
     sections: dict[str, tuple[Protocol, Destination]] = {}
     for site in _sites_if_whole(sites):
         if not isinstance(site, PolicySite) or site.protocol is None or site.destination is None:
             return None
         for path in _own_paths(item, site):
-            name = section_of(site.kind.name, path)
-            if name is None or site.protocol in MEANS[site.kind.name][name]:
+            name = section_of(policy, path)
+            if name is None or site.protocol in policy.section_protocols[name]:
                 return None
             sections.setdefault(name, (site.protocol, site.destination))
     if not sections:
         return None
     name, (protocol, destination) = next(iter(sections.items()))
     text = f"`{name}` has no meaning where {protocol} is spoken, as with {called(destination)}"
-    meant = " or ".join(sorted(MEANS[item.policy.type][name]))
+    meant = " or ".join(sorted(policy.section_protocols[name]))
     hint = f"if {meant} is spoken, say so in `appProtocol` of the port"
     return FindingReason("no-meaning", text, step(item.layer.path, name), hint)
 
@@ -295,8 +298,8 @@ def _for_namesake(survey: MeshSurvey, item: PolicyItem, path: str) -> FindingRea
         return FindingReason(
             "not-called", text + meant.identity.section, path, "correct `sectionName`, or remove the item"
         )
-    own_service = f"{item.target.kind} {_with_location(meant.identity)}"
-    text = f"it is for {own_service}, and what is called is the one {_location(namesake)}"
+    whom = f"{item.target.kind} {_with_location(meant.identity)}"
+    text = f"it is for {whom}, and what is called is the one {_location(namesake)}"
     return FindingReason("not-called", text, path, _naming_hint(namesake, meant.identity))
 
 

@@ -152,8 +152,8 @@ class MeshSurvey:
 
     def may_ask(self, policy: Resource) -> bool:
         """Whether proxies may send something about themselves because of the clients that a policy names."""
-        asks = type(self.policies[policy.type]).asks is not Policy.asks
-        return asks and bool(policy.data.get("from"))
+        has_hook = type(self.policies[policy.type]).sidecar_fields is not Policy.sidecar_fields
+        return has_hook and bool(policy.data.get("from"))
 
     @remembered
     def _by_itself(self) -> frozenset[Unit]:
@@ -322,4 +322,6 @@ def _has_listeners(proxy: CompiledProxy) -> bool:
 
 def _is_too_much(rules: PolicyRules) -> bool:
     shape = rules.shape
-    return bool((shape.to and rules.to_subsets.is_too_much) or (shape.from_ and rules.from_().is_too_much))
+    return bool(
+        (shape.to and rules.to_subsets.has_too_many_parts) or (shape.from_ and rules.from_().has_too_many_parts)
+    )

@@ -23,6 +23,7 @@ from cp.insight.meaning import has_meaning
 from cp.model.checkpoint import checked
 from cp.model.names import Key
 from cp.model.violation import Finding
+from cp.policies import Policy
 from cp.resources.resource import Resource
 from cp.rules import PolicyItem
 from cp.rules.merging import MergedField
@@ -68,27 +69,29 @@ def _quickly_found_changing(survey: MeshSurvey, keys: AbstractSet[Key]) -> set[K
     changing: set[Key] = set()
     for site in checked((*survey.sites, *survey.destinations), survey.checkpoint):
         here = {item.policy.key for item in site.items} & keys - changing
-        changing |= {key for key in checked(here, survey.checkpoint) if _is_change(site, key)}
+        changing |= {
+            key for key in checked(here, survey.checkpoint) if _is_change(survey.policies[site.kind.name], site, key)
+        }
     return changing
 
 
-def _is_change(site: AnySite, key: Key) -> bool:
+def _is_change(policy: Policy[Any], site: AnySite, key: Key) -> bool:
     """Whether what is served at one site would surely be different without a policy."""
     if isinstance(site, PartSite):
         return site.is_served_differently_without(lambda item: item.policy.key == key)
     if isinstance(site, RouteTableSite):
         # A row of HTTP carries the name of its route. A TCP route may lead where calls go without it, and be the same.
         return site.kind.name == HTTP_ROUTE and key in site.surely_effective(policy_of)
-    return site.destination is None and _sets_something(site, key)
+    return site.destination is None and _sets_something(policy, site, key)
 
 
-def _sets_something(site: PolicySite | ClientSite, key: Key) -> bool:
+def _sets_something(policy: Policy[Any], site: PolicySite | ClientSite, key: Key) -> bool:
     """Whether a policy sets a value that has a meaning at an inbound. At whole proxies that is not seen so easily."""
     protocol, fields = site.protocol, site.merged.fields
     if protocol is None:
         return False
     own = (field for field in fields.values() if field.winner.origin.policy == key and _is_value(field))
-    return any(has_meaning(site.kind.name, field.path, protocol, fields) for field in own)
+    return any(has_meaning(policy, field.path, protocol, fields) for field in own)
 
 
 def _is_value(field: MergedField) -> bool:

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite
 from cp.insight.parts import DestinationParts
+from cp.model.canonical import canonical_json
 from cp.model.names import Destination
 from cp.resources.world import World
 from cp.rules import CombinedConf, InboundRules, PolicyItem, PolicyRules, levels, of_service, routes
@@ -25,8 +24,6 @@ ROUTES: Final = (HTTP_ROUTE, TCP_ROUTE)
 PASSTHROUGH: Final = "MeshPassthrough"
 
 Defaults = Mapping[str, MergedConf]
-
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +171,8 @@ def of_inbound(rules: Rules, index: int, reached: InboundResult, defaults: Defau
 def _by_match(rules: InboundRules) -> Iterable[tuple[CombinedConf, ...]]:
     """The confs of each match of clients. Several rules for one match are not merged: the first one counts."""
     by_match: dict[bytes, list[CombinedConf]] = {}
-    for rule in rules.for_some:
-        by_match.setdefault(_encode(rule.match), []).append(rule.combined)
+    for rule in rules.with_matches:
+        by_match.setdefault(canonical_json(rule.match), []).append(rule.combined)
     return map(tuple, by_match.values())
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cp.model.hosts import is_ip
 from cp.model.names import Key
 from cp.model.violation import Violation, join
 from cp.resources import services
-from cp.resources.checks import is_ip
 from cp.resources.resource import Resource
 from cp.resources.sources import DataSource, decoded
 from cp.resources.world import World
@@ -50,7 +50,7 @@ class ExternalDestination:
     @property
     def host(self) -> str:
         """A name by which its servers know themselves; empty if they have none."""
-        return next((one.host for one in self.endpoints if one.host), "")
+        return next((endpoint.host for endpoint in self.endpoints if endpoint.host), "")
 
 
 def outside(world: World, service: Resource) -> ExternalDestination:
@@ -102,7 +102,7 @@ class _Reading:
             return ExternalDestination(faults=(fault,))
         spoken = self._spec.tls
         tls = self._tls(spoken) if spoken is not None and spoken.enabled is True else None
-        endpoints = tuple(self._endpoint(one) for one in self._spec.endpoints)
+        endpoints = tuple(self._endpoint(endpoint) for endpoint in self._spec.endpoints)
         return ExternalDestination(endpoints, tls, tuple(self._faults), tuple(self._secrets))
 
     def _endpoint(self, endpoint: services.ExternalEndpoint) -> Endpoint:
@@ -139,10 +139,11 @@ class _Reading:
     def _names(self, verification: services.Verification | None) -> Iterator[CertificateName]:
         """What a certificate has to be for: what is said, or what the server is called, or else where it is."""
         if verification is not None and verification.subject_alt_names:
-            yield from (CertificateName(one.value, one.type == "Prefix") for one in verification.subject_alt_names)
+            yield from (CertificateName(name.value, name.type == "Prefix") for name in verification.subject_alt_names)
             return
-        called = (self._host(one) or ("" if one.is_socket else one.address) for one in self._spec.endpoints or ())
-        named = dict.fromkeys(called)
+        endpoints = self._spec.endpoints or ()
+        hosts = (self._host(endpoint) or ("" if endpoint.is_socket else endpoint.address) for endpoint in endpoints)
+        named = dict.fromkeys(hosts)
         yield from (CertificateName(name) for name in named if name)
         if "" in named:
             hint = "give it `serverName` or `subjectAltNames`, or the mode SkipSAN"
@@ -165,10 +166,10 @@ class _Reading:
         material = self._material(path, source)
         if material is None or material.file:
             return material or Material()
-        found = certificates(material.text)
-        if not found:
+        pem = certificates(material.text)
+        if not pem:
             self._fault(path, NO_CERTIFICATE)
-        return Material(found)
+        return Material(pem)
 
     def _material(self, path: str, source: DataSource) -> Material | None:
         """A certificate or a key from wherever it comes; None, and a fault, if it is not there."""

@@ -99,10 +99,10 @@ def unresolved(world: World, dataplane: Resource) -> Iterator[Finding]:
         yield from unreached(world, dataplane)
         return
     for index, outbound in enumerate(_written(dataplane)):
-        found = _listening(world, dataplane, outbound)
-        if isinstance(found, str):
+        address_or_reason = _listening(world, dataplane, outbound)
+        if isinstance(address_or_reason, str):
             field = "tags" if outbound.backend_ref is None else "backendRef"
-            violation = Violation(f"networking.outbound[{index}].{field}", found)
+            violation = Violation(f"networking.outbound[{index}].{field}", address_or_reason)
             yield finding(dataplane.document, "refers-to-nothing", Severity.ERROR, violation)
 
 
@@ -124,9 +124,12 @@ def _by_name(world: World, destination: Destination) -> OutboundAddress | str:
     if destination.tags:
         narrower = ", ".join(f"{name}={value}" for name, value in destination.tags)
         return f"a gRPC client calls {destination.service} as a whole, and not {narrower}: say that in a MeshHTTPRoute"
-    found = service_of(world, destination)
+    service_and_port = service_of(world, destination)
     return OutboundAddress(
-        destination.service, TAG_PORT if found is None else found[1].port, destination, is_bound=False
+        destination.service,
+        TAG_PORT if service_and_port is None else service_and_port[1].port,
+        destination,
+        is_bound=False,
     )
 
 
@@ -137,8 +140,8 @@ def _destination(world: World, dataplane: Resource, outbound: Any) -> Destinatio
         return Destination(tags.pop(SERVICE_TAG, ""), tags=tuple(sorted(tags.items())))
     service = next(iter(referred(world, dataplane, reference)), None)
     if service is None:
-        wanted = reference.name or f"labels {reference.labels}"
-        return f"there is no {reference.kind} {wanted} in mesh {dataplane.mesh}"
+        described = reference.name or f"labels {reference.labels}"
+        return f"there is no {reference.kind} {described} in mesh {dataplane.mesh}"
     port = find_port(service, str(reference.port)) if reference.port else next(iter(service.spec.ports or ()), None)
     if port is None:
         has = ", ".join(str(port.port) for port in service.spec.ports or ()) or "none"

@@ -54,21 +54,21 @@ def redirection(dataplane: Resource) -> Any | None:
 
 def is_redirected(dataplane: Resource) -> bool:
     """Whether what others send to its inbounds is redirected too."""
-    said = redirection(dataplane)
-    return said is not None and bool(said.redirect_port_inbound)
+    proxying = redirection(dataplane)
+    return proxying is not None and bool(proxying.redirect_port_inbound)
 
 
 def capture_of(world: World, dataplane: Resource) -> Capture | None:
     """What arrives at a proxy without having been sent to it."""
-    said = redirection(dataplane)
-    if said is None or is_grpc_client(dataplane):
+    proxying = redirection(dataplane)
+    if proxying is None or is_grpc_client(dataplane):
         return None
-    inbound = said.redirect_port_inbound or 0
+    inbound = proxying.redirect_port_inbound or 0
     return Capture(
-        outbound_port=said.redirect_port_outbound or OUTBOUND_PORT,
+        outbound_port=proxying.redirect_port_outbound or OUTBOUND_PORT,
         inbound_port=inbound,
-        inbound_port_v6=said.redirect_port_inbound_v6 or inbound,
-        has_ipv6=said.ip_family_mode in {"DualStack", "IPv6"},
+        inbound_port_v6=proxying.redirect_port_inbound_v6 or inbound,
+        has_ipv6=proxying.ip_family_mode in {"DualStack", "IPv6"},
         virtual_network=NETWORK,
         passthrough=_passthrough(world, dataplane.mesh),
     )
@@ -76,8 +76,8 @@ def capture_of(world: World, dataplane: Resource) -> Capture | None:
 
 def _passthrough(world: World, mesh: str) -> Passthrough:
     """What the Mesh says about calls to places that are no services of it."""
-    found = world.mesh(mesh)
-    outbound = found and found.spec.networking and found.spec.networking.outbound
+    mesh_resource = world.mesh(mesh)
+    outbound = mesh_resource and mesh_resource.spec.networking and mesh_resource.spec.networking.outbound
     return Passthrough.NONE if outbound and outbound.passthrough is False else Passthrough.ALL
 
 
@@ -117,20 +117,20 @@ class VirtualOutbounds:
 
 def _settings(dataplane: Resource) -> _Settings:
     """All on which it depends which services it reaches, beside the World."""
-    said = redirection(dataplane)
-    reached = (said.reachable_services, said.reachable_backends) if said is not None else ()
+    proxying = redirection(dataplane)
+    reached = (proxying.reachable_services, proxying.reachable_backends) if proxying is not None else ()
     written = msgspec.json.encode(reached)
     return written, dataplane.mesh, dataplane.zone, dataplane.namespace, is_grpc_client(dataplane)
 
 
 def _own_places(dataplane: Resource) -> tuple[Place, ...]:
     net = dataplane.spec.net
-    return tuple((one.address or net.address, one.port) for one in net.inbound or ())
+    return tuple((inbound.address or net.address, inbound.port) for inbound in net.inbound or ())
 
 
 def _mode(world: World, mesh: str) -> str:
-    found = world.mesh(mesh)
-    services = found.spec.mesh_services if found is not None else None
+    mesh_resource = world.mesh(mesh)
+    services = mesh_resource.spec.mesh_services if mesh_resource is not None else None
     return (services and services.mode) or "Disabled"
 
 
@@ -148,8 +148,8 @@ def _listenings(world: World, dataplane: Resource, of_mesh: VirtualAddresses, mo
 
 def _listed(dataplane: Resource) -> frozenset[str]:
     """The tags that it says it reaches; without any, all."""
-    said = redirection(dataplane)
-    return frozenset((said and said.reachable_services) or ())
+    proxying = redirection(dataplane)
+    return frozenset((proxying and proxying.reachable_services) or ())
 
 
 _NO_PORTS: Final[frozenset[int | None]] = frozenset()
@@ -157,31 +157,32 @@ _NO_PORTS: Final[frozenset[int | None]] = frozenset()
 
 def _reached(world: World, dataplane: Resource, mode: str) -> Mapping[Resource, AbstractSet[int | None]] | None:
     """The real services that it reaches, each with its ports, or with None for all of them. None if it is everyone."""
-    said = redirection(dataplane)
-    backends = said and said.reachable_backends
+    proxying = redirection(dataplane)
+    backends = proxying and proxying.reachable_backends
     if backends is None:
         return {} if mode == "ReachableBackends" or _listed(dataplane) else None
-    found: dict[Resource, set[int | None]] = {}
+    ports_by_service: dict[Resource, set[int | None]] = {}
     for reference in backends.refs or ():
         for service in referred(world, dataplane, reference):
-            found.setdefault(service, set()).add(reference.port or None)
-    return found
+            ports_by_service.setdefault(service, set()).add(reference.port or None)
+    return ports_by_service
 
 
 def unreached(world: World, dataplane: Resource) -> Iterator[Finding]:
     """What a dataplane says that it reaches, and does not, because it is not there."""
-    said = redirection(dataplane)
-    if said is None:
+    proxying = redirection(dataplane)
+    if proxying is None:
         return
-    backends = said.reachable_backends
+    backends = proxying.reachable_backends
     for index, reference in enumerate((backends and backends.refs) or ()):
         services = referred(world, dataplane, reference)
-        what = f"{reference.kind} {reference.name or f'with the labels {reference.labels}'}"
+        ports = {port.port for service in services for port in service.spec.ports or ()}
+        described = f"{reference.kind} {reference.name or f'with the labels {reference.labels}'}"
         path = f"networking.transparentProxying.reachableBackends.refs[{index}]"
         if not services:
-            violation = Violation(path, f"there is no {what} in mesh {dataplane.mesh}")
+            violation = Violation(path, f"there is no {described} in mesh {dataplane.mesh}")
             yield finding(dataplane.document, "refers-to-nothing", Severity.ERROR, violation)
-        elif reference.port and all(reference.port != port.port for one in services for port in one.spec.ports or ()):
-            has = ", ".join(sorted({str(port.port) for one in services for port in one.spec.ports or ()})) or "none"
-            violation = Violation(f"{path}.port", f"{what} has no port {reference.port}; it has {has}")
+        elif reference.port and reference.port not in ports:
+            has = ", ".join(sorted(map(str, ports))) or "none"
+            violation = Violation(f"{path}.port", f"{described} has no port {reference.port}; it has {has}")
             yield finding(dataplane.document, "refers-to-nothing", Severity.ERROR, violation)

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address
+from itertools import chain
 from typing import Final
 
 from cp.resources.resource import Resource
@@ -101,15 +102,15 @@ def _service_tags(table: Table) -> tuple[str, ...]:
 def _of_services(tables: Iterable[Table]) -> Iterator[tuple[Resource, str]]:
     """Addresses that documents say go first, so that nobody else is given one of them."""
     tables = tuple(tables)
-    said: dict[str, Resource] = {}
-    for service in (one for table in tables for one in table):
+    owners: dict[str, Resource] = {}
+    for service in chain.from_iterable(tables):
         address = service.derived(_written)
         if address is not None:
-            said.setdefault(address, service)
+            owners.setdefault(address, service)
     for table, network in zip(tables, _NETWORKS.values(), strict=True):
         services = {service.name: service for service in table}
-        written = {one.name: address for address, one in said.items() if services.get(one.name) is one}
-        for name, address in _assigned(services, network, said, written):
+        written = {owner.name: address for address, owner in owners.items() if services.get(owner.name) is owner}
+        for name, address in _assigned(services, network, owners, written):
             yield services[name], address
 
 
