@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.sites import item_of
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.parts import DestinationParts
@@ -37,7 +37,7 @@ def elsewhere(survey: MeshSurvey) -> Iterator[Finding]:
         policy = survey.world.get(key)
         has_effect = key in survey.effective and item_of(setting.origin) in survey.effective_items
         if policy is not None and has_effect and (key, path) not in acting:
-            yield found(
+            yield finding_about(
                 policy, FindingReason("routed-elsewhere", f"this value has no effect: {parts.why}", path, parts.hint)
             )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from cp.insight.lint.codes import NO_EFFECT, NO_EFFECT_OF_ITEM, FindingReason, found
+from cp.insight.lint.codes import NO_EFFECT, NO_EFFECT_OF_ITEM, FindingReason, finding_about
 from cp.insight.lint.reasons import reason
 from cp.insight.lint.sites import item_of
 from cp.insight.lint.survey import MeshSurvey, items_of
@@ -42,7 +42,7 @@ def idle(survey: MeshSurvey) -> Iterator[Finding]:
             yield from _asks_only(survey, policy)
             yield from _items(survey, policy)
         else:
-            yield found(policy, _of_policy(survey, policy))
+            yield finding_about(policy, _of_policy(survey, policy))
 
 
 def _of_policy(survey: MeshSurvey, policy: Resource) -> FindingReason:
@@ -66,7 +66,7 @@ def _items(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
         if item_of(item.origin) not in survey.effective_items and not _asks(survey, item):
             why = reason(survey, item, as_whole=False)
             text = why.text if _is_the_only_route(item, all_items) else f"{NO_EFFECT_OF_ITEM}: {why.text}"
-            yield found(policy, replace(why, text=text))
+            yield finding_about(policy, replace(why, text=text))
 
 
 def _asks(survey: MeshSurvey, item: PolicyItem) -> bool:
@@ -86,7 +86,7 @@ def _is_the_only_route(item: PolicyItem, all_items: Iterable[PolicyItem]) -> boo
 def _asks_only(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
     """Of a policy that selects no proxy and changes what proxies send all the same."""
     if policy.key in survey.asking and not survey.selected.get(policy):
-        yield found(policy, _selects_nobody(survey, policy, _NOBODY_BUT_ASKS))
+        yield finding_about(policy, _selects_nobody(survey, policy, _NOBODY_BUT_ASKS))
 
 
 def _selects_nobody(survey: MeshSurvey, policy: Resource, consequence: str = NO_EFFECT) -> FindingReason:

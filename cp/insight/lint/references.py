@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
@@ -24,7 +24,7 @@ def references(survey: MeshSurvey) -> Iterator[Finding]:
             for path, reference in references_of(policy.data, policy.kind.root):
                 table = survey.world.table(reference["kind"], policy.mesh)
                 if (why := _reason(policy, path, reference, table)) is not None:
-                    yield found(policy, why)
+                    yield finding_about(policy, why)
 
 
 def _reason(policy: Resource, path: str, reference: Mapping[str, Any], table: Table) -> FindingReason | None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from cp.insight.lint.codes import FindingReason, found
-from cp.insight.lint.reasons import blocked_reason, said
+from cp.insight.lint.codes import FindingReason, finding_about
+from cp.insight.lint.reasons import blocked_reason, origin_name
 from cp.insight.lint.sites import RouteTableSite
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.walk import HTTP_ROUTE
@@ -48,7 +48,7 @@ def unreachable(survey: MeshSurvey) -> Iterator[Finding]:
         if policy is not None and not state.is_reached and state.taken_by is not None:
             text = f"an earlier match takes every request of this one: {_by(state.taken_by)}"
             hint = "give it the path of the other, which makes it the more specific one; or remove it"
-            yield found(policy, FindingReason("unreachable-route", text, path, hint))
+            yield finding_about(policy, FindingReason("unreachable-route", text, path, hint))
 
 
 def repeated(survey: MeshSurvey) -> Iterator[Finding]:
@@ -59,7 +59,7 @@ def repeated(survey: MeshSurvey) -> Iterator[Finding]:
             for index, first in _repeats(rules):
                 path = step(step(item.origin.path, "rules"), index)
                 text = f"rules[{first}] has the same matches and counts, field by field"
-                yield found(policy, FindingReason("unreachable-route", text, path, "make one rule of the two"))
+                yield finding_about(policy, FindingReason("unreachable-route", text, path, "make one rule of the two"))
 
 
 def blocked(survey: MeshSurvey) -> Iterator[Finding]:
@@ -67,7 +67,7 @@ def blocked(survey: MeshSurvey) -> Iterator[Finding]:
     for blocked_item in survey.blocked:
         policy = blocked_item.item.policy
         if policy in survey.judged_set and policy.key in survey.effective:
-            yield found(policy, blocked_reason(blocked_item.item, [blocked_item]))
+            yield finding_about(policy, blocked_reason(blocked_item.item, [blocked_item]))
 
 
 def covers(first: Match, second: Match) -> bool:
@@ -113,7 +113,7 @@ def _match_path(policy: Resource, match: Match, rule: RouteRule) -> str:
 
 def _by(rule: RouteRule) -> str:
     matches = " or ".join(_shown(match) for match in rule.matches[:3])
-    return f"{matches} of {said(rule.origin)}"
+    return f"{matches} of {origin_name(rule.origin)}"
 
 
 def _shown(match: Match) -> str:

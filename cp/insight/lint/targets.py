@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.sites import item_of
 from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.walk import ROUTES, TCP_ROUTE
@@ -35,7 +35,7 @@ def targets(survey: MeshSurvey) -> Iterator[Finding]:
         if policy.kind.policy is not None:
             not_judged = (item for item in items_of(policy) if not _is_judged(survey, item))
             reasons = (missing(survey.world, item) for item in not_judged)
-            yield from (found(policy, why) for why in reasons if why is not None)
+            yield from (finding_about(policy, why) for why in reasons if why is not None)
 
 
 def backends(survey: MeshSurvey) -> Iterator[Finding]:
@@ -82,7 +82,7 @@ def _is_judged(survey: MeshSurvey, item: PolicyItem) -> bool:
     return item.policy in survey.judged_set and item_of(item.origin) not in survey.effective_items
 
 
-def called(destination: Destination) -> str:
+def destination_name(destination: Destination) -> str:
     identity = destination.identity
     return f"the service {destination.service}" if identity is None else f"{identity.type} {identity.name}"
 
@@ -124,7 +124,7 @@ def _of_item(world: World, policy: Resource, item: PolicyItem, called: Iterable[
         yield from _weights(policy, rule, default)
         for path, reference_ in _references(rule, default):
             if why := _lost(world, policy, calls, reference_):
-                yield found(policy, _to_nothing(why, path, reference_))
+                yield finding_about(policy, _to_nothing(why, path, reference_))
 
 
 def _to_nothing(why: str, path: str, reference_: Mapping[str, Any]) -> FindingReason:
@@ -153,7 +153,9 @@ def _weights(policy: Resource, rule: Mapping[str, Any], path: str) -> Iterator[F
     if weights and not any(weights) and not redirects:
         effect = "connection is closed" if policy.type == TCP_ROUTE else "request is answered with 500"
         text = f"all weights are 0: every {effect}"
-        yield found(policy, FindingReason("zero-weights", text, step(path, "backendRefs"), "give one of them a weight"))
+        yield finding_about(
+            policy, FindingReason("zero-weights", text, step(path, "backendRefs"), "give one of them a weight")
+        )
 
 
 def _lost(world: World, policy: Resource, calls: Iterable[Destination], data: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeAlias
 
-from cp.insight.lint.codes import NO_EFFECT, NOTHING_SERVED, FindingReason, found
+from cp.insight.lint.codes import NO_EFFECT, NOTHING_SERVED, FindingReason, finding_about
 from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite, policy_of
 from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.walk import HTTP_ROUTE
@@ -42,7 +42,7 @@ def unserved(survey: MeshSurvey, findings: Iterable[Finding]) -> Iterator[Findin
     changing = _quickly_found_changing(survey, {policy.key for policy in silent})
     for policy, items in checked(silent.items(), survey.checkpoint):
         if policy.key not in changing and survey.is_served_the_same_without(policy):
-            yield from (found(policy, _reason(item)) for item in items)
+            yield from (finding_about(policy, _reason(item)) for item in items)
 
 
 def _silent_items(survey: MeshSurvey, findings: Iterable[Finding]) -> _SilentItems:
