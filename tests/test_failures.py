@@ -20,9 +20,11 @@ from cp.policies import Policy, discover, kinds
 from cp.policies.mesh_timeout import MeshTimeout
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.translate.backend import BackendStage
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, Snapshot
-from cp.translate.stages import Translator
+from cp.translate.outbound import OutboundStage
+from cp.translate.packing import CLUSTER, LISTENER, ROUTES
+from cp.translate.snapshot import Snapshot
 from tests.random_mesh import MESH, document
 
 WEB = Key("Dataplane", "default", "web")
@@ -190,7 +192,7 @@ def test_a_failure_outlasts_changes_elsewhere() -> None:
     assert contents(proxy.snapshot, CLUSTER)["cursed"] == contents(good, CLUSTER)["cursed"]
 
 
-@pytest.mark.parametrize("stage", ["_entry", "_upstream", "_reached", "_beside"])
+@pytest.mark.parametrize("stage", ["outbounds", "backends", "inbounds", "sidecars"])
 def test_a_fault_in_a_stage_costs_its_part_alone(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object) -> None:
         raise KeyError("cursed")
@@ -199,7 +201,7 @@ def test_a_fault_in_a_stage_costs_its_part_alone(stage: str, monkeypatch: pytest
     here = world(used=used)
     compiler = Compiler(used)
     whole = compiler.snapshot(here, web(here))
-    monkeypatch.setattr(compiler._stages, stage, failing)
+    monkeypatch.setattr(getattr(compiler.translator, stage), "_result", failing)
     edited = document("Dataplane", "web", labels={"a": "b"}, networking=dataplane().data["networking"])
     after = here.next({edited.key: edited, timeout("2s").key: timeout("2s")}, 1)
 
@@ -218,7 +220,7 @@ def test_a_fault_in_a_generator_after_one_in_its_stage_costs_its_part_alone(monk
     used = policies("cluster")
     compiler, here = Compiler(used), world(used=used)
     with monkeypatch.context() as patch:
-        patch.setattr(compiler._stages, "_upstream", failing)
+        patch.setattr(compiler.translator.backends, "_result", failing)
         compiler.proxy(here, web(here))
     after = here.next({timeout(CURSE).key: timeout(CURSE)}, 1)
 
@@ -313,12 +315,16 @@ def test_of_a_cluster_that_could_not_be_made_lint_calls_no_other_policy_idle() -
     assert not [str(finding) for finding in findings if finding.resource == limits.key]
 
 
-@pytest.mark.parametrize("stage", ["_entry", "_upstream", "cluster_tasks"])
-def test_inspection_answers_where_a_part_cannot_be_made(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("stage", "method"), [(OutboundStage, "_result"), (BackendStage, "_result"), (BackendStage, "tasks")]
+)
+def test_inspection_answers_where_a_part_cannot_be_made(
+    stage: type, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def failing(*_: object, **__: object) -> None:
         raise KeyError("cursed")
 
-    monkeypatch.setattr(Translator, stage, failing)
+    monkeypatch.setattr(stage, method, failing)
     here = world(timeout("2s"), shadowed(), used=list(discover()))
     (policy,) = here.table("MeshTimeout", "default")
     (of_web,) = (one for one in affected_proxies(here, policy) if one.dataplane == WEB)

@@ -17,7 +17,7 @@ from cp.model.source import read_documents
 from cp.policies import discover, kinds
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import ROUTES
+from cp.translate.packing import ROUTES
 
 MODULE = dedent(
     '''

@@ -23,7 +23,8 @@ from cp.serving.publications import KEPT
 from cp.serving.reconcile import Pace, Reconciler
 from cp.store.memory import MemoryStore
 from cp.store.port import Put
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from cp.translate.snapshot import Snapshot
 from tests.random_mesh import MESH, document
 
 WITHIN = 10

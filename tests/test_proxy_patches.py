@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cp.translate.snapshot import TYPES
+from cp.translate.packing import TYPES
 from tests.golden import Case, cases
 from tests.snapshots import Question
 

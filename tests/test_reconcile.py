@@ -32,7 +32,7 @@ from cp.serving.reconcile import Pace, Reconciler
 from cp.store.memory import MemoryStore
 from cp.store.port import ChangeBatch, Delete, Outdated, Put, Unusable
 from cp.translate.compiler import CompiledProxy
-from cp.translate.snapshot import CLUSTER, LISTENER
+from cp.translate.packing import CLUSTER, LISTENER
 from generators.drafts import ClusterDraft
 from tests.ads.proxy import Proxy as Visitor
 from tests.random_mesh import MESH, document

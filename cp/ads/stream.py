@@ -29,7 +29,8 @@ from cp.ads.session.messages import Nack, Node, ProtocolViolation, Response
 from cp.ads.session.name_sets import NameSets
 from cp.ads.session.sotw import SotwSession
 from cp.ads.unknown_nodes import TooManyUnknownNodes, UnknownNodes
-from cp.translate.snapshot import SHORT, Snapshot
+from cp.translate.packing import SHORT
+from cp.translate.snapshot import Snapshot
 
 _MOST_WAITING = 16  # with so many responses waiting to be written, requests wait too
 _MOST_UNANSWERED = 8  # with so many responses waiting for an answer, what is newer waits too

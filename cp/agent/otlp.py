@@ -135,11 +135,11 @@ def _summaries(samples: Iterable[Sample], span: CounterSpan) -> Iterator[otel.Su
         yield point
 
 
-def _by_labels(samples: Iterable[Sample], apart: str) -> Iterator[tuple[Mapping[str, str], list[Sample]]]:
+def _by_labels(samples: Iterable[Sample], excluded_label: str) -> Iterator[tuple[Mapping[str, str], list[Sample]]]:
     """The samples that belong together: those whose labels are the same but for one."""
     groups: dict[tuple[tuple[str, str], ...], list[Sample]] = defaultdict(list)
     for sample in samples:
-        key = tuple(sorted((name, value) for name, value in sample.labels.items() if name != apart))
+        key = tuple(sorted((name, value) for name, value in sample.labels.items() if name != excluded_label))
         groups[key].append(sample)
     return ((dict(key), parts) for key, parts in groups.items())
 

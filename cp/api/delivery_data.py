@@ -10,7 +10,7 @@ from cp.api.payload import timestamp
 from cp.insight.report import finding_data
 from cp.serving.delivery import ChangeProgress, Delivery, PolicyPart, StandingNack, finding, grouped
 from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
-from cp.translate.snapshot import SHORT
+from cp.translate.packing import SHORT
 
 
 def delivery_data(standing: Delivery) -> dict[str, Any]:

@@ -13,7 +13,8 @@ import envoy
 from google.protobuf import json_format, symbol_database
 
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT, TYPES, PackedResource, Snapshot
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT, TYPES, PackedResource
+from cp.translate.snapshot import Snapshot
 
 _MODULES: Final = MappingProxyType(
     {

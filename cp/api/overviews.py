@@ -19,7 +19,7 @@ from cp.model.checkpoint import Checkpoint, checked
 from cp.resources.kinds import Kind
 from cp.serving.delivery import Presence
 from cp.store.port import Stored
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES
 
 _DATAPLANE: Final = "Dataplane"
 _HEAD: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri"})

@@ -16,9 +16,12 @@ from typing import Any, Final, TypeAlias
 
 from cp.model.names import Destination, Identity, Key
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
+from cp.translate.backend import BackendResult
 from cp.translate.compiler import CompiledProxy, ProxyClass
+from cp.translate.effective import Effective
 from cp.translate.fragments import Fragment, Task
-from cp.translate.stages import BackendResult, Effective, OutboundResult, Translator
+from cp.translate.outbound import OutboundResult
+from cp.translate.translator import Translator
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import cluster_name
 
@@ -172,7 +175,9 @@ class DestinationParts:
         """The destination as if the proxy had an outbound for it."""
         listening = OutboundAddress(*_PLACEHOLDER_ADDRESS, self.destination)
         proxy_class = self.proxy_class
-        result = self.translator.entry(proxy_class.world, self.mesh, proxy_class.rules, listening, proxy_class.caller)
+        result = self.translator.outbounds.result(
+            proxy_class.world, self.mesh, proxy_class.rules, listening, proxy_class.caller
+        )
         return DestinationParts(self.translator, self.proxy_class, self.mesh, self.destination, (result,), None)
 
     def _listener_fragment(
@@ -185,14 +190,14 @@ class DestinationParts:
         effective = _with_conf(result.effective, kind, service_conf)
         routes = {name: _with_conf(confs, kind, route_confs.get(name)) for name, confs in result.of_routes.items()}
         is_grpc, world = self.proxy_class.caller.is_grpc, self.proxy_class.world
-        task = self.translator.listener_task(world, self.mesh, result.outbound, effective, routes, is_grpc=is_grpc)
+        task = self.translator.outbounds.task(world, self.mesh, result.outbound, effective, routes, is_grpc=is_grpc)
         return self.translator.fragments.get(task)
 
     def _cluster_bodies(self, effective: Effective) -> list[bytes]:
         """The bodies of cluster and endpoints; none if they cannot be built."""
         proxy_class = self.proxy_class
         try:
-            tasks: Iterable[Task] = self.translator.cluster_tasks(
+            tasks: Iterable[Task] = self.translator.backends.tasks(
                 proxy_class.world, self.mesh, self.destination, effective, proxy_class.caller
             )
         except Exception:  # noqa: BLE001  # the cluster is not served, so its failure matters to no proxy
@@ -225,9 +230,9 @@ def fragments_of(proxy: CompiledProxy) -> Iterator[Fragment]:
     yield from (entry.fragment for entry in proxy.bundle.entries.values())
     yield from (fragment for upstream in proxy.bundle.upstreams.values() for fragment in upstream.fragments)
     yield from (reached.fragment for reached in proxy.inbounds)
-    yield proxy.beside.fragment
-    if proxy.captured is not None:
-        yield proxy.captured.fragment
+    yield proxy.sidecar.fragment
+    if proxy.capture_result is not None:
+        yield proxy.capture_result.fragment
 
 
 def _bodies(fragment: Fragment) -> list[bytes]:

@@ -52,10 +52,10 @@ def not_served(dataplane: Resource, side: str) -> frozenset[int]:
 
 def owners(dataplane: Resource) -> Mapping[Address, str]:
     """The addresses at which a proxy listens, with the path of the inbound or outbound that has each."""
-    found: dict[Address, str] = {}
+    paths: dict[Address, str] = {}
     for side, index, address, _ in () if is_grpc_client(dataplane) else _listening_addresses(dataplane):
-        found.setdefault(address, f"networking.{side}[{index}]")
-    return found
+        paths.setdefault(address, f"networking.{side}[{index}]")
+    return paths
 
 
 def address_of(host: str, port: int) -> Address:

@@ -310,14 +310,14 @@ def _at(value: Any, path: str, steps: list[str]) -> Iterator[tuple[str, Any]]:
     if not steps:
         yield path, value
         return
-    name, rest = steps[0].removesuffix("[]"), steps[1:]
+    name, inner_steps = steps[0].removesuffix("[]"), steps[1:]
     inner = value.get(name) if isinstance(value, Mapping) else None
     where = step(path, name)
     if not steps[0].endswith("[]"):
-        yield from _at(inner, where, rest) if inner is not None else ()
+        yield from _at(inner, where, inner_steps) if inner is not None else ()
         return
-    for index, one in enumerate(inner if isinstance(inner, list) else ()):
-        yield from _at(one, step(where, index), rest)
+    for index, item in enumerate(inner if isinstance(inner, list) else ()):
+        yield from _at(item, step(where, index), inner_steps)
 
 
 def _numbered(part: str, path: str) -> str:

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from cp.model.names import Destination, Identity
 from cp.rules.build import PolicyRules
+from cp.rules.calls import names_of_call
 from cp.rules.combined import CombinedConf
 from cp.rules.items import SERVICE_TAG
 from cp.rules.merging import NOTHING, MergedConf
@@ -25,7 +26,7 @@ def effective(rules: PolicyRules, destination: Destination, via: Via = (), match
     conf = rules.calls.get(call)
     if conf is None:
         conf = _effective(rules, destination, via, matches)
-        rules.calls.put(call, conf)
+        rules.calls.put(call, conf, names_of_call(call))
     return conf
 
 

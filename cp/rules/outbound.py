@@ -49,7 +49,9 @@ class ToRules:
         resource = self._targets.find(identity)
         if resource is None:
             return of_mesh
-        own = [(item, section) for item, section in self._item_index.own(resource) if item.policy in self._policies]
+        own = [
+            (item, section) for item, section in self._item_index.items_for(resource) if item.policy in self._policies
+        ]
         section = identity.section
         if section and any(of == section for _, of in own):
             return self._rule(identity, tuple(item for item, of in own if of in {"", section}))
@@ -100,7 +102,7 @@ class ToRules:
     def _rule(self, identity: Identity, own: tuple[PolicyItem, ...]) -> ResourceRule:
         if own not in self._combined:
             mesh = () if identity.type in ROUTES else self._of_mesh
-            ordered = sorted((*mesh, *own), key=self._item_index.places.__getitem__)
+            ordered = sorted((*mesh, *own), key=self._item_index.rank.__getitem__)
             self._combined[own] = self._cache.combine(tuple(ordered))
         return ResourceRule(identity, self._combined[own])
 

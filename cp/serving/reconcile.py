@@ -234,9 +234,7 @@ class Reconciler:
             self._log.info("world.changed", revision=result.world.revision, proxies=published, milliseconds=elapsed)
 
     def _enter(self, world: World, publication: Publication | None = None) -> None:
-        world_before, self._world = self._world, world
-        if world_before is not None and world_before is not world:
-            world_before.let_go()
+        self._world = world
         if publication is not None and publication.revision > publication.previous_revision:
             self.publications.add(publication)
         self._next_world.set()

@@ -19,7 +19,8 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.store.port import ChangeBatch, Contents
 from cp.translate.compiler import CompiledProxy, Compiler
-from cp.translate.snapshot import TYPES, Snapshot
+from cp.translate.packing import TYPES
+from cp.translate.snapshot import Snapshot
 
 
 @dataclass(slots=True)

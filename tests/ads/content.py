@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource, Snapshot, SnapshotPart
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 
 GOOD, BAD, POISON = "good", "bad", "poison"
 """A bad resource is refused by name, and what came with it is applied; a poisonous one spoils the whole response."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from cp.ads.session.messages import DeltaRequest, Response, SotwRequest
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
 from tests.ads.content import GOOD, POISON, unpack
 
 ORDER = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)

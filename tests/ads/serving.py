@@ -12,7 +12,8 @@ from cp.ads.connection import Connection
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import AdsServer, ServerOptions
-from cp.translate.snapshot import PackedResource, Snapshot, SnapshotPart
+from cp.translate.packing import PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from tests.support.loopback import Address
 from tests.support.waiting import eventually
 

@@ -19,7 +19,8 @@ from hypothesis.stateful import (
 from cp.ads.session.base import CLUSTER_USERS, SessionBase
 from cp.ads.session.delta import DeltaSession
 from cp.ads.session.sotw import SotwSession
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from cp.translate.snapshot import Snapshot
 from tests.ads.content import BAD, GOOD, POISON, Content, Mesh
 from tests.ads.model import Client, DeltaClient, SotwClient
 

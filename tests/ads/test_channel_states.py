@@ -13,7 +13,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from cp.ads.session import channel as described
 from cp.ads.session.channel import Channel, ChannelState
-from cp.translate.snapshot import CLUSTER, Snapshot, version_of
+from cp.translate.packing import CLUSTER, version_of
+from cp.translate.snapshot import Snapshot
 from tests.ads.content import cluster, snapshot
 from tests.ads.test_against_a_model import MACHINES, Conversation
 

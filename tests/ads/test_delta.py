@@ -8,7 +8,8 @@ from cp.ads.session.base import CLUSTER_USERS
 from cp.ads.session.delta import DeltaSession
 from cp.ads.session.messages import DeltaRequest, Response
 from cp.ads.session.wire import encoded_delta
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource, Snapshot, SnapshotPart
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from tests.ads.content import cluster, endpoints, listener, routes, secret, snapshot
 
 WEB = (cluster("web"), endpoints("web"), listener("out", "table"), routes("table", "web"))

@@ -12,7 +12,8 @@ import pytest
 from cp.ads.connection import Connection
 from cp.ads.hub import REMEMBERED, Hub
 from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
-from cp.translate.snapshot import CLUSTER, Snapshot
+from cp.translate.packing import CLUSTER
+from cp.translate.snapshot import Snapshot
 from tests.ads.content import cluster, snapshot
 
 WITHIN = 10

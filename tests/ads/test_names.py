@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cp.ads.session.name_sets import LONG, REMEMBERED, NameSets
 from cp.ads.session.wire import decoded, decoded_delta, encoded_names
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, ROUTES
+from cp.translate.packing import CLUSTER, ENDPOINTS, ROUTES
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 MANY = [f"service-{number}" for number in range(200)]

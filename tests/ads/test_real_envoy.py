@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from cp.ads.session.messages import Nack
-from cp.translate.snapshot import PackedResource
+from cp.translate.packing import PackedResource
 from tests.ads.resources import cluster, endpoints, listener, routes, stuck_cluster, wrong_regex
 from tests.ads.serving import Sent, Serving
 from tests.support.bootstraps import socket_address

@@ -15,7 +15,7 @@ from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import AdsServer, ServerOptions, serving
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, PackedResource
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, PackedResource
 from tests.ads.content import cluster, listener, snapshot
 from tests.ads.proxy import Proxy, until
 

@@ -8,17 +8,8 @@ from cp.ads.session.messages import Response, SotwRequest
 from cp.ads.session.pending import MOST_PENDING
 from cp.ads.session.sotw import SotwSession
 from cp.ads.session.wire import encoded
-from cp.translate.snapshot import (
-    CLUSTER,
-    ENDPOINTS,
-    LISTENER,
-    ROUTES,
-    SECRET,
-    TYPES,
-    PackedResource,
-    Snapshot,
-    SnapshotPart,
-)
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, TYPES, PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from tests.ads.content import cluster, endpoints, listener, routes, secret, snapshot
 
 WEB = (cluster("web"), endpoints("web"), listener("out", "table"), routes("table", "web"))

@@ -13,7 +13,7 @@ import grpc
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import ServerOptions, serving
-from cp.translate.snapshot import CLUSTER
+from cp.translate.packing import CLUSTER
 from tests.ads.content import cluster, snapshot
 from tests.ads.proxy import Proxy
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cp.ads.session.subscription import Subscription
-from cp.translate.snapshot import ENDPOINTS, Snapshot, SnapshotPart
+from cp.translate.packing import ENDPOINTS
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from tests.ads.content import endpoints
 
 NAMES = [f"e{number:02}" for number in range(40)]

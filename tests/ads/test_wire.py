@@ -24,7 +24,7 @@ from cp.ads.session.wire import (
     node_of_delta,
 )
 from cp.serving.delivery.nacks import reason
-from cp.translate.snapshot import CLUSTER, SECRET, ResourceBatch
+from cp.translate.packing import CLUSTER, SECRET, ResourceBatch
 from tests.ads.content import cluster
 
 TWO = ResourceBatch([cluster("a"), cluster("b")])

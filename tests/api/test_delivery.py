@@ -14,7 +14,7 @@ from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, 
 from cp.model.names import Key
 from cp.serving.delivery import ChangeProgress, Delivery, NackReport, PolicyPart, Presence, ProxyState, StandingNack
 from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
-from cp.translate.snapshot import CLUSTER, LISTENER
+from cp.translate.packing import CLUSTER, LISTENER
 from tests.api.conftest import Api, FixedState, NobodyThere, Unit
 from tests.api.samples import dataplane, timeout
 

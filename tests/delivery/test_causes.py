@@ -11,7 +11,7 @@ from cp.resources.world import World
 from cp.serving.delivery import CauseFinder, PolicyPart
 from cp.serving.delivery.causes import ResourceCauses
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET
 from tests.snapshots import policies
 
 MESH = """\

@@ -8,7 +8,7 @@ from cp.ads.session.messages import Nack
 from cp.model.names import Key
 from cp.serving.delivery import CODE, NackReport, PolicyPart, finding, grouped
 from cp.serving.delivery.nacks import reason
-from cp.translate.snapshot import LISTENER
+from cp.translate.packing import LISTENER
 
 PATCH = PolicyPart(Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[0]", "patch.yaml", 7)
 TIMEOUT = PolicyPart(Key("MeshTimeout", "default", "slow"), "spec.to[0]")

@@ -16,7 +16,8 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from cp.model.duration import Duration
-from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, Snapshot
+from cp.translate.packing import CLUSTER, LISTENER, ROUTES
+from cp.translate.snapshot import Snapshot
 
 Fields = dict[tuple[str, str], Any]
 

@@ -12,8 +12,9 @@ import msgspec
 from cp.resources.world import World
 from cp.rules import PolicyRules
 from cp.translate.compiler import CompiledProxy, Compiler
+from cp.translate.effective import Effective, Rules, rules_of
 from cp.translate.fragments import Fragment, build
-from cp.translate.stages import Effective, OutboundResult, Rules, rules_of
+from cp.translate.outbound import OutboundResult
 from cp.translate.view.proxies import inbounds
 from generators.proxy import Sidecar
 from tests.random_mesh.words import SERVICES, TEAMS
@@ -57,7 +58,7 @@ def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Observed:
         "whole": {
             kind: of.proxy.conf.value
             for kind, of in of_calls.items()
-            if of.shape.single and of.proxy and (kind != PASSTHROUGH or proxy.captured is not None)
+            if of.shape.single and of.proxy and (kind != PASSTHROUGH or proxy.capture_result is not None)
         },
     }
 

@@ -22,7 +22,8 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from google.protobuf import json_format
 
 from cp.insight.simulate import Call
-from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, PackedResource, Snapshot, SnapshotPart
+from cp.translate.packing import CLUSTER, LISTENER, ROUTES, PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from generators.build.clusters import backend_cluster
 from generators.build.listeners import outbound_listener
 from generators.proxy import Backend, Outbound, Protocol

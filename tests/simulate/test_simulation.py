@@ -10,7 +10,8 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from cp.insight.simulate import Call, NoListener, Outcome, RetryRule, TrafficShare, UnsimulatedFeature, simulate
 from cp.model.duration import Duration
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource, Snapshot, SnapshotPart
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from generators.build.clusters import backend_cluster
 from generators.build.endpoints import assignment
 from generators.build.listeners import outbound_listener

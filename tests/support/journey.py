@@ -21,8 +21,9 @@ from cp.rules import build
 from cp.rules.matching import match
 from cp.rules.merging import MergedConf, MergedField
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SHORT, PackedResource, Snapshot
-from cp.translate.stages import OutboundResult
+from cp.translate.outbound import OutboundResult
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SHORT, PackedResource
+from cp.translate.snapshot import Snapshot
 from tests.golden import dump
 from tests.support import rooms
 

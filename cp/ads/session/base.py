@@ -29,18 +29,8 @@ from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, Nack, Response, ResponseCounts, TypeStatus
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.snapshot import (
-    CLUSTER,
-    EMPTY,
-    ENDPOINTS,
-    LISTENER,
-    NO_PART,
-    ROUTES,
-    SECRET,
-    ResourceBatch,
-    Snapshot,
-    SnapshotPart,
-)
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, ResourceBatch
+from cp.translate.snapshot import EMPTY, NO_PART, Snapshot, SnapshotPart
 
 # What a session awaits if it is no response: requests for listeners and routes of a client that has connected again.
 CLUSTER_USERS = "listeners and routes"

@@ -69,16 +69,8 @@ from cp.ads.session.messages import Nack, Response, ResponseCounts, TypeStatus
 from cp.ads.session.nacks import StandingNacks, culprits
 from cp.ads.session.pending import NO_CHANGES, ChannelUpdate, PendingResponses, ResponseTotals, SentResponse
 from cp.ads.session.subscription import Subscription
-from cp.translate.snapshot import (
-    CLUSTER,
-    EMPTY,
-    ENDPOINTS,
-    PackedResource,
-    PartDifference,
-    ResourceBatch,
-    Snapshot,
-    version_of,
-)
+from cp.translate.packing import CLUSTER, ENDPOINTS, PackedResource, ResourceBatch, version_of
+from cp.translate.snapshot import EMPTY, PartDifference, Snapshot
 
 # Types for which a delta response says that a requested resource does not exist. Routes and secrets are not among them:
 # a listener that waits for its routes would never get ready if it was told that there are none.

@@ -17,7 +17,8 @@ from collections.abc import Iterable
 
 from cp.ads.session.messages import NackedResource
 from cp.ads.session.subscription import Subscription
-from cp.translate.snapshot import CLUSTER, EMPTY, LISTENER, PackedResource, PartDifference, ResourceBatch, Snapshot
+from cp.translate.packing import CLUSTER, LISTENER, PackedResource, ResourceBatch
+from cp.translate.snapshot import EMPTY, PartDifference, Snapshot
 
 # Types with a wildcard. Their removal is sent: in a delta response by name, in a state-of-the-world response by leaving
 # them out. Of other types Envoy drops a resource itself, once nothing that it has refers to it.

@@ -13,7 +13,8 @@ from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, DeltaRequest, Response
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.snapshot import CLUSTER, TYPES, Snapshot, digest_of, version_of
+from cp.translate.packing import CLUSTER, TYPES, digest_of, version_of
+from cp.translate.snapshot import Snapshot
 
 
 class DeltaSession(SessionBase):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cp.translate.snapshot import PackedResource, ResourceBatch
+from cp.translate.packing import PackedResource, ResourceBatch
 
 WILDCARD = "*"
 

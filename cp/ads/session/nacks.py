@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
 from cp.ads.session.messages import Nack
-from cp.translate.snapshot import PackedResource
+from cp.translate.packing import PackedResource
 
 GROUPS = 8
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cp.ads.session.messages import Response, ResponseCounts
-from cp.translate.snapshot import PackedResource, ResourceBatch, Snapshot
+from cp.translate.packing import PackedResource, ResourceBatch
+from cp.translate.snapshot import Snapshot
 
 MOST_PENDING = 64  # responses remembered at most: a client that never answers costs no more than these
 

@@ -13,7 +13,8 @@ from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, Response, SotwRequest
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.snapshot import TYPES, ResourceBatch, Snapshot, version_of
+from cp.translate.packing import TYPES, ResourceBatch, version_of
+from cp.translate.snapshot import Snapshot
 
 
 class SotwSession(SessionBase):

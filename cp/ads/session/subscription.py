@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from cp.ads.session.messages import WILDCARD
-from cp.translate.snapshot import ResourceBatch, Snapshot, SnapshotPart
+from cp.translate.packing import ResourceBatch
+from cp.translate.snapshot import Snapshot, SnapshotPart
 
 _MANY = 32  # names in a part: below, a comparison of name sets costs more than it saves
 

@@ -18,7 +18,7 @@ from google.protobuf.json_format import MessageToDict
 from cp.ads.session.messages import DeltaRequest, Node, ProtocolViolation, Response, SotwRequest
 from cp.ads.session.name_sets import NameSets
 from cp.model.registration import OWNER, RESOURCE
-from cp.translate.snapshot import SECRET, bytes_field, text_field
+from cp.translate.packing import SECRET, bytes_field, text_field
 
 MOST_NAMES: Final = 20_000
 """In one request. It takes some milliseconds to read so many, in which all other streams wait."""

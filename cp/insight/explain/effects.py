@@ -15,10 +15,12 @@ from cp.policies import Policy
 from cp.resources.caller import Caller
 from cp.resources.schema import decode
 from cp.rules.merging import Conf, alone, without
+from cp.translate.backend import BackendResult
 from cp.translate.fragments import Task
 from cp.translate.fragments import build as fragment
-from cp.translate.snapshot import ROUTES, PackedResource
-from cp.translate.stages import BackendResult, InboundResult, OutboundResult
+from cp.translate.inbound import InboundResult
+from cp.translate.outbound import OutboundResult
+from cp.translate.packing import ROUTES, PackedResource
 from generators.proxy import Endpoints, Outbound, Route
 
 Build: TypeAlias = Callable[[Conf], object]

@@ -26,8 +26,10 @@ from cp.policies import Policies
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.matching import match
+from cp.translate.backend import BackendResult
 from cp.translate.compiler import Compiler
-from cp.translate.stages import BackendResult, OutboundResult, rules_of
+from cp.translate.effective import rules_of
+from cp.translate.outbound import OutboundResult
 from cp.translate.view.outside import EXTERNAL
 from cp.translate.view.proxies import OutboundAddress
 from cp.translate.view.services import cluster_name, endpoints_of
@@ -59,7 +61,7 @@ class _Explainer:
 
     def __init__(self, compiler: Compiler, policies: Policies, world: World, dataplane: Resource) -> None:
         self._policies, self._world = policies, world
-        self._translator = compiler.stages
+        self._translator = compiler.translator
         self._proxy = compiler.proxy(world, dataplane)
         self._servers = ServerLimits(compiler, policies, world, dataplane.mesh)
 

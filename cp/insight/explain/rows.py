@@ -18,7 +18,8 @@ from cp.model.names import Key
 from cp.model.paths import step
 from cp.resources.world import World
 from cp.rules import RouteRule, by_specificity, routes
-from cp.translate.stages import OutboundResult, Rules
+from cp.translate.effective import Rules
+from cp.translate.outbound import OutboundResult
 from generators.proxy import Route
 
 _ONLY_ROUTE: Final = "a connection has no other route"

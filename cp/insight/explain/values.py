@@ -13,8 +13,11 @@ from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
 from cp.resources.world import World
 from cp.rules.merging import Conf, MergedConf, MergedField, Origin, Setting
-from cp.translate import stages
-from cp.translate.stages import BackendResult, Effective, InboundResult, OutboundResult
+from cp.translate.backend import BackendResult
+from cp.translate.effective import BUILT_IN as BUILT_IN_PART
+from cp.translate.effective import Effective
+from cp.translate.inbound import InboundResult
+from cp.translate.outbound import OutboundResult
 from cp.translate.view.backend_refs import resolved_data
 from generators.proxy import Endpoints, Route
 
@@ -147,7 +150,7 @@ def idle_values(
             if candidate.policy.kind.name == kind and path in candidate.merged.fields
         )
         strongest = max((candidate.effect(path) for candidate in candidates), key=_strength)
-        if strongest is not FieldEffect.ACTS and field.winner.origin.part != stages.BUILT_IN:
+        if strongest is not FieldEffect.ACTS and field.winner.origin.part != BUILT_IN_PART:
             yield _field_value(conf, field, _NO_DIFFERENCE if strongest is FieldEffect.SAME else reason_of(kind, path))
 
 
@@ -162,7 +165,7 @@ def _field_value(conf: AppliedConf, field: MergedField, note: str = "") -> Field
 
 def value_origin(setting: Setting) -> ValueOrigin:
     origin = setting.origin
-    if origin.part == stages.BUILT_IN:
+    if origin.part == BUILT_IN_PART:
         return ValueOrigin(setting.value, BUILT_IN)
     item = origin.part if origin.part == "default" else f"{origin.part}[{origin.index}]"
     removed_by = None if setting.removed_by is None else value_origin(setting.removed_by)

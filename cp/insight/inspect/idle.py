@@ -39,7 +39,7 @@ class IdleReasons:
 
     def sharing_key(self, dataplane: Resource) -> tuple[object, ...]:
         """The facts about a proxy that decide whether values have an effect, beyond those that decide its confs."""
-        caller = self._compiler.stages.caller(self._world, dataplane)
+        caller = self._compiler.translator.callers.caller(self._world, dataplane)
         return (
             unenforced_parts(dataplane),
             _ports_without_inbound(dataplane),
@@ -185,7 +185,7 @@ class IdleReasons:
             return {}
         proxy_class = proxy.bundle
         if proxy_class not in self._parts_of_classes:
-            served = destination_parts(self._compiler.stages, proxy_class, dataplane.mesh)
+            served = destination_parts(self._compiler.translator, proxy_class, dataplane.mesh)
             self._parts_of_classes[proxy_class] = {parts.destination: parts for parts in served}
         return self._parts_of_classes[proxy_class]
 

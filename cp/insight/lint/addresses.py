@@ -15,7 +15,7 @@ from cp.model.violation import Finding
 from cp.resources.addresses import Address, AddressConflict, address_of, conflicts, not_served, owners
 from cp.resources.resource import Resource
 from cp.translate.compiler import CompiledProxy
-from cp.translate.snapshot import LISTENER
+from cp.translate.packing import LISTENER
 from cp.translate.view.dataplanes import ports_of
 from generators.envoy.names import metrics_listener
 
@@ -48,8 +48,8 @@ def metrics(survey: MeshSurvey) -> Iterator[Finding]:
 
 def _metrics_listeners(proxy: CompiledProxy) -> Iterator[tuple[Address, Key, str]]:
     """Where a proxy listens for those who collect its metrics, with who wrote that, and where."""
-    conf = proxy.beside.effective.get(_METRIC)
-    names = {packed.name for packed in proxy.beside.fragment if packed.type_url == LISTENER}
+    conf = proxy.sidecar.effective.get(_METRIC)
+    names = {packed.name for packed in proxy.sidecar.fragment if packed.type_url == LISTENER}
     for index, backend in enumerate(conf.value.get("backends") or () if conf is not None else ()):
         port = (backend.get("prometheus") or {}).get("port")
         address = proxy.dataplane.spec.net.address or ""

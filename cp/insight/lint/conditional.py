@@ -36,9 +36,9 @@ def _confs(survey: MeshSurvey, policy: Policy[Any]) -> Mapping[Resource, list[An
     kind = policy.kind.name
     confs: dict[Resource, list[Any]] = {}
     for proxy in survey.proxies:
-        can_act = proxy.captured is not None or not policy.is_for_captured_calls
+        can_act = proxy.capture_result is not None or not policy.is_for_captured_calls
         matched = match(survey.world, proxy.dataplane).get(kind, ()) if can_act else ()
         for resource in {matched_policy.policy for matched_policy in matched} & survey.judged_set:
-            merged = proxy.beside.effective.get(kind)
+            merged = proxy.sidecar.effective.get(kind)
             confs.setdefault(resource, []).append(decode(policy.conf, {} if merged is None else merged.value))
     return confs

@@ -13,7 +13,7 @@ from cp.model.checkpoint import checked
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.rules.merging import Setting
-from cp.translate.stages import BUILT_IN, Effective
+from cp.translate.effective import BUILT_IN, Effective
 
 _Value: TypeAlias = tuple[Key, str]
 _Held: TypeAlias = tuple[str, str, Setting]

@@ -13,7 +13,8 @@ from cp.insight.lint.targets import destination_name
 from cp.model.names import Destination, Key
 from cp.model.violation import Finding
 from cp.rules.merging import MergedField, Origin
-from cp.translate.stages import BUILT_IN, OutboundResult
+from cp.translate.effective import BUILT_IN
+from cp.translate.outbound import OutboundResult
 
 _Value: TypeAlias = tuple[Key, str]
 

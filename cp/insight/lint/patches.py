@@ -9,7 +9,7 @@ from cp.insight.lint.survey import MeshSurvey
 from cp.insight.parts import fragments_of
 from cp.model.names import Key
 from cp.model.violation import Finding
-from cp.translate.stages import Effective
+from cp.translate.effective import Effective
 
 
 def patches(survey: MeshSurvey) -> Iterator[Finding]:
@@ -23,7 +23,7 @@ def _failed(survey: MeshSurvey) -> Iterator[Finding]:
     for proxy in survey.proxies:
         for fragment in fragments_of(proxy):
             for kind, path, reason in fragment.problems:
-                policy, where = _written(proxy.beside.effective, kind, path)
+                policy, where = _written(proxy.sidecar.effective, kind, path)
                 hint = "compare it with what `koguma render` prints"
                 yield from _finding(
                     survey, policy, FindingReason("does-not-apply", f"has no effect: {reason}", where, hint)
@@ -34,7 +34,7 @@ def _unused(survey: MeshSurvey, kind: str, change_list: str) -> Iterator[Finding
     """The changes that find nothing to change in any of the proxies that their policy selects."""
     written, used = set[tuple[Key, str]](), set[tuple[Key, str]]()
     for proxy in survey.proxies:
-        effective = proxy.beside.effective
+        effective = proxy.sidecar.effective
         if kind not in effective:
             continue
         written |= {_written(effective, kind, path) for path in effective[kind].fields if path.startswith(change_list)}

@@ -15,7 +15,7 @@ from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.policies import Policy
 from cp.rules.merging import Setting
-from cp.translate.stages import BUILT_IN
+from cp.translate.effective import BUILT_IN
 
 _Item: TypeAlias = tuple[Key, str, int]
 

@@ -22,7 +22,7 @@ from cp.rules.items import reference
 from cp.rules.matching import top_of
 from cp.rules.merging import MergedField, Origin, Removal, Setting
 from cp.rules.targets import ROUTES, TargetTables
-from cp.translate.stages import BUILT_IN
+from cp.translate.effective import BUILT_IN
 from generators.proxy import Protocol
 
 _FEW: Final = 3

@@ -20,7 +20,7 @@ from cp.rules import CombinedConf, PolicyItem, RouteRule
 from cp.rules.items import recipe, shape_of
 from cp.rules.merging import MergedConf, MergedField, Origin, merge_groups, overlay
 from cp.rules.routes import routes_of
-from cp.translate.stages import BUILT_IN
+from cp.translate.effective import BUILT_IN
 from generators import proxy
 
 Unit: TypeAlias = Hashable

@@ -23,8 +23,8 @@ from cp.rules.item_index import is_outdated
 from cp.rules.items import PolicyItems, items
 from cp.rules.matching import ByKind, match, routes_at_top
 from cp.translate.compiler import CompiledProxy, Compiler
-from cp.translate.snapshot import TYPES
-from cp.translate.stages import Effective, built_in, rules_of
+from cp.translate.effective import Effective, built_in, rules_of
+from cp.translate.packing import TYPES
 from cp.translate.view.proxies import inbounds
 
 _DATAPLANE = "Dataplane"
@@ -205,13 +205,11 @@ class MeshSurvey:
         # Those that it selects come first: one difference is enough.
         proxies.sort(key=lambda proxy: not _is_selected(self.world, proxy.dataplane, policy))
         pairs = ((proxy, _proxy(compiler, world, proxy.dataplane)) for proxy in checked(proxies, self.checkpoint))
-        is_unchanged = all(isinstance(new, CompiledProxy) and is_same(proxy, new) for proxy, new in pairs)
-        world.let_go()
-        return is_unchanged
+        return all(isinstance(new, CompiledProxy) and is_same(proxy, new) for proxy, new in pairs)
 
     def _outbounds(self, proxy: CompiledProxy) -> ClassOutbounds:
         mesh, bundle = proxy.dataplane.mesh, proxy.bundle
-        parts = tuple(destination_parts(self._compiler.stages, bundle, mesh))
+        parts = tuple(destination_parts(self._compiler.translator, bundle, mesh))
         return ClassOutbounds(self.world, mesh, bundle.rules, bundle, self._outbound, parts)
 
     def _sites(self) -> Iterator[AnySite]:
@@ -226,10 +224,10 @@ class MeshSurvey:
                     seen.add(key)
                     yield from of_inbound(rules, index, reached, self._inbound)
             of_calls = proxy.bundle.rules
-            whole = (id(of_calls), proxy.captured is not None)
+            whole = (id(of_calls), proxy.capture_result is not None)
             if whole not in seen:
                 seen.add(whole)
-                yield from of_proxy(of_calls, is_redirected=proxy.captured is not None)
+                yield from of_proxy(of_calls, is_redirected=proxy.capture_result is not None)
 
     @remembered
     def _not_judged(self) -> frozenset[Resource]:
@@ -287,7 +285,7 @@ def _confs(proxy: CompiledProxy) -> Sequence[Mapping[str, Any]]:
     effectives: list[Effective] = [entry.effective for entry in whole]
     effectives += [of_route for entry in whole for of_route in entry.of_routes.values()]
     effectives += [inbound.effective for inbound in proxy.inbounds]
-    effectives.append(proxy.beside.effective)
+    effectives.append(proxy.sidecar.effective)
     return [
         {kind: merged.value for kind, merged in effective.items() if kind not in _NOT_CONFS} for effective in effectives
     ]

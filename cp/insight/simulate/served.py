@@ -16,7 +16,8 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from google.protobuf.message import Message
 
 from cp.insight.simulate.conditions import UnsimulatedFeature
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource, Snapshot
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
+from cp.translate.snapshot import Snapshot
 
 M = TypeVar("M", bound=Message)
 

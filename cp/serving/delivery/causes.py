@@ -6,16 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from cp.model.dependency import Name
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyRules
 from cp.rules.merging import Origin
-from cp.translate.change_scope import Name
 from cp.translate.compiler import CompiledProxy, ProxyClass
+from cp.translate.effective import BUILT_IN, Effective, Rules, rules_of
 from cp.translate.fragments import Fragment, Task
-from cp.translate.snapshot import SECRET
-from cp.translate.stages import BUILT_IN, Effective, OutboundResult, Rules, rules_of
+from cp.translate.outbound import OutboundResult
+from cp.translate.packing import SECRET
 from cp.translate.view.proxies import inbounds
 
 _PATCH: Final = "MeshProxyPatch"
@@ -138,7 +139,7 @@ def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Iterator[_Source]:
         clients = {kind for kind, _ in inbound.task.clients}
         of_clients = tuple(origin for kind in sorted(clients) for origin in _of_clients(rules[kind], index))
         yield _Source(inbound.fragment, _writers(inbound.task), (inbound.effective,), of_clients)
-    sidecar = proxy.beside
+    sidecar = proxy.sidecar
     yield _Source(sidecar.fragment, _writers(sidecar.task), (sidecar.effective,))
 
 

@@ -12,7 +12,7 @@ from cp.insight.lint import CATALOGUE
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.serving.delivery.causes import PolicyPart
-from cp.translate.snapshot import SHORT
+from cp.translate.packing import SHORT
 
 CODE: Final = "refused-by-envoy"
 

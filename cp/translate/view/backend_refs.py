@@ -13,11 +13,11 @@ from typing import Any, Final, TypeGuard
 import msgspec
 
 from cp.model.canonical import canonical_json
+from cp.model.dependency import ANY, Name
 from cp.model.paths import step
 from cp.resources import otel_backend, telemetry
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
-from cp.translate.view.backends import ANY
 
 REFERRED: Final[Mapping[str, Callable[[Resource], str]]] = {
     telemetry.BACKEND: lambda resource: otel_backend.endpoint_of(resource.spec),
@@ -42,7 +42,7 @@ def resolved_data(world: World, mesh: str, conf: Mapping[str, Any]) -> Mapping[s
     return resolved_conf
 
 
-def names_referred_to(confs: Iterable[bytes]) -> frozenset[tuple[str, str]]:
+def names_referred_to(confs: Iterable[bytes]) -> frozenset[Name]:
     """The names that confs depend on. A reference can be by labels, so it counts as one to all of its kind."""
     return frozenset((kind, ANY) for conf in confs for kind, mark in _MARKS.items() if mark in conf)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cp.model.dependency import ANY, Name
 from cp.model.names import Destination, Identity
 from cp.model.target import BackendRef
 from cp.resources.resource import Resource
@@ -20,9 +21,6 @@ from cp.translate.view.services import (
 )
 from generators.proxy import Route, Split
 
-ANY = "*"
-"""Stands for a name, in a reference by labels."""
-
 _LEGACY = "and nothing is served for an ExternalService: write a MeshExternalService"
 _MEANS_TAG = "which a backendRef without a port means for a call by tag"
 
@@ -34,7 +32,7 @@ class BackendResolver:
         self._world, self._mesh, self._destination = world, mesh, destination
         self.used: dict[Destination, None] = {}
         self.owners: dict[str, RouteRule] = {}
-        self.names_referred_to: set[tuple[str, str]] = set()
+        self.names_referred_to: set[Name] = set()
 
     def called_destination(self) -> Split:
         return self._split(self._destination, 1)

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cp.model.dependency import Name
 from cp.model.hosts import is_ip
+from cp.model.memo import Memo
 from cp.model.names import Key
 from cp.model.violation import Violation, join
 from cp.resources import services
@@ -39,7 +41,7 @@ class ExternalDestination:
     """Those on which it depends, be they there or not."""
 
     @property
-    def names(self) -> frozenset[tuple[str, str]]:
+    def names(self) -> frozenset[Name]:
         """The same as changes call them."""
         return frozenset((SECRET, name) for name in self.secrets)
 
@@ -55,31 +57,28 @@ class ExternalDestination:
 
 def outside(world: World, service: Resource) -> ExternalDestination:
     """What a MeshExternalService comes to, worked out once until it or one of its secrets changes."""
-    return world.derived(_known).of(service)
+    return world.recall(_ExternalDestinations, service)
 
 
-class _Known:
-    """What is known already, with the secrets that it was made of."""
+class _ExternalDestinations(Memo[World, Resource, ExternalDestination]):
+    def is_alive(self, generation: World, key: Resource) -> bool:
+        return generation.get(key.key) is key  # reading certificates is slow, and most changes ask for few services
 
-    def __init__(self, world: World, previous: _Known | None) -> None:
-        self._world = world
-        self.found: dict[Resource, tuple[ExternalDestination, tuple[Resource | None, ...]]] = {}
-        for service, (found, secrets) in previous.found.items() if previous is not None else ():
-            if world.get(service.key) is service and self._secrets(service, found) == secrets:
-                self.found[service] = (found, secrets)
+    def basis(self, source: World, key: Resource) -> tuple[Resource | None, ...]:
+        return tuple(source.get(Key(SECRET, key.mesh, name)) for name in key.derived(_secret_names))
 
-    def of(self, service: Resource) -> ExternalDestination:
-        if service not in self.found:
-            found = _Reading(self._world, service).outside()
-            self.found[service] = (found, self._secrets(service, found))
-        return self.found[service][0]
-
-    def _secrets(self, service: Resource, found: ExternalDestination) -> tuple[Resource | None, ...]:
-        return tuple(self._world.get(Key(SECRET, service.mesh, name)) for name in found.secrets)
+    def work_out(self, source: World, key: Resource) -> ExternalDestination:
+        return _Reading(source, key).outside()
 
 
-def _known(world: World, previous: _Known | None) -> _Known:
-    return _Known(world, previous)
+def _secret_names(service: Resource) -> tuple[str, ...]:
+    """The secrets that a service names, also where its TLS is not enabled."""
+    tls = service.spec.tls
+    verification = tls.verification if tls is not None else None
+    if verification is None:
+        return ()
+    sources = (verification.ca_cert, verification.client_cert, verification.client_key)
+    return tuple(source.secret for source in sources if source is not None and source.secret is not None)
 
 
 class _Reading:

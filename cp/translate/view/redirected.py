@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from cp.model.memo import SharingMemo
 from cp.model.names import Destination
-from cp.model.remembered import remembered
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.client import is_grpc_client
 from cp.resources.parse import finding
@@ -36,14 +35,8 @@ _Settings: TypeAlias = tuple[bytes, str, str, str, bool]
 _Of: TypeAlias = tuple[_Settings, frozenset[Place]]
 """The settings of some dataplanes, and those virtual addresses that are inbounds of theirs."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Virtual:
-    """Virtual outbounds with what they were made from."""
-
-    vips: VirtualAddresses
-    mode: str
-    listenings: tuple[OutboundAddress, ...]
+_Subject: TypeAlias = tuple[World, Resource]
+"""A World, and any of its dataplanes with these settings."""
 
 
 def redirection(dataplane: Resource) -> Any | None:
@@ -81,38 +74,26 @@ def _passthrough(world: World, mesh: str) -> Passthrough:
     return Passthrough.NONE if outbound and outbound.passthrough is False else Passthrough.ALL
 
 
-class VirtualOutbounds:
+def virtual_outbounds(world: World, dataplane: Resource) -> tuple[OutboundAddress, ...]:
+    """What a dataplane can call at virtual addresses."""
+    addresses = vips(world, dataplane.mesh).addresses
+    own = frozenset(place for place in dataplane.derived(_own_places) if place[0] in addresses)
+    return world.derived(_VirtualOutbounds).get((world, dataplane), (dataplane.derived(_settings), own))
+
+
+class _VirtualOutbounds(SharingMemo[_Subject, _Of, tuple[OutboundAddress, ...]]):
     """The virtual outbounds of dataplanes, worked out once for all that have the same settings."""
 
-    def __init__(self, world: World, previous: VirtualOutbounds | None) -> None:
-        self._world = world
-        self._before = {} if previous is None else previous.known
-        self.known: dict[_Of, _Virtual] = {}
+    def basis(self, source: _Subject, key: _Of) -> tuple[VirtualAddresses, str]:  # noqa: ARG002  # it follows from the dataplane
+        world, dataplane = source
+        return vips(world, dataplane.mesh), _mode(world, dataplane.mesh)
 
-    def of(self, dataplane: Resource) -> tuple[OutboundAddress, ...]:
-        addresses = vips(self._world, dataplane.mesh).addresses
-        own = frozenset(place for place in dataplane.derived(_own_places) if place[0] in addresses)
-        key = (dataplane.derived(_settings), own)
-        if key not in self.known:
-            self.known[key] = self._found(dataplane, key)
-        return self.known[key].listenings
-
-    def _found(self, dataplane: Resource, key: _Of) -> _Virtual:
-        of_mesh, mode = vips(self._world, dataplane.mesh), _mode(self._world, dataplane.mesh)
-        before = self._before.get(key)
-        if before is not None and before.vips is of_mesh and before.mode == mode:
-            return before
-        every = _listenings(self._world, dataplane, of_mesh, mode)
+    def work_out(self, source: _Subject, key: _Of) -> tuple[OutboundAddress, ...]:
+        world, dataplane = source
+        addresses = _listenings(world, dataplane, *self.basis(source, key))
         if is_grpc_client(dataplane):
-            found = named(every, dataplane.zone)
-        else:
-            found = tuple(one for one in every if (one.address, one.port) not in key[1])
-        return _Virtual(of_mesh, mode, self._same.setdefault(found, found))
-
-    @remembered
-    def _same(self) -> dict[tuple[OutboundAddress, ...], tuple[OutboundAddress, ...]]:
-        """What there was in the World before, and is in this one: asked for only where something changed."""
-        return {one.listenings: one.listenings for known in (self._before, self.known) for one in known.values()}
+            return named(addresses, dataplane.zone)
+        return tuple(listening for listening in addresses if (listening.address, listening.port) not in key[1])
 
 
 def _settings(dataplane: Resource) -> _Settings:
