@@ -29,7 +29,7 @@ PASSTHROUGH = "MeshPassthrough"
 def observed(world: World) -> Observed:
     """What holds where. What a table of routes comes to is in its rows, and not in the confs of the routes."""
     compiler = Compiler(policies())
-    proxies = [compiler.proxy(world, one) for one in world if one.type == "Dataplane"]
+    proxies = [compiler.proxy(world, dataplane) for dataplane in world if dataplane.type == "Dataplane"]
     return {proxy.dataplane.key: _of_proxy(rules_of(world, proxy.dataplane), proxy) for proxy in proxies}
 
 
@@ -42,10 +42,14 @@ def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Observed:
     entries = list(called)
     whole = proxy.bundle.upstreams.keys() & {entry.listening.destination for entry in entries}
     return {
-        "outbounds": {one.listening: _of_entry(one, is_whole=one.listening.destination in whole) for one in entries},
+        "outbounds": {
+            entry.listening: _of_entry(entry, is_whole=entry.listening.destination in whole) for entry in entries
+        },
         "upstreams": {
-            one: _values(upstream.effective) if one in whole else [_bodies(part) for part in upstream.fragments]
-            for one, upstream in proxy.bundle.upstreams.items()
+            destination: _values(upstream.effective)
+            if destination in whole
+            else [_bodies(part) for part in upstream.fragments]
+            for destination, upstream in proxy.bundle.upstreams.items()
         },
         "inbounds": [
             {"confs": _values(reached.effective), "for some": _for_some(rules, index, tags)}
@@ -67,7 +71,7 @@ def _of_entry(entry: OutboundResult, *, is_whole: bool) -> Observed:
         "protocol": entry.outbound.protocol,
         "rows": entry.outbound.routes,
         "confs": _values(entry.effective),
-        "of routes": {name: _values(found) for name, found in entry.of_routes.items()},
+        "of routes": {name: _values(of_route) for name, of_route in entry.of_routes.items()},
     }
 
 
@@ -86,20 +90,20 @@ def _values(effective: Effective) -> Observed:
 
 
 def _for_some(rules: Rules, index: int, clients: list[Mapping[str, str]]) -> Observed:
-    found = {kind: _of_clients(of_kind, index, clients) for kind, of_kind in rules.items()}
-    return {kind: some for kind, some in found.items() if some}
+    confs = {kind: _of_clients(of_kind, index, clients) for kind, of_kind in rules.items()}
+    return {kind: of_clients for kind, of_clients in confs.items() if of_clients}
 
 
 def _of_clients(rules: PolicyRules, index: int, clients: list[Mapping[str, str]]) -> Observed:
     """What holds for some clients: for each that there could be; and for each match, of which the first counts."""
-    found: Observed = {}
+    confs: Observed = {}
     if rules.shape.from_ and not rules.shape.from_as_rules:
         for tags in clients:
             if (rule := rules.from_(index).of(tags)) is not None:
-                found[tuple(tags.items())] = rule.combined.conf.value
-    for some in rules.inbound(index).with_matches:
-        found.setdefault(msgspec.json.encode(some.match), some.combined.conf.value)
-    return found
+                confs[tuple(tags.items())] = rule.combined.conf.value
+    for client_rule in rules.inbound(index).with_matches:
+        confs.setdefault(msgspec.json.encode(client_rule.match), client_rule.combined.conf.value)
+    return confs
 
 
 def _tags_of_clients() -> Iterator[Mapping[str, str]]:

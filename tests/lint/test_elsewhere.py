@@ -36,28 +36,32 @@ def documents(path: Path = CASE) -> list[Document]:
 
 
 def world(*left_out: Key) -> World:
-    return World.of([one for one in documents() if one.key not in left_out], kinds(policies()))
+    return World.of([document for document in documents() if document.key not in left_out], kinds(policies()))
 
 
 def statuses(policy: Key, of: World) -> dict[str, str]:
     """What is told of each field of a policy at `web`: why it does nothing, or nothing where it is in force."""
-    found = of.get(policy)
-    assert found is not None
-    effects = (one for proxy in affected_proxies(of, found) if proxy.dataplane.name == "web" for one in proxy.effects)
-    return {one.path: one.idle_reason for one in effects}
+    resource = of.get(policy)
+    assert resource is not None
+    effects = (
+        effect for proxy in affected_proxies(of, resource) if proxy.dataplane.name == "web" for effect in proxy.effects
+    )
+    return {effect.path: effect.idle_reason for effect in effects}
 
 
 def configuration(of: World) -> list[tuple[str, bytes]]:
     web = of.get(Key("Dataplane", "default", "web"))
     assert web is not None
-    return [(one.name, one.body) for part in Compiler(policies()).snapshot(of, web).parts for one in part]
+    return [(packed.name, packed.body) for part in Compiler(policies()).snapshot(of, web).parts for packed in part]
 
 
 @pytest.mark.parametrize("policy", POLICIES[:3])
 def test_a_policy_about_a_part_that_is_not_served_has_no_effect(policy: Key) -> None:
     """It is told so, it is not in force anywhere, and really nothing that is served differs without it."""
     everything = world()
-    told = {one.resource: one for one in lint(policies(), everything) if one.message.startswith(NO_EFFECT)}
+    told = {
+        finding.resource: finding for finding in lint(policies(), everything) if finding.message.startswith(NO_EFFECT)
+    }
 
     assert told[policy].code == "routed-elsewhere"
     assert all(statuses(policy, everything).values())
@@ -66,7 +70,7 @@ def test_a_policy_about_a_part_that_is_not_served_has_no_effect(policy: Key) -> 
 
 def test_of_a_policy_that_has_some_effect_each_value_without_one_is_told() -> None:
     everything = world()
-    told = {(one.resource, one.path): one.message for one in lint(policies(), everything)}
+    told = {(finding.resource, finding.path): finding.message for finding in lint(policies(), everything)}
 
     assert TO_OTHERS in told[Key("MeshTimeout", "default", "t"), "spec.to[0].default.connectionTimeout"]
     assert BY_ROUTES in told[Key("MeshTimeout", "default", "t1"), "spec.to[0].default.http.requestTimeout"]
@@ -85,23 +89,27 @@ def test_inspection_says_the_same_field_by_field(policy: Key, expected: dict[str
 
 
 def test_a_service_that_is_reached_only_by_routes_has_what_is_written_for_its_cluster() -> None:
-    found = statuses(Key("MeshTimeout", "default", "t1"), world())
+    by_field = statuses(Key("MeshTimeout", "default", "t1"), world())
 
-    assert found["connectionTimeout"] == ""
-    assert BY_ROUTES in found["http.requestTimeout"]
+    assert by_field["connectionTimeout"] == ""
+    assert BY_ROUTES in by_field["http.requestTimeout"]
 
 
 def test_where_one_share_stays_with_the_service_everything_has_an_effect() -> None:
-    changed = [_leading_to_itself(one) if one.key.type == "MeshHTTPRoute" else one for one in documents()]
+    changed = [
+        _leading_to_itself(document) if document.key.type == "MeshHTTPRoute" else document for document in documents()
+    ]
     of = World.of(changed, kinds(policies()))
 
-    assert not [one for one in lint(policies(), of) if one.resource in {POLICIES[0], POLICIES[1], POLICIES[3]}]
+    assert not [
+        finding for finding in lint(policies(), of) if finding.resource in {POLICIES[0], POLICIES[1], POLICIES[3]}
+    ]
     assert set(statuses(POLICIES[3], of).values()) == {""}
 
 
 def _leading_to_itself(route: Document) -> Document:
     text = CASE.read_text().replace("name: shop-v2, port: 80, weight: 1", "name: shop, port: 80, weight: 1")
-    return next(one for one in read_documents(text, CASE.name).documents if one.key == route.key)
+    return next(document for document in read_documents(text, CASE.name).documents if document.key == route.key)
 
 
 REMOVES: Final = """type: MeshHealthCheck
@@ -118,11 +126,11 @@ spec:
 def test_a_null_with_nothing_to_remove_stands_beside_what_is_not_served_each_with_its_reason() -> None:
     cut = CASE.read_text().replace("maxConnections: 7", "maxConnections: 7, maxPendingRequests: null")
     of = World.of(read_documents(cut, CASE.name).documents, kinds(policies()))
-    found = of.get(POLICIES[0])
-    assert found is not None
-    (web,) = (one for one in affected_proxies(of, found) if one.dataplane.name == "web")
+    resource = of.get(POLICIES[0])
+    assert resource is not None
+    (web,) = (proxy for proxy in affected_proxies(of, resource) if proxy.dataplane.name == "web")
 
-    assert {one["field"]: one["reason"] for one in web.data["withoutEffect"]} == {
+    assert {value["field"]: value["reason"] for value in web.data["withoutEffect"]} == {
         "connectionLimits.maxConnections": f"has no effect: {TO_OTHERS}",
         "connectionLimits.maxPendingRequests": (
             "has no effect: there is no weaker item for the same target that sets it"
@@ -148,8 +156,10 @@ def test_at_a_route_that_leads_elsewhere_nothing_about_the_cluster_of_the_servic
     of = World.of(read_documents(canary, CASE.name).documents, kinds(policies()))
     breaker = of.get(Key("MeshCircuitBreaker", "default", "cb"))
     assert breaker is not None
-    effects = [one for proxy in affected_proxies(of, breaker) if proxy.dataplane.name == "web" for one in proxy.effects]
+    effects = [
+        effect for proxy in affected_proxies(of, breaker) if proxy.dataplane.name == "web" for effect in proxy.effects
+    ]
 
-    by_route = {bool(one.idle_reason) for one in effects if "by MeshHTTPRoute" in str(one.scope)}
-    others = {bool(one.idle_reason) for one in effects if "by MeshHTTPRoute" not in str(one.scope)}
-    assert (by_route, others) == ({True}, {False})
+    by_route = {bool(effect.idle_reason) for effect in effects if "by MeshHTTPRoute" in str(effect.scope)}
+    without_route = {bool(effect.idle_reason) for effect in effects if "by MeshHTTPRoute" not in str(effect.scope)}
+    assert (by_route, without_route) == ({True}, {False})

@@ -23,7 +23,7 @@ def codes(kind: str, default: dict[str, Any]) -> set[str]:
     spec = {"targetRef": TO_CLIENTS, "to": [{"targetRef": {"kind": "Mesh"}, "default": default}]}
     world = World.of([MESH, CLIENT, SERVER, document(kind, "p", spec=spec)], kinds(policies()))
     assert not list(world.findings)
-    return {found.code for found in lint(policies(), world) if found.resource and found.resource.name != "s"}
+    return {finding.code for finding in lint(policies(), world) if finding.resource and finding.resource.name != "s"}
 
 
 @pytest.mark.parametrize(

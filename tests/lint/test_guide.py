@@ -19,7 +19,7 @@ def test_the_output_in_the_guide_is_real(tmp_path: Path, monkeypatch: pytest.Mon
     Path("mesh.yaml").write_text("".join(re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)))
     ended = Koguma()("lint", "-f", "mesh.yaml")
 
-    real = OUTPUT.sub(lambda found: f"{found[1]}{ended.out}{found[2]}", text)
+    real = OUTPUT.sub(lambda block: f"{block[1]}{ended.out}{block[2]}", text)
     if is_updating:
         GUIDE.write_text(real)
         return

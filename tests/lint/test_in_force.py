@@ -38,17 +38,17 @@ def test_what_is_said_to_have_no_effect_on_calls_is_in_force_nowhere(mesh: Mesh)
 @for_meshes(CALLS)
 def test_what_changes_what_is_served_is_in_force_somewhere(mesh: Mesh) -> None:
     world = mesh.world()
-    before = served(world)
+    served_before = served(world)
     for policy in policies_of(world) if not has_gateways(world) else ():
         if any(proxy.effects_in_force for proxy in affected_proxies(world, policy)):
             continue
-        assert served(without(world, policy.key)) == before, f"{policy.key} is said to be in force nowhere"
+        assert served(without(world, policy.key)) == served_before, f"{policy.key} is said to be in force nowhere"
 
 
 @for_meshes(FEW, times=1.5, also=(60, 90, 137))
 def test_a_null_that_changes_what_is_served_is_in_force_somewhere(mesh: Mesh) -> None:
     world = mesh.world()
-    before = served(world)
+    served_before = served(world)
     for policy in policies_of(world) if not has_gateways(world) else ():
         told = {
             effect.path
@@ -57,10 +57,14 @@ def test_a_null_that_changes_what_is_served_is_in_force_somewhere(mesh: Mesh) ->
             if effect.removed_settings
         }
         for path, shorter in with_one_null_less(policy.document):
-            is_told = any(f"{one}.".startswith(f"{path}.") for one in told)
-            changed = World.of((shorter if one.key == policy.key else one.document for one in world), world.kinds)
+            is_told = any(f"{removed_path}.".startswith(f"{path}.") for removed_path in told)
+            changed = World.of(
+                (shorter if resource.key == policy.key else resource.document for resource in world), world.kinds
+            )
             is_valid = len(list(changed)) == len(list(world))
-            assert is_told or not is_valid or served(changed) == before, f"{policy.key}: nobody tells of {path}: null"
+            assert is_told or not is_valid or served(changed) == served_before, (
+                f"{policy.key}: nobody tells of {path}: null"
+            )
 
 
 def with_one_null_less(document: Document) -> Iterator[tuple[str, Document]]:
@@ -75,19 +79,19 @@ def with_one_null_less(document: Document) -> Iterator[tuple[str, Document]]:
 
 def take_out(conf: dict[str, Any], path: tuple[str, ...]) -> None:
     """With the objects that are empty without it: nothing but nulls in them says nothing, and `{}` says something."""
-    name, *rest = path
-    if rest:
-        take_out(conf[name], tuple(rest))
+    name, *rest_of_path = path
+    if rest_of_path:
+        take_out(conf[name], tuple(rest_of_path))
     if not conf[name]:
         del conf[name]
 
 
-def nulls(conf: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def nulls(conf: Any, parent: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     if conf is None:
-        yield before
+        yield parent
     elif isinstance(conf, dict):
         for name, value in conf.items():
-            yield from nulls(value, (*before, name))
+            yield from nulls(value, (*parent, name))
 
 
 def assert_in_force_nowhere(world: World) -> None:
@@ -150,12 +154,15 @@ def statuses(kind: str, spec: str, proxy: str) -> dict[str, set[str]]:
     world = world_of(f"{PROXIES}---\ntype: {kind}\nmesh: default\nname: p\nspec: {{{spec}}}\n")
     policy = world.get(Key(kind, "default", "p"))
     assert policy is not None
-    found: dict[str, set[str]] = {}
+    statuses_at: dict[str, set[str]] = {}
     for effect in (
-        one for other in affected_proxies(world, policy) if other.dataplane.name == proxy for one in other.effects
+        effect
+        for affected_proxy in affected_proxies(world, policy)
+        if affected_proxy.dataplane.name == proxy
+        for effect in affected_proxy.effects
     ):
-        found.setdefault(str(effect.scope), set()).add(effect.idle_reason)
-    return found
+        statuses_at.setdefault(str(effect.scope), set()).add(effect.idle_reason)
+    return statuses_at
 
 
 def calls(conf: str) -> str:
@@ -198,9 +205,9 @@ def test_what_has_no_meaning_for_what_is_spoken_is_not_in_force(
 
 
 def test_what_is_about_an_inbound_that_is_not_served_is_not_in_force() -> None:
-    found = statuses("MeshTimeout", inbounds("{http: {requestTimeout: 1s}}"), "shop-1")
+    statuses_at = statuses("MeshTimeout", inbounds("{http: {requestTimeout: 1s}}"), "shop-1")
 
-    assert found == {"on inbound 80": {""}, "on inbound 81": {"has no effect: the inbound is not served"}}
+    assert statuses_at == {"on inbound 80": {""}, "on inbound 81": {"has no effect: the inbound is not served"}}
 
 
 def test_what_passes_by_a_proxy_that_nothing_passes_is_not_in_force() -> None:

@@ -26,14 +26,14 @@ def test_a_fresh_mesh_has_nothing_that_is_told() -> None:
     made = list(initial_policies(MESH, "TargetRef"))
 
     for documents in ([MESH, *made], [MESH, WEB, *made]):
-        found = lint(policies(), World.of(documents, kinds(policies())))
-        assert [str(one) for one in found if one.severity != "info"] == []
+        findings = lint(policies(), World.of(documents, kinds(policies())))
+        assert [str(finding) for finding in findings if finding.severity != "info"] == []
 
 
 def test_of_one_that_was_changed_everything_is_told() -> None:
-    policy = next(one for one in initial_policies(MESH, "TargetRef") if "from" in one.data["spec"])
+    policy = next(document for document in initial_policies(MESH, "TargetRef") if "from" in document.data["spec"])
     changed = Document(policy.key, {**policy.data, "labels": {}})
-    found = lint(policies(), World.of([MESH, WEB, changed], kinds(policies())))
+    findings = lint(policies(), World.of([MESH, WEB, changed], kinds(policies())))
 
     assert not is_initial(changed)
-    assert "deprecated" in {one.code for one in found if one.resource == policy.key}
+    assert "deprecated" in {finding.code for finding in findings if finding.resource == policy.key}

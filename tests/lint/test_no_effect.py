@@ -72,13 +72,15 @@ def assert_told_of_items(mesh: Mesh) -> None:
     if not is_judged(world):
         return
     findings, before, served_before = lint(policies(), world), observed(world), served(world)
-    told = {(one.resource, root(one)) for one in findings if one.message.startswith(NO_EFFECT_OF_ITEM)}
+    told = {(finding.resource, root(finding)) for finding in findings if finding.message.startswith(NO_EFFECT_OF_ITEM)}
     effective = [
-        one for one in world if dataplanes(world) and one.kind.policy is not None and one.key not in idle(world)
+        policy
+        for policy in world
+        if dataplanes(world) and policy.kind.policy is not None and policy.key not in idle(world)
     ]
 
-    for key, path, shorter in (found for policy in effective for found in with_one_item_less(policy.document)):
-        changed = World.of((shorter if one.key == key else one.document for one in world), world.kinds)
+    for key, path, shorter in (shortened for policy in effective for shortened in with_one_item_less(policy.document)):
+        changed = World.of((shorter if resource.key == key else resource.document for resource in world), world.kinds)
         is_told, is_so = (key, path) in told, observed(changed) == before and served(changed) == served_before
         is_excused = is_so and (is_the_only_route(world, key, path) or is_named_at_the_top(world, key))
         assert is_told == is_so or is_excused, f"{key} {path}: told {is_told}, so {is_so}"

@@ -84,8 +84,12 @@ def _split(item: str) -> tuple[str, str]:
 
 
 def of(text: str, kind: str, name: str, mesh: str = MESH) -> list[Finding]:
-    found = lint(policies(), world_of(mesh + text))
-    return [one for one in found if one.resource is not None and (one.resource.type, one.resource.name) == (kind, name)]
+    findings = lint(policies(), world_of(mesh + text))
+    return [
+        finding
+        for finding in findings
+        if finding.resource is not None and (finding.resource.type, finding.resource.name) == (kind, name)
+    ]
 
 
 def test_items_beside_one_for_a_route_are_for_real_services_alone() -> None:
@@ -94,46 +98,46 @@ def test_items_beside_one_for_a_route_are_for_real_services_alone() -> None:
         "{kind: Mesh} => {connectionTimeout: 3s}",
         "{kind: MeshHTTPRoute, name: r} => {http: {requestTimeout: 2s}}",
     )
-    found = of(ROUTE + timeout("t", *items), "MeshTimeout", "t")
-    messages = [one.message for one in found]
+    findings = of(ROUTE + timeout("t", *items), "MeshTimeout", "t")
+    messages = [finding.message for finding in findings]
 
-    assert len(found) == 2
-    assert all("its others are for real services alone" in one for one in messages)
-    assert {one.hint for one in found} == {"write what is for the MeshHTTPRoute in a policy of its own"}
+    assert len(findings) == 2
+    assert all("its others are for real services alone" in message for message in messages)
+    assert {finding.hint for finding in findings} == {"write what is for the MeshHTTPRoute in a policy of its own"}
 
 
 def test_a_service_of_another_namespace_is_not_the_one_that_is_called() -> None:
     labels = "labels: {k8s.kuma.io/namespace: kuma-system}\n"
     item = "{kind: MeshService, name: backend} => {connectionTimeout: 2s}"
     by_name = MESH.replace("    - {port: 10080, tags: {kuma.io/service: backend}}\n", "")
-    (found,) = of(SERVICES + REAL + timeout("t", item, meta=labels), "MeshTimeout", "t", by_name)
+    (finding,) = of(SERVICES + REAL + timeout("t", item, meta=labels), "MeshTimeout", "t", by_name)
 
-    assert "in the namespace kuma-system" in found.message
-    assert "without a namespace" in found.message
+    assert "in the namespace kuma-system" in finding.message
+    assert "without a namespace" in finding.message
 
 
 def test_a_name_that_stands_in_another_namespace_alone_is_not_asked_back() -> None:
     service = SERVICES.replace(
         "name: backend\n", "name: b\nlabels: {kuma.io/display-name: shop, k8s.kuma.io/namespace: a}\n", 1
     )
-    (found,) = of(
+    (finding,) = of(
         service + timeout("t", "{kind: MeshService, name: shop} => {connectionTimeout: 2s}"), "MeshTimeout", "t"
     )
 
-    assert "there is no MeshService shop" in found.message
-    assert found.hint == "what has this name is in another namespace or zone; choose it by `labels`"
+    assert "there is no MeshService shop" in finding.message
+    assert finding.hint == "what has this name is in another namespace or zone; choose it by `labels`"
 
 
 def test_who_overrides_what_is_told_apart() -> None:
     general = timeout("general", "{kind: Mesh} => {connectionTimeout: 2s, idleTimeout: 9s}")
     first = timeout("for-backend", "{kind: MeshService, name: backend} => {connectionTimeout: 7s, idleTimeout: 7s}")
     other = timeout("for-other", "{kind: MeshService, name: other} => {connectionTimeout: 8s, idleTimeout: 9s}")
-    (found,) = of(general + first + other, "MeshTimeout", "general")
+    (finding,) = of(general + first + other, "MeshTimeout", "general")
 
-    assert "`connectionTimeout`, `idleTimeout` are overridden by MeshTimeout for-backend" in found.message
-    assert "`connectionTimeout` is overridden by MeshTimeout for-other" in found.message
-    assert "what else it says would hold without it" in found.message
-    assert "wherever it holds" not in found.message
+    assert "`connectionTimeout`, `idleTimeout` are overridden by MeshTimeout for-backend" in finding.message
+    assert "`connectionTimeout` is overridden by MeshTimeout for-other" in finding.message
+    assert "what else it says would hold without it" in finding.message
+    assert "wherever it holds" not in finding.message
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ spec:
     - targetRef: {{kind: MeshService, name: {service}}}
       rules: [{{{matches}default: {{backendRefs: [{{kind: MeshService, name: {service}, port: 80, weight: 0}}]}}}}]
 """
-    messages = [one.message for one in of(SERVICES + REAL + route, kind, "r") if one.code == "zero-weights"]
+    messages = [finding.message for finding in of(SERVICES + REAL + route, kind, "r") if finding.code == "zero-weights"]
 
     assert messages == [f"all weights are 0: {expected}"]
 
@@ -176,18 +180,20 @@ spec:
               - type: RequestMirror
                 requestMirror: {percentage: 10, backendRef: {kind: MeshService, name: nobody, port: 80}}
 """
-    found = [one for one in of(SERVICES + REAL + route, "MeshHTTPRoute", "r") if one.code == "refers-to-nothing"]
+    findings = [
+        finding for finding in of(SERVICES + REAL + route, "MeshHTTPRoute", "r") if finding.code == "refers-to-nothing"
+    ]
 
-    assert [one.message for one in found] == ["there is no MeshService nobody: no copies are sent"]
+    assert [finding.message for finding in findings] == ["there is no MeshService nobody: no copies are sent"]
 
 
 def test_of_an_item_without_effect_its_values_are_not_told_again() -> None:
     """The section without a meaning is no second thing to correct."""
     weak = timeout("weak", "{kind: MeshService, name: redis} => {http: {requestTimeout: 2s}}")
     strong = timeout("a-strong", "{kind: MeshService, name: redis} => {http: {requestTimeout: 3s}}")
-    found = of(SERVICES + REAL + weak + strong, "MeshTimeout", "weak")
+    findings = of(SERVICES + REAL + weak + strong, "MeshTimeout", "weak")
 
-    assert [one.code for one in found] == ["overridden"]
+    assert [finding.code for finding in findings] == ["overridden"]
 
 
 BOTH_ROUTES = """
@@ -229,7 +235,9 @@ def test_a_policy_for_a_route_that_only_contributes_to_a_rule_has_an_effect() ->
     """Of the weaker route the backends are left."""
     world = world_of(MESH + SERVICES + REAL + BOTH_ROUTES)
 
-    assert not [str(one) for one in lint(policies(), world) if one.resource and one.resource.name == "of-weak"]
+    assert not [
+        str(finding) for finding in lint(policies(), world) if finding.resource and finding.resource.name == "of-weak"
+    ]
 
 
 def test_a_null_overrides_nothing_and_takes_away() -> None:

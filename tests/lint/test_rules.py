@@ -67,7 +67,7 @@ def mesh(protocol: str = "http", proxies: int = 1, services: int = 1) -> list[Do
 
 def world(documents: list[Document]) -> World:
     made = World.of(documents, kinds(policies()))
-    assert not [str(one) for one in made.findings if one.severity == "error"]
+    assert not [str(finding) for finding in made.findings if finding.severity == "error"]
     return made
 
 
@@ -87,7 +87,9 @@ def served(documents: list[Document]) -> Any:
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))
-@pytest.mark.parametrize(("kind", "section"), [(kind, section) for kind, some in MEANS.items() for section in some])
+@pytest.mark.parametrize(
+    ("kind", "section"), [(kind, section) for kind, sections in MEANS.items() for section in sections]
+)
 def test_a_section_has_a_meaning_where_it_changes_what_is_served(kind: str, section: str, protocol: Protocol) -> None:
     documents, conf = mesh(protocol), SECTIONS[kind, section]
     changes = served([*documents, policy(kind, conf)]) != served(documents)
@@ -96,11 +98,13 @@ def test_a_section_has_a_meaning_where_it_changes_what_is_served(kind: str, sect
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))
-@pytest.mark.parametrize(("kind", "section"), [(kind, section) for kind, some in MEANS.items() for section in some])
+@pytest.mark.parametrize(
+    ("kind", "section"), [(kind, section) for kind, sections in MEANS.items() for section in sections]
+)
 def test_a_section_without_a_meaning_is_told(kind: str, section: str, protocol: Protocol) -> None:
     findings = lint(policies(), world([*mesh(protocol), policy(kind, SECTIONS[kind, section])]))
 
-    told = [one.path.endswith(section) for one in findings if one.code == "no-meaning"]
+    told = [finding.path.endswith(section) for finding in findings if finding.code == "no-meaning"]
     assert told == ([] if protocol in MEANS[kind][section] else [True])
 
 

@@ -70,10 +70,10 @@ def told(world: World) -> dict[Key | None, list[Finding]]:
 @for_meshes(also=(202, 545, 977))
 def test_what_has_no_effect_or_is_not_enforced_changes_nothing_that_is_served(mesh: Mesh) -> None:
     world = mesh.world()
-    before, findings = served(world), told(world)
+    served_before, findings = served(world), told(world)
     for policy in policies_of(world):
         of_all = [finding for finding in findings.get(policy.key, ()) if is_about_all(finding)]
-        changes = bool(of_all) and served(without(world, policy.key)) != before
+        changes = bool(of_all) and served(without(world, policy.key)) != served_before
         assert not changes, [str(finding) for finding in of_all]
 
 
@@ -113,10 +113,10 @@ def test_of_what_changes_nothing_for_calls_something_is_told(mesh: Mesh) -> None
 def assert_told(mesh: Mesh) -> None:
     """Of every item. What nobody is told of looks as if it were in force."""
     world = mesh.world()
-    before, findings = served(world), told(world)
-    for policy in policies_of(world) if before and not has_gateways(world) else ():
+    served_before, findings = served(world), told(world)
+    for policy in policies_of(world) if served_before and not has_gateways(world) else ():
         silent = list(untold(policy, findings.get(policy.key, [])))
-        is_idle = bool(silent) and served(without(world, policy.key)) == before
+        is_idle = bool(silent) and served(without(world, policy.key)) == served_before
         assert not is_idle, f"{policy.key} changes nothing, and nothing is told of {silent}"
 
 
@@ -129,8 +129,8 @@ def untold(policy: Resource, findings: list[Finding]) -> Iterator[str]:
 
 
 def items_of(policy: Resource) -> list[str]:
-    found = [f"spec.{part}[{index}]" for part in _PARTS for index, _ in enumerate(policy.data.get(part) or ())]
-    return found or ["spec.default"]
+    places = [f"spec.{part}[{index}]" for part in _PARTS for index, _ in enumerate(policy.data.get(part) or ())]
+    return places or ["spec.default"]
 
 
 @for_meshes(CALLS)

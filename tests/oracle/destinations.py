@@ -38,8 +38,8 @@ class Destination:
         if self.service is None:
             return self.tag + ("-" if len(self.tags) > 1 else "")
         short = {"MeshService": "msvc", "MeshMultiZoneService": "mzsvc", "MeshExternalService": "extsvc"}
-        one = self.service
-        return f"kri_{short[one.kind]}_default_{one.zone}_{one.namespace}_{one.name}_{self.section}"
+        service = self.service
+        return f"kri_{short[service.kind]}_default_{service.zone}_{service.namespace}_{service.name}_{self.section}"
 
 
 def outbound(documents: Documents, proxy: Resource, data: Data) -> Destination | str | None:
@@ -55,20 +55,22 @@ def services(documents: Documents, writer: Resource, ref: Data) -> list[Resource
     """
     if ref["kind"] not in REAL:
         return []
-    found = named(documents, writer, ref)
-    if found or ref.get("labels"):
-        return found
+    resources = named(documents, writer, ref)
+    if resources or ref.get("labels"):
+        return resources
     namespaces = [ref.get("namespace") or writer.namespace, *(() if ref.get("namespace") else ("",))]
-    wanted = [Identity(ref["kind"], ref["name"], namespace) for namespace in namespaces]
-    there = [[one for one in documents.of(ref["kind"]) if one.identity == identity] for identity in wanted]
-    return next((some for some in there if some), [])
+    identities = [Identity(ref["kind"], ref["name"], namespace) for namespace in namespaces]
+    of_identities = [
+        [resource for resource in documents.of(ref["kind"]) if resource.identity == identity] for identity in identities
+    ]
+    return next((of_identity for of_identity in of_identities if of_identity), [])
 
 
-def port_of_one(found: list[Resource], ref: Data) -> Destination | str | None:
+def port_of_one(resources: list[Resource], ref: Data) -> Destination | str | None:
     """Which of several is meant is said nowhere, nor what becomes of a service whose certificates are not there."""
-    if len(found) > 1 or (found and found[0].spec.get("tls")):
+    if len(resources) > 1 or (resources and resources[0].spec.get("tls")):
         return UNCLEAR
-    return of_port(found[0], ref.get("port")) if found else None
+    return of_port(resources[0], ref.get("port")) if resources else None
 
 
 def of_tags(documents: Documents, tags: Mapping[str, str]) -> Destination:
@@ -112,14 +114,14 @@ def exists(documents: Documents, tags: Mapping[str, str]) -> bool:
 
 def of_port(service: Resource, port: int | None) -> Destination | None:
     """A port by its number. A service outside has one alone, which need not be named."""
-    found = list(ports([service]))
+    destinations = list(ports([service]))
     if port is None and service.kind == "MeshExternalService":
-        return found[0]
-    return next((destination for destination in found if destination.port == port), None)
+        return destinations[0]
+    return next((destination for destination in destinations if destination.port == port), None)
 
 
-def ports(found: list[Resource]) -> Iterator[Destination]:
-    for service in found:
+def ports(services_: list[Resource]) -> Iterator[Destination]:
+    for service in services_:
         if service.kind == "MeshExternalService":
             yield _outside(service.identity, service.spec)
             continue

@@ -65,7 +65,7 @@ def _takes(match: RouteMatch, call: Call) -> bool:
     return (
         _takes_path(match, call.path)
         and all(headers.get(header.name) == header.string_match.exact for header in match.headers)
-        and all(query.get(one.name) == one.string_match.exact for one in match.query_parameters)
+        and all(query.get(parameter.name) == parameter.string_match.exact for parameter in match.query_parameters)
     )
 
 
@@ -89,7 +89,9 @@ def _of_request(snapshot: Snapshot, row: Route) -> Answer:
         assert row.direct_response.status == 500, row.direct_response
         return Answer(owner, shares={MISSING: Fraction(1)})
     action = row.route
-    weights = [(one.name, one.weight.value) for one in action.weighted_clusters.clusters] or [(action.cluster, 1)]
+    weights = [(cluster.name, cluster.weight.value) for cluster in action.weighted_clusters.clusters] or [
+        (action.cluster, 1)
+    ]
     return Answer(
         owner,
         shares=_shares(snapshot, weights),
@@ -101,7 +103,7 @@ def _of_request(snapshot: Snapshot, row: Route) -> Answer:
 
 
 def _of_connection(snapshot: Snapshot, proxy: TcpProxy) -> Answer:
-    weights = [(one.name, one.weight) for one in proxy.weighted_clusters.clusters] or [(proxy.cluster, 1)]
+    weights = [(cluster.name, cluster.weight) for cluster in proxy.weighted_clusters.clusters] or [(proxy.cluster, 1)]
     shares = _shares(snapshot, weights)
     if set(shares) == {MISSING}:
         return Answer(shares=shares)
@@ -116,12 +118,12 @@ def _of_connection(snapshot: Snapshot, proxy: TcpProxy) -> Answer:
 def _shares(snapshot: Snapshot, weights: list[tuple[str, int]]) -> dict[str, Fraction]:
     """A cluster that is not there answers nothing; two that are the same are one."""
     total = sum(weight for _, weight in weights)
-    found: dict[str, Fraction] = {}
+    shares: dict[str, Fraction] = {}
     for name, weight in weights:
         backend = _name(name) if snapshot.get(CLUSTER, name) is not None else MISSING
         if weight:
-            found[backend] = found.get(backend, Fraction(0)) + Fraction(weight, total)
-    return found
+            shares[backend] = shares.get(backend, Fraction(0)) + Fraction(weight, total)
+    return shares
 
 
 def _name(cluster: str) -> str:

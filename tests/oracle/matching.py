@@ -92,15 +92,15 @@ def _is_named(policy: Resource, target: Data, resource: Resource) -> bool:
     """By the display name, in the zone of the policy, in the namespace that is named or else that of the policy."""
     identity = resource.identity
     namespace = target.get("namespace") or policy.namespace
-    wanted = (target["name"], namespace, policy.labels.get("kuma.io/zone", ""))
-    return (identity.name, identity.namespace, identity.zone) == wanted
+    target_identity = (target["name"], namespace, policy.labels.get("kuma.io/zone", ""))
+    return (identity.name, identity.namespace, identity.zone) == target_identity
 
 
 def named(documents: Documents, policy: Resource, target: Data) -> list[Resource]:
     """The resources that a target means: one by its name, or all with its labels."""
     if target.get("labels"):
-        wanted = target["labels"].items()
-        return [resource for resource in documents.of(target["kind"]) if wanted <= resource.all_labels.items()]
+        target_labels = target["labels"].items()
+        return [resource for resource in documents.of(target["kind"]) if target_labels <= resource.all_labels.items()]
     return [resource for resource in documents.of(target["kind"]) if _is_named(policy, target, resource)]
 
 
@@ -118,12 +118,12 @@ def items(documents: Documents, kind: str, proxy: Resource, *, by_tag: bool = Fa
     For calls by tag the target of an item does not count, only where it stands (Kuma 2.14, the rules of subsets).
     """
     policies = [policy for policy in documents.of(kind) if selects(documents, policy, proxy)]
-    found = [
+    selected = [
         Item(policy, index, item["targetRef"], item.get("rules" if kind in _ROUTES else "default"))
         for policy in policies
         for index, item in enumerate(policy.items("to"))
     ]
-    return sorted(found, key=lambda item: _strength(item, {"kind": "Mesh"} if by_tag else item.target))
+    return sorted(selected, key=lambda item: _strength(item, {"kind": "Mesh"} if by_tag else item.target))
 
 
 def _strength(item: Item, target: Data) -> tuple[Any, ...]:

@@ -31,7 +31,7 @@ def _patched(base: Any, patch: Any) -> Any:
 
 def value(levels: Sequence[Conf], path: str) -> Any:
     """The value of the first level that has one: a level that leaves a field out falls back (record 0007)."""
-    return next((found for level in levels if (found := _at(level, path)) is not None), None)
+    return next((value for level in levels if (value := _at(level, path)) is not None), None)
 
 
 def _at(conf: Any, path: str) -> Any:

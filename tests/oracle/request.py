@@ -115,11 +115,11 @@ def _connections(
     documents: Documents, proxy: Resource, led: Mapping[Destination | str, Fraction]
 ) -> dict[str, Fraction]:
     """A connection is made to a backend, for whichever service it was called: the backend's own policies hold."""
-    found = {}
+    timeouts = {}
     for backend in led:
         if isinstance(backend, Destination):
-            found[str(backend)] = timeout(levels(documents, "MeshTimeout", proxy, backend), "connectionTimeout")
-    return found
+            timeouts[str(backend)] = timeout(levels(documents, "MeshTimeout", proxy, backend), "connectionTimeout")
+    return timeouts
 
 
 def _named(led: Mapping[Destination | str, Fraction]) -> dict[str, Fraction]:

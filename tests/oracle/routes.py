@@ -62,16 +62,16 @@ class _Rule:
 
 def route_items(documents: Documents, kind: str, proxy: Resource, destination: Destination) -> list[Item]:
     """The items of routes for a destination, the strongest first."""
-    found = items(documents, kind, proxy, by_tag=destination.service is None)
-    return [item for item in reversed(found) if means(documents, item.policy, item.target, destination)]
+    of_kind = items(documents, kind, proxy, by_tag=destination.service is None)
+    return [item for item in reversed(of_kind) if means(documents, item.policy, item.target, destination)]
 
 
 def rows(documents: Documents, proxy: Resource, destination: Destination) -> list[Row]:
     """The table in the order in which its rows are tried; the last is for all that no other row takes."""
-    found = [row for rule in _rules(documents, proxy, destination) for row in _rows(rule)]
-    if not any(_is_for_all(row.match) for row in found):
-        found.append(Row({"path": _ROOT}))
-    return sorted(found, key=lambda row: _specificity(row.match))
+    rows = [row for rule in _rules(documents, proxy, destination) for row in _rows(rule)]
+    if not any(_is_for_all(row.match) for row in rows):
+        rows.append(Row({"path": _ROOT}))
+    return sorted(rows, key=lambda row: _specificity(row.match))
 
 
 def _rules(documents: Documents, proxy: Resource, destination: Destination) -> list[_Rule]:
@@ -97,7 +97,11 @@ def _completed(match: Data) -> dict[str, Any]:
 
 
 def _rows(rule: _Rule) -> Iterator[Row]:
-    redirect = [one["requestRedirect"] for one in rule.default.get("filters") or [] if one["type"] == "RequestRedirect"]
+    redirect = [
+        filter_["requestRedirect"]
+        for filter_ in rule.default.get("filters") or []
+        if filter_["type"] == "RequestRedirect"
+    ]
     refs = rule.default.get("backendRefs") or []
     supplied = tuple((rule.suppliers["backendRefs"], ref) for ref in refs)
     contributors = tuple(dict.fromkeys([rule.owner, *reversed(rule.suppliers.values())]))
@@ -117,8 +121,8 @@ def _specificity(match: Data) -> tuple[int, ...]:
     path = match.get("path") or _ROOT
     kind = "" if path == _ROOT else path["type"]
     length = 0 if kind in {"", "Exact"} else len(path["value"])
-    others = (len(match.get("headers") or []), len(match.get("queryParams") or []))
-    return (_KINDS_OF_PATH.index(kind), -length, 0 if match.get("method") else 1, *(-count for count in others))
+    counts = (len(match.get("headers") or []), len(match.get("queryParams") or []))
+    return (_KINDS_OF_PATH.index(kind), -length, 0 if match.get("method") else 1, *(-count for count in counts))
 
 
 def takes(match: Data, call: Call) -> bool:
@@ -134,12 +138,12 @@ def takes(match: Data, call: Call) -> bool:
 
 def _takes_path(path: Data, called: str) -> bool:
     """A prefix ends at a segment (record 0020), and an expression is for the whole path."""
-    kind, wanted = path["type"], path["value"]
+    kind, path_value = path["type"], path["value"]
     if kind == "Exact":
-        return bool(called == wanted)
+        return bool(called == path_value)
     if kind == "PathPrefix":
-        return bool(wanted in {"/", called} or called.startswith(f"{wanted}/"))
-    return re.fullmatch(wanted, called) is not None
+        return bool(path_value in {"/", called} or called.startswith(f"{path_value}/"))
+    return re.fullmatch(path_value, called) is not None
 
 
 def shares(
@@ -150,11 +154,11 @@ def shares(
         return {_or_missing(called): Fraction(1)}
     weights = [(_or_missing(backend(documents, called, policy, ref)), ref.get("weight", 1)) for policy, ref in refs]
     total = sum(weight for _, weight in weights)
-    found: dict[Destination | str, Fraction] = {}
+    shares: dict[Destination | str, Fraction] = {}
     for lead, weight in weights:
         if weight:
-            found[lead] = found.get(lead, Fraction(0)) + Fraction(weight, total)
-    return found or {MISSING: Fraction(1)}
+            shares[lead] = shares.get(lead, Fraction(0)) + Fraction(weight, total)
+    return shares or {MISSING: Fraction(1)}
 
 
 def _or_missing(backend: Destination | str) -> Destination | str:
@@ -175,15 +179,15 @@ def _without_port(documents: Documents, called: Destination, policy: Resource, r
     """For a call by tag a tag, as in document 004. Else the port with the name of the one that was called, or with its
     number, or the only one (matching and merging, Where routes come from); and where there is none of these, a tag.
     """
-    found = services(documents, policy, ref) if called.service else []
-    if len(found) > 1:
+    named_services = services(documents, policy, ref) if called.service else []
+    if len(named_services) > 1:
         return UNCLEAR
-    every = list(ports(found))
-    by_name = [port for port in every if port.section == called.section]
-    by_number = [port for port in every if port.port == called.port]
+    all_ports = list(ports(named_services))
+    by_name = [port for port in all_ports if port.section == called.section]
+    by_number = [port for port in all_ports if port.port == called.port]
     if by_name or by_number:
         return (by_name or by_number)[0]
-    return every[0] if len(every) == 1 else _tagged(documents, {"kuma.io/service": ref["name"]})
+    return all_ports[0] if len(all_ports) == 1 else _tagged(documents, {"kuma.io/service": ref["name"]})
 
 
 def _tagged(documents: Documents, tags: dict[str, str]) -> Destination | str:

@@ -38,15 +38,15 @@ def test_every_call_goes_where_the_documents_send_it(mesh: Mesh) -> None:
             snapshot = compiler.snapshot(world, dataplane)
             for call in calls(proxy):
                 expected = answer(documents, proxy, call)
-                found = of_served(snapshot, call, expected)
-                is_so = expected in (UNCLEAR, found)
-                assert is_so, f"{proxy.stored}: {call}\n  is served {found}\n  documents {expected}"
+                actual = of_served(snapshot, call, expected)
+                is_so = expected in (UNCLEAR, actual)
+                assert is_so, f"{proxy.stored}: {call}\n  is served {actual}\n  documents {expected}"
 
 
 def of_served(snapshot: Snapshot, call: Call, expected: Answer | str) -> Answer | str:
     """What is served, less what the documents do not say."""
-    found = envoy.served(snapshot, call)
+    answer = envoy.served(snapshot, call)
     is_open = isinstance(expected, Answer) and expected.retry is not None and expected.retry["retryOn"] is None
-    if not is_open or isinstance(found, str) or found.retry is None:
-        return found
-    return replace(found, retry={**found.retry, "retryOn": None})
+    if not is_open or isinstance(answer, str) or answer.retry is None:
+        return answer
+    return replace(answer, retry={**answer.retry, "retryOn": None})

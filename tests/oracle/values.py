@@ -38,12 +38,12 @@ def levels(
     merging, Which destinations). The older way to name a route comes after the newer one (document 000, Backward
     compatibility and migration).
     """
-    every = items(documents, kind, proxy, by_tag=destination.service is None)
-    new = [item for item in every if item.top["kind"] not in _ROUTES]
+    all_items = items(documents, kind, proxy, by_tag=destination.service is None)
+    new = [item for item in all_items if item.top["kind"] not in _ROUTES]
     of_routes: list[Conf] = []
     for route in routes:
         of_routes.append(_conf([item for item in new if _is_for_route(documents, item, route)]))
-        of_routes.append(_conf([item for item in every if _is_for_route_before(documents, item, route)]))
+        of_routes.append(_conf([item for item in all_items if _is_for_route_before(documents, item, route)]))
     return [*of_routes, *_of_destination(documents, new, destination)]
 
 
@@ -62,8 +62,8 @@ def _names_a_route(policy: Resource) -> bool:
     return any(item["targetRef"]["kind"] in _ROUTES for item in policy.items("to"))
 
 
-def _conf(found: list[Item]) -> Conf:
-    return merged(item.conf for item in found)
+def _conf(items_of_level: list[Item]) -> Conf:
+    return merged(item.conf for item in items_of_level)
 
 
 def _is_for_route(documents: Documents, item: Item, route: Resource) -> bool:

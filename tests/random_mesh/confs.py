@@ -32,8 +32,8 @@ def timeouts(chance: Random) -> Data:
 
 def _http_timeouts(chance: Random) -> Data:
     names = ("requestTimeout", "streamIdleTimeout", "maxStreamDuration", "maxConnectionDuration")
-    found = nullable(chance, some_of(chance, dict.fromkeys(names, _duration)))
-    return found | ({"requestHeadersTimeout": _duration(chance)} if chance.random() < 0.3 else {})
+    fields = nullable(chance, some_of(chance, dict.fromkeys(names, _duration)))
+    return fields | ({"requestHeadersTimeout": _duration(chance)} if chance.random() < 0.3 else {})
 
 
 def timeouts_of_route(chance: Random) -> Data:
@@ -83,16 +83,16 @@ _SECTIONS: Final[dict[str, Make]] = {
 
 
 def retries(chance: Random) -> Data:
-    found = some_of(chance, _SECTIONS)
-    if set(found.get("http", ())) == {"hostSelectionMaxAttempts"}:
-        found["http"]["numRetries"] = 2
-    return nullable(chance, found, 0.05)
+    sections = some_of(chance, _SECTIONS)
+    if set(sections.get("http", ())) == {"hostSelectionMaxAttempts"}:
+        sections["http"]["numRetries"] = 2
+    return nullable(chance, sections, 0.05)
 
 
 def retries_of_route(chance: Random) -> Data:
-    found = retries(chance)
-    found.pop("tcp", None)
-    return found if any(found.values()) else {"http": {"numRetries": 3}}
+    sections = retries(chance)
+    sections.pop("tcp", None)
+    return sections if any(sections.values()) else {"http": {"numRetries": 3}}
 
 
 def retries_of_tcp_route(chance: Random) -> Data:
@@ -103,36 +103,36 @@ def breaker(chance: Random) -> Data:
     """Few fields and few values, so that several say the same, and nulls over nulls."""
     names = chance.sample(["maxConnections", "maxRetries"], chance.randrange(1, 3))
     limits: Data = {name: chance.choice([1, 2, None]) for name in names}
-    found: Data = {"connectionLimits": chance.choice([limits, limits, None])}
-    if chance.random() < 0.5 or found["connectionLimits"] is None:
-        found["outlierDetection"] = {"detectors": {"totalFailures": {}}}
-    return found
+    conf: Data = {"connectionLimits": chance.choice([limits, limits, None])}
+    if chance.random() < 0.5 or conf["connectionLimits"] is None:
+        conf["outlierDetection"] = {"detectors": {"totalFailures": {}}}
+    return conf
 
 
 def check(chance: Random) -> Data:
     """Objects that say something by being there, and nulls over each other."""
     kinds = chance.sample(["http", "tcp", "grpc"], chance.choice([1, 1, 2]))
-    found: Data = {kind: chance.choice([{}, {"disabled": True}, {}]) for kind in kinds}
-    return nullable(chance, found, 0.3) | {"interval": chance.choice(["5s", "6s"])}
+    checks: Data = {kind: chance.choice([{}, {"disabled": True}, {}]) for kind in kinds}
+    return nullable(chance, checks, 0.3) | {"interval": chance.choice(["5s", "6s"])}
 
 
 def balancing(chance: Random) -> Data:
-    found: Data = {}
+    conf: Data = {}
     if chance.random() < 0.5:
         kind = chance.choice(["RoundRobin", "Random", "LeastRequest", "RingHash", "Maglev"])
-        found["loadBalancer"] = {"type": kind}
-    if chance.random() < 0.6 or not found:
-        found["localityAwareness"] = _locality(chance)
-    return found
+        conf["loadBalancer"] = {"type": kind}
+    if chance.random() < 0.6 or not conf:
+        conf["localityAwareness"] = _locality(chance)
+    return conf
 
 
 def _locality(chance: Random) -> Data:
-    found: Data = {"disabled": chance.random() < 0.5}
+    awareness: Data = {"disabled": chance.random() < 0.5}
     if chance.random() < 0.5:
-        found["localZone"] = {"affinityTags": [{"key": "team"}]}
+        awareness["localZone"] = {"affinityTags": [{"key": "team"}]}
     if chance.random() < 0.3:
-        found["crossZone"] = {"failover": [{"to": {"type": "Only", "zones": [chance.choice(ZONES)]}}]}
-    return found
+        awareness["crossZone"] = {"failover": [{"to": {"type": "Only", "zones": [chance.choice(ZONES)]}}]}
+    return awareness
 
 
 def hashes(_chance: Random) -> Data:
@@ -141,8 +141,8 @@ def hashes(_chance: Random) -> Data:
 
 def collected(chance: Random) -> Data:
     by_name = {"name": chance.choice([*COLLECTORS, MISSING])}
-    wanted = by_name if chance.random() < 0.5 else {"labels": {"team": chance.choice(TEAMS)}}
-    reference = {"kind": "MeshOpenTelemetryBackend", **wanted}
+    target = by_name if chance.random() < 0.5 else {"labels": {"team": chance.choice(TEAMS)}}
+    reference = {"kind": "MeshOpenTelemetryBackend", **target}
     return {"backends": [{"type": "OpenTelemetry", "openTelemetry": {"backendRef": reference}}]}
 
 
@@ -178,10 +178,10 @@ def _rate(chance: Random) -> Data:
 
 def passthrough(chance: Random) -> Data:
     """One conf for a proxy, with a list to which everybody adds."""
-    found: Data = {"passthroughMode": chance.choice(["All", "None", "Matched", None])} if chance.random() < 0.7 else {}
+    conf: Data = {"passthroughMode": chance.choice(["All", "None", "Matched", None])} if chance.random() < 0.7 else {}
     protocol = chance.choice(["tcp", "http"])
     match = {"type": "IP", "value": f"10.0.0.{chance.randrange(3)}", "protocol": protocol, "port": 80}
-    return found | ({"appendMatch": [match]} if chance.random() < 0.6 or not found else {})
+    return conf | ({"appendMatch": [match]} if chance.random() < 0.6 or not conf else {})
 
 
 def client(chance: Random) -> Data:

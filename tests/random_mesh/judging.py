@@ -102,16 +102,16 @@ def _smaller(mesh: Mesh) -> Iterator[Mesh]:
             yield Mesh((*documents[:index], _without(document, path), *documents[index + 1 :]), mesh.seed)
 
 
-def _paths(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def _paths(value: Any, parent: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     named: list[Any] = []
     if isinstance(value, dict):
         named = [name for name in value if name not in _STAYS]
     elif isinstance(value, list):
         named = list(range(len(value))) if len(value) > 1 else []
     for name in named:
-        yield (*before, name)
+        yield (*parent, name)
     for name in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
-        yield from _paths(value[name], (*before, name))
+        yield from _paths(value[name], (*parent, name))
 
 
 def _without(document: Data, path: tuple[Any, ...]) -> Data:

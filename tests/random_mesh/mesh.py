@@ -67,9 +67,11 @@ def _documents(chance: Random, of_kinds: Sequence[str]) -> Iterator[Data]:
     """The Mesh first, then a proxy and whatever else comes, at most one of each name."""
     yield proxies.mesh(chance)
     drawn = (proxies.dataplane(chance), *(data(chance, of_kinds) for _ in range(chance.randint(4, 26))))
-    yield from {_key(made): made for made in drawn if made.get("type") != "Mesh"}.values()
+    yield from {
+        _key(document_data): document_data for document_data in drawn if document_data.get("type") != "Mesh"
+    }.values()
 
 
-def _key(made: Data) -> tuple[str, str]:
-    fields = universal(made)
+def _key(document_data: Data) -> tuple[str, str]:
+    fields = universal(document_data)
     return fields["type"], fields["name"]

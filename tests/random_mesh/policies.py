@@ -117,12 +117,12 @@ def _parts(chance: Random, shape: Shape) -> Data:
         return {"default": shape.default(chance)}
     if shape.rules is not None and (shape.to is None or chance.random() < 0.2) and chance.random() < 0.7:
         return {"rules": several(chance, lambda drawn: _rule(drawn, shape), 1, 2)}
-    found: Data = {}
+    spec: Data = {}
     if shape.to is not None:
-        found["to"] = several(chance, lambda drawn: _item(drawn, shape), 1, 3)
-    if shape.from_ is not None and (not found or chance.random() < 0.2):
-        found["from"] = several(chance, lambda drawn: _from(drawn, shape), 1, 2)
-    return found or {"rules": [_rule(chance, shape)]}
+        spec["to"] = several(chance, lambda drawn: _item(drawn, shape), 1, 3)
+    if shape.from_ is not None and (not spec or chance.random() < 0.2):
+        spec["from"] = several(chance, lambda drawn: _from(drawn, shape), 1, 2)
+    return spec or {"rules": [_rule(chance, shape)]}
 
 
 def _item(chance: Random, shape: Shape) -> Data:

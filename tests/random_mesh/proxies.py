@@ -33,13 +33,13 @@ _MTLS: Final = {"enabledBackend": "ca-1", "backends": [{"name": "ca-1", "type": 
 
 def mesh(chance: Random) -> Data:
     """The Mesh, with no policies of its own: with and without mTLS, and with all modes of its services."""
-    made: Data = {"type": "Mesh", "name": "default", "skipCreatingInitialPolicies": ["*"]}
+    mesh_data: Data = {"type": "Mesh", "name": "default", "skipCreatingInitialPolicies": ["*"]}
     if chance.random() < 0.5:
-        made["networking"] = {"outbound": {"passthrough": chance.random() < 0.5}}
+        mesh_data["networking"] = {"outbound": {"passthrough": chance.random() < 0.5}}
     if chance.random() < 0.6:
         mode = chance.choice(["Disabled", "Everywhere", "ReachableBackends", "Exclusive"])
-        made["meshServices"] = {"mode": mode}
-    return made | sometimes(chance, 0.3, {"mtls": _MTLS})
+        mesh_data["meshServices"] = {"mode": mode}
+    return mesh_data | sometimes(chance, 0.3, {"mtls": _MTLS})
 
 
 def dataplane(chance: Random) -> Data:
@@ -69,29 +69,29 @@ def _share_places(number: int, networking: Data) -> None:
 
 def _labels(chance: Random) -> dict[str, str]:
     """Now and then there is no Envoy."""
-    found = {"app": chance.choice(["web", "jobs"])}
-    found |= sometimes(chance, 0.3, {NAMESPACE_LABEL: chance.choice(NAMESPACES)})
-    return found | sometimes(chance, 0.1, {"koguma.io/client": "grpc"})
+    labels = {"app": chance.choice(["web", "jobs"])}
+    labels |= sometimes(chance, 0.3, {NAMESPACE_LABEL: chance.choice(NAMESPACES)})
+    return labels | sometimes(chance, 0.1, {"koguma.io/client": "grpc"})
 
 
 def _tags(chance: Random) -> dict[str, str]:
-    found = {"kuma.io/service": chance.choice(SERVICES), **team(chance)}
-    found |= sometimes(chance, 0.85, {"kuma.io/protocol": chance.choice(PROTOCOLS)})
-    return found | sometimes(chance, 0.3, {"kuma.io/zone": chance.choice(ZONES)})
+    tags = {"kuma.io/service": chance.choice(SERVICES), **team(chance)}
+    tags |= sometimes(chance, 0.85, {"kuma.io/protocol": chance.choice(PROTOCOLS)})
+    return tags | sometimes(chance, 0.3, {"kuma.io/zone": chance.choice(ZONES)})
 
 
 def _sidecar(chance: Random) -> Data:
     ports = TARGET_PORTS[: chance.choice([1, 1, 1, 2])]
-    found: Data = {"inbound": [_inbound(chance, port) for port in ports], "outbound": outbounds(chance)}
+    networking: Data = {"inbound": [_inbound(chance, port) for port in ports], "outbound": outbounds(chance)}
     if chance.random() < 0.25:
-        found["transparentProxying"] = redirection(chance)
-    return found
+        networking["transparentProxying"] = redirection(chance)
+    return networking
 
 
 def _inbound(chance: Random, port: int) -> Data:
-    found: Data = {"port": port, "servicePort": port - 1000, "tags": _tags(chance)}
-    found |= sometimes(chance, 0.3, {"name": f"in-{port}"})
-    return found | sometimes(chance, 0.1, {"health": {"ready": chance.random() < 0.5}})
+    inbound: Data = {"port": port, "servicePort": port - 1000, "tags": _tags(chance)}
+    inbound |= sometimes(chance, 0.3, {"name": f"in-{port}"})
+    return inbound | sometimes(chance, 0.1, {"health": {"ready": chance.random() < 0.5}})
 
 
 def _delegated(chance: Random) -> Data:
@@ -118,7 +118,7 @@ def gateway(chance: Random) -> Data:
 
 
 def outbounds(chance: Random) -> list[Data]:
-    return [{"port": 10000 + at, **made} for at, made in enumerate(several(chance, _outbound, 0, _MANY))]
+    return [{"port": 10000 + at, **outbound} for at, outbound in enumerate(several(chance, _outbound, 0, _MANY))]
 
 
 def _outbound(chance: Random) -> Any:
@@ -144,20 +144,24 @@ def _by_labels(chance: Random) -> Data:
     """By the team, or as the one service of a name that is in a namespace or in a zone."""
     of_namespace = {NAMESPACE_LABEL: chance.choice(NAMESPACES)}
     of_zone = {ZONE_LABEL: chance.choice(ZONES)}
-    one = {NAME_LABEL: chance.choice(SERVICES), **chance.choice([of_namespace, of_zone])}
-    return {"kind": "MeshService", "labels": chance.choice([team(chance), one, one]), "port": chance.choice(PORTS)}
+    by_name = {NAME_LABEL: chance.choice(SERVICES), **chance.choice([of_namespace, of_zone])}
+    return {
+        "kind": "MeshService",
+        "labels": chance.choice([team(chance), by_name, by_name]),
+        "port": chance.choice(PORTS),
+    }
 
 
 def redirection(chance: Random) -> Data:
     """What is redirected to a proxy; then it calls all services, or those that it says it reaches."""
-    found: Data = {"redirectPortOutbound": 15001}
-    found |= sometimes(chance, 0.6, {"redirectPortInbound": 15006})
-    found |= sometimes(chance, 0.3, {"ipFamilyMode": chance.choice(["IPv4", "DualStack"])})
-    found |= sometimes(chance, 0.3, {"reachableServices": chance.sample(SERVICES, 2)})
+    settings: Data = {"redirectPortOutbound": 15001}
+    settings |= sometimes(chance, 0.6, {"redirectPortInbound": 15006})
+    settings |= sometimes(chance, 0.3, {"ipFamilyMode": chance.choice(["IPv4", "DualStack"])})
+    settings |= sometimes(chance, 0.3, {"reachableServices": chance.sample(SERVICES, 2)})
     if chance.random() < 0.4:
         refs = several(chance, _reachable, 0, 2)
-        found["reachableBackends"] = {"refs": refs} if refs else {}
-    return found
+        settings["reachableBackends"] = {"refs": refs} if refs else {}
+    return settings
 
 
 def _reachable(chance: Random) -> Data:

@@ -71,25 +71,25 @@ def _header(_chance: Random) -> Data:
 
 def _match(chance: Random) -> Data:
     kind, value = chance.choice(["Exact", "PathPrefix", "PathPrefix", "RegularExpression"]), chance.choice(PATHS)
-    found: Data = {"path": {"type": kind, "value": f"{value}.*" if kind == "RegularExpression" else value}}
-    found |= sometimes(chance, 0.25, {"method": chance.choice(["GET", "POST"])})
+    conditions: Data = {"path": {"type": kind, "value": f"{value}.*" if kind == "RegularExpression" else value}}
+    conditions |= sometimes(chance, 0.25, {"method": chance.choice(["GET", "POST"])})
     if chance.random() < 0.25:
-        found["headers"] = [{"name": "x-version", "type": "Exact", "value": chance.choice(["1", "2"])}]
+        conditions["headers"] = [{"name": "x-version", "type": "Exact", "value": chance.choice(["1", "2"])}]
     if chance.random() < 0.1:
-        found["queryParams"] = [{"type": "Exact", "name": "q", "value": chance.choice(["1", "2"])}]
-    return found
+        conditions["queryParams"] = [{"type": "Exact", "name": "q", "value": chance.choice(["1", "2"])}]
+    return conditions
 
 
 def backend(chance: Random) -> Data:
     """With a weight or without, 0 and large ones too; some lead to what is not there."""
-    found = weighted([(5, _real), (2, _tagged), (1, _subset), (1, _outside), (1, _by_labels)])(chance)
+    backend_ref = weighted([(5, _real), (2, _tagged), (1, _subset), (1, _outside), (1, _by_labels)])(chance)
     weight = chance.choice([0, 1, 2, 9, 1000])
-    return {**found, **sometimes(chance, 0.5, {"weight": weight})}
+    return {**backend_ref, **sometimes(chance, 0.5, {"weight": weight})}
 
 
 def _real(chance: Random) -> Data:
-    found = {"kind": "MeshService", "name": _name(chance), "port": chance.choice(PORTS)}
-    return found | sometimes(chance, 0.1, {"namespace": chance.choice(NAMESPACES)})
+    backend_ref = {"kind": "MeshService", "name": _name(chance), "port": chance.choice(PORTS)}
+    return backend_ref | sometimes(chance, 0.1, {"namespace": chance.choice(NAMESPACES)})
 
 
 def _name(chance: Random) -> str:

@@ -71,13 +71,13 @@ def _home_outside(chance: Random) -> Home:
 
 
 def _verification(chance: Random) -> Data:
-    found: Data = {"mode": chance.choice(["Secured", "SkipSAN", "SkipCA", "SkipAll"])}
+    verification: Data = {"mode": chance.choice(["Secured", "SkipSAN", "SkipCA", "SkipAll"])}
     if chance.random() < 0.8:
-        found["caCert"] = {"secret": chance.choice(SECRETS)}
+        verification["caCert"] = {"secret": chance.choice(SECRETS)}
     if chance.random() < 0.3:
-        found["clientCert"] = {"secret": chance.choice(SECRETS)}
-        found["clientKey"] = {"secret": chance.choice(SECRETS)}
-    return found
+        verification["clientCert"] = {"secret": chance.choice(SECRETS)}
+        verification["clientKey"] = {"secret": chance.choice(SECRETS)}
+    return verification
 
 
 def service_of_several_zones(chance: Random) -> Data:

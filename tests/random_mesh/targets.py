@@ -71,8 +71,8 @@ def sections_of_inbounds(chance: Random) -> Data:
 
 def called(chance: Random) -> Data:
     """A real service of some kind, or a part of one: by name and sometimes with where it is, or by labels."""
-    found: Data = weighted([(6, _service), (1, _outside), (1, _of_several_zones), (1, _by_labels)])(chance)
-    return found
+    target: Data = weighted([(6, _service), (1, _outside), (1, _of_several_zones), (1, _by_labels)])(chance)
+    return target
 
 
 def called_inside(chance: Random) -> Data:
@@ -81,9 +81,9 @@ def called_inside(chance: Random) -> Data:
 
 
 def _service(chance: Random) -> Data:
-    found: Data = {"kind": "MeshService", "name": chance.choice([*SERVICES, *SERVICES, *SERVICES, MISSING])}
-    found |= sometimes(chance, 0.15, {"namespace": chance.choice(NAMESPACES)})
-    return found | sometimes(chance, 0.35, {"sectionName": chance.choice(_SECTIONS)})
+    target: Data = {"kind": "MeshService", "name": chance.choice([*SERVICES, *SERVICES, *SERVICES, MISSING])}
+    target |= sometimes(chance, 0.15, {"namespace": chance.choice(NAMESPACES)})
+    return target | sometimes(chance, 0.35, {"sectionName": chance.choice(_SECTIONS)})
 
 
 def _outside(chance: Random) -> Data:

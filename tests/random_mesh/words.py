@@ -62,11 +62,17 @@ class Home:
     def named(self, kind: str, name: str, labels: dict[str, str], **fields: Any) -> Data:
         """A document in Universal form that has the display name and what tells it from others of that name."""
         stored = ".".join(part for part in (name, self.namespace, self.zone) if part)
-        told = {NAME_LABEL: name} if stored != name else {}
-        told |= {NAMESPACE_LABEL: self.namespace} if self.namespace else {}
-        told |= {ZONE_LABEL: self.zone, ORIGIN_LABEL: "zone"} if self.zone else {}
-        every = {**told, **self.labels, **labels}
-        return {"type": kind, "mesh": "default", "name": stored, **({"labels": every} if every else {}), **fields}
+        of_place = {NAME_LABEL: name} if stored != name else {}
+        of_place |= {NAMESPACE_LABEL: self.namespace} if self.namespace else {}
+        of_place |= {ZONE_LABEL: self.zone, ORIGIN_LABEL: "zone"} if self.zone else {}
+        all_labels = {**of_place, **self.labels, **labels}
+        return {
+            "type": kind,
+            "mesh": "default",
+            "name": stored,
+            **({"labels": all_labels} if all_labels else {}),
+            **fields,
+        }
 
 
 def in_kubernetes(kind: str, name: str, namespace: str, labels: dict[str, str], spec: Data) -> Data:

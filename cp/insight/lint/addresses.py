@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
 from cp.model.names import Key
 from cp.model.violation import Finding
@@ -23,15 +23,15 @@ _METRIC: Final = "MeshMetric"
 
 
 def addresses(survey: MeshSurvey) -> Iterator[Finding]:
-    """Within one Dataplane, where the first has it; and in several, which cannot all be there."""
-    known: dict[tuple[str, Address], Resource] = {}
+    """Of several listeners of one Dataplane the first is served. Of several Dataplanes at one address all are."""
+    owners_of_addresses: dict[tuple[str, Address], Resource] = {}
     for proxy in survey.proxies:
         dataplane = proxy.dataplane
-        yield from (found(dataplane, _within(one)) for one in dataplane.derived(conflicts))
+        yield from (finding_about(dataplane, _within(conflict)) for conflict in dataplane.derived(conflicts))
         for path, address in _inbounds(dataplane):
-            owner = known.setdefault((dataplane.mesh, address), dataplane)
+            owner = owners_of_addresses.setdefault((dataplane.mesh, address), dataplane)
             if owner is not dataplane:
-                yield found(dataplane, _of_another(owner, path, address))
+                yield finding_about(dataplane, _of_another(owner, path, address))
 
 
 def metrics(survey: MeshSurvey) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def metrics(survey: MeshSurvey) -> Iterator[Finding]:
             resource = survey.world.get(policy)
             if address in listened_at and resource is not None and (policy, path) not in seen:
                 seen.add((policy, path))
-                yield found(resource, _of_metrics(proxy.dataplane, listened_at[address], path, address))
+                yield finding_about(resource, _of_metrics(proxy.dataplane, listened_at[address], path, address))
 
 
 def _metrics_listeners(proxy: CompiledProxy) -> Iterator[tuple[Address, Key, str]]:

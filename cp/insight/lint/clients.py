@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
@@ -21,7 +21,9 @@ def too_many(survey: MeshSurvey) -> Iterator[Finding]:
         for policy in (matched.policy for matched in rules.matched if matched.policy.data.get(part)):
             if (policy, part) not in seen:
                 seen.add((policy, part))
-                yield found(policy, FindingReason("too-many-clients", _text(rules, part), f"spec.{part}", _HINT))
+                yield finding_about(
+                    policy, FindingReason("too-many-clients", _text(rules, part), f"spec.{part}", _HINT)
+                )
 
 
 def _text(rules: PolicyRules, part: str) -> str:

@@ -100,7 +100,7 @@ class FindingReason:
     hint: str = ""
 
 
-def found(resource: Resource, reason: FindingReason) -> Finding:
+def finding_about(resource: Resource, reason: FindingReason) -> Finding:
     """A finding about one resource, as bad as its code says."""
     severity = CATALOGUE[reason.code].severity
     return finding(resource.document, reason.code, severity, Violation(reason.path, reason.text, reason.hint))

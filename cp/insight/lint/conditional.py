@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
 from cp.model.violation import Finding
 from cp.policies import Policy
@@ -28,7 +28,7 @@ def _without_effect(survey: MeshSurvey, policy: Policy[Any]) -> Iterator[Finding
         for violation in policy.fields_without_effect(tuple(confs)):
             if written.get(violation.path):
                 fault = replace(violation, path=f"spec.default.{violation.path}")
-                yield found(resource, FindingReason("does-not-apply", fault.message, fault.path, fault.hint))
+                yield finding_about(resource, FindingReason("does-not-apply", fault.message, fault.path, fault.hint))
 
 
 def _confs(survey: MeshSurvey, policy: Policy[Any]) -> Mapping[Resource, list[Any]]:

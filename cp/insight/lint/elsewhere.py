@@ -1,11 +1,11 @@
-"""Values about a part of a service that is not served: its cluster, or its listener and routes."""
+"""Values about a part of a destination that is not served: its cluster, or its listener with its routes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.sites import item_of
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.parts import DestinationParts
@@ -21,11 +21,11 @@ _Held: TypeAlias = tuple[str, str, Setting]
 
 
 def elsewhere(survey: MeshSurvey) -> Iterator[Finding]:
-    """Fields that are about a missing part wherever they hold, of items whose other fields have an effect."""
-    every = [parts for outbounds in survey.outbounds for parts in outbounds.parts]
-    acting = {_value(setting) for parts in every if parts.is_whole for _, _, setting in _held(parts)}
+    """Fields about a missing part at every destination where they hold, if other fields of the item have an effect."""
+    all_parts = [parts for outbounds in survey.outbounds for parts in outbounds.parts]
+    acting = {_value(setting) for parts in all_parts if parts.is_whole for _, _, setting in _held(parts)}
     missing: dict[_Value, tuple[Setting, DestinationParts]] = {}
-    for parts in checked(every, survey.checkpoint):
+    for parts in checked(all_parts, survey.checkpoint):
         for kind, path, setting in () if parts.is_whole else _held(parts):
             if setting.origin.part == BUILT_IN or _value(setting) in acting:
                 continue
@@ -37,7 +37,7 @@ def elsewhere(survey: MeshSurvey) -> Iterator[Finding]:
         policy = survey.world.get(key)
         has_effect = key in survey.effective and item_of(setting.origin) in survey.effective_items
         if policy is not None and has_effect and (key, path) not in acting:
-            yield found(
+            yield finding_about(
                 policy, FindingReason("routed-elsewhere", f"this value has no effect: {parts.why}", path, parts.hint)
             )
 
@@ -46,11 +46,11 @@ def _held(parts: DestinationParts) -> Iterator[_Held]:
     of_cluster: Effective = {} if parts.upstream is None else parts.upstream.effective
     for effective in (of_cluster, *(entry.effective for entry in parts.entries)):
         for kind, merged in effective.items():
-            yield from ((kind, path, one.winner) for path, one in merged.fields.items())
+            yield from ((kind, path, merged_field.winner) for path, merged_field in merged.fields.items())
     for entry in parts.entries if parts.is_whole else ():
         for of_route in entry.of_routes.values():
             for kind, merged in of_route.items():
-                yield from ((kind, path, one.winner) for path, one in merged.fields.items())
+                yield from ((kind, path, merged_field.winner) for path, merged_field in merged.fields.items())
 
 
 def _value(setting: Setting) -> _Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
 from cp.model.violation import Finding
 from cp.translate.view.outside import EXTERNAL, outside
@@ -15,4 +15,4 @@ def services(survey: MeshSurvey) -> Iterator[Finding]:
         if service.type == EXTERNAL:
             for fault in outside(survey.world, service).faults:
                 text = f"{fault.message}: calls to it fail"
-                yield found(service, FindingReason("not-served", text, fault.path, fault.hint))
+                yield finding_about(service, FindingReason("not-served", text, fault.path, fault.hint))

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from cp.insight.lint.codes import FindingReason, found
-from cp.insight.lint.reasons import said
+from cp.insight.lint.codes import FindingReason, finding_about
+from cp.insight.lint.reasons import origin_name
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.targets import called
+from cp.insight.lint.targets import destination_name
 from cp.model.names import Destination, Key
 from cp.model.violation import Finding
 from cp.rules.merging import MergedField, Origin
@@ -38,9 +38,10 @@ def hidden(survey: MeshSurvey) -> Iterator[Finding]:
     for (key, path), value in values.items():
         policy = survey.world.get(key)
         if policy is not None and not value.holds:
-            text = f"holds for no request to {called(value.destination)}: each of its routes has its own value, from "
+            name = destination_name(value.destination)
+            text = f"holds for no request to {name}: each of its routes has its own value, from "
             hint = "remove it, or theirs"
-            yield found(policy, FindingReason("hidden-by-route", text + ", ".join(value.hidden_by), path, hint))
+            yield finding_about(policy, FindingReason("hidden-by-route", text + ", ".join(value.hidden_by), path, hint))
 
 
 def _add_values(survey: MeshSurvey, outbound: OutboundResult, values: dict[_Value, _ServiceValue]) -> None:
@@ -53,7 +54,7 @@ def _add_values(survey: MeshSurvey, outbound: OutboundResult, values: dict[_Valu
                 value = values.setdefault(key, _ServiceValue(outbound.listening.destination))
                 rivals = _rivals(outbound, kind, path, merged_field)
                 value.holds |= rivals is None
-                value.hidden_by |= dict.fromkeys(map(said, rivals or ()))
+                value.hidden_by |= dict.fromkeys(map(origin_name, rivals or ()))
 
 
 def _rivals(outbound: OutboundResult, kind: str, path: str, merged_field: MergedField) -> tuple[Origin, ...] | None:

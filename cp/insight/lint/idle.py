@@ -1,4 +1,4 @@
-"""Policies, and items of policies, without which everything would be the same; with the reason."""
+"""Policies and items without an effect, with the reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from cp.insight.lint.codes import NO_EFFECT, NO_EFFECT_OF_ITEM, FindingReason, found
+from cp.insight.lint.codes import NO_EFFECT, NO_EFFECT_OF_ITEM, FindingReason, finding_about
 from cp.insight.lint.reasons import reason
 from cp.insight.lint.sites import item_of
 from cp.insight.lint.survey import MeshSurvey, items_of
@@ -32,17 +32,17 @@ _COMPARE: Final[Mapping[str, str]] = MappingProxyType(
         "MeshHTTPRoute": "compare it with the routes that there are, and with the proxies that they are for",
     }
 )
-"""What to look at, by the kind of the target."""
+"""The hint where no proxy is selected, by the kind of the target."""
 
 
 def idle(survey: MeshSurvey) -> Iterator[Finding]:
-    """Policies of which nothing holds anywhere, and of the others the items of which nothing does."""
+    """Policies without an effect; of the other policies the items without one."""
     for policy in survey.judged:
         if policy.key in survey.effective:
             yield from _asks_only(survey, policy)
             yield from _items(survey, policy)
         else:
-            yield found(policy, _of_policy(survey, policy))
+            yield finding_about(policy, _of_policy(survey, policy))
 
 
 def _of_policy(survey: MeshSurvey, policy: Resource) -> FindingReason:
@@ -52,21 +52,21 @@ def _of_policy(survey: MeshSurvey, policy: Resource) -> FindingReason:
     if not survey.selected.get(policy):
         return _selects_nobody(survey, policy)
     reasons = [reason(survey, item, as_whole=True) for item in items_of(policy)]
-    codes = {one.code for one in reasons}
+    codes = {item_reason.code for item_reason in reasons}
     if not reasons:
         return FindingReason("no-effect", f"{NO_EFFECT}: it says nothing", policy.kind.root, _REMOVE)
     first = reasons[0] if len(codes) == 1 else FindingReason("no-effect", "", policy.kind.root, _REMOVE)
-    return replace(first, text=f"{NO_EFFECT}: {_joined(one.text for one in reasons)}")
+    return replace(first, text=f"{NO_EFFECT}: {_joined(item_reason.text for item_reason in reasons)}")
 
 
 def _items(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
-    """Where a policy has one item, what is true of it is true of the policy."""
-    there = items_of(policy)
-    for item in there if len(there) > 1 and policy.key not in survey.needed else ():
+    """The items without an effect, if there are several: of a single one the policy tells enough."""
+    all_items = items_of(policy)
+    for item in all_items if len(all_items) > 1 and policy.key not in survey.needed else ():
         if item_of(item.origin) not in survey.effective_items and not _asks(survey, item):
             why = reason(survey, item, as_whole=False)
-            text = why.text if _is_the_only_route(item, there) else f"{NO_EFFECT_OF_ITEM}: {why.text}"
-            yield found(policy, replace(why, text=text))
+            text = why.text if _is_the_only_route(item, all_items) else f"{NO_EFFECT_OF_ITEM}: {why.text}"
+            yield finding_about(policy, replace(why, text=text))
 
 
 def _asks(survey: MeshSurvey, item: PolicyItem) -> bool:
@@ -76,15 +76,17 @@ def _asks(survey: MeshSurvey, item: PolicyItem) -> bool:
     return may_ask and not survey.is_served_the_same_without(policy, item)
 
 
-def _is_the_only_route(item: PolicyItem, there: Iterable[PolicyItem]) -> bool:
+def _is_the_only_route(item: PolicyItem, all_items: Iterable[PolicyItem]) -> bool:
     """A policy that names a route in `to` is not for services by tag: without that item the others would be."""
-    return item.target.kind in ROUTES and not any(one.target.kind in ROUTES for one in there if one is not item)
+    return item.target.kind in ROUTES and not any(
+        candidate.target.kind in ROUTES for candidate in all_items if candidate is not item
+    )
 
 
 def _asks_only(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
     """Of a policy that selects no proxy and changes what proxies send all the same."""
     if policy.key in survey.asking and not survey.selected.get(policy):
-        yield found(policy, _selects_nobody(survey, policy, _NOBODY_BUT_ASKS))
+        yield finding_about(policy, _selects_nobody(survey, policy, _NOBODY_BUT_ASKS))
 
 
 def _selects_nobody(survey: MeshSurvey, policy: Resource, consequence: str = NO_EFFECT) -> FindingReason:

@@ -1,4 +1,4 @@
-"""All rules together."""
+"""`lint`: asks every rule about a World, and orders the findings."""
 
 from __future__ import annotations
 
@@ -86,8 +86,9 @@ def _unserved_beside(findings: Sequence[Finding]) -> Rule:
 
 
 def _once(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Of what has no effect it is told why, and not also of each of its values that they say nothing."""
-    idle = {(one.resource, _part(one)) for one in findings if one.message.startswith(_IDLE)}
+    """The findings without those about single values of an item or policy that has no effect anyway."""
+    without_effect = (finding for finding in findings if finding.message.startswith(_IDLE))
+    idle = {(finding.resource, _part(finding)) for finding in without_effect}
     for finding in findings:
         parts = {(finding.resource, ""), (finding.resource, _item(finding))}
         if finding.code not in _OF_VALUES or finding.message.startswith(_IDLE) or idle.isdisjoint(parts):
@@ -100,8 +101,8 @@ def _part(finding: Finding) -> str:
 
 
 def _item(finding: Finding) -> str:
-    found = _ITEM.match(finding.path)
-    return "" if found is None else found[0]
+    item = _ITEM.match(finding.path)
+    return "" if item is None else item[0]
 
 
 def _is_of_initial(world: World, finding: Finding) -> bool:
@@ -111,7 +112,7 @@ def _is_of_initial(world: World, finding: Finding) -> bool:
 
 
 def _judged(rule: Rule, survey: MeshSurvey) -> tuple[Finding, ...]:
-    """What a rule finds. One that has a fault of its own says so, and the others go on."""
+    """The findings of a rule. A fault of ours in one rule is a finding too, and the other rules go on."""
     try:
         return tuple(rule(survey))
     except Exception as error:  # noqa: BLE001

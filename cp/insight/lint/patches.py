@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.parts import fragments_of
 from cp.model.names import Key
@@ -55,4 +55,4 @@ def _written(effective: Effective, kind: str, path: str) -> tuple[Key, str]:
 
 def _finding(survey: MeshSurvey, policy: Key, reason: FindingReason) -> Iterator[Finding]:
     if (resource := survey.world.get(policy)) is not None:
-        yield found(resource, reason)
+        yield finding_about(resource, reason)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.sites import ClientSite, PartSite, PolicySite, RouteTableSite
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.targets import called
+from cp.insight.lint.targets import destination_name
 from cp.insight.meaning import acts_alone, section_of
 from cp.model.names import Key
 from cp.model.violation import Finding
@@ -60,7 +60,7 @@ def protocols(survey: MeshSurvey) -> Iterator[Finding]:
         resource = survey.world.get(key)
         if resource is not None:
             reasons = (_reason(fields.policy, name, section) for name, section in fields.without_meaning)
-            yield from (found(resource, reason) for reason in reasons)
+            yield from (finding_about(resource, reason) for reason in reasons)
 
 
 def _sites(survey: MeshSurvey) -> Iterator[PolicySite | ClientSite]:
@@ -89,7 +89,7 @@ def _add_fields(policy: Policy[Any], site: PolicySite | ClientSite, fields_of: d
 
 def _reason(policy: Policy[Any], name: str, section: _SetSection) -> FindingReason:
     site = section.site
-    whom = "the inbounds of its proxies" if site.destination is None else called(site.destination)
+    whom = "the inbounds of its proxies" if site.destination is None else destination_name(site.destination)
     text = f"`{name}` has no meaning where {site.protocol} is spoken, as with {whom}; and it holds nowhere else"
     spoken = " or ".join(sorted(policy.section_protocols[name]))
     where = "the tag kuma.io/protocol of the inbound" if site.destination is None else "`appProtocol` of the port"

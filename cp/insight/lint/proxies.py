@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
 from cp.model.names import Destination
 from cp.model.paths import step
@@ -34,7 +34,7 @@ def outbounds(survey: MeshSurvey) -> Iterator[Finding]:
         written = dataplane.derived(_written)
         if written not in fine:  # most proxies have written the same as others
             lost = [*unresolved(survey.world, dataplane), *_to_nobody(survey.world, dataplane)]
-            yield from (one if one.hint else replace(one, hint=_LOST) for one in lost)
+            yield from (finding if finding.hint else replace(finding, hint=_LOST) for finding in lost)
             fine |= set() if lost else {written}
         yield from _calls_nobody(dataplane)
 
@@ -49,16 +49,16 @@ def services(survey: MeshSurvey) -> Iterator[Finding]:
                 path = step("spec.ports", index)
                 text = f"no inbound serves port {port.port}: calls to it are answered with 503"
                 hint = "compare `selector` with tags and labels, and `targetPort` with ports and names of inbounds"
-                yield found(service, FindingReason("no-endpoints", text, path, hint))
+                yield finding_about(service, FindingReason("no-endpoints", text, path, hint))
 
 
 def no_dataplanes(survey: MeshSurvey) -> Iterator[Finding]:
     """Meshes that have policies and no Dataplane."""
-    with_policies = {one.mesh for one in survey.world if one.kind.policy is not None}
+    with_policies = {resource.mesh for resource in survey.world if resource.kind.policy is not None}
     for mesh in survey.world.table("Mesh"):
         if mesh.name in with_policies - survey.meshes:
             text = "there is no Dataplane in this mesh, so what its policies do is not judged"
-            yield found(mesh, FindingReason("no-dataplanes", text, "", "give `koguma lint` the Dataplanes too"))
+            yield finding_about(mesh, FindingReason("no-dataplanes", text, "", "give `koguma lint` the Dataplanes too"))
 
 
 def _written(dataplane: Resource) -> _Written:
@@ -75,7 +75,7 @@ def _calls_nobody(dataplane: Resource) -> Iterator[Finding]:
     if net.outbound is None and net.transparent_proxying is None and net.gateway is None and not net.listeners:
         text = "has neither outbounds nor transparent proxying: its workload calls nobody through its proxy"
         hint = "give it `networking.outbound`; `[]` says that it only serves"
-        yield found(dataplane, FindingReason("no-outbounds", text, "networking", hint))
+        yield finding_about(dataplane, FindingReason("no-outbounds", text, "networking", hint))
 
 
 def _to_nobody(world: World, dataplane: Resource) -> Iterator[Finding]:
@@ -91,6 +91,6 @@ def _to_nobody(world: World, dataplane: Resource) -> Iterator[Finding]:
         if service and not exists(world, dataplane.mesh, destination):
             path = f"{step('networking.outbound', index)}.tags"
             text = f"no inbound has the tags of {service}: calls to it are answered with 503"
-            yield found(
+            yield finding_about(
                 dataplane, FindingReason("no-endpoints", text, path, "correct the tags, or register who serves them")
             )

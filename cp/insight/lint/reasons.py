@@ -9,7 +9,7 @@ from typing import Any, Final
 from cp.insight.lint.codes import FindingReason
 from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite, UnitOf, item_of, policy_of
 from cp.insight.lint.survey import MeshSurvey, items_of
-from cp.insight.lint.targets import called, missing
+from cp.insight.lint.targets import destination_name, missing
 from cp.insight.lint.walk import PASSTHROUGH, BlockedItem
 from cp.insight.meaning import section_of
 from cp.model.names import Destination, Identity
@@ -52,7 +52,7 @@ def reason(survey: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingRe
         return _routed_elsewhere(survey, item, sites, as_whole=as_whole) or _overridden_or_redundant(
             item, sites, as_whole=as_whole
         )
-    blocked = [one for one in survey.blocked if one.item is item]
+    blocked = [blocked_item for blocked_item in survey.blocked if blocked_item.item is item]
     if blocked:
         return blocked_reason(item, blocked)
     if _is_beyond_clients(survey, item.policy):
@@ -71,9 +71,9 @@ def _is_beyond_clients(survey: MeshSurvey, policy: Resource) -> bool:
 
 def blocked_reason(item: PolicyItem, blocked: Sequence[BlockedItem]) -> FindingReason:
     """A route that decides nothing for its destination."""
-    path, service = step(item.origin.path, "targetRef"), called(blocked[0].destination)
+    path, service = step(item.origin.path, "targetRef"), destination_name(blocked[0].destination)
     if blocked[0].by:
-        by = _listed(said(origin) for origin in blocked[0].by)
+        by = _listed(origin_name(origin) for origin in blocked[0].by)
         hint = "say the same in a MeshHTTPRoute, or remove one of them"
         return FindingReason(
             "shadowed-route", f"for {service} the MeshHTTPRoute counts, and not this one: {by}", path, hint
@@ -84,7 +84,7 @@ def blocked_reason(item: PolicyItem, blocked: Sequence[BlockedItem]) -> FindingR
     )
 
 
-def said(origin: Origin, line: int | None = None) -> str:
+def origin_name(origin: Origin, line: int | None = None) -> str:
     """A policy by its type and name, with the file and a line: that of its item, unless another one is given."""
     if origin.part == BUILT_IN:
         return "the built-in default"
@@ -131,7 +131,7 @@ def _without_meaning(policy: Policy[Any], item: PolicyItem, sites: Sequence[AnyS
     if not sections:
         return None
     name, (protocol, destination) = next(iter(sections.items()))
-    text = f"`{name}` has no meaning where {protocol} is spoken, as with {called(destination)}"
+    text = f"`{name}` has no meaning where {protocol} is spoken, as with {destination_name(destination)}"
     meant = " or ".join(sorted(policy.section_protocols[name]))
     hint = f"if {meant} is spoken, say so in `appProtocol` of the port"
     return FindingReason("no-meaning", text, step(item.layer.path, name), hint)
@@ -198,7 +198,7 @@ def _compare(item: PolicyItem, site: PolicySite, rivals: _Rivals) -> None:
 def _add(rivals: _Rivals, path: str, own: Setting, rival: Setting | None) -> None:
     if rival is not None:
         takes_away = rival.value is None and own.value is not None
-        whose = said(rival.origin, rival.line)
+        whose = origin_name(rival.origin, rival.line)
         rivals.add(f"a null of {whose}" if takes_away else whose, [path], is_same=rival.value == own.value)
 
 
@@ -224,14 +224,14 @@ def _compare_rows(item: PolicyItem, site: RouteTableSite, rivals: _Rivals) -> No
     own_matches = [list(rule.get("matches") or ()) for rule in conf.get("rules", ())]
     for rule in site.rules:
         if rule.origin != item.origin and (not own_matches or list(rule.matches) in own_matches):
-            rivals.add(said(rule.origin), [], is_same=False)
+            rivals.add(origin_name(rule.origin), [], is_same=False)
 
 
 def _compare_first(item: PolicyItem, site: ClientSite, rivals: _Rivals) -> None:
     own_conf = item.layer.conf
     for combined in site.candidates:
         if item not in combined.items:
-            rivals.add(said(combined.items[0].origin), own_conf, is_same=combined.conf.value == own_conf)
+            rivals.add(origin_name(combined.items[0].origin), own_conf, is_same=combined.conf.value == own_conf)
 
 
 def _of_target(survey: MeshSurvey, item: PolicyItem) -> FindingReason:

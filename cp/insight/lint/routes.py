@@ -1,4 +1,4 @@
-"""Rules of routes that take no request."""
+"""Rules of routes that no request reaches."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from cp.insight.lint.codes import FindingReason, found
-from cp.insight.lint.reasons import blocked_reason, said
+from cp.insight.lint.codes import FindingReason, finding_about
+from cp.insight.lint.reasons import blocked_reason, origin_name
 from cp.insight.lint.sites import RouteTableSite
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.walk import HTTP_ROUTE
@@ -21,7 +21,7 @@ from cp.rules.items import items
 
 Match: TypeAlias = Mapping[str, Any]
 _Row: TypeAlias = tuple[Match, RouteRule]
-_Place: TypeAlias = tuple[Key, str]
+_MatchPath: TypeAlias = tuple[Key, str]
 
 _ANYTHING: Final = ("PathPrefix", "/")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9/_-]*")
@@ -29,25 +29,26 @@ _REPEATED: Final = "?*{"
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What became of a match in the tables that it is in."""
+class _MatchState:
+    """What becomes of a match in all route tables that contain it."""
 
     is_reached: bool = False
-    by: RouteRule | None = None
+    taken_by: RouteRule | None = None
+    """The rule that takes its requests, in one of these tables."""
 
 
 def unreachable(survey: MeshSurvey) -> Iterator[Finding]:
-    """Matches that come too late, in every table that they are in."""
-    seen: dict[_Place, _Seen] = {}
+    """Matches that an earlier match hides in every route table that contains them."""
+    states: dict[_MatchPath, _MatchState] = {}
     for site in survey.sites:
         if isinstance(site, RouteTableSite) and site.kind.name == HTTP_ROUTE:
-            _look(survey, by_specificity(site.rules), seen)
-    for (key, path), one in seen.items():
+            _add_table(survey, by_specificity(site.rules), states)
+    for (key, path), state in states.items():
         policy = survey.world.get(key)
-        if policy is not None and not one.is_reached and one.by is not None:
-            text = f"an earlier match takes every request of this one: {_by(one.by)}"
+        if policy is not None and not state.is_reached and state.taken_by is not None:
+            text = f"an earlier match takes every request of this one: {_by(state.taken_by)}"
             hint = "give it the path of the other, which makes it the more specific one; or remove it"
-            yield found(policy, FindingReason("unreachable-route", text, path, hint))
+            yield finding_about(policy, FindingReason("unreachable-route", text, path, hint))
 
 
 def repeated(survey: MeshSurvey) -> Iterator[Finding]:
@@ -58,15 +59,15 @@ def repeated(survey: MeshSurvey) -> Iterator[Finding]:
             for index, first in _repeats(rules):
                 path = step(step(item.origin.path, "rules"), index)
                 text = f"rules[{first}] has the same matches and counts, field by field"
-                yield found(policy, FindingReason("unreachable-route", text, path, "make one rule of the two"))
+                yield finding_about(policy, FindingReason("unreachable-route", text, path, "make one rule of the two"))
 
 
 def blocked(survey: MeshSurvey) -> Iterator[Finding]:
     """Items of routes that decide nothing for a destination, of routes that have an effect elsewhere."""
-    for one in survey.blocked:
-        policy = one.item.policy
+    for blocked_item in survey.blocked:
+        policy = blocked_item.item.policy
         if policy in survey.judged_set and policy.key in survey.effective:
-            yield found(policy, blocked_reason(one.item, [one]))
+            yield finding_about(policy, blocked_reason(blocked_item.item, [blocked_item]))
 
 
 def covers(first: Match, second: Match) -> bool:
@@ -74,7 +75,7 @@ def covers(first: Match, second: Match) -> bool:
     method = first.get("method")
     fields = ("headers", "queryParams")
     return method in {None, second.get("method")} and all(
-        one in (second.get(name) or ()) for name in fields for one in first.get(name) or ()
+        condition in (second.get(name) or ()) for name in fields for condition in first.get(name) or ()
     )
 
 
@@ -87,30 +88,32 @@ def paths_over(match: Match) -> Iterator[tuple[str, str]]:
     yield from (("PathPrefix", prefix) for prefix in _prefixes(inside, is_open=kind == "RegularExpression"))
 
 
-def _look(survey: MeshSurvey, rows: Iterable[_Row], seen: dict[_Place, _Seen]) -> None:
+def _add_table(survey: MeshSurvey, rows: Iterable[_Row], states: dict[_MatchPath, _MatchState]) -> None:
     earlier: dict[tuple[str, str], list[_Row]] = {}
     for match, rule in rows:
-        over = (row for path in paths_over(match) for row in earlier.get(path, ()) if covers(row[0], match))
-        taker = next(over, None)
+        covering = (row for path in paths_over(match) for row in earlier.get(path, ()) if covers(row[0], match))
+        taker = next(covering, None)
         policy = survey.world.get(rule.origin.policy)
         if policy is not None:
-            one = seen.setdefault((policy.key, _place(policy, match, rule)), _Seen())
-            one.is_reached |= taker is None
-            one.by = one.by or (None if taker is None else taker[1])
+            state = states.setdefault((policy.key, _match_path(policy, match, rule)), _MatchState())
+            state.is_reached |= taker is None
+            state.taken_by = state.taken_by or (None if taker is None else taker[1])
         earlier.setdefault(_path(match), []).append((match, rule))
 
 
-def _place(policy: Resource, match: Match, rule: RouteRule) -> str:
-    """Where a match stands: in the first rule that has the same ones."""
-    listed: Sequence[Match] = policy.data["to"][rule.origin.index].get("rules") or ()
-    at = next((at for at, one in enumerate(listed) if list(one.get("matches") or ()) == list(rule.matches)), 0)
-    index = next((index for index, one in enumerate(rule.matches) if one is match), 0)
-    return step(step(step(step(rule.origin.path, "rules"), at), "matches"), index)
+def _match_path(policy: Resource, match: Match, rule: RouteRule) -> str:
+    """The path of a match in its document: in the first rule that has the same matches."""
+    rules: Sequence[Match] = policy.data["to"][rule.origin.index].get("rules") or ()
+    matches_of_rules = [list(written.get("matches") or ()) for written in rules]
+    own = list(rule.matches)
+    rule_index = matches_of_rules.index(own) if own in matches_of_rules else 0
+    index = next((index for index, candidate in enumerate(own) if candidate is match), 0)
+    return step(step(step(step(rule.origin.path, "rules"), rule_index), "matches"), index)
 
 
 def _by(rule: RouteRule) -> str:
     matches = " or ".join(_shown(match) for match in rule.matches[:3])
-    return f"{matches} of {said(rule.origin)}"
+    return f"{matches} of {origin_name(rule.origin)}"
 
 
 def _shown(match: Match) -> str:
@@ -139,8 +142,8 @@ def _literal(pattern: str) -> str:
 
 
 def _repeats(rules: Sequence[Match]) -> Iterator[tuple[int, int]]:
-    """Rules with an earlier one with the same matches, and that one."""
-    matches = [list(rule.get("matches") or ()) for rule in rules]
-    for index, one in enumerate(matches):
-        if one and (first := matches.index(one)) < index:
+    """The indexes of rules that repeat the matches of an earlier rule, each with the index of that rule."""
+    of_rules = [list(rule.get("matches") or ()) for rule in rules]
+    for index, matches in enumerate(of_rules):
+        if matches and (first := of_rules.index(matches)) < index:
             yield index, first

@@ -242,8 +242,8 @@ class MeshSurvey:
     @remembered
     def too_much(self) -> tuple[PolicyRules, ...]:
         """The rules that are not worked out, because they would be too many."""
-        every = _distinct(rules_of(self.world, proxy.dataplane) for proxy in self.proxies)
-        return tuple(of_kind for rules in every for of_kind in rules.values() if _is_too_much(of_kind))
+        distinct = _distinct(rules_of(self.world, proxy.dataplane) for proxy in self.proxies)
+        return tuple(of_kind for rules in distinct for of_kind in rules.values() if _is_too_much(of_kind))
 
 
 def _distinct(objects: Iterable[T]) -> tuple[T, ...]:
@@ -266,15 +266,15 @@ def _proxy(compiler: Compiler, world: World, dataplane: Resource) -> CompiledPro
         return failure(error, "all that it gets")
 
 
-def _is_served_the_same(proxy: CompiledProxy, other: CompiledProxy) -> bool:
-    if proxy.failures or other.failures:
+def _is_served_the_same(proxy: CompiledProxy, recompiled: CompiledProxy) -> bool:
+    if proxy.failures or recompiled.failures:
         return False
-    return all(proxy.snapshot.digest(type_url) == other.snapshot.digest(type_url) for type_url in TYPES)
+    return all(proxy.snapshot.digest(type_url) == recompiled.snapshot.digest(type_url) for type_url in TYPES)
 
 
-def _is_the_same(proxy: CompiledProxy, other: CompiledProxy) -> bool:
+def _is_the_same(proxy: CompiledProxy, recompiled: CompiledProxy) -> bool:
     """Whether the same confs hold as well, be they visible in what is served or not."""
-    return _is_served_the_same(proxy, other) and _confs(proxy) == _confs(other)
+    return _is_served_the_same(proxy, recompiled) and _confs(proxy) == _confs(recompiled)
 
 
 def _confs(proxy: CompiledProxy) -> Sequence[Mapping[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cp.insight.lint.codes import FindingReason, found
+from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.sites import item_of
 from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.walk import ROUTES, TCP_ROUTE
@@ -33,9 +33,9 @@ def targets(survey: MeshSurvey) -> Iterator[Finding]:
     """
     for policy in survey.world:
         if policy.kind.policy is not None:
-            asked = (item for item in items_of(policy) if not _is_judged(survey, item))
-            reasons = (missing(survey.world, item) for item in asked)
-            yield from (found(policy, why) for why in reasons if why is not None)
+            not_judged = (item for item in items_of(policy) if not _is_judged(survey, item))
+            reasons = (missing(survey.world, item) for item in not_judged)
+            yield from (finding_about(policy, why) for why in reasons if why is not None)
 
 
 def backends(survey: MeshSurvey) -> Iterator[Finding]:
@@ -53,7 +53,7 @@ def _called_by_tag(survey: MeshSurvey) -> tuple[Destination, ...]:
 
 
 def missing(world: World, item: PolicyItem) -> FindingReason | None:
-    """What an item of `to` is for, if it is not there."""
+    """The reason for an item of `to` whose target does not exist."""
     if item.origin.part != "to":
         return None
     path, to = step(item.origin.path, "targetRef"), reference(item)
@@ -64,35 +64,35 @@ def missing(world: World, item: PolicyItem) -> FindingReason | None:
         return None if to is None else _section(resources, to, path)
     if _is_tagged(world, item):
         return _namespace(item, path) if item.target.namespace else None
-    wanted = item.target.name or " ".join(f"{k}={v}" for k, v in sorted((item.target.labels or {}).items()))
-    text = f"there is no {item.target.kind} {wanted}"
-    return FindingReason("target-missing", text, path, _meant(world, item, wanted))
+    name = item.target.name or " ".join(f"{k}={v}" for k, v in sorted((item.target.labels or {}).items()))
+    text = f"there is no {item.target.kind} {name}"
+    return FindingReason("target-missing", text, path, _meant(world, item, name))
 
 
-def _meant(world: World, item: PolicyItem, wanted: str) -> str:
-    """What was probably meant. What has the very name is somewhere else, so it can't be called by the name alone."""
+def _meant(world: World, item: PolicyItem, name: str) -> str:
+    """The hint for a name that is not found; what has exactly this name is in another namespace or zone."""
     names = [resource.display_name for resource in world.table(item.target.kind, item.policy.mesh)]
-    if wanted in names:
+    if name in names:
         return "what has this name is in another namespace or zone; choose it by `labels`"
-    return near(wanted, names) or "create it, or correct the name"
+    return near(name, names) or "create it, or correct the name"
 
 
 def _is_judged(survey: MeshSurvey, item: PolicyItem) -> bool:
-    """Whether the reason why an item has no effect is told elsewhere."""
+    """Whether the item has no effect, so that another rule gives the reason."""
     return item.policy in survey.judged_set and item_of(item.origin) not in survey.effective_items
 
 
-def called(destination: Destination) -> str:
+def destination_name(destination: Destination) -> str:
     identity = destination.identity
     return f"the service {destination.service}" if identity is None else f"{identity.type} {identity.name}"
 
 
 def _section(resources: Iterable[Resource], to: ItemReference, path: str) -> FindingReason | None:
-    if any(section_meant(one, to) is not None for one in resources):
+    if any(section_meant(candidate, to) is not None for candidate in resources):
         return None
-    one = next(iter(resources))
-    ports = ", ".join(str(port.get("name") or port.get("port")) for port in one.data.get("ports") or ()) or "none"
-    text = f"{one.type} {one.display_name} has no port {to.identity.section}"
+    resource = next(iter(resources))
+    ports = ", ".join(str(port.get("name") or port.get("port")) for port in resource.data.get("ports") or ()) or "none"
+    text = f"{resource.type} {resource.display_name} has no port {to.identity.section}"
     return FindingReason("target-missing", text, step(path, "sectionName"), f"it has {ports}")
 
 
@@ -112,7 +112,7 @@ def _is_tagged(world: World, item: PolicyItem) -> bool:
 
 
 def _of_type(world: World, kind: str) -> Iterator[Resource]:
-    return (one for one in world if one.type == kind)
+    return (resource for resource in world if resource.type == kind)
 
 
 def _of_item(world: World, policy: Resource, item: PolicyItem, called: Iterable[Destination]) -> Iterator[Finding]:
@@ -124,7 +124,7 @@ def _of_item(world: World, policy: Resource, item: PolicyItem, called: Iterable[
         yield from _weights(policy, rule, default)
         for path, reference_ in _references(rule, default):
             if why := _lost(world, policy, calls, reference_):
-                yield found(policy, _to_nothing(why, path, reference_))
+                yield finding_about(policy, _to_nothing(why, path, reference_))
 
 
 def _to_nothing(why: str, path: str, reference_: Mapping[str, Any]) -> FindingReason:
@@ -140,26 +140,30 @@ def _references(rule: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mappi
     default = rule.get("default") or {}
     for index, backend in enumerate(default.get("backendRefs") or ()):
         yield step(step(path, "backendRefs"), index), backend
-    for index, one in enumerate(default.get("filters") or ()):
-        mirror = one.get("requestMirror")
+    for index, filter_ in enumerate(default.get("filters") or ()):
+        mirror = filter_.get("requestMirror")
         if mirror is not None:
             yield f"{step(step(path, 'filters'), index)}.requestMirror.backendRef", mirror.get("backendRef") or {}
 
 
 def _weights(policy: Resource, rule: Mapping[str, Any], path: str) -> Iterator[Finding]:
     default = rule.get("default") or {}
-    weights = [one.get("weight", 1) for one in default.get("backendRefs") or ()]
-    redirects = any(one.get("type") == "RequestRedirect" for one in default.get("filters") or ())
+    weights = [element.get("weight", 1) for element in default.get("backendRefs") or ()]
+    redirects = any(element.get("type") == "RequestRedirect" for element in default.get("filters") or ())
     if weights and not any(weights) and not redirects:
-        what = "connection is closed" if policy.type == TCP_ROUTE else "request is answered with 500"
-        text = f"all weights are 0: every {what}"
-        yield found(policy, FindingReason("zero-weights", text, step(path, "backendRefs"), "give one of them a weight"))
+        effect = "connection is closed" if policy.type == TCP_ROUTE else "request is answered with 500"
+        text = f"all weights are 0: every {effect}"
+        yield finding_about(
+            policy, FindingReason("zero-weights", text, step(path, "backendRefs"), "give one of them a weight")
+        )
 
 
 def _lost(world: World, policy: Resource, calls: Iterable[Destination], data: Mapping[str, Any]) -> str:
     """Why a reference leads nowhere, for some port that can be called; empty if it always leads somewhere."""
-    wanted = _decoded(data)
-    splits = (BackendResolver(world, policy.mesh, one).split(wanted, policy.identity) for one in calls)
+    backend_ref = _decoded(data)
+    splits = (
+        BackendResolver(world, policy.mesh, destination).split(backend_ref, policy.identity) for destination in calls
+    )
     return next((split.reason for split in splits if split.missing), "")
 
 
@@ -173,10 +177,10 @@ def _destinations(world: World, item: PolicyItem) -> Iterator[Destination]:
     to = reference(item)
     for service in () if to is None else resolve(TargetTables.of(world, item.policy.mesh), to):
         for port in getattr(service.spec, "ports", None) or ():
-            one = destination_of(service, port)
+            destination = destination_of(service, port)
             section = section_meant(service, to) if to is not None else ""
-            if not section or _section_name(one.identity) == section:
-                yield one
+            if not section or _section_name(destination.identity) == section:
+                yield destination
 
 
 def _section_name(identity: Identity | None) -> str:

@@ -1,10 +1,12 @@
 """Policies of which values hold and change nothing that proxies are served.
 
-Whether values hold is seen from what was merged, and that is what findings about policies without an effect go by. But
-Envoy may be built the same for two confs: a check that is switched off is as one that nobody switched on. So of the
-policies of which nothing else is told, it is asked whether the mesh would be served the same without them. To compile
-the mesh once more for each policy would take long. For most of them a single difference is found quickly: in the
-fragments of a destination, or because some value holds for an inbound. Only for the others all is compiled once more.
+The rule `idle` compares confs. But Envoy may be configured the same for two different confs: a health check that is
+switched off is like one that nobody switched on. This rule compares what is served, for the policies of which no other
+rule tells anything.
+
+To compile the mesh without each policy would take long. For most policies one difference is found quickly: in the
+fragments of a destination, in a row of a route table, or in a value for an inbound. Only for the others the mesh is
+compiled once more.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeAlias
 
-from cp.insight.lint.codes import NO_EFFECT, NOTHING_SERVED, FindingReason, found
+from cp.insight.lint.codes import NO_EFFECT, NOTHING_SERVED, FindingReason, finding_about
 from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite, policy_of
 from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.walk import HTTP_ROUTE
@@ -40,7 +42,7 @@ def unserved(survey: MeshSurvey, findings: Iterable[Finding]) -> Iterator[Findin
     changing = _quickly_found_changing(survey, {policy.key for policy in silent})
     for policy, items in checked(silent.items(), survey.checkpoint):
         if policy.key not in changing and survey.is_served_the_same_without(policy):
-            yield from (found(policy, _reason(item)) for item in items)
+            yield from (finding_about(policy, _reason(item)) for item in items)
 
 
 def _silent_items(survey: MeshSurvey, findings: Iterable[Finding]) -> _SilentItems:
@@ -63,7 +65,7 @@ def _untold(policy: Resource, paths: Collection[str]) -> Iterator[PolicyItem]:
 
 
 def _quickly_found_changing(survey: MeshSurvey, keys: AbstractSet[Key]) -> set[Key]:
-    """Those of these policies that surely change what is served."""
+    """The policies among these that surely change what is served."""
     changing: set[Key] = set()
     for site in checked((*survey.sites, *survey.destinations), survey.checkpoint):
         here = {item.policy.key for item in site.items} & keys - changing
@@ -78,13 +80,13 @@ def _is_change(policy: Policy[Any], site: AnySite, key: Key) -> bool:
     if isinstance(site, PartSite):
         return site.is_served_differently_without(lambda item: item.policy.key == key)
     if isinstance(site, RouteTableSite):
-        # Rows of HTTP carry the name of their route. A row of TCP is like a connection without any route.
+        # A row of HTTP carries the name of its route. A TCP route may lead where calls go without it, and be the same.
         return site.kind.name == HTTP_ROUTE and key in site.surely_effective(policy_of)
     return site.destination is None and _sets_something(policy, site, key)
 
 
 def _sets_something(policy: Policy[Any], site: PolicySite | ClientSite, key: Key) -> bool:
-    """Whether a policy sets a value that says something at an inbound. Of whole proxies it is not seen so easily."""
+    """Whether a policy sets a value that has a meaning at an inbound. At whole proxies that is not seen so easily."""
     protocol, fields = site.protocol, site.merged.fields
     if protocol is None:
         return False

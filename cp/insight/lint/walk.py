@@ -35,12 +35,12 @@ class BlockedItem:
     item: PolicyItem
     destination: Destination
     by: tuple[Origin, ...] = ()
-    """The routes that take its place; none where the destination does not speak HTTP."""
+    """The routes that count instead; none if the destination does not speak HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassOutbounds:
-    """What a class of proxies calls, with the rules of one of them."""
+    """What a class of proxies calls, with the rules for its outbounds."""
 
     world: World
     mesh: str
@@ -51,9 +51,9 @@ class ClassOutbounds:
 
     @property
     def entries(self) -> Iterator[OutboundResult]:
-        """What can be called: a gRPC client knows only services that understand gRPC."""
-        every = self.bundle.entries.values()
-        return (entry for entry in every if entry.outbound.names or not self.bundle.caller.is_grpc)
+        """The outbounds that can be called: a gRPC client calls only services that understand gRPC."""
+        entries = self.bundle.entries.values()
+        return (entry for entry in entries if entry.outbound.names or not self.bundle.caller.is_grpc)
 
     def sites(self) -> Iterator[AnySite]:
         for entry in self.entries:
@@ -75,13 +75,13 @@ class ClassOutbounds:
                 yield from (BlockedItem(item, destination, by) for item in combined.items)
 
     def _in_place_of_others(self, entry: OutboundResult) -> tuple[Origin, ...]:
-        """The routes of HTTP for a destination; one without rules has no row, and is there all the same."""
+        """The MeshHTTPRoutes for a destination, those without rules as well, which have no row."""
         owners = tuple(rule.origin for rule in entry.owners.values())
         candidates = self._candidates(HTTP_ROUTE, entry.listening.destination)
         return owners or tuple(origin for combined in candidates for origin in combined.origins)
 
     def in_force(self, entry: OutboundResult) -> str | None:
-        """The kind of routes of which the table of a destination is made; None where it has none."""
+        """The kind of routes that decides the route table of a destination; None if it has none."""
         destination = entry.listening.destination
         speaks_http = protocol_of(self.world, self.mesh, destination).is_http
         for kind in ROUTES if speaks_http else (TCP_ROUTE,):
@@ -110,20 +110,20 @@ class ClassOutbounds:
         self, of_kind: PolicyRules, destination: Destination, held: Effective, *, also_silent: bool = False
     ) -> Iterator[PolicySite]:
         protocol = protocol_of(self.world, self.mesh, destination)
-        found = levels(of_kind, destination)
-        if found or also_silent:
-            yield self._site(of_kind, found, held, protocol, destination)
+        of_levels = levels(of_kind, destination)
+        if of_levels or also_silent:
+            yield self._site(of_kind, of_levels, held, protocol, destination)
 
     def _of_routes(self, of_kind: PolicyRules, entry: OutboundResult) -> Mapping[str, PolicySite]:
-        """What is said of each of an outbound's routes, by `RouteRule.name`."""
+        """The sites of the routes of an outbound, by `RouteRule.name`."""
         destination, protocol = entry.listening.destination, entry.outbound.protocol
         by_name = {
             name: levels(of_kind, destination, rule.contributors, rule.hash) for name, rule in entry.owners.items()
         }
         return {
-            name: self._site(of_kind, found, entry.of_routes[name], protocol, destination)
-            for name, found in by_name.items()
-            if found
+            name: self._site(of_kind, of_levels, entry.of_routes[name], protocol, destination)
+            for name, of_levels in by_name.items()
+            if of_levels
         }
 
     def _policies(self) -> Iterator[PolicyRules]:
@@ -132,14 +132,14 @@ class ClassOutbounds:
     def _site(
         self,
         of_kind: PolicyRules,
-        found: tuple[CombinedConf, ...],
+        of_levels: tuple[CombinedConf, ...],
         held: Effective,
         protocol: Protocol,
         destination: Destination,
     ) -> PolicySite:
         kind = of_kind.kind
         default = self.defaults.get(kind.name)
-        return PolicySite(kind, found, held.get(kind.name, NOTHING), default, protocol, destination)
+        return PolicySite(kind, of_levels, held.get(kind.name, NOTHING), default, protocol, destination)
 
     def _tables(self, entry: OutboundResult) -> Iterator[RouteTableSite]:
         kind, destination = self.in_force(entry), entry.listening.destination
@@ -150,20 +150,20 @@ class ClassOutbounds:
             yield RouteTableSite(self.rules[kind].kind, candidates, rules, destination, hides_others=hides)
 
     def _candidates(self, kind: str, destination: Destination) -> tuple[CombinedConf, ...]:
-        """What routes of a kind come to for a destination; empty if there is none."""
-        found = of_service(self.rules[kind], destination) if kind in self.rules else None
-        return () if found is None else (found,)
+        """The combined conf of the routes of a kind for a destination; empty if there are none."""
+        combined = of_service(self.rules[kind], destination) if kind in self.rules else None
+        return () if combined is None else (combined,)
 
 
 def of_inbound(rules: Rules, index: int, reached: InboundResult, defaults: Defaults) -> Iterator[AnySite]:
-    """What holds for those who call an inbound: for all of them, and for some."""
+    """The sites of an inbound: for all of its clients, and for some of them."""
     protocol = reached.inbound.protocol
     for kind, of_kind in rules.items():
         if of_kind.shape.single:
             continue
-        found = of_kind.inbound(index).for_all
-        if found is not None:
-            yield PolicySite(of_kind.kind, (found,), reached.effective[kind], defaults.get(kind), protocol)
+        combined = of_kind.inbound(index).for_all
+        if combined is not None:
+            yield PolicySite(of_kind.kind, (combined,), reached.effective[kind], defaults.get(kind), protocol)
         if of_kind.shape.from_ and not of_kind.shape.from_as_rules:
             for rule in of_kind.from_(index).rules:
                 yield PolicySite(of_kind.kind, (rule.combined,), rule.combined.conf, None, protocol)
@@ -171,15 +171,15 @@ def of_inbound(rules: Rules, index: int, reached: InboundResult, defaults: Defau
 
 
 def _by_match(rules: InboundRules) -> Iterable[tuple[CombinedConf, ...]]:
-    """What is said of the clients of each match. Several rules for the same one are not merged: the first counts."""
-    found: dict[bytes, list[CombinedConf]] = {}
+    """The confs of each match of clients. Several rules for one match are not merged: the first one counts."""
+    by_match: dict[bytes, list[CombinedConf]] = {}
     for rule in rules.with_matches:
-        found.setdefault(canonical_json(rule.match), []).append(rule.combined)
-    return map(tuple, found.values())
+        by_match.setdefault(canonical_json(rule.match), []).append(rule.combined)
+    return map(tuple, by_match.values())
 
 
 def of_proxy(rules: Rules, *, is_redirected: bool) -> Iterator[PolicySite]:
-    """What holds for a proxy as a whole. Where nothing is redirected to it, nothing passes through it either."""
+    """The sites of a proxy as a whole. Calls pass through it only if its machine redirects them."""
     for kind, of_kind in rules.items():
-        if of_kind.shape.single and (found := of_kind.proxy) is not None and (is_redirected or kind != PASSTHROUGH):
-            yield PolicySite(of_kind.kind, (found,), found.conf)
+        if of_kind.shape.single and (combined := of_kind.proxy) is not None and (is_redirected or kind != PASSTHROUGH):
+            yield PolicySite(of_kind.kind, (combined,), combined.conf)
