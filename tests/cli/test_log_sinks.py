@@ -133,4 +133,4 @@ def test_at_the_end_it_is_said_what_was_not_sent(said: list[str]) -> None:
 def test_what_is_no_address_is_said(sinks: LogSinks, said: list[str], address: str) -> None:
     sinks.put(address, b"line\n")
 
-    eventually(lambda: "this is no address, which is a host with a port" in "".join(said))
+    eventually(lambda: "this is no address: write HOST:PORT" in "".join(said))

@@ -192,10 +192,14 @@ def test_one_dataplane_is_got_with_how_its_proxy_is(koguma: Koguma, tmp_path: Pa
 
 
 def test_inspect_needs_a_name_where_it_is_about_one(koguma: Koguma) -> None:
-    assert koguma("inspect", "rules").err == "Error: inspect rules of which one?\nAdd its NAME.\n"
+    problem = "Error: inspect rules needs a name\nAdd the NAME of a Dataplane or of a policy.\n"
+
+    assert koguma("inspect", "rules").err == problem
 
 
 def test_files_do_not_know_what_proxies_have(offline: Koguma, tmp_path: Path) -> None:
     file = written(tmp_path, dataplane("web-1"))
 
-    assert offline("inspect", "dataplane", "web-1", "-f", file).err.startswith("Error: files do not know")
+    assert offline("inspect", "dataplane", "web-1", "-f", file).err.startswith(
+        "Error: files do not contain the state of proxies"
+    )

@@ -230,7 +230,7 @@ def test_an_envoy_that_was_left_without_anybody_is_ended_before_the_next_one_sta
 
     with Running(command, tmp_path / "second.log", koguma.environment) as second:
         eventually(lambda: bool(envoy.told), PATIENCE)
-        assert f"found Envoy, process {orphan.pid}, of a koguma dp run that was killed" in second.log.read_text()
+        assert f"draining Envoy, process {orphan.pid}, which a killed koguma dp run left here" in second.log.read_text()
         assert has_ended(orphan)
         assert dataplane()["name"] in second.log.read_text()
 
