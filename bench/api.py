@@ -77,13 +77,13 @@ class Client:
 
 
 def run(sizes: Sequence[int]) -> dict[str, Any]:
-    console, found = Console(), {}
+    console, results = Console(), {}
     for size in sizes:
-        found[size] = measure(size)
-        _show(console, size, found[size])
-    held = all(_held(one) for one in found.values())
+        results[size] = measure(size)
+        _show(console, size, results[size])
+    held = all(_held(result) for result in results.values())
     console.print(f"promised: medians within {MEDIAN * 1000:g} ms, {IN_A_ROW} writes in {ROW:g} s: {held}")
-    return {"held": held, "sizes": found}
+    return {"held": held, "sizes": results}
 
 
 def measure(resources: int) -> dict[str, Any]:
@@ -147,13 +147,13 @@ print(worst)
 
 def _late(control_plane: ControlPlane, path: str) -> float:
     """How late the event loop was while several asked the same at once, by the control plane's own histogram."""
-    before = control_plane.lag()
+    lag_before = control_plane.lag()
     asking = [threading.Thread(target=Client(control_plane.api).ask, args=("GET", path)) for _ in range(AT_ONCE)]
     for thread in asking:
         thread.start()
     for thread in asking:
         thread.join()
-    return max((bound for bound, count in control_plane.lag().items() if count > before.get(bound, 0)), default=0.0)
+    return max((bound for bound, count in control_plane.lag().items() if count > lag_before.get(bound, 0)), default=0.0)
 
 
 def _seconds(act: Callable[[], Any]) -> float:
@@ -162,28 +162,28 @@ def _seconds(act: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def _held(found: dict[str, Any]) -> bool:
-    medians = max(found["get"]["p50"], found["put"]["p50"])
-    return bool(medians <= MEDIAN and found["put"]["sum"] <= ROW)
+def _held(result: dict[str, Any]) -> bool:
+    medians = max(result["get"]["p50"], result["put"]["p50"])
+    return bool(medians <= MEDIAN and result["put"]["sum"] <= ROW)
 
 
-def _show(console: Console, size: int, found: dict[str, Any]) -> None:
+def _show(console: Console, size: int, result: dict[str, Any]) -> None:
     table = Table(title=f"beside {size} resources, one kept connection", title_justify="left")
     for column in ("", "p50 ms", "p99 ms", f"{IN_A_ROW} in a row, s"):
         table.add_column(column, justify="right" if column else "left")
     for name in ("get", "put"):
-        of = found[name]
+        of = result[name]
         row = f"{of['sum']:.2f}" if name == "put" else ""
         table.add_row(name.upper(), f"{of['p50'] * 1000:.2f}", f"{of['p99'] * 1000:.2f}", row)
     console.print(table)
-    if found["late"]:
-        _show_late(console, found["late"])
+    if result["late"]:
+        _show_late(console, result["late"])
 
 
-def _show_late(console: Console, found: dict[str, Any]) -> None:
+def _show_late(console: Console, result: dict[str, Any]) -> None:
     late = Table(title=f"how late the event loop is while {AT_ONCE} ask at once, at the most, ms", title_justify="left")
     for column in ("", "ms", "a process that sleeps, ms"):
         late.add_column(column, justify="right" if column else "left")
-    for path, seconds in found.items():
+    for path, seconds in result.items():
         late.add_row(path, *(f"{seconds[of] * 1000:.3g}" for of in ("loop", "machine")))
     console.print(late)

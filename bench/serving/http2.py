@@ -29,7 +29,17 @@ class Ended(Exception):
 
 
 class Connection:
-    __slots__ = ("_frame", "_left", "_message", "_needed", "_taken", "_to_send", "_window", "_windows_first", "out")
+    __slots__ = (
+        "_frame",
+        "_message",
+        "_needed",
+        "_payload_left",
+        "_taken",
+        "_to_send",
+        "_window",
+        "_windows_first",
+        "out",
+    )
 
     def __init__(self, path: str) -> None:
         settings = _SETTING.pack(_INITIAL_WINDOW_SIZE, _STREAM_WINDOW)
@@ -41,7 +51,7 @@ class Connection:
             + _frame(_HEADERS, _END_HEADERS, 1, _request(path))
         )
         self._frame = bytearray()  # the beginning of a frame of which the rest has not come
-        self._left = 0  # of the payload of a DATA frame
+        self._payload_left = 0  # of the payload of a DATA frame
         self._message = bytearray()
         self._needed = 0
         self._taken = 0
@@ -69,10 +79,10 @@ class Connection:
         whole: list[bytearray] = []
         at, end = 0, len(data)
         while at < end:
-            if self._left > 0:
-                until = min(at + self._left, end)
+            if self._payload_left > 0:
+                until = min(at + self._payload_left, end)
                 self._message += data[at:until]
-                self._left -= until - at
+                self._payload_left -= until - at
                 at = until
                 self._collect(whole)
             else:
@@ -112,7 +122,7 @@ class Connection:
         high, low, kind, flags, stream = _HEADER.unpack_from(frame)
         length = high << 8 | low
         if kind == _DATA:
-            self._left = length
+            self._payload_left = length
             self._taken += length
             frame.clear()
             if flags & _END_STREAM:
@@ -153,15 +163,15 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 def _request(path: str) -> bytes:
     """The headers of a gRPC call: two from the static table, the rest said in full."""
-    said = {
+    headers = {
         ":path": path,
         ":authority": "control-plane",
         "te": "trailers",
         "content-type": "application/grpc",
         "user-agent": "koguma-bench",
     }
-    return b"\x83\x86" + b"".join(_literal(name) + _literal(value, b"") for name, value in said.items())
+    return b"\x83\x86" + b"".join(_literal(name) + _literal(value, b"") for name, value in headers.items())
 
 
-def _literal(text: str, before: bytes = b"\0") -> bytes:
-    return before + bytes((len(text),)) + text.encode()
+def _literal(text: str, prefix: bytes = b"\0") -> bytes:
+    return prefix + bytes((len(text),)) + text.encode()

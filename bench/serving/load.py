@@ -130,7 +130,7 @@ class Load:
 
     def settle(self, *, wants: str, least: int, quiet: float, within: float) -> dict[str, Any]:
         """Run until what is wanted is there and nothing comes any more: all `ready`, or so many `answered`."""
-        done: Callable[[Stream], bool] = _is_ready if wants == "ready" else _has_answered
+        done: Callable[[Stream], bool] = _is_ready if wants == "ready" else _was_spoken_to
         open_until = time.monotonic() + within
         since = time.monotonic()
         while True:
@@ -159,11 +159,11 @@ class Load:
         scripts: dict[str, dict[str, list[tuple[str, bytes, list[int]]]]] = {}
         for name, recorded in self._recorded.items():
             scripts[name] = {}
-            for stream, told in zip(self._streams, recorded, strict=True):
-                for run in (run for heard in told for run in heard.runs):
+            for stream, frames in zip(self._streams, recorded, strict=True):
+                for run in (run for heard in frames for run in heard.runs):
                     runs.setdefault(id(run), (len(runs), run.data))
                 scripts[name][stream.proxy.name] = [
-                    (heard.type_url, heard.around, [runs[id(run)][0] for run in heard.runs]) for heard in told
+                    (heard.type_url, heard.around, [runs[id(run)][0] for run in heard.runs]) for heard in frames
                 ]
         Path(path).write_bytes(pickle.dumps(([data for _, data in runs.values()], scripts)))
         self._recorded = {}
@@ -180,8 +180,8 @@ class Load:
         """Serve the streams, and do what is said, one line after the other, until there is no more."""
         self._epoll.register(_SAID, select.EPOLLIN)
         while (line := self._next_line()) != "":
-            told = json.loads(line)
-            answer = getattr(self, told.pop("do"))(**told)
+            command = json.loads(line)
+            answer = getattr(self, command.pop("do"))(**command)
             print(json.dumps(answer), flush=True)
 
     def _next_line(self) -> str:
@@ -191,10 +191,10 @@ class Load:
 
     def _turn(self, timeout: float | None) -> bool:
         """Take what has come; answers whether something was said on the input."""
-        said = False
+        was_spoken_to = False
         for number, event in self._epoll.poll(timeout):
             if number == _SAID:
-                said = True
+                was_spoken_to = True
                 continue
             stream = self._of[number]
             if event & select.EPOLLIN:
@@ -203,7 +203,7 @@ class Load:
                 self._flush(number, stream)
             else:
                 raise Ended(f"the connection of {stream.proxy.name} broke off")
-        return said
+        return was_spoken_to
 
     def _take(self, number: int, stream: Stream) -> None:
         assert stream.socket is not None
@@ -246,7 +246,7 @@ def _is_ready(stream: Stream) -> bool:
     return stream.proxy.is_ready
 
 
-def _has_answered(stream: Stream) -> bool:
+def _was_spoken_to(stream: Stream) -> bool:
     return len(stream.heard) > 0
 
 

@@ -59,8 +59,8 @@ class Worker:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def do(self, what: str, **how: Any) -> dict[str, Any]:
-        return self.tell(json.dumps({"do": what, **how}))
+    def do(self, command: str, **arguments: Any) -> dict[str, Any]:
+        return self.tell(json.dumps({"do": command, **arguments}))
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +137,7 @@ class ControlPlane:
 
     def apply(self, documents: Iterable[Mapping[str, Any]]) -> None:
         """Many in one write."""
-        self.post("/_apply", {"resources": [{"text": json.dumps(one)} for one in documents]})
+        self.post("/_apply", {"resources": [{"text": json.dumps(document)} for document in documents]})
 
     def delete(self, path: str) -> None:
         self._client.delete(path).raise_for_status()
@@ -173,12 +173,12 @@ class ControlPlane:
 
     def lag(self) -> Mapping[float, float]:
         """How often the event loop was late, by how much at the most."""
-        prefix, found, before = 'koguma_event_loop_lag_seconds_bucket{le="', {}, 0.0
+        prefix, counts, count_below = 'koguma_event_loop_lag_seconds_bucket{le="', {}, 0.0
         for name, count in self.metrics().items():
             if name.startswith(prefix):
-                found[float(name.removeprefix(prefix).removesuffix('"}'))] = count - before
-                before = count
-        return found
+                counts[float(name.removeprefix(prefix).removesuffix('"}'))] = count - count_below
+                count_below = count
+        return counts
 
     def until_idle(self, quiet: float = 0.3, within: float = _WITHIN) -> float:
         """Wait until it computes no more; answers when it last did."""

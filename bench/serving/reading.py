@@ -76,26 +76,26 @@ class Reader:
             if not body.startswith(_RESOURCES, at):
                 until = _after_field(body, at)
                 around += body[at:until]
-            elif (run := self._known(body, at)) is not None:
+            elif (run := self._known_run(body, at)) is not None:
                 runs += self._joined(loose)
                 runs.append(run)
                 loose, until = [], at + len(run.data)
             else:
                 until = _after_field(body, at)
-                loose.append(self._one(bytes(body[at:until])))
+                loose.append(self._single_run(bytes(body[at:until])))
             at = until
         runs += self._joined(loose)
-        said = bytes(around)
-        if said not in self._around:
-            self._around[said] = self._said(said)
-        return Heard(*self._around[said], tuple(runs), said)
+        envelope = bytes(around)
+        if envelope not in self._around:
+            self._around[envelope] = self._envelope_fields(envelope)
+        return Heard(*self._around[envelope], tuple(runs), envelope)
 
-    def _known(self, body: bytearray, at: int) -> Run | None:
-        known = self._runs.get(bytes(body[at : at + _KEY]), ())
-        for run in known:
+    def _known_run(self, body: bytearray, at: int) -> Run | None:
+        candidates = self._runs.get(bytes(body[at : at + _KEY]), ())
+        for run in candidates:
             if body.startswith(run.data, at):
                 return run
-        for run in known:
+        for run in candidates:
             if (same := _in_common(run, body, at)) >= _RUN:
                 return self._add(list(self._each(run, same)))
         return None
@@ -106,16 +106,16 @@ class Reader:
     def _add(self, singles: list[Run]) -> Run:
         run = _run([single.data for single in singles], singles)
         self._runs.setdefault(run.data[:_KEY], []).append(run)
-        self._runs[run.data[:_KEY]].sort(key=lambda one: len(one.data), reverse=True)
+        self._runs[run.data[:_KEY]].sort(key=lambda candidate: len(candidate.data), reverse=True)
         return run
 
     def _each(self, run: Run, count: int) -> Iterator[Run]:
         begin = 0
         for end in run.ends[:count]:
-            yield self._one(run.data[begin:end])
+            yield self._single_run(run.data[begin:end])
             begin = end
 
-    def _one(self, frame: bytes) -> Run:
+    def _single_run(self, frame: bytes) -> Run:
         if frame not in self._single:
             self._single[frame] = self._decoded(frame)
         return self._single[frame]
@@ -130,7 +130,7 @@ class Reader:
         refers = frozenset(_refers(content))
         return Run(frame, (len(frame),), {named or _name(content): version}, refers, _asking(refers))
 
-    def _said(self, around: bytes) -> tuple[str, str, str, tuple[str, ...]]:
+    def _envelope_fields(self, around: bytes) -> tuple[str, str, str, tuple[str, ...]]:
         if self._delta:
             delta = DeltaDiscoveryResponse.FromString(around)
             return delta.type_url, delta.system_version_info, delta.nonce, tuple(delta.removed_resources)
@@ -193,8 +193,8 @@ def _refers(content: AnyMessage) -> Iterator[str]:
     elif content.type_url == LISTENER:
         listener = Listener.FromString(content.value)
         for chain in (*listener.filter_chains, listener.default_filter_chain):
-            for one in chain.filters:
-                if one.typed_config.type_url.endswith(_MANAGER):
-                    manager = HttpConnectionManager.FromString(one.typed_config.value)
+            for network_filter in chain.filters:
+                if network_filter.typed_config.type_url.endswith(_MANAGER):
+                    manager = HttpConnectionManager.FromString(network_filter.typed_config.value)
                     if manager.HasField("rds"):
                         yield manager.rds.route_config_name
