@@ -46,7 +46,7 @@ QUESTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long requests of one sort took, in seconds, the shortest first."""
+    """The times of requests of one kind in seconds, the shortest first."""
 
     seconds: Sequence[float]
 
@@ -58,7 +58,7 @@ class Times:
 
 
 class Client:
-    """One kept connection, with as little of its own as possible."""
+    """A client with one kept connection and little overhead."""
 
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
@@ -87,7 +87,7 @@ def run(sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def measure(resources: int) -> dict[str, Any]:
-    """One size: two in five are Dataplanes, two services, one a policy."""
+    """Measure one size: two in five resources are Dataplanes, two services, one a policy."""
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/koguma.db"
         asyncio.run(_fill(store, resources * 2 // 5))
@@ -119,7 +119,7 @@ def _put(number: int) -> tuple[str, str, bytes]:
 
 
 class Sleeper:
-    """A process that only sleeps: how late it wakes up is the doing of the machine, and of nobody measured here."""
+    """A process that only sleeps. How late it wakes up is due to the machine, not to the control plane."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-c", _SLEEPER]
@@ -128,7 +128,7 @@ class Sleeper:
         self._process.stdout.readline()
 
     def late(self) -> float:
-        """End it. Answers with how many seconds it was late at the most."""
+        """End the process. Returns by how many seconds it was late at the most."""
         return float(self._process.communicate(b"end")[0])
 
 
@@ -146,7 +146,7 @@ print(worst)
 
 
 def _late(control_plane: ControlPlane, path: str) -> float:
-    """How late the event loop was while several asked the same at once, by the control plane's own histogram."""
+    """How late the event loop was during several equal requests at once, by the control plane's histogram."""
     lag_before = control_plane.lag()
     asking = [threading.Thread(target=Client(control_plane.api).ask, args=("GET", path)) for _ in range(AT_ONCE)]
     for thread in asking:

@@ -65,7 +65,7 @@ def _networking(number: int, size: int) -> dict[str, Any]:
 
 
 def policy(number: int, size: int, seconds: int) -> Document:
-    """Timeouts and retries, for everybody or for one class, to one service or to all."""
+    """A policy with timeouts or retries, for all proxies or one class, to one service or to all."""
     kind = "MeshTimeout" if number % 3 else "MeshRetry"
     default = {"http": {"requestTimeout": f"{seconds}s"}} if number % 3 else {"http": {"numRetries": seconds % 7}}
     target = {"kind": "Mesh"} if number % 50 == 0 else {"kind": "MeshService", "name": f"s{number % size}"}
@@ -74,7 +74,7 @@ def policy(number: int, size: int, seconds: int) -> Document:
 
 
 def measure(size: int) -> dict[str, float]:
-    """One size, in this process."""
+    """Measure one size, in this process."""
     policies = discover()
     began = time.perf_counter()
     world = World.of(documents(size), kinds(policies))
@@ -109,7 +109,7 @@ def _compute(compiler: Compiler, world: World) -> float:
 
 
 def run(sizes: Sequence[int]) -> dict[str, Any]:
-    """Every size in a process of its own, and the table of what they took."""
+    """Measure every size in a process of its own, and print a table."""
     measurements = [_in_a_process(size) for size in track(sizes, description="rules: each size from cold, then edits")]
     largest = measurements[-1]
     share, exponent = largest["edit"] / largest["cold"], _exponent(measurements)
@@ -132,7 +132,7 @@ def _in_a_process(size: int) -> dict[str, float]:
 
 
 def _exponent(measurements: Sequence[dict[str, float]]) -> float:
-    """By what power of the size the cold computation grows: 1 is linear."""
+    """The exponent with which the cold computation grows with the size: 1 is linear."""
     if len(measurements) == 1:
         return 1.0
     first, last = measurements[0], measurements[-1]

@@ -2,9 +2,9 @@
 
 python -m bench.serving.floor
 
-A line on the input names a file with what was recorded, or something that is in one of these. Whoever is connected, or
-connects later, is sent what was recorded for its name, in the order in which it was named: of each type as soon as it
-has asked for that type.
+A line on the input names a file with recordings, or a recording in one of these files. Each proxy, connected or not
+yet, is sent the messages that were recorded for its name, in the order of the lines: each type as soon as it has
+subscribed.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Message:
 
 
 Scripts: TypeAlias = dict[str, dict[str, list[Message]]]
-"""By scenario and proxy."""
+"""The recorded messages by scenario and proxy."""
 
 
 def read(path: Path) -> Scripts:
-    """What was recorded. Messages that are equal are one object."""
+    """The recorded messages. Equal messages are one object."""
     runs, recorded = pickle.loads(path.read_bytes())  # noqa: S301  the load wrote it
     messages: dict[tuple[bytes, tuple[int, ...]], Message] = {}
 

@@ -65,7 +65,7 @@ class Connection:
         self._pump()
 
     def _pump(self) -> None:
-        """As much as the server has room for."""
+        """Send as many bytes as the server's flow control window allows."""
         while self._to_send and (room := min(*self._window, _LARGEST_FRAME)) > 0:
             payload = bytes(self._to_send[:room])
             del self._to_send[:room]
@@ -75,7 +75,7 @@ class Connection:
     # --- what comes in ---
 
     def hear(self, data: memoryview) -> list[bytearray]:
-        """The messages that are whole now, each behind its prefix of five bytes."""
+        """The messages that are complete now, each behind its prefix of five bytes."""
         whole: list[bytearray] = []
         at, end = 0, len(data)
         while at < end:
@@ -111,7 +111,7 @@ class Connection:
                 self._needed = 0
 
     def _next_frame(self, data: memoryview, at: int) -> int:
-        """Read a frame, as far as it is there, and answer where to go on. Payloads of DATA are not waited for."""
+        """Read a frame if it is complete, and return where the next one begins. DATA is read before it is complete."""
         frame = self._frame
         if len(frame) < _HEADER.size:
             until = at + _HEADER.size - len(frame)
@@ -162,7 +162,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _request(path: str) -> bytes:
-    """The headers of a gRPC call: two from the static table, the rest said in full."""
+    """The headers of a gRPC call: two from the static table, the others in full."""
     headers = {
         ":path": path,
         ":authority": "control-plane",

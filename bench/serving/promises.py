@@ -1,4 +1,4 @@
-"""What is promised, beside what was found. Times are ratios to the floor of the same run; counts are counts."""
+"""Promises about costs, with the measured values. Times are ratios to the floor of the same run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXPONENT: Final = 1.1
 LAG: Final = 0.05  # a bound of the histogram
 
 Costs = Mapping[tuple[int, int], float]
-"""What something cost, by the number of proxies and of services."""
+"""Costs by the number of proxies and the number of services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def growth(costs: Costs, of: str) -> Iterator[Promise]:
 
 
 def exponent(costs: Costs, axis: int) -> float | None:
-    """By what power of one of the sizes the cost grows, where every pair of sizes was measured."""
+    """The exponent with which costs grow with one of the sizes; every pair of sizes must have been measured."""
     sizes = [math.log(size[axis]) for size in costs]
     logs = [math.log(cost) for cost in costs.values()]
     spread = _together(sizes, sizes)

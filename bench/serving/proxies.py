@@ -1,6 +1,6 @@
-"""What a proxy says to what it is told, as Envoy would, with no I/O: it returns the requests that it sends.
+"""Proxies that answer responses as Envoy would. They do no I/O: they return the requests to send.
 
-It holds names and versions and nothing else. Clusters are acknowledged once their endpoints are there, listeners are
+A proxy keeps names and versions only. Clusters are acknowledged once their endpoints are there, listeners are
 asked for after that, and assignments and route tables are asked for by the names that clusters and listeners have.
 """
 
@@ -17,7 +17,7 @@ HELD: Final = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
 
 
 class Proxy(ABC):
-    """One proxy, over all of its streams."""
+    """A proxy, over all of its streams."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -32,7 +32,7 @@ class Proxy(ABC):
 
     @property
     def is_ready(self) -> bool:
-        """It has everything that what it was told refers to."""
+        """Whether the proxy has every resource to which its resources refer."""
         return self._listens and not self._warming and len(self.held[LISTENER]) > 0 and self._has_routes()
 
     @abstractmethod
@@ -40,7 +40,7 @@ class Proxy(ABC):
 
     @abstractmethod
     def connect(self) -> list[bytes]:
-        """The requests with which a stream begins: the first of all, or those that name what it has."""
+        """The first requests of a stream. A proxy that has resources names them."""
 
     def hear(self, heard: Heard) -> list[bytes]:
         take = {CLUSTER: self._clusters, ENDPOINTS: self._endpoints, LISTENER: self._listeners}
@@ -59,7 +59,7 @@ class Proxy(ABC):
         return [self._ack(heard), *self._warm()]
 
     def _warm(self) -> list[bytes]:
-        """Clusters are in force once all of them have their endpoints."""
+        """The requests that Envoy sends once all clusters have their endpoints."""
         if self._warming:
             return []
         requests, self._withheld = self._withheld, []
@@ -78,7 +78,7 @@ class Proxy(ABC):
 
     @abstractmethod
     def _changed(self, heard: Heard) -> set[str]:
-        """The assignments that clusters in a response wait for, which is kept."""
+        """Keep a response of clusters. Returns the endpoints for which these wait."""
 
     @abstractmethod
     def _keep(self, heard: Heard) -> None: ...

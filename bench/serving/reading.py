@@ -1,7 +1,7 @@
-"""`Reader`: what responses hold, learned once for every distinct run of resources, whoever it is sent to.
+"""`Reader`: decodes responses, each distinct run of resources once for all proxies.
 
-A thousand proxies are sent the same resources, and only few of their own. A run of resources that was seen before is
-recognised by comparing bytes, so that what is left to be decoded is what nobody was sent before.
+A thousand proxies are sent mostly the same resources. A run of resources that was decoded before is recognised by
+comparing bytes, so that only new resources are decoded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MANAGER = HttpConnectionManager.DESCRIPTOR.full_name
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Resources that follow each other in a response: their bytes, and what they say."""
+    """Consecutive resources of a response: their bytes, and what they contain."""
 
     data: bytes = field(repr=False)
     ends: tuple[int, ...] = field(repr=False)
@@ -37,12 +37,12 @@ class Run:
     """The assignments that its clusters ask for, or the route tables that its listeners do."""
 
     asks: bytes = field(repr=False)
-    """Those names as they stand in a request, each as field 3."""
+    """The same names as bytes of a request, each as field 3."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A response: what it says of itself, and the runs that it is made of."""
+    """A response: its own fields, and the runs of its resources."""
 
     type_url: str
     version: str
@@ -50,7 +50,7 @@ class Heard:
     removed: tuple[str, ...]
     runs: tuple[Run, ...]
     around: bytes = field(repr=False)
-    """Everything in it but the resources."""
+    """The bytes of all fields but the resources."""
 
     @property
     def resources(self) -> int:
@@ -67,7 +67,7 @@ class Reader:
         self._around: dict[bytes, tuple[str, str, str, tuple[str, ...]]] = {}
 
     def read(self, body: bytearray, at: int) -> Heard:
-        """The response that begins at a place in a buffer and goes to its end."""
+        """Read the response that begins at an offset of a buffer and goes to its end."""
         around = bytearray()
         runs: list[Run] = []
         loose: list[Run] = []  # resources in a row that are of no known run
@@ -153,7 +153,7 @@ def _asking(names: frozenset[str]) -> bytes:
 
 
 def _in_common(run: Run, body: bytearray, at: int) -> int:
-    """With how many of a run's resources a response goes on."""
+    """How many of a run's resources a response contains from an offset on."""
     view = memoryview(run.data)
     low, high = 0, len(run.ends)
     while low < high:
@@ -166,7 +166,7 @@ def _in_common(run: Run, body: bytearray, at: int) -> int:
 
 
 def _after_field(body: bytearray, at: int) -> int:
-    """Where a length-delimited field ends; a response has no others."""
+    """The offset at which a length-delimited field ends; a response has no others."""
     length, shift, at = 0, 0, at + 1
     while True:
         byte = body[at]
@@ -178,7 +178,7 @@ def _after_field(body: bytearray, at: int) -> int:
 
 
 def _name(content: AnyMessage) -> str:
-    """A resource's own name. It is field 1 in each of Envoy's types, a string."""
+    """The name of a resource: field 1, a string, in each of Envoy's types."""
     data = bytearray(content.value)
     until = _after_field(data, 0)
     begin = next(at for at in range(1, until) if data[at] < 0x80) + 1

@@ -1,4 +1,4 @@
-"""What was found, as tables for people and as data for programs."""
+"""Results as tables for people and as data for programs."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _each(measured: Measurement) -> dict[str, Any]:
 
 
 def percentile(measured: Measurement, share: float) -> float | None:
-    """When this share of those who heard of it had answered."""
+    """The time until this share of the affected proxies had answered."""
     return measured.last[min(int(len(measured.last) * share), len(measured.last) - 1)] if measured.last else None
 
 

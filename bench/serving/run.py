@@ -35,7 +35,7 @@ class Options:
     proxies: int = 1000
     services: int = 1000
     sizes: tuple[int, ...] = (100, 300, 1000)
-    """Those of the table of growth, for proxies and services alike."""
+    """The numbers of proxies and of services in the table of growth."""
 
     parts: tuple[str, ...] = PARTS
     witnesses: int = 3
@@ -64,7 +64,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def _both(options: Options, step: Step, *, delta: bool) -> tuple[list[ScenarioResult], list[Promise]]:
-    """One kind of stream: everything that can happen, and what real Envoys say."""
+    """All scenarios on one kind of stream, and a comparison with real Envoys."""
     witnessed: list[Promise] = []
     envoy = binary()
     with _folder() as folder:
@@ -101,7 +101,7 @@ def _routes_only(services: int) -> Iterator[Scenario]:
 
 
 def _console() -> Console:
-    """Wide enough for the table, also where nobody looks: in a file, or in a pipeline's log."""
+    """A console wide enough for the table, also if the output is no terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=_WIDTH)
 
@@ -114,7 +114,7 @@ def _folder() -> Iterator[Path]:
 
 @contextmanager
 def _stepping(console: Console, options: Options) -> Iterator[Step]:
-    """A bar that says what is being done."""
+    """A progress bar that names the current step."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     steps = _STEPS + len(list(scenarios(options.services)))
     total = sum(part != "growth" for part in options.parts) * steps

@@ -1,7 +1,6 @@
-"""`Stand`: one mesh, one kind of stream: a control plane with its proxies, and beside it the floor with its own.
+"""`Stand`: measures one mesh on one kind of stream, on a control plane and on the floor, each with its own proxies.
 
-Whatever the control plane sent is sent by the floor right after that: a machine that is shared may be half as fast a
-minute later.
+The floor repeats each measurement right after the control plane: a shared machine may be half as fast a minute later.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ _LAG: Final = re.compile(r'koguma_event_loop_lag_seconds_bucket\{le="(.+)"\}')
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One edit, or another thing that happened, and what it took. Times are in seconds from its beginning."""
+    """The measurement of one edit, of a cold start or of a restart. Times are in seconds from its beginning."""
 
     last: tuple[float, ...]
-    """When each proxy that heard of it gave its last answer."""
+    """When each affected proxy gave its last answer."""
 
     messages: Counter[str]
     resources: Counter[str]
     removed: int
     size: int
     late: bool
-    """Not everybody heard of it who had to."""
+    """Whether too few proxies were reached in time."""
 
     cpu: float = 0.0
     peak: float = 0.0
     fragments: float | None = None
     lag: float = 0.0
-    """At most so late was the event loop of the control plane, by the bounds of its histogram."""
+    """The greatest delay of the control plane's event loop, as a bound of its histogram."""
 
     @property
     def took(self) -> float:
@@ -54,7 +53,7 @@ class Measurement:
 
 @dataclass(slots=True)
 class ScenarioResult:
-    """All that was measured of one scenario: on the control plane, and on the floor."""
+    """All measurements of a scenario: on the control plane, and on the floor."""
 
     scenario: str
     delta: bool
@@ -63,7 +62,7 @@ class ScenarioResult:
 
     @property
     def took(self) -> float:
-        """Until the last answer of the last proxy, in the middle one of the edits."""
+        """The time until the last answer of the last proxy, in the median edit."""
         return median(measurement.took for measurement in self.measured)
 
     @property
@@ -76,7 +75,7 @@ class ScenarioResult:
 
     @property
     def cpu(self) -> float:
-        """Seconds of processor time of the control plane, for one."""
+        """Seconds of processor time of the control plane for one edit."""
         return sum(measurement.cpu for measurement in self.measured) / len(self.measured)
 
     @property
@@ -95,7 +94,7 @@ class ScenarioResult:
 
 @dataclass(frozen=True, slots=True)
 class _PlaneState:
-    """Where the control plane stood."""
+    """The counters of the control plane before an edit."""
 
     cpu: float
     metrics: Mapping[str, float]
@@ -117,7 +116,7 @@ class Stand:
     def run(
         self, scenarios: Iterable[Scenario], *, again: bool = True, at_the_end: AtTheEnd | None = None
     ) -> list[ScenarioResult]:
-        """Cold start, the scenarios, and a restart; all but that with the same bytes from the floor."""
+        """Measure a cold start, the scenarios and a restart. All but the restart are repeated on the floor."""
         self._step("the mesh")
         store = f"sqlite:///{self._folder}/koguma.db"
         mesh.fill(store, self._proxies, self._services)
@@ -181,7 +180,7 @@ class Stand:
         return self._measured(plane, settled, began, state_before)
 
     def _again(self, plane: ControlPlane, load: Worker) -> ScenarioResult:
-        """The control plane starts anew, and everybody comes back with what they have."""
+        """Restart the control plane; all proxies reconnect with the resources that they have."""
         self._step(AGAIN)
         load.do("disconnect")
         plane.stop()
@@ -210,7 +209,7 @@ class Stand:
 
 
 class Floor:
-    """A server that knows nothing, and proxies of its own. What nobody was sent takes it no time."""
+    """A server that only sends recorded bytes, with proxies of its own."""
 
     def __init__(self, server: Worker, load: Worker, recorded: Path) -> None:
         self._server = server
@@ -219,7 +218,7 @@ class Floor:
         self._port = server.hear()["port"]
 
     def learn(self, load: Worker, name: str) -> None:
-        """Be able to send what others were sent since they began, under a name."""
+        """Load what the other proxies received since they began, under a name."""
         load.do("record", name=name)
         load.do("write", path=str(self._recorded))
         self._server.tell(str(self._recorded))
@@ -240,7 +239,7 @@ class Floor:
 
 
 def _lag(metrics_before: Mapping[str, float], metrics_after: Mapping[str, float]) -> float:
-    """The bound of the last bucket of the histogram that has more in it than those below."""
+    """The bound of the highest bucket of the histogram that has grown."""
     bounds = {float(match[1]): name for name in metrics_after if (match := _LAG.fullmatch(name))}
     grown = {bound: metrics_after[name] - metrics_before[name] for bound, name in sorted(bounds.items())}
     return min(bound for bound, count in grown.items() if count == grown[math.inf])

@@ -1,4 +1,4 @@
-"""Witnesses: a few real Envoys, which have to end up with what the load's proxies have."""
+"""Witnesses: a few real Envoys, which must end up with the same resources as the load's proxies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Held = Mapping[str, Mapping[str, str]]
 
 
 def binary() -> Path | None:
-    """The Envoy of `make setup`, or the one that KOGUMA_ENVOY names; None where there is none."""
+    """The Envoy of `make setup`, or the one that KOGUMA_ENVOY names; None if there is none."""
     named = Path(os.environ.get("KOGUMA_ENVOY", _ROOT / ".envoy/bin/envoy"))
     binaries = sorted(named.parents[1].glob("lib/python3.*/site-packages/envoy/_bin/envoy")) or [named]
     return binaries[0] if binaries[0].is_file() else None
@@ -39,14 +39,14 @@ def binary() -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Witnesses:
-    """So many of one Envoy, on one kind of stream."""
+    """A number of Envoys, on one kind of stream."""
 
     envoy: Path
     count: int
     delta: bool
 
     def disagreements(self, plane: ControlPlane, load: Worker, folder: Path) -> list[str]:
-        """Where they have something else than the load's proxies of the same names, at first and after an edit."""
+        """The differences from the load's proxies of the same names, at first and after an edit."""
         with ExitStack() as running:
             started = (_envoy(plane, self, folder, number) for number in range(self.count))
             envoys = [running.enter_context(envoy) for envoy in started]
@@ -65,7 +65,7 @@ class Witnesses:
         return differences
 
     def _differences(self, expected: Held, admin: httpx.Client) -> list[str]:
-        """The types of which something differs still after a while."""
+        """The types of resources that still differ after some seconds."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             has = _dumped(admin)
@@ -75,7 +75,7 @@ class Witnesses:
             time.sleep(0.1)
 
     def _shown(self, held: Held, kind: str) -> Any:
-        """Envoy tells no version of endpoints, and of a state-of-the-world stream that of the whole."""
+        """What can be compared: Envoy shows no versions of endpoints, and over SotW none of single resources."""
         return dict(held[kind]) if self.delta and kind != "endpoints" else sorted(held[kind])
 
 
@@ -97,7 +97,7 @@ def _dumped(admin: httpx.Client) -> dict[str, dict[str, str]]:
 
 
 def _asks(cluster: Mapping[str, Any]) -> bool:
-    """Its endpoints are not in the cluster itself. The dump shows those among the others."""
+    """Whether a cluster gets its endpoints over EDS. The dump also lists endpoints that stand in clusters."""
     return cluster.get("type") == "EDS"
 
 
