@@ -18,7 +18,7 @@ from cp import log
 from cp.ads.loop import DrainLoop
 from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity, ServedState
 from cp.api.http import create_api, create_diagnostics
-from cp.metrics import together
+from cp.metrics import combined_text
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
@@ -38,9 +38,10 @@ from cp.store.files import FilesStore
 from cp.store.open import open_store
 from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
 from cp.version import VERSION
+from koguma.v1 import workers_pb2 as pb
 
 _LAST: Final = 5.0
-"""Seconds for which the end of the process waits for threads, after everything is closed."""
+"""Seconds for which the process waits for its threads at the end, after everything is closed."""
 
 _ENGINE: Final = "KUMA_DEFAULTS_POLICY_ENGINE"
 _DEFAULT_MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
@@ -48,13 +49,13 @@ _DEFAULT_MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "d
 
 @dataclass(frozen=True, slots=True)
 class RunningControlPlane:
-    """A control plane that serves: where it is to be found."""
+    """The ports of a control plane that serves."""
 
     ads_port: int
     http_port: int
     diagnostics_port: int
     reread: Callable[[], None] | None = None
-    """Looks into the folder of the store at once; None for a store that is no folder."""
+    """Reads the files of the store again at once; None for a store that is no folder."""
 
 
 def run(settings: Settings, ready: Callable[[RunningControlPlane], None] = lambda _: None) -> None:
@@ -81,7 +82,7 @@ async def _until_told(settings: Settings, ready: Callable[[RunningControlPlane],
 
 
 def _hang_up(reread: Callable[[], None] | None) -> None:
-    """A terminal that is closed sends SIGHUP, and so does who wants files to be read again. Nothing ends by it."""
+    """Read the files again. A terminal that is closed sends SIGHUP too, so the process does not end."""
     log_ = structlog.get_logger()
     if reread is None:
         log_.info("control_plane.hangup_ignored", reason="the store is no folder of files that could be read again")
@@ -92,7 +93,7 @@ def _hang_up(reread: Callable[[], None] | None) -> None:
 
 @asynccontextmanager
 async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane]:
-    """A control plane that is there for as long as the block lasts."""
+    """Run a control plane for as long as the block lasts."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
             open_store(settings.store, settings.registrations, settings.history_bytes)
@@ -100,13 +101,13 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         await _first_mesh(store, settings)
         proxies = await stack.enter_async_context(AsyncExitStack())
         serving = await proxies.enter_async_context(_serving(settings, store))
-        given = _collaborators(settings, store, serving)
-        await proxies.enter_async_context(_registrations(settings, given, serving))
-        stack.callback(given.works.close)
+        collaborators = _collaborators(settings, store, serving)
+        await proxies.enter_async_context(_registrations(settings, collaborators, serving))
+        stack.callback(collaborators.works.close)
         http_port = await stack.enter_async_context(
-            http_served(create_api(given), settings.http_bind, settings.http_port)
+            http_served(create_api(collaborators), settings.http_bind, settings.http_port)
         )
-        diagnostics = create_diagnostics(given, serving.metrics)
+        diagnostics = create_diagnostics(collaborators, serving.metrics)
         diagnostics_port = await stack.enter_async_context(
             http_served(diagnostics, settings.bind, settings.diagnostics_port)
         )
@@ -119,15 +120,15 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
             http=f"http://{address(settings.http_bind, running.http_port)}",
             diagnostics=f"http://{address(settings.bind, running.diagnostics_port)}",
         )
-        _tell_of_engine(settings)
+        _warn_about_engine(settings)
         try:
             yield running
-        finally:  # first: while streams are drained, the others answer, and say that no more proxies should come
+        finally:  # before the servers for HTTP: while streams are drained, `/ready` has to answer that we are stopping
             await proxies.aclose()
 
 
-def _tell_of_engine(settings: Settings) -> None:
-    """A Mesh that names the engine itself says so by itself."""
+def _warn_about_engine(settings: Settings) -> None:
+    """Warn about the engine of the settings. A Mesh that names one itself is warned about as a resource."""
     for part in missing_parts("Mesh", {"policyEngine": settings.policy_engine}):
         text = str(warning(part, ""))
         structlog.get_logger().warning("setting", code="not-enforced", setting=_ENGINE, reason=text)
@@ -135,7 +136,7 @@ def _tell_of_engine(settings: Settings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Serving:
-    """What serves proxies, here or in workers."""
+    """What serves proxies, in this process or in workers."""
 
     port: int
     state: ServedState
@@ -160,32 +161,36 @@ async def _here(settings: Settings, store: Store) -> AsyncIterator[_Serving]:
 
 @asynccontextmanager
 async def _in_workers(settings: Settings, store: Store) -> AsyncIterator[_Serving]:
-    """This process serves no proxies, but knows the World, to answer what is asked about it."""
+    """This process serves no proxies. It follows the store all the same, to answer the API's questions."""
     with reserved(settings.bind, settings.ads_port) as port:
         crew = Crew(settings, port)
         async with reconciled(settings, store) as (hub, reconciler), crew.at_work():
 
             async def metrics() -> bytes:
                 try:
-                    answers = await crew.ask("metrics")
-                except SilentWorkers as silent:  # what the others count is worth having all the same
+                    answers = await crew.ask(pb.Request(metrics=pb.Nothing()))
+                except SilentWorkers as silent:  # the metrics of the other workers are useful all the same
                     answers = silent.answers
-                of_all = {"api": hub.metrics.text()} | {str(number): text for number, text in answers.items()}
-                return together(of_all)
+                of_workers = {str(number): answer.metrics for number, answer in answers.items()}
+                return combined_text({"api": hub.metrics.text()} | of_workers)
 
             yield _Serving(port, WorkersFront(reconciler, crew), reconciler, CombinedObserver(crew), metrics)
             reconciler.is_stopping = True
 
 
-def _registrations(settings: Settings, given: Collaborators, serving: _Serving) -> AbstractAsyncContextManager[None]:
-    """Ends before proxies are sent away, as they have not ended then."""
+def _registrations(
+    settings: Settings, collaborators: Collaborators, serving: _Serving
+) -> AbstractAsyncContextManager[None]:
+    """Ends before streams are drained: a proxy whose stream we close has not ended."""
     times = RegistrarTimes(settings.deregistration_delay, settings.return_grace)
-    registrar = Registrar(given.store, serving.reconciler, serving.observed, times, name=given.about.instance)
+    registrar = Registrar(
+        collaborators.store, serving.reconciler, serving.observed, times, name=collaborators.about.instance
+    )
     return registrations_kept(registrar)
 
 
 async def _first_mesh(store: Store, settings: Settings) -> None:
-    """A new store gets the Mesh `default`, unless somebody else writes it or nobody wants one."""
+    """Write the Mesh `default` into a new store, unless the settings forbid it or another process did so."""
     if not settings.skip_mesh_creation:
         companions = initial_policies(_DEFAULT_MESH, settings.policy_engine)
         with suppress(Conflict, ReadOnly):
@@ -193,7 +198,7 @@ async def _first_mesh(store: Store, settings: Settings) -> None:
 
 
 def _hosts(settings: Settings) -> frozenset[str]:
-    """The names by which this machine's operator calls it."""
+    """The names by which the API and the diagnostics may be called."""
     own = (settings.bind, settings.http_bind, settings.xds_host, socket.gethostname())
     return frozenset(filter(None, map(str.strip, (*own, *settings.api_hosts.split(",")))))
 

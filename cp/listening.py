@@ -17,12 +17,12 @@ _OTHERWISE: Final = "Name an IP address of this machine with --bind; for the por
 
 
 class CannotListen(OSError):
-    """An address that is taken, that is not there, or that one may not have."""
+    """An address is taken, is none of this machine, or is not allowed."""
 
     def __init__(self, host: str, port: int, error: OSError) -> None:
         self.hint = _HINTS.get(error.errno, _OTHERWISE)
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        super().__init__(f"cannot listen on {place}: {error.strerror or error}")
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        super().__init__(f"cannot listen on {address}: {error.strerror or error}")
 
 
 def bind(listener: socket.socket, host: str, port: int) -> None:
@@ -33,12 +33,12 @@ def bind(listener: socket.socket, host: str, port: int) -> None:
         raise CannotListen(host, port, error) from error
 
 
-def reason_not_bound(host: str, port: int, said: Exception) -> CannotListen:
-    """Why a library could not listen, for one that does not say: another try tells."""
+def reason_not_bound(host: str, port: int, library_error: Exception) -> CannotListen:
+    """Why a library could not listen, where its error does not tell: found out by another attempt."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         try:
             probe.bind((host, port))
         except OSError as error:
             return CannotListen(host, port, error)
-    return CannotListen(host, port, OSError(str(said)))
+    return CannotListen(host, port, OSError(str(library_error)))

@@ -46,6 +46,7 @@ EVENTS: Final = MappingProxyType(
         "setting": "A setting of the control plane asks for something that is not enforced.",
         "self_check.failed": "What was kept from before differs from a full computation, which is served instead.",
         "worker.died": "A process that served proxies ended; they come to another one, and it is replaced.",
+        "worker.link_broken": "A worker and the process that started it could not read each other; it is replaced.",
         "worker.ready": "A process serves proxies.",
         "worker.silent": "A process that served proxies hangs; it is ended, and its proxies come to another one.",
         "world.changed": "Resources changed, and proxies were served what follows from it.",

@@ -1,7 +1,7 @@
-"""`Metrics`: what the control plane counts of itself, for Prometheus. A name that is served is looked up here.
+"""`Metrics`: the metrics of the control plane itself, for Prometheus.
 
-What happens is counted when it happens; what can be asked for (how many streams there are, how many fragments were
-built) is asked when somebody collects.
+Events are counted when they happen. Numbers that can be read at any time (how many streams there are, how many
+fragments were built) are read when Prometheus collects.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Values = float | Mapping[str, float]
 
 
 class Metrics:
-    """One control plane's."""
+    """The metrics of one process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -51,12 +51,14 @@ class Metrics:
         self.lag = self._histogram("event_loop_lag_seconds", "How much later than planned the event loop woke up")
         self.self_checks = self._counter("self_checks", "Snapshots compared with a full computation", "outcome")
 
-    def asked(self, name: str, text: str, ask: Callable[[], Values], label: str = "", *, grows: bool = False) -> None:
-        """Something that is asked for when somebody collects. `grows`: it is counted up and never down."""
-        self.registry.register(_Asked(f"koguma_{name}", text, ask, label, grows=grows))
+    def register(
+        self, name: str, text: str, read: Callable[[], Values], label: str = "", *, grows: bool = False
+    ) -> None:
+        """Add a metric that is read when Prometheus collects. `grows`: it is a counter, and otherwise a gauge."""
+        self.registry.register(_ReadOnCollection(f"koguma_{name}", text, read, label, grows=grows))
 
     def sent(self, stream: str, type_name: str, resources: int, size: int) -> None:
-        """A response went out; called for each one, and so quick."""
+        """Count a response. Called for each one, so the counters of its labels are looked up once."""
         key = (stream, type_name)
         if key not in self._of_traffic:
             counters = (self._messages, self._resources, self._bytes)
@@ -67,11 +69,11 @@ class Metrics:
         of_bytes.inc(size)
 
     def text(self) -> bytes:
-        """All of it, in Prometheus' format."""
+        """In Prometheus' text format."""
         return generate_latest(self.registry)
 
     def in_force_after(self, began: float) -> None:
-        """A proxy has confirmed everything that follows from a change of that moment (`monotonic`)."""
+        """Note that a proxy has confirmed everything that follows from a change at that moment (`monotonic`)."""
         self.change_to_ack.observe(monotonic() - began)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -81,32 +83,32 @@ class Metrics:
         return Histogram(f"koguma_{name}", text, registry=self.registry, buckets=_SECONDS)
 
 
-class _Asked(Collector):
-    def __init__(self, name: str, text: str, ask: Callable[[], Values], label: str, *, grows: bool) -> None:
-        self._ask = ask
+class _ReadOnCollection(Collector):
+    def __init__(self, name: str, text: str, read: Callable[[], Values], label: str, *, grows: bool) -> None:
+        self._read = read
         self._family = CounterMetricFamily if grows else GaugeMetricFamily
-        self._said = (name, text)
+        self._name_and_text = (name, text)
         self._labels = (label,) if label else ()
 
     def describe(self) -> Iterable[Metric]:
-        yield self._family(*self._said, labels=self._labels)
+        yield self._family(*self._name_and_text, labels=self._labels)
 
     def collect(self) -> Iterable[Metric]:
-        family = self._family(*self._said, labels=self._labels)
-        values = self._ask()
+        family = self._family(*self._name_and_text, labels=self._labels)
+        values = self._read()
         for label, value in values.items() if isinstance(values, Mapping) else ((None, values),):
             family.add_metric([] if label is None else [label], value)
         yield family
 
 
-def together(texts: Mapping[str, bytes]) -> bytes:
-    """What several processes say of themselves as one text, with a label that tells which says it."""
+def combined_text(texts: Mapping[str, bytes]) -> bytes:
+    """The metrics of several processes as one text, with the name of the process in the label `worker`."""
     registry = CollectorRegistry()
-    registry.register(_Said(texts))
+    registry.register(_TextCollector(texts))
     return generate_latest(registry)
 
 
-class _Said(Collector):
+class _TextCollector(Collector):
     def __init__(self, texts: Mapping[str, bytes]) -> None:
         self._texts = texts
 
@@ -117,6 +119,8 @@ class _Said(Collector):
         families: dict[str, Metric] = {}
         for worker, text in self._texts.items():
             for family in text_string_to_metric_families(text.decode()):
-                known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-                known.samples += (one._replace(labels={**one.labels, "worker": worker}) for one in family.samples)
+                combined = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                combined.samples += (
+                    sample._replace(labels={**sample.labels, "worker": worker}) for sample in family.samples
+                )
         return families.values()

@@ -38,14 +38,14 @@ def _seconds(value: Any) -> Any:
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
-def _store_url(known: dict[str, Any]) -> str:
-    if known.get("store_type") == "memory":
+def _store_url(validated: dict[str, Any]) -> str:
+    if validated.get("store_type") == "memory":
         return "memory:"
-    return f"sqlite:///{known['work_dir'] / 'koguma.db'}" if "work_dir" in known else ""
+    return f"sqlite:///{validated['work_dir'] / 'koguma.db'}" if "work_dir" in validated else ""
 
 
-def _bound(known: dict[str, Any]) -> str:
-    return str(known.get("bind", ""))
+def _bound(validated: dict[str, Any]) -> str:
+    return str(validated.get("bind", ""))
 
 
 class BadSettings(Exception):
@@ -263,31 +263,31 @@ class Settings(BaseSettings):
 
     @field_validator("registrations")
     @classmethod
-    def _beside_files(cls, registrations: str, known: ValidationInfo) -> str:
-        if registrations and not str(known.data.get("store", "")).startswith("dir:"):
+    def _beside_files(cls, registrations: str, validated: ValidationInfo) -> str:
+        if registrations and not str(validated.data.get("store", "")).startswith("dir:"):
             raise ValueError("only a store of files (dir:PATH) needs another one beside it")
         return registrations
 
     @field_validator("workers")
     @classmethod
-    def _number_alike(cls, workers: int, known: ValidationInfo) -> int:
-        if workers > 1 and known.data.get("registrations"):
+    def _number_alike(cls, workers: int, validated: ValidationInfo) -> int:
+        if workers > 1 and validated.data.get("registrations"):
             raise ValueError("workers would number what is registered beside files each in its own way: run one")
         return workers
 
     @field_validator("workers")
     @classmethod
-    def _share_a_store(cls, workers: int, known: ValidationInfo) -> int:
-        if workers > 1 and known.data.get("store") == "memory:":
+    def _share_a_store(cls, workers: int, validated: ValidationInfo) -> int:
+        if workers > 1 and validated.data.get("store") == "memory:":
             raise ValueError("workers have no memory in common: name a store on the disk, sqlite or dir")
         return workers
 
 
-def load(**given: Any) -> Settings:
-    """The settings: options of the command line (`None` is an option that is not given), then the environment."""
-    wanted = {name: value for name, value in given.items() if value is not None}
+def load(**options: Any) -> Settings:
+    """The settings: the options of a command line unless they are `None`, and otherwise the environment."""
+    set_options = {name: value for name, value in options.items() if value is not None}
     try:
-        return Settings(**wanted)
+        return Settings(**set_options)
     except ValidationError as error:
         raise BadSettings(tuple(_sentence(fault) for fault in error.errors())) from None
 

@@ -15,7 +15,7 @@ import typer
 from cp.cli.findings import finding_lines
 from cp.cli.main import build
 from cp.insight.lint import CATALOGUE, lint
-from cp.insight.report import linted
+from cp.insight.report import lint_data
 from cp.model.source import read_documents
 from cp.policies import discover, kinds
 from cp.resources.capabilities import MISSING
@@ -45,10 +45,10 @@ def commands() -> Iterator[str]:
 
 def findings() -> Iterator[str]:
     """Every sort of finding, with what is told where it is found: in the case of its name, if there is one."""
-    for code, one in CATALOGUE.items():
+    for code, sort in CATALOGUE.items():
         yield f"### `{code}`"
         yield ""
-        yield f"{one.severity.capitalize()}: {one.meaning}."
+        yield f"{sort.severity.capitalize()}: {sort.meaning}."
         yield ""
         yield from _example(code)
 
@@ -78,9 +78,9 @@ SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
 def written(page: str) -> str:
     """A page with its generated sections as they should be."""
 
-    def section(found: re.Match[str]) -> str:
-        lines = "".join(f"{line}\n" for line in SECTIONS[found[2]]())
-        return f"{found[1]}\n{lines}\n{found[3]}"
+    def section(match: re.Match[str]) -> str:
+        lines = "".join(f"{line}\n" for line in SECTIONS[match[2]]())
+        return f"{match[1]}\n{lines}\n{match[3]}"
 
     return _SECTION.sub(section, page)
 
@@ -93,7 +93,7 @@ def _example(code: str) -> Iterator[str]:
     case = CASES / f"{code}.in.yaml"
     if case.exists():
         policies, reading = discover(), read_documents(case.read_text(), "mesh.yaml")
-        data = linted(lint(policies, World.of(reading.documents, kinds(policies), findings=reading.findings)))
+        data = lint_data(lint(policies, World.of(reading.documents, kinds(policies), findings=reading.findings)))
         yield "```text"
         yield from finding_lines(next(finding for finding in data["findings"] if finding["code"] == code))
         yield "```"
@@ -122,8 +122,8 @@ def _parameter(parameter: Any) -> str:
     """One row. A default that is nothing is not shown, and neither is what every command has."""
     names = [*parameter.opts, *parameter.secondary_opts] if parameter.opts[0].startswith("-") else [parameter.metavar]
     text, setting = _SETTING.fullmatch(parameter.help or "").groups()  # type: ignore[union-attr]  # it fits any text
-    given = [setting] if setting else parameter.envvar or []
-    shown, environment = (", ".join(f"`{name}`" for name in found) for found in (names, given))
+    variables = [setting] if setting else parameter.envvar or []
+    shown, environment = (", ".join(f"`{word}`" for word in words) for words in (names, variables))
     return f"| {shown} | {environment} | {_default(parameter.default)} | {text} |"
 
 

@@ -2,6 +2,8 @@
 
 Built from envoy-data-plane's typed messages and written as JSON: Envoy's YAML reader takes a bare `n` or `y` for a
 truth value.
+
+See record 0008.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
+
+from generators.envoy.addresses import is_ip
 
 with warnings.catch_warnings():
     # Importing envoy_data_plane 2.2 raises it in its own classes; pydantic keeps the feature until version 3.
@@ -27,7 +31,6 @@ with warnings.catch_warnings():
     from envoy_data_plane.envoy.extensions.upstreams.http import v3 as upstreams
     from envoy_data_plane.google import protobuf
 
-from generators.envoy.addresses import is_ip
 
 ADS_CLUSTER: Final = "ads_cluster"
 ADMIN_CLUSTER: Final = "koguma:admin"

@@ -13,8 +13,8 @@ TARGET = SOURCES / "generated"
 def plugin() -> str:
     """mypy-protobuf, from beside this Python or, where a build front end put it elsewhere, from PATH."""
     name = "protoc-gen-mypy"
-    found = shutil.which(name, path=Path(sys.executable).parent) or shutil.which(name)
-    return found or sys.exit(f"{name} is not installed: install mypy-protobuf")
+    path = shutil.which(name, path=Path(sys.executable).parent) or shutil.which(name)
+    return path or sys.exit(f"{name} is not installed: install mypy-protobuf")
 
 
 def run_protoc(out: Path) -> None:

@@ -2,6 +2,8 @@
 
 xds-protos ships no .proto files and no stubs, but each of its modules carries its own description.
 Those descriptions, with all they import, are handed to protoc, which runs mypy-protobuf on them.
+
+See record 0010.
 """
 
 import importlib
@@ -71,15 +73,15 @@ def write(files: dict[str, FileDescriptor], target: Path) -> None:
 
 def refresh(target: Path = TARGET) -> None:
     """Replace the stubs unless they are of the installed versions."""
-    stamp, wanted = target / "made-from", made_from()
-    if stamp.is_file() and stamp.read_text() == wanted:
+    stamp, versions = target / "made-from", made_from()
+    if stamp.is_file() and stamp.read_text() == versions:
         stamp.touch()
         return
     fresh = target.with_name(f"{target.name}.{os.getpid()}")
     fresh.mkdir()
     try:
         write(with_imports(described()), fresh)
-        (fresh / stamp.name).write_text(wanted)
+        (fresh / stamp.name).write_text(versions)
         shutil.rmtree(target, ignore_errors=True)
         fresh.rename(target)
     finally:

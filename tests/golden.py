@@ -1,6 +1,8 @@
 """Golden cases: a case is two files, `NAME.in.yaml` and `NAME.out.yaml`, and adding one is adding these two.
 
 `pytest --update-golden [-k NAME]` writes the second; nobody edits it by hand, and its diff is what a review reads.
+
+See record 0025.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from cp.model.yaml import parse_all
 from cp.policies import Policy, discover, kinds
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import SHORT, TYPES, PackedResource, Snapshot
+from cp.translate.packing import SHORT, TYPES, PackedResource
+from cp.translate.snapshot import Snapshot
 from tests.golden import Case
 
 _KEYS: Final = {"proxy", "mesh", "types", "only"}

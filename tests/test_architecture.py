@@ -1,4 +1,7 @@
-"""The import contracts in pyproject.toml know every module there is."""
+"""The import contracts in pyproject.toml know every module there is.
+
+See record 0002.
+"""
 
 import ast
 import tomllib

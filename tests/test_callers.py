@@ -6,7 +6,7 @@ from cp.model.document import Document
 from cp.policies import kinds
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import ENDPOINTS, PackedResource
+from cp.translate.packing import ENDPOINTS, PackedResource
 from tests.random_mesh import MESH, document
 from tests.snapshots import policies
 

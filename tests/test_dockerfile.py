@@ -85,4 +85,4 @@ def test_what_is_copied_suffices_for_the_wheel(tmp_path: Path) -> None:
 
     (wheel,) = tmp_path.glob("koguma-*.whl")
     with zipfile.ZipFile(wheel) as built:
-        assert {"cp/settings.py", "koguma/v1/discovery_pb2.py"} <= set(built.namelist())
+        assert {"cp/settings.py", "koguma/v1/workers_pb2.py"} <= set(built.namelist())

@@ -9,20 +9,22 @@ import pytest
 from envoy.config.route.v3.route_components_pb2 import VirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from cp.insight.inspect import affected
+from cp.insight.inspect import affected_proxies
 from cp.insight.lint import lint
 from cp.insight.lint.lint import RULES
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.simulate.virtual_hosts import chosen
+from cp.insight.simulate.virtual_hosts import virtual_host_of
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import Policy, discover, kinds
 from cp.policies.mesh_timeout import MeshTimeout
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.translate.backend import BackendStage
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, Snapshot
-from cp.translate.stages import Translator
+from cp.translate.outbound import OutboundStage
+from cp.translate.packing import CLUSTER, LISTENER, ROUTES
+from cp.translate.snapshot import Snapshot
 from tests.random_mesh import MESH, document
 
 WEB = Key("Dataplane", "default", "web")
@@ -190,7 +192,7 @@ def test_a_failure_outlasts_changes_elsewhere() -> None:
     assert contents(proxy.snapshot, CLUSTER)["cursed"] == contents(good, CLUSTER)["cursed"]
 
 
-@pytest.mark.parametrize("stage", ["_entry", "_upstream", "_reached", "_beside"])
+@pytest.mark.parametrize("stage", ["outbounds", "backends", "inbounds", "sidecars"])
 def test_a_fault_in_a_stage_costs_its_part_alone(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object) -> None:
         raise KeyError("cursed")
@@ -199,7 +201,7 @@ def test_a_fault_in_a_stage_costs_its_part_alone(stage: str, monkeypatch: pytest
     here = world(used=used)
     compiler = Compiler(used)
     whole = compiler.snapshot(here, web(here))
-    monkeypatch.setattr(compiler._stages, stage, failing)
+    monkeypatch.setattr(getattr(compiler.translator, stage), "_result", failing)
     edited = document("Dataplane", "web", labels={"a": "b"}, networking=dataplane().data["networking"])
     after = here.next({edited.key: edited, timeout("2s").key: timeout("2s")}, 1)
 
@@ -218,7 +220,7 @@ def test_a_fault_in_a_generator_after_one_in_its_stage_costs_its_part_alone(monk
     used = policies("cluster")
     compiler, here = Compiler(used), world(used=used)
     with monkeypatch.context() as patch:
-        patch.setattr(compiler._stages, "_upstream", failing)
+        patch.setattr(compiler.translator.backends, "_result", failing)
         compiler.proxy(here, web(here))
     after = here.next({timeout(CURSE).key: timeout(CURSE)}, 1)
 
@@ -261,8 +263,8 @@ def test_lint_judges_a_passthrough_that_says_nothing() -> None:
 
 
 def test_of_a_table_without_domains_nobody_is_chosen() -> None:
-    assert chosen(RouteConfiguration(name="empty"), "backend") is None
-    assert chosen(RouteConfiguration(virtual_hosts=[VirtualHost(name="nobody")]), "backend") is None
+    assert virtual_host_of(RouteConfiguration(name="empty"), "backend") is None
+    assert virtual_host_of(RouteConfiguration(virtual_hosts=[VirtualHost(name="nobody")]), "backend") is None
 
 
 def shadowed(called: str = "cursed", to: str = "fine") -> Document:
@@ -313,15 +315,19 @@ def test_of_a_cluster_that_could_not_be_made_lint_calls_no_other_policy_idle() -
     assert not [str(finding) for finding in findings if finding.resource == limits.key]
 
 
-@pytest.mark.parametrize("stage", ["_entry", "_upstream", "cluster_tasks"])
-def test_inspection_answers_where_a_part_cannot_be_made(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("stage", "method"), [(OutboundStage, "_result"), (BackendStage, "_result"), (BackendStage, "tasks")]
+)
+def test_inspection_answers_where_a_part_cannot_be_made(
+    stage: type, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def failing(*_: object, **__: object) -> None:
         raise KeyError("cursed")
 
-    monkeypatch.setattr(Translator, stage, failing)
+    monkeypatch.setattr(stage, method, failing)
     here = world(timeout("2s"), shadowed(), used=list(discover()))
     (policy,) = here.table("MeshTimeout", "default")
-    (of_web,) = (one for one in affected(here, policy) if one.dataplane == WEB)
+    (of_web,) = (one for one in affected_proxies(here, policy) if one.dataplane == WEB)
 
     assert [one.path for one in of_web.effects] == ["connectionTimeout"] * len(of_web.effects)
     assert of_web.effects

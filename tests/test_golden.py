@@ -16,7 +16,7 @@ from envoy_data_plane.envoy.config.route.v3 import RouteConfiguration
 from envoy_data_plane.envoy.extensions.transport_sockets.tls.v3 import Secret
 from google.protobuf import symbol_database
 
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
 from tests.golden import Case, Golden, cases, strays
 from tests.snapshots import Question, changed, policies, shown
 from tests.witness import Witness

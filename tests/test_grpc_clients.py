@@ -23,7 +23,8 @@ from cp.model.names import Key
 from cp.policies import kinds
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import CLUSTER, LISTENER, Snapshot
+from cp.translate.packing import CLUSTER, LISTENER
+from cp.translate.snapshot import Snapshot
 from generators.grpc import for_grpc
 from tests.random_mesh import MESH, document
 from tests.snapshots import policies

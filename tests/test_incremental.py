@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from random import Random
 from typing import Any
+from weakref import ref
 
 from cp.model.document import Document
 from cp.model.names import Key
@@ -12,7 +14,8 @@ from cp.policies import kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import ENDPOINTS, TYPES
+from cp.translate.outbound import OutboundResult
+from cp.translate.packing import ENDPOINTS, TYPES
 from tests.random_mesh import MESH, Mesh, document, random_document, seeds
 from tests.snapshots import policies
 
@@ -61,9 +64,9 @@ def served(compiler: Compiler, world: World) -> Served:
 
 
 def test_after_any_edits_everybody_has_what_a_full_computation_gives() -> None:
-    for seed in seeds():
+    for seed in seeds(also=(74, 191)):  # policies that choose services by their labels
         compiler = Compiler(policies())
-        for world in worlds(Random(seed), edits=8):
+        for world in worlds(Random(seed), edits=10):
             assert served(compiler, world) == served(Compiler(policies()), fresh(world)), printed(seed, world)
 
 
@@ -82,6 +85,24 @@ def follow_with_gaps(chance: Random, seed: int) -> None:
             assert found is not None
             same = compiler.snapshot(world, dataplane) == Compiler(policies()).snapshot(anew, found)
             assert same, printed(seed, world)
+
+
+def test_a_world_that_was_succeeded_is_freed_without_a_garbage_collection() -> None:
+    """The Compiler holds the newest World alone, and nothing that is worked out for a World holds it."""
+    gc.collect()
+    gc.disable()
+    try:
+        for seed in range(20):
+            compiler = Compiler(policies())
+            before: list[ref[World]] = []
+            for world in worlds(Random(seed), edits=4):
+                served(compiler, world)
+                compiler.keep_only([dataplane.key for dataplane in dataplanes(world)])
+                if any(dataplanes(world)):  # else the Compiler was not asked, and has not seen this World
+                    assert [succeeded() for succeeded in before] == [None] * len(before), printed(seed, world)
+                before.append(ref(world))
+    finally:
+        gc.enable()
 
 
 def printed(seed: int, world: World) -> str:
@@ -131,6 +152,48 @@ def test_an_edit_builds_only_what_it_changes() -> None:
         for packed in after[name].since(before[name], type_url).updated
     }
     assert changed == {"kri_msvc_default___s3_80"}
+
+
+def test_a_policy_for_labels_concerns_the_services_that_have_them_and_no_others() -> None:
+    """By its items, or because the labels of a service change."""
+
+    def service(name: str, team: str) -> Document:
+        spec = {"selector": {"dataplaneTags": {"a": "b"}}, "ports": [{"port": 80, "appProtocol": "http"}]}
+        made = document("MeshService", name, spec=spec)
+        return Document(made.key, {**made.data, "labels": {"team": team}})
+
+    def of_team(team: str, value: str) -> Document:
+        target = {"kind": "MeshService", "labels": {"team": team}}
+        conf = {"http": {"requestTimeout": value}}
+        return document("MeshTimeout", "of-team", spec={"to": [{"targetRef": target, "default": conf}]})
+
+    outbounds = [
+        {"port": 10000 + n, "backendRef": {"kind": "MeshService", "name": name, "port": 80}}
+        for n, name in enumerate(("s", "t"))
+    ]
+    networking = {
+        "address": "127.0.0.1",
+        "inbound": [{"port": 80, "tags": {"kuma.io/service": "c"}}],
+        "outbound": outbounds,
+    }
+    documents = [MESH, service("s", "red"), service("t", "blue"), document("Dataplane", "c", networking=networking)]
+    world, compiler = World.of(documents, kinds(policies())), Compiler(policies())
+
+    def entries() -> list[OutboundResult]:
+        (dataplane,) = dataplanes(world)
+        return list(compiler.proxy(world, dataplane).bundle.entries.values())
+
+    timeouts, kept, before = [], [], entries()
+    edits = [of_team("red", "1s"), of_team("red", "2s"), of_team("blue", "2s"), service("s", "blue")]
+    for revision, edit in enumerate(edits, 1):
+        world = world.next({edit.key: edit}, revision)
+        assert served(compiler, world) == served(Compiler(policies()), fresh(world))
+        timeouts.append([entry.effective["MeshTimeout"].value["http"]["requestTimeout"] for entry in entries()])
+        kept.append([entry is earlier for entry, earlier in zip(entries(), before, strict=True)])
+        before = entries()
+
+    assert timeouts == [["1s", "15s"], ["2s", "15s"], ["15s", "2s"], ["2s", "2s"]]
+    assert kept == [[False, True], [False, True], [False, False], [False, True]]
 
 
 def test_a_policy_of_a_route_reaches_the_rows_to_which_that_route_contributes() -> None:

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from cp.model.dependency import EVERYTHING
 from cp.model.document import Document
 from cp.model.failure import Failure
 from cp.policies import Policy, discover, kinds
 from cp.policies.mesh_timeout import MeshTimeout
 from cp.resources.world import World
-from cp.translate import change_scope as touched
-from cp.translate import compiler as pipeline
+from cp.translate import compiler as compiler_module
+from cp.translate.backend import BackendStage
 from cp.translate.compiler import Compiler
-from cp.translate.stages import Translator
+from cp.translate.outbound import OutboundStage
 from tests.random_mesh import MESH, document, seeds
 from tests.test_incremental import Served, dataplanes, printed, served, worlds
 
@@ -63,7 +64,7 @@ def test_with_failures_that_last_everybody_has_what_working_out_all_would_give(m
         compiler, thorough = Compiler(policies(Faulty())), Compiler(policies(Faulty()))
         for world in worlds(Random(seed), edits=8):
             with monkeypatch.context() as patch:
-                patch.setattr(pipeline, "by_world", lambda *_: touched.EVERYTHING)
+                patch.setattr(compiler_module, "by_world", lambda *_: EVERYTHING)
                 expected = everything(thorough, world)
             assert everything(compiler, world) == expected, printed(seed, world)
             failed += sum(map(len, expected[1].values()))
@@ -80,12 +81,12 @@ def test_beside_a_destination_that_fails_an_edit_works_out_only_what_it_changes(
     world = World.of([MESH, web, timeout("1s")], kinds(list(compiler.policies.values())))
     before = everything(compiler, world)
     asked: list[str] = []
-    for stage in ("entry", "upstream"):
-        monkeypatch.setattr(Translator, stage, noted(getattr(Translator, stage), asked, stage))
+    for stage, name in ((OutboundStage, "outbound"), (BackendStage, "backend")):
+        monkeypatch.setattr(stage, "result", noted(stage.result, asked, name))
 
     after = everything(compiler, world.next({timeout("2s").key: timeout("2s")}, 1))
 
-    assert sorted(asked) == ["entry", "upstream", "upstream"], "the outbound of s1, its cluster, and that of s0 again"
+    assert sorted(asked) == ["backend", "backend", "outbound"], "the outbound of s1, its cluster, and that of s0 again"
     assert [failure.part for failure in after[1]["web"]] == ["the cluster of s0"]
     assert after[0] != before[0]
 

@@ -12,13 +12,13 @@ from cp.serving.lag import Lag
 def test_the_worst_of_the_last_minute_is_remembered_and_no_older_one() -> None:
     lag = Lag(Metrics())
     for now, late in ((0, 0.2), (1, 0.5), (30, 0.1), (50, 0.3)):
-        lag.seen(now, late)
+        lag.note(now, late)
     assert lag.worst == 0.5
 
-    lag.seen(62, 0.01)
+    lag.note(62, 0.01)
     assert lag.worst == 0.3
 
-    lag.seen(200, 0.01)
+    lag.note(200, 0.01)
     assert lag.worst == 0.01
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import structlog
 
-from cp.ads.hub import Connection, Hub
+from cp.ads.connection import Connection
+from cp.ads.hub import Hub
 from cp.ads.session.messages import Node, Response, SotwRequest
 from cp.ads.session.sotw import SotwSession
 from cp.model.document import Document
@@ -22,7 +23,8 @@ from cp.serving.publications import KEPT
 from cp.serving.reconcile import Pace, Reconciler
 from cp.store.memory import MemoryStore
 from cp.store.port import Put
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from cp.translate.snapshot import Snapshot
 from tests.random_mesh import MESH, document
 
 WITHIN = 10
@@ -44,7 +46,7 @@ class Client:
     def connected(self) -> Iterator[Client]:
         self.session = SotwSession()
         self.seat = Connection(Node(self.proxy, version="1.36.0"), "sotw", self.session, self._wake)
-        with self.hub.seat(self.seat):
+        with self.hub.streams.connected(self.seat):
             for type_url in (CLUSTER, LISTENER):
                 self._take(self.session.receive(SotwRequest(type_url)))
             self._wake()
@@ -54,10 +56,10 @@ class Client:
         asyncio.get_running_loop().call_soon(self._catch_up)
 
     def _catch_up(self) -> None:
-        newest = self.hub.newest(self.proxy)
+        newest = self.hub.observer.newest(self.proxy)
         if newest is not None:
             self._take(self.session.publish(newest))
-            self.hub.caught_up(self.seat)
+            self.hub.streams.caught_up(self.seat)
 
     def _take(self, responses: list[Response]) -> None:
         self.waiting += responses
@@ -74,15 +76,15 @@ class Client:
         version = "" if error else response.version
         request = SotwRequest(response.type_url, self._wanted(response.type_url), response.nonce, version, error)
         sent = self.session.receive(request)
-        heard = self.session.heard
-        self.hub.answered(self.seat, response.type_url, heard if not isinstance(heard, str) else None)
+        heard = self.session.answer
+        self.hub.streams.answered(self.seat, response.type_url, heard if not isinstance(heard, str) else None)
         for type_url in (ENDPOINTS, ROUTES):
             if (wanted := self._wanted(type_url)) and response.type_url in {CLUSTER, LISTENER} and not error:
                 sent += self.session.receive(SotwRequest(type_url, wanted))
         self._take(sent)
 
     def _wanted(self, type_url: str) -> frozenset[str]:
-        newest = self.hub.newest(self.proxy) or Snapshot()
+        newest = self.hub.observer.newest(self.proxy) or Snapshot()
         return frozenset(newest.names(type_url)) if type_url in {ENDPOINTS, ROUTES} else frozenset()
 
 
@@ -99,11 +101,13 @@ class Rig:
     async def outcome(
         self, revisions: Collection[int] = (), resources: Collection[Key] = (), within: float = WITHIN
     ) -> ChangeProgress:
-        return await self.observer.so_far(revisions, resources, within)
+        return await self.observer.final_progress(revisions, resources, within)
 
     async def settled(self, *proxies: str) -> None:
         async with asyncio.timeout(WITHIN):
-            await self.hub.until(lambda: all(map(self.hub.is_in_sync, proxies)))
+            with self.hub.observer.watch() as watch:
+                while not all(map(self.hub.observer.is_in_sync, proxies)):
+                    await watch.news()
 
 
 def run(test: Callable[[Rig], Awaitable[None]]) -> None:
@@ -113,7 +117,7 @@ def run(test: Callable[[Rig], Awaitable[None]]) -> None:
         rig = Rig(store, hub, reconciler, Observer(hub, reconciler))
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(reconciler.run()), group.create_task(rig.observer.run())]
-            assert await reconciler.reached(0, WITHIN)
+            assert await reconciler.wait_for_revision(0, WITHIN)
             try:
                 await test(rig)
             finally:
@@ -158,42 +162,46 @@ def in_a_mesh(test: Callable[[Rig, Client, Client], Awaitable[None]]) -> None:
     run(begun)
 
 
-def test_a_change_has_come_when_all_whom_it_concerns_have_it() -> None:
+def test_a_change_is_done_when_every_proxy_that_it_concerns_has_it() -> None:
     async def test(rig: Rig, _a: Client, _b: Client) -> None:
-        both = await rig.outcome([await rig.write(timeout(3))])
-        one = await rig.outcome([await rig.write(dataplane("a", "backend", "more"))])
-        none = await rig.outcome([await rig.write(unrelated("x"))])
+        of_both = await rig.outcome([await rig.write(timeout(3))])
+        of_a = await rig.outcome([await rig.write(dataplane("a", "backend", "more"))])
+        of_nobody = await rig.outcome([await rig.write(unrelated("x"))])
 
-        assert [(found.proxies, found.have) for found in (both, one, none)] == [(2, 2), (1, 1), (0, 0)]
+        assert [(progress.proxies, progress.have) for progress in (of_both, of_a, of_nobody)] == [
+            (2, 2),
+            (1, 1),
+            (0, 0),
+        ]
 
     in_a_mesh(test)
 
 
-def test_who_refuses_it_is_told_with_the_policy_and_who_has_it_has_it() -> None:
+def test_a_proxy_that_nacks_a_change_is_named_with_the_policy_and_the_other_one_has_it() -> None:
     async def test(rig: Rig, _a: Client, _b: Client) -> None:
-        found = await rig.outcome([await rig.write(timeout(3), patch("bad", proxy="b"))])
+        progress = await rig.outcome([await rig.write(timeout(3), patch("bad", proxy="b"))])
 
-        assert (found.proxies, found.have, found.refusing) == (2, 1, ("default.b",))
-        (complaint,) = found.complaints
-        assert [place.policy for place in complaint.likeliest] == [PATCH, Key("MeshTimeout", "default", "timeout")]
-        assert complaint.names == ("backend",)
-        assert complaint.lasts
+        assert (progress.proxies, progress.have, progress.refusing) == (2, 1, ("default.b",))
+        (report,) = progress.nack_reports
+        assert [place.policy for place in report.likeliest] == [PATCH, Key("MeshTimeout", "default", "timeout")]
+        assert report.names == ("backend",)
+        assert report.lasts
 
     in_a_mesh(test)
 
 
-def test_what_was_refused_before_is_not_the_fault_of_a_later_change() -> None:
+def test_an_earlier_nack_is_not_the_fault_of_a_later_change() -> None:
     async def test(rig: Rig, _a: Client, _b: Client) -> None:
         await rig.outcome([await rig.write(patch("bad", proxy="b"))])
 
-        found = await rig.outcome([await rig.write(dataplane("a", "backend", "x"), dataplane("b", "backend", "x"))])
+        progress = await rig.outcome([await rig.write(dataplane("a", "backend", "x"), dataplane("b", "backend", "x"))])
 
-        assert (found.have, found.refusing, found.complaints) == (2, (), ())
+        assert (progress.have, progress.refusing, progress.nack_reports) == (2, (), ())
 
     in_a_mesh(test)
 
 
-def test_what_is_still_refused_counts_for_the_policy_that_it_comes_from() -> None:
+def test_a_nack_that_still_stands_counts_for_the_policy_that_it_comes_from() -> None:
     async def test(rig: Rig, _a: Client, _b: Client) -> None:
         await rig.outcome([await rig.write(timeout(3))])
         await rig.outcome([await rig.write(patch("bad", proxy="b"))])
@@ -201,8 +209,8 @@ def test_what_is_still_refused_counts_for_the_policy_that_it_comes_from() -> Non
         of_patch = await rig.outcome(resources=[PATCH])
         of_another = await rig.outcome(resources=[Key("MeshTimeout", "default", "timeout")])
 
-        assert (of_patch.refusing, len(of_patch.complaints)) == (("default.b",), 1)
-        assert (of_another.proxies, of_another.complaints) == (0, ())
+        assert (of_patch.refusing, len(of_patch.nack_reports)) == (("default.b",), 1)
+        assert (of_another.proxies, of_another.nack_reports) == (0, ())
 
     in_a_mesh(test)
 
@@ -233,13 +241,13 @@ def test_who_goes_meanwhile_is_not_waited_for() -> None:
                 waiting = tasks.create_task(rig.outcome([await rig.write(timeout(3))]))
                 await until(lambda: len(a.waiting) > 0)
                 assert not waiting.done()
-        found = waiting.result()
-        assert (found.proxies, found.have, found.gone) == (1, 0, ("default.a",))
+        progress = waiting.result()
+        assert (progress.proxies, progress.have, progress.gone) == (1, 0, ("default.a",))
 
     run(test)
 
 
-def test_who_comes_back_meanwhile_is_waited_for_again() -> None:
+def test_a_proxy_that_comes_back_meanwhile_is_waited_for_again() -> None:
     async def test(rig: Rig, a: Client, b: Client) -> None:
         a.answers = b.answers = False
         gone = Client(rig.hub, "default.c")
@@ -259,45 +267,45 @@ def test_who_comes_back_meanwhile_is_waited_for_again() -> None:
     in_a_mesh(test)
 
 
-def test_of_what_is_too_long_ago_everybody_has_to_have_all() -> None:
+def test_for_a_revision_that_is_too_long_ago_every_proxy_has_to_have_everything() -> None:
     async def test(rig: Rig, _a: Client, _b: Client) -> None:
         first = await rig.write(timeout(3))
         for number in range(KEPT + 1):
-            assert await rig.reconciler.reached(await rig.write(unrelated(f"s{number}")), WITHIN)
+            assert await rig.reconciler.wait_for_revision(await rig.write(unrelated(f"s{number}")), WITHIN)
 
         assert (await rig.outcome([first])).proxies == 2
 
     in_a_mesh(test)
 
 
-def test_a_revision_that_does_not_come_is_told_as_not_reached() -> None:
+def test_the_progress_of_a_revision_that_does_not_come_ends_at_an_earlier_one() -> None:
     async def test(rig: Rig, _a: Client, _b: Client) -> None:
-        found = await rig.outcome([1000], within=0.05)
+        progress = await rig.outcome([1000], within=0.05)
 
-        assert found.is_done
-        assert found.revision < 1000
+        assert progress.is_done
+        assert progress.revision < 1000
 
     in_a_mesh(test)
 
 
-def test_without_a_question_it_is_told_how_far_everything_has_come() -> None:
+def test_without_revisions_and_resources_the_progress_is_that_of_everything() -> None:
     async def test(rig: Rig, a: Client, _b: Client) -> None:
         assert (await rig.outcome()).have == 2
         a.answers = False
-        assert await rig.reconciler.reached(await rig.write(timeout(3)), WITHIN)
+        assert await rig.reconciler.wait_for_revision(await rig.write(timeout(3)), WITHIN)
         assert (await rig.outcome(within=0)).waiting == ("default.a",)
 
     in_a_mesh(test)
 
 
-def test_the_dataplane_is_to_blame_for_what_only_it_has_changed() -> None:
+def test_the_dataplane_is_at_fault_if_it_alone_was_changed() -> None:
     async def test(rig: Rig, _a: Client, b: Client) -> None:
         await rig.write(timeout(3))
         b.mark = b"localhost:81"
-        found = await rig.outcome([await rig.write(dataplane("b", "backend", port=81))])
+        progress = await rig.outcome([await rig.write(dataplane("b", "backend", port=81))])
 
-        assert found.refusing == ("default.b",)
-        assert {place.policy for one in found.complaints for place in one.likeliest} == {dataplane("b").key}
+        assert progress.refusing == ("default.b",)
+        assert {place.policy for report in progress.nack_reports for place in report.likeliest} == {dataplane("b").key}
 
     in_a_mesh(test)
 
@@ -307,53 +315,53 @@ def test_trouble_that_lasts_began_with_its_first_cause() -> None:
         await rig.outcome([await rig.write(patch("bad", proxy="b"))])
         await rig.outcome([await rig.write(timeout(3))])
 
-        (complaint,) = await rig.observer.complaints()
+        (report,) = await rig.observer.nack_reports()
 
-        assert [place.policy for place in complaint.likeliest] == [PATCH]
-        assert [place.policy.type for place in complaint.suspects] == ["MeshProxyPatch", "MeshTimeout"]
+        assert [place.policy for place in report.likeliest] == [PATCH]
+        assert [place.policy.type for place in report.suspects] == ["MeshProxyPatch", "MeshTimeout"]
 
     in_a_mesh(test)
 
 
-def test_one_proxy_is_told_with_what_it_refuses_and_what_it_has_instead() -> None:
+def test_a_delivery_says_what_the_proxy_nacked_and_what_it_has_instead() -> None:
     async def test(rig: Rig, _a: Client, _b: Client) -> None:
-        good = rig.hub.newest("default.b")
+        good = rig.hub.observer.newest("default.b")
         assert good is not None
         await rig.outcome([await rig.write(patch("bad", proxy="b"))])
 
-        found = await rig.observer.delivery(Key("Dataplane", "default", "b"))
+        delivery = await rig.observer.delivery(Key("Dataplane", "default", "b"))
 
-        assert found.presence.state is ProxyState.REFUSED
-        (stream,) = found.streams
-        (clusters,) = [one for one in stream.types if one.status.type_url == CLUSTER]
+        assert delivery.presence.state is ProxyState.REFUSED
+        (stream,) = delivery.streams
+        (clusters,) = [of_type for of_type in stream.types if of_type.status.type_url == CLUSTER]
         (refusal,) = clusters.refusals
         (held,) = refusal.held
-        before = good.get(CLUSTER, "backend")
-        assert before is not None
-        assert (held.name, held.in_force) == ("backend", before.version)
+        accepted = good.get(CLUSTER, "backend")
+        assert accepted is not None
+        assert (held.name, held.in_force) == ("backend", accepted.version)
         assert clusters.since == refusal.at
         assert clusters.rejected == 1
-        assert all(one.status.in_sync for one in stream.types if one is not clusters)
-        assert [finding.resource for finding in found.findings] == [PATCH]
+        assert all(of_type.status.in_sync for of_type in stream.types if of_type is not clusters)
+        assert [finding.resource for finding in delivery.findings] == [PATCH]
 
     in_a_mesh(test)
 
 
-def test_what_many_refuse_is_in_the_log_once_and_again_when_it_comes_again() -> None:
-    def told(logs: list[Any]) -> list[tuple[str, int]]:
-        return [(one["resource"], one["proxies"]) for one in logs if one["event"] == "finding"]
+def test_nacks_of_many_proxies_are_logged_once_and_again_when_they_come_again() -> None:
+    def logged(logs: list[Any]) -> list[tuple[str, int]]:
+        return [(entry["resource"], entry["proxies"]) for entry in logs if entry["event"] == "finding"]
 
     async def test(rig: Rig, _a: Client, _b: Client) -> None:
         with structlog.testing.capture_logs() as logs:
             await rig.outcome([await rig.write(patch("bad"))])
-            await until(lambda: len(told(logs)) == 1)
+            await until(lambda: len(logged(logs)) == 1)
             await rig.outcome([await rig.write(patch("bad", "a", "other", "localhost:80"))])
-            await until(lambda: len(told(logs)) == 2)
+            await until(lambda: len(logged(logs)) == 2)
             assert (await rig.outcome([await rig.write(patch("good"))])).proxies == 2
             await rig.outcome([await rig.write(patch("bad again"))])
-            await until(lambda: len(told(logs)) == 3)
-        other = str(Key("MeshProxyPatch", "default", "other"))
-        assert told(logs) == [(str(PATCH), 2), (other, 1), (str(PATCH), 2)]
+            await until(lambda: len(logged(logs)) == 3)
+        other_patch = str(Key("MeshProxyPatch", "default", "other"))
+        assert logged(logs) == [(str(PATCH), 2), (other_patch, 1), (str(PATCH), 2)]
 
     in_a_mesh(test)
 
@@ -364,7 +372,7 @@ async def until(done: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_who_was_never_there_and_who_has_left_are_told_apart() -> None:
+def test_a_proxy_that_left_has_a_last_connection_and_one_that_never_came_has_none() -> None:
     async def test(rig: Rig) -> None:
         keys = [dataplane(name).key for name in ("a", "b")]
         await rig.write(MESH, dataplane("a"), dataplane("b"))

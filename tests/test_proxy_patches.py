@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from cp.translate.snapshot import TYPES
+from cp.translate.packing import TYPES
 from tests.golden import Case, cases
 from tests.snapshots import Question
 
-CASES = [one for one in cases("policies") if "mesh_proxy_patch" in str(one.id)]
+CASES = [case for case in cases("policies") if "mesh_proxy_patch" in str(case.id)]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -16,7 +16,8 @@ import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryResponse
 
-from cp.ads.hub import Connection, Hub
+from cp.ads.connection import Connection
+from cp.ads.hub import Hub
 from cp.ads.server import ServerOptions, serving
 from cp.ads.session.messages import Node
 from cp.model.document import Document
@@ -31,7 +32,7 @@ from cp.serving.reconcile import Pace, Reconciler
 from cp.store.memory import MemoryStore
 from cp.store.port import ChangeBatch, Delete, Outdated, Put, Unusable
 from cp.translate.compiler import CompiledProxy
-from cp.translate.snapshot import CLUSTER, LISTENER
+from cp.translate.packing import CLUSTER, LISTENER
 from generators.drafts import ClusterDraft
 from tests.ads.proxy import Proxy as Visitor
 from tests.random_mesh import MESH, document
@@ -64,7 +65,7 @@ class Rig:
         def wake() -> None:
             self.woken[proxy] += 1
 
-        with self.hub.seat(Connection(Node(proxy), "sotw", _SESSION, wake)):
+        with self.hub.streams.connected(Connection(Node(proxy), "sotw", _SESSION, wake)):
             yield proxy
 
 
@@ -72,7 +73,7 @@ _SESSION: Any = SimpleNamespace(statuses=(), tallies=(), is_at=lambda _: True, i
 
 
 def _clusters(hub: Hub, proxy: str) -> set[str]:
-    snapshot = hub.newest(proxy)
+    snapshot = hub.observer.newest(proxy)
     return set(snapshot.names(CLUSTER)) if snapshot is not None else set()
 
 
@@ -154,7 +155,7 @@ def test_a_proxy_that_comes_back_is_told_once_and_what_was_changed_meanwhile() -
             async with Visitor(server.port) as visitor:
                 await visitor.ask(CLUSTER)
                 assert _named(await visitor.hear()) == {"backend", "localhost:80"}
-            await _until(lambda: rig.hub.of("default.web"), lambda seats: not seats)
+            await _until(lambda: rig.hub.observer.of("default.web"), lambda seats: not seats)
             await rig.write(dataplane("web", "more"))
             await rig.reconciler.current()
 
@@ -190,7 +191,7 @@ def test_a_proxy_that_leaves_during_a_turn_is_told_only_of_what_is_in_force_when
         assert (await rig.reconciler.current()).revision == await rig.store.revision()
 
         async with rig.connected("web") as proxy:
-            assert rig.hub.newest(proxy) is None
+            assert rig.hub.observer.newest(proxy) is None
             assert await rig.clusters(proxy, bool) == {"third", "localhost:80"}
 
     run(test)
@@ -220,7 +221,7 @@ def test_a_proxy_that_comes_before_a_write_was_noticed_is_told_of_the_write() ->
         await rig.write(dataplane("web", "more"))
         async with rig.connected("web") as proxy:
             await _until(lambda: slow.asked, bool)
-            assert rig.hub.newest(proxy) is None
+            assert rig.hub.observer.newest(proxy) is None
             slow.may_tell.set()
             assert await rig.clusters(proxy, bool) == {"more", "localhost:80"}
 
@@ -389,9 +390,9 @@ def test_who_reads_is_answered_with_what_is_in_force_when_the_store_fails() -> N
 
 def test_a_world_that_does_not_come_is_not_waited_for_for_ever() -> None:
     async def test(rig: Rig) -> None:
-        assert not await rig.reconciler.reached(1, within=0.01)
+        assert not await rig.reconciler.wait_for_revision(1, within=0.01)
         await rig.write(MESH)
-        assert await rig.reconciler.reached(1, within=10)
+        assert await rig.reconciler.wait_for_revision(1, within=10)
 
     run(test)
 
@@ -408,8 +409,8 @@ def test_it_is_known_whom_a_write_concerned() -> None:
                 ([dataplane("web"), dataplane("api")], {web, api}),
             ):
                 revision = await rig.store.write(*map(Put, documents))
-                assert await rig.reconciler.reached(revision, within=10)
-                reach = rig.reconciler.editions.reach([revision])
+                assert await rig.reconciler.wait_for_revision(revision, within=10)
+                reach = rig.reconciler.publications.audience([revision])
                 assert reach.is_known
                 assert set(reach.proxies) == concerned
 
@@ -424,8 +425,8 @@ def test_a_proxy_for_which_nothing_can_be_made_of_a_write_is_told_apart() -> Non
         async with rig.connected("web") as web:
             await rig.clusters(web, bool)
             revision = await rig.store.write(Put(dataplane("web", "cursed")))
-            assert await rig.reconciler.reached(revision, within=10)
-            assert rig.reconciler.editions.reach([revision]).failed == {web}
+            assert await rig.reconciler.wait_for_revision(revision, within=10)
+            assert rig.reconciler.publications.audience([revision]).failed == {web}
 
     run(test, policies=faulty)
 
@@ -436,8 +437,8 @@ def test_a_write_is_not_charged_with_a_failure_that_was_there_before_and_is_not_
     async def test(rig: Rig) -> None:
         async def failed(*documents: Document) -> frozenset[str]:
             revision = await rig.store.write(*map(Put, documents))
-            assert await rig.reconciler.reached(revision, within=10)
-            return rig.reconciler.editions.reach([revision]).failed
+            assert await rig.reconciler.wait_for_revision(revision, within=10)
+            return rig.reconciler.publications.audience([revision]).failed
 
         await rig.write(MESH, dataplane("web", "cursed"))
         async with rig.connected("web") as web:
@@ -468,9 +469,9 @@ def test_a_write_does_not_concern_who_has_just_come_and_is_given_everything() ->
             await rig.clusters(api, bool)
             async with rig.connected("web") as web:
                 revision = await rig.store.write(Put(dataplane("web", "more")), Put(dataplane("api", "more")))
-                assert await rig.reconciler.reached(revision, within=10)
+                assert await rig.reconciler.wait_for_revision(revision, within=10)
                 assert await rig.clusters(web, lambda names: "more" in names)
-                assert rig.reconciler.editions.reach([revision]).proxies == {api}
+                assert rig.reconciler.publications.audience([revision]).proxies == {api}
 
     run(test, pace=Pace(quiet=0.1))
 
@@ -529,9 +530,9 @@ def test_of_a_proxy_whose_dataplane_is_gone_nothing_is_kept_once_it_has_left_too
                 assert await rig.clusters(proxy, bool) == {"backend", "localhost:80"}
                 await rig.store.write(Delete(dataplane("web").key))
                 await rig.reconciler.current()
-                assert rig.hub.newest(proxy) is not None
+                assert rig.hub.observer.newest(proxy) is not None
             await rig.write(dataplane("other"))
-            await _until(lambda: rig.hub.newest(proxy), lambda newest: newest is None)
+            await _until(lambda: rig.hub.observer.newest(proxy), lambda newest: newest is None)
 
     run(test)
 
@@ -543,10 +544,10 @@ def test_what_a_proxy_was_served_is_known_until_its_dataplane_goes() -> None:
             await rig.clusters(proxy, bool)
         await rig.write(dataplane("web"))
         await rig.reconciler.current()
-        assert rig.hub.knows(proxy)
+        assert rig.hub.publisher.knows(proxy)
 
         await rig.store.write(Delete(dataplane("web").key))
         await rig.reconciler.current()
-        assert not rig.hub.knows(proxy)
+        assert not rig.hub.publisher.knows(proxy)
 
     run(test)

@@ -51,7 +51,7 @@ class ControlPlane:
     async def owners(self) -> Mapping[str, frozenset[str]]:
         return {proxy: frozenset({owner}) for proxy, owner in self.connected.items()}
 
-    async def brought(self, proxy: str, owner: str) -> str:
+    async def dataplane_text(self, proxy: str, owner: str) -> str:
         return self.text if self.connected.get(proxy) == owner else ""
 
     async def after(self, seconds: float) -> Document | None:

@@ -13,15 +13,15 @@ pytestmark = pytest.mark.xdist_group("mypy")  # one worker, so that the second r
 SNIPPET = """
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from google.protobuf.duration_pb2 import Duration
-from koguma.v1.discovery_pb2 import DiscoveryResponse
+from koguma.v1.workers_pb2 import NackReports
 
 
 def second(cluster: Cluster) -> Duration:
     return cluster.{timeout}
 
 
-def frames(response: DiscoveryResponse) -> list[bytes]:
-    return list(response.{resources})
+def proxies(message: NackReports) -> list[str]:
+    return [report.proxy for report in message.{reports}]
 """
 
 
@@ -45,14 +45,14 @@ def mypy(folder: Path, cache: Path, **fields: str) -> subprocess.CompletedProces
 
 
 def test_the_right_fields_pass(tmp_path: Path, cache: Path) -> None:
-    checked = mypy(tmp_path, cache, timeout="connect_timeout", resources="resources")
+    checked = mypy(tmp_path, cache, timeout="connect_timeout", reports="reports")
 
     assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
 
 
 def test_a_misspelt_field_is_an_error_that_says_which_one_was_meant(tmp_path: Path, cache: Path) -> None:
-    checked = mypy(tmp_path, cache, timeout="conect_timeout", resources="resource")
+    checked = mypy(tmp_path, cache, timeout="conect_timeout", reports="report")
 
     assert checked.returncode == 1
     assert '"Cluster" has no attribute "conect_timeout"; maybe "connect_timeout"?' in checked.stdout
-    assert '"DiscoveryResponse" has no attribute "resource"; maybe "resources"?' in checked.stdout
+    assert '"NackReports" has no attribute "report"; maybe "reports"?' in checked.stdout

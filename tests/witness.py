@@ -10,7 +10,8 @@ from typing import Final, Self
 import trustme
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from cp.translate.snapshot import ROUTES, PackedResource, Snapshot
+from cp.translate.packing import ROUTES, PackedResource
+from cp.translate.snapshot import Snapshot
 from generators.bootstrap import EnvoyIdentity, bootstrap
 from generators.bootstrap import ListenAddress as Place
 from generators.envoy.names import MISSING_CLUSTER
@@ -53,7 +54,7 @@ class Witness:
 
         eventually(settled, _DEADLINE)
         statuses = self._serving.seat(_PROXY).session.statuses
-        return "\n".join(nack.text for status in statuses for nack in status.refused)
+        return "\n".join(nack.text for status in statuses for nack in status.nacks)
 
 
 def _strict(packed: PackedResource) -> PackedResource:

@@ -22,7 +22,7 @@ from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, Disc
 
 from cp.ads.loop import DrainLoop
 from cp.ads.server import SERVICE, ServerOptions, channel_arguments
-from cp.translate.snapshot import TYPES
+from cp.translate.packing import TYPES
 
 _AT_ONCE = 32
 _LARGE = 64 * 1024

@@ -24,7 +24,7 @@ from bench.serving.http2 import Connection, Ended
 from bench.serving.proxies import Delta, Proxy, StateOfTheWorld
 from bench.serving.reading import Heard, Reader
 from cp.ads.server import SERVICE
-from cp.translate.snapshot import SHORT
+from cp.translate.packing import SHORT
 
 _AT_ONCE = 1 << 20
 _PREFIX = 5

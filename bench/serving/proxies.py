@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final
 
 from bench.serving.reading import Heard, Run
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, bytes_field, text_field
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, bytes_field, text_field
 
 HELD: Final = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
 

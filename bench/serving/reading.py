@@ -18,7 +18,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryResponse, DiscoveryResponse
 from google.protobuf.any_pb2 import Any as AnyMessage
 
-from cp.translate.snapshot import CLUSTER, LISTENER, text_field
+from cp.translate.packing import CLUSTER, LISTENER, text_field
 
 _RESOURCES = b"\x12"  # how field 2 begins
 _KEY = 48  # bytes by which runs are found

@@ -1,4 +1,4 @@
-"""A connected stream as others see it (`Connection`), and what is known of it after its end (`ConnectionRecord`)."""
+"""`Connection`: a connected stream as others see it. `ConnectionRecord`: what is known of it once it has ended."""
 
 from __future__ import annotations
 
@@ -36,45 +36,52 @@ class Connection:
     session: StreamSession
     wake: Callable[[], None]
     since: float = 0.0
-    heard_at: float = 0.0  # when it answered a response last
-    heard: dict[str, float] = field(default_factory=dict)  # the same for each type
-    refused_at: dict[Nack, float] = field(default_factory=dict)  # when what it refuses was refused last
-    troubled: dict[tuple[str, str], float] = field(default_factory=dict)  # type, name -> since when it takes none of it
+    answered_at: float = 0.0  # when it answered a response last
+    type_answered_at: dict[str, float] = field(default_factory=dict)  # the same for each type
+    nacked_at: dict[Nack, float] = field(default_factory=dict)  # when it sent each NACK that stands, last
+    trouble_since: dict[tuple[str, str], float] = field(default_factory=dict)  # type, name -> of a resource in trouble
 
     @property
-    def refusals(self) -> tuple[Nack, ...]:
-        return tuple(nack for status in self.session.statuses for nack in status.refused)
+    def nacks(self) -> tuple[Nack, ...]:
+        return tuple(nack for status in self.session.statuses for nack in status.nacks)
 
-    def hear(self, type_url: str, nack: Nack | None, at: float) -> None:
-        """The client answered a response."""
-        self.heard_at = self.heard[type_url] = at
-        if nack is not None or self.refused_at:
-            self._note(type_url, nack, at)
+    def note_answer(self, type_url: str, nack: Nack | None, at: float) -> None:
+        """The client has ACKed or NACKed a response."""
+        self.answered_at = self.type_answered_at[type_url] = at
+        # An ACK costs no more than that while nothing is NACKed, which is nearly always.
+        if nack is not None or self.nacked_at:
+            self._note_trouble(type_url, nack, at)
 
-    def _note(self, type_url: str, nack: Nack | None, at: float) -> None:
-        """Trouble with a resource lasts until a version of it is accepted, however many are refused before."""
+    def _note_trouble(self, type_url: str, nack: Nack | None, at: float) -> None:
+        """Trouble with a resource lasts until a version of it is ACKed, however many versions are NACKed before."""
         statuses = self.session.statuses
-        standing = {one for status in statuses for one in status.refused}
-        self.refused_at = {one: when for one, when in self.refused_at.items() if one in standing}
+        standing = {standing_nack for status in statuses for standing_nack in status.nacks}
+        self.nacked_at = {earlier: time for earlier, time in self.nacked_at.items() if earlier in standing}
         if nack is not None:
-            self.refused_at[nack] = at
-            self.troubled |= {(type_url, name): self.troubled.get((type_url, name), at) for name in nack.names}
-        over = {status.type_url for status in statuses if status.unanswered == 0}
-        held = {(status.type_url, one.name) for status in statuses for one in status.held}
-        self.troubled = {one: when for one, when in self.troubled.items() if one in held or one[0] not in over}
+            self.nacked_at[nack] = at
+            began = {(type_url, name): self.trouble_since.get((type_url, name), at) for name in nack.names}
+            self.trouble_since |= began
+        # While a response is pending, a resource that is not held back may be in it, and be NACKed again.
+        answered_types = {status.type_url for status in statuses if status.unanswered == 0}
+        held_back = {(status.type_url, resource.name) for status in statuses for resource in status.held_back}
+        self.trouble_since = {
+            (of_type, name): time
+            for (of_type, name), time in self.trouble_since.items()
+            if (of_type, name) in held_back or of_type not in answered_types
+        }
 
-    def visit(self, until: float | None = None) -> ConnectionRecord:
-        """What can be said of it elsewhere, or afterwards."""
-        return ConnectionRecord(self.node, self.kind, self.since, until, self.heard_at, self.session.tallies)
+    def record(self, until: float | None = None) -> ConnectionRecord:
+        """What can be told of it elsewhere, or once it has ended."""
+        return ConnectionRecord(self.node, self.kind, self.since, until, self.answered_at, self.session.tallies)
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRecord:
-    """When a stream was there, until now or until it ended, and how much it was sent."""
+    """When a stream was connected, until now or until it ended, and how much it was sent."""
 
     node: Node
     kind: str
     since: float
     until: float | None
-    heard_at: float
+    answered_at: float
     tallies: tuple[ResponseCounts, ...]

@@ -1,7 +1,15 @@
-"""`Hub`: the newest snapshot of each proxy, and who is connected; between those who compute and those who serve.
+"""`Hub`: the newest snapshot of each proxy, and which proxies are connected.
 
-There are no queues: whoever is slow gets the newest when it is ready for it. Everything happens on the event loop;
-who computes in a thread comes back with `loop.call_soon_threadsafe(hub.publish, ...)`.
+Three audiences meet here, and each has a side of its own:
+
+    publisher   `PublisherSide`   makes snapshots, and wants to know for whom
+    streams     `StreamSide`      send them to proxies, and tell what proxies answer
+    observer    `ObserverSide`    asks where proxies stand, or waits for that to change
+
+There are no queues: a slow stream gets the newest snapshot when it is ready for it, and never those before.
+
+There are no locks either. Everything happens on the event loop, and no method awaits between two changes of the state
+that belong together. Whoever computes in a thread comes back with `loop.call_soon_threadsafe`.
 """
 
 from __future__ import annotations
@@ -11,254 +19,303 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
-from cp.ads.connection import Connection as Connection
-from cp.ads.connection import ConnectionRecord
-from cp.ads.connection import StreamSession as StreamSession
+from cp.ads.connection import Connection, ConnectionRecord
 from cp.ads.session import wire
-from cp.ads.session.messages import Nack, Node
+from cp.ads.session.messages import Nack
 from cp.ads.session.name_sets import NameSets
 from cp.metrics import Metrics
 from cp.translate.snapshot import Snapshot
 
 REMEMBERED: Final = 10_000
-"""Proxies that are gone of which it is remembered when they were here."""
+"""Proxies that have left of which it is remembered when they were connected."""
 
 
 class ProxyWatch:
-    """For one who waits: the proxies that came, went or answered since he looked last."""
+    """The proxies of which there is news since the last question: one audience, one watch."""
 
     def __init__(self) -> None:
-        self._proxies: set[str] = set()
-        self._any = asyncio.Event()
+        self._proxies: dict[str, None] = {}
+        self._has_news = asyncio.Event()
 
     def tell(self, proxy: str) -> None:
-        self._proxies.add(proxy)
-        self._any.set()
+        self._proxies[proxy] = None
+        self._has_news.set()
 
     async def news(self) -> frozenset[str]:
-        await self._any.wait()
-        self._any.clear()
-        told, self._proxies = frozenset(self._proxies), set()
-        return told
+        """Wait for news: all proxies of which there was some since the last time."""
+        await self._has_news.wait()
+        return self.take()
+
+    def take(self) -> frozenset[str]:
+        self._has_news.clear()
+        proxies, self._proxies = self.proxies, {}
+        return proxies
+
+    @property
+    def proxies(self) -> frozenset[str]:
+        """The proxies that `news` would return now."""
+        return frozenset(self._proxies)
 
 
-class Hub:
-    def __init__(self, clock: Callable[[], float] = time.time, metrics: Metrics | None = None) -> None:
-        self._clock = clock
-        self.names = NameSets(wire.said)
-        self.metrics = Metrics() if metrics is None else metrics
-        self._snapshots: dict[str, Snapshot] = {}
-        self._unconfirmed: set[str] = set()  # proxies that have left: their snapshot, if any, may be outdated
-        self._behind: dict[str, float] = {}  # since when proxies have not confirmed what is published
-        self._under_way: dict[str, float] = {}  # proxies that have not confirmed a change yet, and when it was made
-        self._seats: dict[str, list[Connection]] = {}
-        self._doubtful: set[str] = set()  # proxies whose last stream broke off while something was under way
-        self._arrived: dict[str, Node] = {}
-        self._departed: set[str] = set()
-        self._arrival = asyncio.Event()
-        self._answer = asyncio.Event()
-        self._waiting = 0
-        self._watches: list[ProxyWatch] = []
-        self._left: dict[str, ConnectionRecord] = {}
-        self._refusing: set[str] = set()
-        self._refusal = asyncio.Event()
+@dataclass(slots=True, eq=False)
+class _HubState:
+    """What the three sides share. All keys are node ids."""
 
-    # --- for those who compute ---
+    clock: Callable[[], float]
+    metrics: Metrics
+    snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    # Proxies that have left since their snapshot was published, which may so be from before a change that they miss.
+    unconfirmed: set[str] = field(default_factory=set)
+    behind_since: dict[str, float] = field(default_factory=dict)  # of proxies that have not ACKed all of their snapshot
+    changed_at: dict[str, float] = field(default_factory=dict)  # the same: when the change was made (`monotonic`)
+    connections: dict[str, list[Connection]] = field(default_factory=dict)
+    last_connections: dict[str, ConnectionRecord] = field(default_factory=dict)  # of proxies that have left
+    unsettled: set[str] = field(default_factory=set)  # proxies whose last stream broke off while something was pending
+    arrivals: ProxyWatch = field(default_factory=ProxyWatch)
+    departures: ProxyWatch = field(default_factory=ProxyWatch)
+    nacks: ProxyWatch = field(default_factory=ProxyWatch)
+    watches: list[ProxyWatch] = field(default_factory=list)
+
+    def newest(self, proxy: str) -> Snapshot | None:
+        """What a proxy should have; nothing until that is known.
+
+        A snapshot of an earlier visit may be from before a change that everybody else has. It counts only once the
+        publisher has looked at who came back, so that a proxy is not sent something old and then something new.
+        """
+        return None if proxy in self.unconfirmed else self.snapshots.get(proxy)
+
+    def connections_of(self, proxy: str) -> tuple[Connection, ...]:
+        return tuple(self.connections.get(proxy, ()))
+
+    def is_in_sync(self, proxy: str) -> bool:
+        """The proxy is connected, and has ACKed on each of its streams all that it should have."""
+        snapshot, connections = self.newest(proxy), self.connections.get(proxy)
+        if snapshot is None or connections is None:
+            return False
+        return all(connection.session.is_at(snapshot) for connection in connections)
+
+    def wake(self, proxy: str) -> None:
+        for connection in self.connections.get(proxy, ()):
+            connection.wake()
+
+    def tell_watches(self, proxy: str) -> None:
+        for watch in self.watches:
+            watch.tell(proxy)
+
+
+class PublisherSide:
+    """For whoever makes snapshots."""
+
+    def __init__(self, state: _HubState) -> None:
+        self._state = state
+        self.metrics = state.metrics
 
     def publish(self, proxy: str, snapshot: Snapshot, changed: float | None = None) -> bool:
         """Make this the newest snapshot of a proxy, and wake its streams unless it has the same content already.
 
         `changed` is the moment (`monotonic`) of the change from which it follows, if it follows from one.
         """
-        known = self._snapshots.get(proxy)
-        if known is not None and known == snapshot:
+        state = self._state
+        published = state.snapshots.get(proxy)
+        # Most changes change nothing for most proxies. The snapshot that is there stays, the object that sessions have.
+        if published is not None and published == snapshot:
             self.confirm(proxy)
             return False
-        if proxy in self._seats:  # who has left meanwhile is not told of what is changed from now on
-            self._unconfirmed.discard(proxy)
-        is_next = proxy not in self._behind or self.is_in_sync(proxy)
-        if is_next:
-            self._behind[proxy] = self._clock()
-        if changed is not None and (is_next or proxy not in self._under_way):
-            self._under_way[proxy] = changed
-        self._snapshots[proxy] = snapshot
-        for seat in self._seats.get(proxy, ()):
-            seat.wake()
+        if proxy in state.connections:  # a proxy that has left misses the changes from now on, so it stays unconfirmed
+            state.unconfirmed.discard(proxy)
+        # A proxy that is still behind stays so since the first change that it has not ACKed.
+        is_newly_behind = proxy not in state.behind_since or state.is_in_sync(proxy)
+        if is_newly_behind:
+            state.behind_since[proxy] = state.clock()
+        if changed is not None and (is_newly_behind or proxy not in state.changed_at):
+            state.changed_at[proxy] = changed
+        state.snapshots[proxy] = snapshot
+        state.wake(proxy)
         return True
 
     def confirm(self, proxy: str) -> None:
         """The snapshot of a proxy that came back is still its newest, or the last that could be made."""
-        if proxy in self._unconfirmed and proxy in self._seats:
-            self._unconfirmed.remove(proxy)
-            for seat in self._seats[proxy]:
-                seat.wake()
+        if proxy in self._state.unconfirmed and proxy in self._state.connections:
+            self._state.unconfirmed.remove(proxy)
+            self._state.wake(proxy)
 
     def knows(self, proxy: str) -> bool:
         """Whether the proxy was given a snapshot before, in this visit or an earlier one."""
-        return proxy in self._snapshots
+        return proxy in self._state.snapshots
 
     def forget(self, proxy: str) -> None:
-        """The proxy is no more."""
-        self._snapshots.pop(proxy, None)
-        self._unconfirmed.discard(proxy)
-        self._behind.pop(proxy, None)
-        self._left.pop(proxy, None)
-        self._doubtful.discard(proxy)
-        self._under_way.pop(proxy, None)
+        """The proxy is gone for good."""
+        state = self._state
+        state.snapshots.pop(proxy, None)
+        state.unconfirmed.discard(proxy)
+        state.behind_since.pop(proxy, None)
+        state.last_connections.pop(proxy, None)
+        state.unsettled.discard(proxy)
+        state.changed_at.pop(proxy, None)
 
-    async def arrivals(self) -> Mapping[str, Node]:
+    async def arrivals(self) -> frozenset[str]:
         """Wait for proxies to connect: all that did since the last time."""
-        await self._arrival.wait()
-        self._arrival.clear()
-        arrived, self._arrived = self._arrived, {}
-        return arrived
+        return await self._state.arrivals.news()
 
     @property
     def arriving(self) -> frozenset[str]:
-        """The proxies that `arrivals` would answer with now."""
-        return frozenset(self._arrived)
+        """The proxies that `arrivals` would return now."""
+        return self._state.arrivals.proxies
 
     def departures(self) -> frozenset[str]:
         """All proxies whose last stream ended since the last time; some of them may be back."""
-        departed, self._departed = frozenset(self._departed), set()
-        return departed
+        return self._state.departures.take()
 
-    async def refusing(self) -> frozenset[str]:
-        """Wait for proxies to refuse something: all that did since the last time."""
-        await self._refusal.wait()
-        self._refusal.clear()
-        refusing, self._refusing = frozenset(self._refusing), set()
-        return refusing
-
-    # --- for those who serve ---
-
-    def newest(self, proxy: str) -> Snapshot | None:
-        """What a proxy should have; nothing until that is known.
-
-        What is kept from an earlier visit may be from before a change that everybody else has. It is no answer until
-        whoever computes has looked at who came back, and so a proxy is never told twice.
-        """
-        return None if proxy in self._unconfirmed else self._snapshots.get(proxy)
-
-    def trusts(self, proxy: str) -> bool:
-        """The versions that the proxy names on a new stream tell what it has."""
-        return proxy not in self._doubtful and all(seat.session.is_settled for seat in self.of(proxy))
-
-    @contextmanager
-    def seat(self, seat: Connection) -> Iterator[Connection]:
-        """Take part for as long as the stream lasts."""
-        proxy = seat.node.id
-        seat.since = seat.heard_at = self._clock()
-        self._seats.setdefault(proxy, []).append(seat)
-        self._arrived[proxy] = seat.node
-        self._arrival.set()
-        self._news(proxy)
-        try:
-            yield seat
-        finally:
-            self._leave(proxy, seat)
-
-    def _leave(self, proxy: str, seat: Connection) -> None:
-        self._seats[proxy].remove(seat)
-        (self._doubtful.discard if seat.session.is_settled else self._doubtful.add)(proxy)
-        if not self._seats[proxy]:
-            del self._seats[proxy]
-            self._departed.add(proxy)
-            self._unconfirmed.add(proxy)  # also what is still being computed for it may be outdated when it returns
-            self._under_way.pop(proxy, None)
-            self._left.pop(proxy, None)
-            self._left[proxy] = seat.visit(until=self._clock())
-            if len(self._left) > REMEMBERED:
-                del self._left[next(iter(self._left))]
-        self._news(proxy)
-
-    def answered(self, seat: Connection, type_url: str, nack: Nack | None = None) -> None:
-        """A client said something to a response."""
-        seat.hear(type_url, nack, self._clock())
-        if nack is not None:
-            self._refusing.add(seat.node.id)
-            self._refusal.set()
-        self.caught_up(seat)
-
-    def caught_up(self, seat: Connection) -> None:
-        """A client may have all that it should have: it answered, or there was nothing to say."""
-        proxy = seat.node.id
-        if proxy in self._behind and self.is_in_sync(proxy):
-            del self._behind[proxy]
-            if (changed := self._under_way.pop(proxy, None)) is not None:
-                self.metrics.in_force_after(changed)
-        self._news(proxy)
-
-    def _news(self, proxy: str) -> None:
-        """Whoever waits for something may look again."""
-        for watch in self._watches:
-            watch.tell(proxy)
-        if self._waiting > 0:
-            self._answer.set()
-            self._answer = asyncio.Event()
-
-    # --- for those who want to know ---
-
-    @property
-    def seats(self) -> Mapping[str, tuple[Connection, ...]]:
-        """The streams of each connected proxy."""
-        return {proxy: tuple(seats) for proxy, seats in self._seats.items()}
-
-    def of(self, proxy: str) -> tuple[Connection, ...]:
-        return tuple(self._seats.get(proxy, ()))
-
-    def streams(self) -> Mapping[str, int]:
-        """How many streams there are of each kind."""
-        return Counter(seat.kind for seats in self._seats.values() for seat in seats)
-
-    def standings(self) -> Mapping[str, int]:
-        """How many connected proxies are in sync, behind, or refuse something."""
-        found = Counter({"in sync": 0, "behind": 0, "refusing": 0})
-        for proxy, seats in self._seats.items():
-            settled = self.is_in_sync(proxy)
-            refusing = not settled and any(seat.refusals for seat in seats)
-            found["in sync" if settled else "refusing" if refusing else "behind"] += 1
-        return found
-
-    def is_in_sync(self, proxy: str) -> bool:
-        """The proxy is connected, and every stream of it has confirmed everything that it should have."""
-        snapshot, seats = self.newest(proxy), self._seats.get(proxy)
-        return snapshot is not None and seats is not None and all(s.session.is_at(snapshot) for s in seats)
-
-    def since(self, proxy: str) -> float | None:
-        """Since when a connected proxy has been in sync, or not."""
-        seats = self.of(proxy)
-        if not seats:
-            return None
-        if self.is_in_sync(proxy):
-            return max(seat.heard_at for seat in seats)
-        return max(self._behind.get(proxy, 0.0), min(seat.since for seat in seats))
-
-    def left(self, proxy: str) -> ConnectionRecord | None:
-        """When a proxy that is not connected was so last."""
-        return self._left.get(proxy)
+    def is_connected(self, proxy: str) -> bool:
+        return proxy in self._state.connections
 
     def now(self) -> float:
         """The moment, on the clock by which everything here is timed."""
-        return self._clock()
+        return self._state.clock()
+
+
+class StreamSide:
+    """For the streams that serve proxies."""
+
+    def __init__(self, state: _HubState) -> None:
+        self._state = state
+        self.metrics = state.metrics
+        self.names = NameSets(wire.encoded_names)
+
+    def newest(self, proxy: str) -> Snapshot | None:
+        """What a proxy should have; nothing until that is known."""
+        return self._state.newest(proxy)
+
+    def trusts_versions(self, proxy: str) -> bool:
+        """The versions that the proxy names on a new stream tell what it has."""
+        connections = self._state.connections.get(proxy, ())
+        return proxy not in self._state.unsettled and all(connection.session.is_settled for connection in connections)
+
+    @contextmanager
+    def connected(self, connection: Connection) -> Iterator[Connection]:
+        """Count a proxy as connected for as long as the block lasts."""
+        state, proxy = self._state, connection.node.id
+        connection.since = connection.answered_at = state.clock()
+        state.connections.setdefault(proxy, []).append(connection)
+        state.arrivals.tell(proxy)
+        state.tell_watches(proxy)
+        try:
+            yield connection
+        finally:
+            self._disconnect(proxy, connection)
+
+    def _disconnect(self, proxy: str, connection: Connection) -> None:
+        state = self._state
+        state.connections[proxy].remove(connection)
+        # A proxy that left while a response was pending may have applied it or not, whatever version it names later.
+        (state.unsettled.discard if connection.session.is_settled else state.unsettled.add)(proxy)
+        if not state.connections[proxy]:
+            del state.connections[proxy]
+            state.departures.tell(proxy)
+            state.unconfirmed.add(proxy)  # also what is still being computed for it may be outdated when it returns
+            state.changed_at.pop(proxy, None)
+            self._remember(proxy, connection.record(until=state.clock()))
+        state.tell_watches(proxy)
+
+    def _remember(self, proxy: str, record: ConnectionRecord) -> None:
+        records = self._state.last_connections
+        records.pop(proxy, None)  # so that the newest is the last, and the first is the oldest
+        records[proxy] = record
+        if len(records) > REMEMBERED:
+            del records[next(iter(records))]
+
+    def answered(self, connection: Connection, type_url: str, nack: Nack | None = None) -> None:
+        """A client has ACKed or NACKed a response."""
+        connection.note_answer(type_url, nack, self._state.clock())
+        if nack is not None:
+            self._state.nacks.tell(connection.node.id)
+        self.caught_up(connection)
+
+    def caught_up(self, connection: Connection) -> None:
+        """A client may have all that it should have: it has answered, or there was nothing to send."""
+        state, proxy = self._state, connection.node.id
+        # Only a proxy that is behind is looked at: `is_in_sync` goes through all channels of all its streams.
+        if proxy in state.behind_since and state.is_in_sync(proxy):
+            del state.behind_since[proxy]
+            if (changed := state.changed_at.pop(proxy, None)) is not None:
+                state.metrics.in_force_after(changed)
+        state.tell_watches(proxy)
+
+
+class ObserverSide:
+    """For whoever asks where proxies stand."""
+
+    def __init__(self, state: _HubState) -> None:
+        self._state = state
+
+    @property
+    def connections(self) -> Mapping[str, tuple[Connection, ...]]:
+        """The connections of each connected proxy."""
+        return {proxy: tuple(connections) for proxy, connections in self._state.connections.items()}
+
+    def of(self, proxy: str) -> tuple[Connection, ...]:
+        return self._state.connections_of(proxy)
+
+    def newest(self, proxy: str) -> Snapshot | None:
+        """What a proxy should have; nothing until that is known."""
+        return self._state.newest(proxy)
+
+    def is_in_sync(self, proxy: str) -> bool:
+        """The proxy is connected, and has ACKed on each of its streams all that it should have."""
+        return self._state.is_in_sync(proxy)
+
+    def since(self, proxy: str) -> float | None:
+        """Since when a connected proxy has been in sync, or not."""
+        connections = self.of(proxy)
+        if not connections:
+            return None
+        if self.is_in_sync(proxy):
+            return max(connection.answered_at for connection in connections)
+        connected_since = min(connection.since for connection in connections)
+        return max(self._state.behind_since.get(proxy, 0.0), connected_since)
+
+    def last_connection(self, proxy: str) -> ConnectionRecord | None:
+        """The newest connection of a proxy that is not connected now."""
+        return self._state.last_connections.get(proxy)
+
+    def stream_counts(self) -> Mapping[str, int]:
+        """How many streams there are of each kind."""
+        connected = self._state.connections.values()
+        return Counter(connection.kind for connections in connected for connection in connections)
+
+    def standings(self) -> Mapping[str, int]:
+        """How many connected proxies are in sync, are behind, or NACK something."""
+        counts = Counter({"in sync": 0, "behind": 0, "refusing": 0})
+        counts.update(self._standing(proxy) for proxy in self._state.connections)
+        return counts
+
+    def _standing(self, proxy: str) -> str:
+        if self.is_in_sync(proxy):
+            return "in sync"
+        return "refusing" if any(connection.nacks for connection in self.of(proxy)) else "behind"
+
+    async def nacking(self) -> frozenset[str]:
+        """Wait for proxies to NACK something: all that did since the last time."""
+        return await self._state.nacks.news()
 
     @contextmanager
     def watch(self) -> Iterator[ProxyWatch]:
         """Hear of every proxy that comes, goes or answers, for as long as the block lasts."""
         watch = ProxyWatch()
-        self._watches.append(watch)
+        self._state.watches.append(watch)
         try:
             yield watch
         finally:
-            self._watches.remove(watch)
+            self._state.watches.remove(watch)
 
-    async def until(self, done: Callable[[], bool]) -> None:
-        """Wait until something holds that depends on what clients answer."""
-        self._waiting += 1
-        try:
-            while not done():
-                await self._answer.wait()
-        finally:
-            self._waiting -= 1
+
+class Hub:
+    def __init__(self, clock: Callable[[], float] = time.time, metrics: Metrics | None = None) -> None:
+        state = _HubState(clock, Metrics() if metrics is None else metrics)
+        self.publisher = PublisherSide(state)
+        self.streams = StreamSide(state)
+        self.observer = ObserverSide(state)
+        self.metrics = state.metrics

@@ -14,13 +14,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-_MOST = 64 * 1024
+_MOST = 64 * 1024  # bytes to take at once, one for each finished operation
 
 
 class DrainLoop(asyncio.SelectorEventLoop):
     def add_reader(  # type: ignore[override]  # typeshed ties the arguments to the callback's, which is not needed here
         self, fd: Any, callback: Callable[..., Any], *args: Any
     ) -> None:
+        # The bytes are wake-ups and carry no data, so one of them does for all.
         if isinstance(fd, socket.socket) and _is_of_grpc(callback):
             super().add_reader(fd, _drained, fd, callback, *args)
         else:
@@ -34,6 +35,7 @@ def _is_of_grpc(callback: Callable[..., Any]) -> bool:
 
 
 def _drained(waiting: socket.socket, callback: Callable[..., Any], *args: Any) -> None:
+    # One byte is left, because gRPC's callback reads one itself.
     bytes_waiting = len(waiting.recv(_MOST, socket.MSG_PEEK))
     if bytes_waiting > 1:
         waiting.recv(bytes_waiting - 1)

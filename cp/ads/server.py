@@ -40,8 +40,9 @@ class ServerOptions:
     most_unknown: int = 1000  # streams of proxies that have no Dataplane
     request_limit: int = 4 * _MIB
 
-    def age(self, chance: float) -> float | None:
-        """Up to half a lifetime less, so that proxies that came together do not come back together."""
+    def stream_age(self, chance: float) -> float | None:
+        """After how long to close a stream: up to half of `max_age` earlier, so that proxies that connected together do
+        not connect again together."""
         return None if self.max_age is None else self.max_age * (0.5 + 0.5 * chance)
 
 
@@ -64,7 +65,7 @@ def channel_arguments(options: ServerOptions) -> tuple[tuple[str, int], ...]:
 
 
 class AdsServer:
-    """Serves a hub's snapshots. `chance` yields numbers in [0, 1): streams of one age end at different times."""
+    """Serves a hub's snapshots. `chance` returns numbers in [0, 1): streams of one age end at different times."""
 
     def __init__(
         self,
@@ -75,31 +76,31 @@ class AdsServer:
     ) -> None:
         """`is_known` tells whether a proxy has a Dataplane."""
         self._hub = hub
-        self._strangers = UnknownNodes(options.most_unknown, is_known)
+        self._unknown_nodes = UnknownNodes(options.most_unknown, is_known)
         self._options = options
         self._chance = chance
-        self._turns = LargeMessageSlots(options.large_at_once, options.large_patience)
+        self._slots = LargeMessageSlots(options.large_at_once, options.large_patience)
         self._rounds = LoopRounds(options.round_seconds, options.round_streams)
         self._streams: set[Stream] = set()
         self._none_left = asyncio.Event()
         self._stopping = False
         self._server = grpc.aio.server(options=channel_arguments(options))
         self._server.add_generic_rpc_handlers((self._handlers(),))
-        self.port = self._bound()
+        self.port = self._bind()
 
     async def start(self) -> None:
         await self._server.start()
 
     async def stop(self) -> None:
-        """Let every stream finish what it is writing; those that can't within the grace are cut off."""
+        """Let every stream finish what it is writing; a stream that takes longer than `grace` is cut off."""
         self._stopping = True
-        await self._drained()
+        await self._drain_streams()
         for stream in self._streams:
             stream.end()
         await self._server.stop(self._options.grace)
 
-    async def _drained(self) -> None:
-        """One stream after the other, so that whoever takes them on gets them one after the other too."""
+    async def _drain_streams(self) -> None:
+        """End the streams one after the other, so that other servers get their proxies one after the other too."""
         if not self._streams or self._options.drain <= 0:
             return
         loop = asyncio.get_running_loop()
@@ -109,7 +110,7 @@ class AdsServer:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._none_left.wait(), self._options.drain)
 
-    def _bound(self) -> int:
+    def _bind(self) -> int:
         host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
         address = f"{host}:{self._options.port}"
         try:
@@ -133,17 +134,19 @@ class AdsServer:
 
     async def _serve(self, kind: StreamKind, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         await self._admit(context)
-        stream = Stream(kind, self._hub, self._turns, self._rounds, self._strangers, patience=self._options.patience)
+        stream = Stream(
+            kind, self._hub.streams, self._slots, self._rounds, self._unknown_nodes, patience=self._options.patience
+        )
         self._streams.add(stream)
-        old = self._ends_when_old(stream)
+        timer = self._start_age_timer(stream)
         try:
             await stream.serve(context)
         finally:
             self._streams.remove(stream)
             if not self._streams:
                 self._none_left.set()
-            if old is not None:
-                old.cancel()
+            if timer is not None:
+                timer.cancel()
 
     async def _admit(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         if self._stopping:
@@ -155,8 +158,8 @@ class AdsServer:
             reason = f"this control plane serves {most} streams already, and no more (KOGUMA_MOST_STREAMS)"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
 
-    def _ends_when_old(self, stream: Stream) -> asyncio.TimerHandle | None:
-        age = self._options.age(self._chance())
+    def _start_age_timer(self, stream: Stream) -> asyncio.TimerHandle | None:
+        age = self._options.stream_age(self._chance())
         return None if age is None else asyncio.get_running_loop().call_later(age, stream.end)
 
 

@@ -1,8 +1,10 @@
 """`Stream`: one proxy's stream: bytes in, bytes out, and the clock that its session does not have.
 
-A task reads and a task writes. The writer asks for the newest snapshot only when it has nothing left to write and the
-client has answered most of what it was told, so a slow client gets the newest state and never a queue of older ones;
-and the reader waits while the writer is behind.
+One task reads, another writes. Both hold back, so that a slow client costs a bounded amount of memory:
+
+- the writer takes the newest snapshot only when it has written everything and the client has answered most of it. So a
+  slow client gets the newest state, and never a queue of older ones;
+- the reader waits while many responses wait to be written.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from cp.ads import hub
+from cp.ads.connection import Connection, StreamSession
+from cp.ads.hub import StreamSide
 from cp.ads.large_messages import LargeMessageSlots
 from cp.ads.rounds import LoopRounds
 from cp.ads.session import wire
@@ -26,25 +29,28 @@ from cp.ads.session.messages import Nack, Node, ProtocolViolation, Response
 from cp.ads.session.name_sets import NameSets
 from cp.ads.session.sotw import SotwSession
 from cp.ads.unknown_nodes import TooManyUnknownNodes, UnknownNodes
-from cp.translate.snapshot import SHORT, Snapshot
+from cp.translate.packing import SHORT
+from cp.translate.snapshot import Snapshot
 
-_BEHIND = 16  # with so many responses waiting to be written, requests wait too
-_UNANSWERED = 8  # with so many responses waiting for an answer, what is newer waits too
-_LARGE = 64 * 1024  # a message of so many bytes waits for its turn
+_MOST_WAITING = 16  # with so many responses waiting to be written, requests wait too
+_MOST_UNANSWERED = 8  # with so many responses waiting for an answer, what is newer waits too
+_LARGE = 64 * 1024  # a message of so many bytes needs a slot
 
 
 Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
 
-class _Session(hub.StreamSession, Protocol):
-    heard: Nack | str | None
+class _Session(StreamSession, Protocol):
+    """What a stream needs of its session, whichever variant it is."""
+
+    answer: Nack | str | None
 
     def receive(self, request: Any) -> list[Response]: ...
     def publish(self, snapshot: Snapshot) -> list[Response]: ...
     def expire(self, nonce: str) -> list[Response]: ...
 
     @property
-    def awaits(self) -> str | None: ...
+    def awaited_answer(self) -> str | None: ...
 
     @property
     def unanswered(self) -> int: ...
@@ -52,7 +58,7 @@ class _Session(hub.StreamSession, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamKind:
-    """What tells the two kinds of streams apart."""
+    """How state-of-the-world and delta streams differ."""
 
     name: str
     session: Callable[..., _Session]
@@ -66,51 +72,55 @@ DELTA = StreamKind("delta", DeltaSession, wire.decoded_delta, wire.node_of_delta
 
 
 class Stream:
-    _session: _Session  # from the first request on, as that says whose it is
-    _seat: hub.Connection
-    _opening: bytes | None
+    """One stream, from the first request to the end of the connection."""
+
+    # These exist once the first request has told which proxy it is.
+    _session: _Session
+    _connection: Connection
+    _first_request: bytes | None
 
     def __init__(  # noqa: PLR0913  # what all streams of a server share
         self,
         kind: StreamKind,
-        served: hub.Hub,
-        turns: LargeMessageSlots,
+        hub: StreamSide,
+        slots: LargeMessageSlots,
         rounds: LoopRounds,
-        strangers: UnknownNodes,
+        unknown_nodes: UnknownNodes,
         *,
         patience: float,
     ) -> None:
         self._kind = kind
-        self._hub = served
-        self._turns = turns
+        self._hub = hub
+        self._slots = slots
         self._rounds = rounds
-        self._strangers = strangers
+        self._unknown_nodes = unknown_nodes
         self._patience = patience
         self._published: Snapshot | None = None
         self._outbox: deque[Response] = deque()
-        self._open = 0  # responses that may await an answer: these at most
+        self._recently_sent = 0  # no more responses than these can await an answer
         self._wake = asyncio.Event()
-        self._room = asyncio.Event()
-        self._ending = False
-        self._awaited: str | None = None
-        self._alarm: asyncio.TimerHandle | None = None
+        self._outbox_is_empty = asyncio.Event()
+        self._is_ending = False
+        self._awaited_answer: str | None = None
+        self._deadline: asyncio.TimerHandle | None = None
         self._log = structlog.get_logger("cp.ads").bind(stream=kind.name)
 
     async def serve(self, context: Context) -> None:
         """Serve the client until it goes, or until `end`."""
-        self._opening = await _read(context)
-        if self._opening is None:
+        self._first_request = await _read(context)
+        if self._first_request is None:
             return
         await self._rounds.turn()
+        # A task group wraps what its tasks raise, so that errors arrive here as groups.
         try:
-            node = self._node(self._opening)
-            with self._strangers.admitted(node.id):
-                await self._seated(node, context)
-        except* TooManyUnknownNodes as strangers:
-            fault, status = str(strangers.exceptions[0]), grpc.StatusCode.RESOURCE_EXHAUSTED
+            node = self._node(self._first_request)
+            with self._unknown_nodes.admitted(node.id):
+                await self._serve_node(node, context)
+        except* TooManyUnknownNodes as errors:
+            fault, status = str(errors.exceptions[0]), grpc.StatusCode.RESOURCE_EXHAUSTED
             self._hub.metrics.refused.labels("unknown").inc()
-        except* (ProtocolViolation, DecodeError) as refused:
-            fault, status = str(refused.exceptions[0]), grpc.StatusCode.INVALID_ARGUMENT
+        except* (ProtocolViolation, DecodeError) as errors:
+            fault, status = str(errors.exceptions[0]), grpc.StatusCode.INVALID_ARGUMENT
             self._hub.metrics.refused.labels("protocol").inc()
         else:
             return
@@ -118,51 +128,53 @@ class Stream:
         await context.abort(status, fault)
 
     def end(self) -> None:
-        """Write what is waiting to be written, then close the stream."""
-        self._ending = True
+        """Write the responses that wait to be written, then close the stream."""
+        self._is_ending = True
         self._wake.set()
 
-    def _node(self, first: bytes) -> Node:
-        node = self._kind.node_of(first)
+    def _node(self, first_request: bytes) -> Node:
+        # Later requests need not have a node: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#basic-protocol-overview
+        node = self._kind.node_of(first_request)
         if node is None or node.id == "":
             raise ProtocolViolation("the first request on a stream has to say in node.id which proxy it comes from")
         return node
 
-    async def _seated(self, node: Node, context: Context) -> None:
-        self._session = self._kind.session(self._hub.names.shared, trusting=self._hub.trusts(node.id))
+    async def _serve_node(self, node: Node, context: Context) -> None:
+        self._session = self._kind.session(self._hub.names.shared, trusts_versions=self._hub.trusts_versions(node.id))
         self._log = self._log.bind(proxy=node.id)
-        self._seat = hub.Connection(node, self._kind.name, self._session, self._wake.set)
-        with self._hub.seat(self._seat):
+        self._connection = Connection(node, self._kind.name, self._session, self._wake.set)
+        with self._hub.connected(self._connection):
             self._hub.metrics.opened.labels(self._kind.name).inc()
             self._log.info("proxy.connected", peer=context.peer(), envoy=node.version)
             try:
-                await self._converse(context)
+                await self._exchange(context)
             finally:
-                if self._alarm is not None:
-                    self._alarm.cancel()
+                if self._deadline is not None:
+                    self._deadline.cancel()
                 self._log.info("proxy.disconnected")
 
-    def _opened(self) -> bytes:
+    def _take_first_request(self) -> bytes:
         """The first request, which may have 4 MiB of metadata: no frame may keep it for as long as the stream lasts."""
-        opening, self._opening = self._opening, None
-        return opening or b""
+        request, self._first_request = self._first_request, None
+        return request or b""
 
-    async def _converse(self, context: Context) -> None:
-        self._receive(self._opened())
+    async def _exchange(self, context: Context) -> None:
+        self._receive(self._take_first_request())
         self._wake.set()
+        # Whichever of the two ends first, by the client's or by our decision, ends the other.
         async with asyncio.TaskGroup() as tasks:
             reader = tasks.create_task(self._read(context))
             writer = tasks.create_task(self._write(context))
             reader.add_done_callback(lambda _: writer.cancel())
             writer.add_done_callback(lambda _: reader.cancel())
 
-    # --- what the client says ---
+    # --- requests ---
 
     async def _read(self, context: Context) -> None:
         while (data := await _read(context)) is not None:
-            while len(self._outbox) >= _BEHIND:
-                self._room.clear()
-                await self._room.wait()
+            while len(self._outbox) >= _MOST_WAITING:
+                self._outbox_is_empty.clear()
+                await self._outbox_is_empty.wait()
             await self._rounds.turn()
             self._receive(data)
 
@@ -171,61 +183,62 @@ class Stream:
         if responses := self._session.receive(request):
             self._wake.set()
         self._queue(responses)
-        heard = self._session.heard
-        if heard is not None:
-            self._report(SHORT[request.type_url], heard, request.error)
-            self._hub.answered(self._seat, request.type_url, heard if isinstance(heard, Nack) else None)
-            if self._hub.newest(self._seat.node.id) is not self._published:
-                self._wake.set()  # what is newer may have waited for this answer
+        answer = self._session.answer
+        if answer is not None:
+            self._report(SHORT[request.type_url], answer, request.error)
+            self._hub.answered(self._connection, request.type_url, answer if isinstance(answer, Nack) else None)
+            if self._hub.newest(self._connection.node.id) is not self._published:
+                self._wake.set()  # a newer snapshot may have waited for this answer
 
-    def _report(self, type_name: str, heard: Nack | str, error: str | None) -> None:
-        if isinstance(heard, Nack):
+    def _report(self, type_name: str, answer: Nack | str, error: str | None) -> None:
+        if isinstance(answer, Nack):
             self._hub.metrics.nacks.labels(type_name).inc()
             self._log.debug(
-                "resources.refused", type=type_name, version=heard.version, names=heard.names, reason=heard.text
+                "resources.refused", type=type_name, version=answer.version, names=answer.names, reason=answer.text
             )
         else:
             self._hub.metrics.acks.labels(type_name).inc()
-            self._log.debug("resources.accepted", type=type_name, version=heard, earlier_refusal=error)
+            self._log.debug("resources.accepted", type=type_name, version=answer, earlier_refusal=error)
 
-    # --- what it is told ---
+    # --- responses ---
 
     async def _write(self, context: Context) -> None:
-        while not self._ending:
+        while not self._is_ending:
             await self._wake.wait()
             self._wake.clear()
             await self._rounds.turn()
-            self._catch_up()
+            self._publish_newest()
             while self._outbox:
-                await self._put(self._outbox.popleft(), context)
-                self._catch_up()
-            self._room.set()
+                await self._send(self._outbox.popleft(), context)
+                self._publish_newest()
+            self._outbox_is_empty.set()
 
-    def _catch_up(self) -> None:
-        newest = self._hub.newest(self._seat.node.id)
-        if newest is None or newest is self._published or self._outbox or self._is_unanswered:
+    def _publish_newest(self) -> None:
+        newest = self._hub.newest(self._connection.node.id)
+        if newest is None or newest is self._published or self._outbox or self._has_many_unanswered:
             return
+        # Before the session sees it: a snapshot that needs no response is not to be published again and again.
         self._published = newest
         responses = self._session.publish(newest)
         self._queue(responses)
         if not responses:
-            self._hub.caught_up(self._seat)
+            self._hub.caught_up(self._connection)
 
     @property
-    def _is_unanswered(self) -> bool:
-        """The client has much to answer still. It is looked up only if it was told so much since that was done last."""
-        if self._open >= _UNANSWERED:
-            self._open = self._session.unanswered
-        return self._open >= _UNANSWERED
+    def _has_many_unanswered(self) -> bool:
+        # The session counts by going through its channels, which is done only when the bound may have been reached.
+        if self._recently_sent >= _MOST_UNANSWERED:
+            self._recently_sent = self._session.unanswered
+        return self._recently_sent >= _MOST_UNANSWERED
 
-    async def _put(self, response: Response, context: Context) -> None:
+    async def _send(self, response: Response, context: Context) -> None:
         if response.size < _LARGE:
-            await self._say(response, context)
+            await self._write_response(response, context)
         else:
-            async with self._turns.turn():
-                await self._say(response, context)
+            async with self._slots.slot():
+                await self._write_response(response, context)
 
-    async def _say(self, response: Response, context: Context) -> None:
+    async def _write_response(self, response: Response, context: Context) -> None:
         data = self._kind.encoded(response)
         await context.write(data)
         resources = sum(map(len, response.batches))
@@ -233,21 +246,21 @@ class Stream:
 
     def _queue(self, responses: list[Response]) -> None:
         self._outbox.extend(responses)
-        self._open += len(responses)
-        self._watch()
+        self._recently_sent += len(responses)
+        self._set_deadline()
 
     # --- the clock ---
 
-    def _watch(self) -> None:
-        """The session may wait for an answer, but not for ever."""
-        awaits = self._session.awaits
-        if awaits == self._awaited:
+    def _set_deadline(self) -> None:
+        """Start, keep or stop the clock, according to what the session waits for now."""
+        awaited_answer = self._session.awaited_answer
+        if awaited_answer == self._awaited_answer:
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._awaited, self._alarm = awaits, None
-        if awaits is not None:
-            self._alarm = asyncio.get_running_loop().call_later(self._patience, self._expire, awaits)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._awaited_answer, self._deadline = awaited_answer, None
+        if awaited_answer is not None:
+            self._deadline = asyncio.get_running_loop().call_later(self._patience, self._expire, awaited_answer)
 
     def _expire(self, nonce: str) -> None:
         self._log.warning("clusters.unanswered", seconds=self._patience)

@@ -1,4 +1,4 @@
-"""`UnknownNodes`: streams of proxies that have no Dataplane. They cost memory and get nothing, so few are let in."""
+"""`UnknownNodes`: a limit on the streams of proxies that have no Dataplane. They cost memory and are sent nothing."""
 
 from __future__ import annotations
 
@@ -8,38 +8,39 @@ from contextlib import contextmanager
 
 
 class TooManyUnknownNodes(Exception):
-    """There are as many already as there may be."""
+    """As many streams of unknown nodes are open as there may be."""
 
 
 class UnknownNodes:
-    def __init__(self, most: int, is_known: Callable[[str], bool]) -> None:
-        self._most = most
+    def __init__(self, limit: int, is_known: Callable[[str], bool]) -> None:
+        self._limit = limit
         self._is_known = is_known
-        self._streams: Counter[str] = Counter()
+        self._streams: Counter[str] = Counter()  # node id -> how many streams of it count
 
     @contextmanager
-    def admitted(self, proxy: str) -> Iterator[None]:
-        """Count a stream for as long as it lasts, if nobody knows its proxy. Raises `TooManyUnknownNodes`."""
-        if self._is_known(proxy):
+    def admitted(self, node_id: str) -> Iterator[None]:
+        """Count a stream for as long as the block lasts, if its node is unknown. Raises `TooManyUnknownNodes`."""
+        if self._is_known(node_id):
             yield
             return
-        self._make_room()
-        self._streams[proxy] += 1
+        self._check_limit()
+        self._streams[node_id] += 1
         try:
             yield
         finally:
-            self._streams[proxy] -= 1
-            if self._streams[proxy] <= 0:
-                del self._streams[proxy]
+            # `_check_limit` may have dropped the node meanwhile; a Counter takes that for zero.
+            self._streams[node_id] -= 1
+            if self._streams[node_id] <= 0:
+                del self._streams[node_id]
 
-    def _make_room(self) -> None:
-        """Those whose Dataplane has come since no longer count. They are looked through only where it matters."""
-        if self._streams.total() < self._most:
+    def _check_limit(self) -> None:
+        if self._streams.total() < self._limit:
             return
-        for proxy in [proxy for proxy in self._streams if self._is_known(proxy)]:
-            del self._streams[proxy]
-        if self._streams.total() >= self._most:
+        # Nodes whose Dataplane was written since they came no longer count. This is found out only where it matters.
+        for node_id in [node_id for node_id in self._streams if self._is_known(node_id)]:
+            del self._streams[node_id]
+        if self._streams.total() >= self._limit:
             raise TooManyUnknownNodes(
-                f"{self._most} proxies without a Dataplane are connected, and there may be no more "
+                f"{self._limit} proxies without a Dataplane are connected, and there may be no more "
                 "(KOGUMA_MOST_UNKNOWN); write this one's Dataplane first"
             )

@@ -2,6 +2,8 @@
 
 It blocks on a pipe whose other end only `koguma dp run` holds. Until that end closes it imports next to nothing, so it
 takes little memory. The kernel could end Envoy together with its parent (Linux only), but that would lose requests.
+
+See record 0051.
 """
 
 from __future__ import annotations

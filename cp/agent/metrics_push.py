@@ -12,6 +12,7 @@ from typing import Final
 import httpx
 
 from cp.agent.admin import EnvoyAdmin
+from cp.model.names import dataplane_key
 from cp.model.pushing import CLUSTER, FIELD, METADATA, MetricCollector, PushedApplication, PushOrders, read
 
 Say = Callable[[str], None]
@@ -46,12 +47,12 @@ def _push(pusher: MetricsPusher, ended: threading.Event, say: Say) -> None:
 def _resource(bootstrap: str) -> Mapping[str, str]:
     """The attributes of the proxy as an OpenTelemetry resource."""
     node = json.loads(bootstrap)["node"]
-    mesh, _, name = node["id"].partition(".")
+    dataplane = dataplane_key(node["id"])
     return {
         "service.name": node.get("cluster", ""),
         "service.instance.id": node["id"],
-        "kuma.mesh": mesh,
-        "kuma.dataplane": name,
+        "kuma.mesh": dataplane.mesh,
+        "kuma.dataplane": dataplane.name,
     }
 
 

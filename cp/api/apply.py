@@ -80,7 +80,7 @@ class ApplyHandler:
         work = self._api.works.documents
         stored = (await self._api.contents(request)).stored
         there = await work.do(
-            request, lambda checkpoint: {one.document.key: one for one in checked(stored, checkpoint)}
+            request, lambda checkpoint: {item.document.key: item for item in checked(stored, checkpoint)}
         )
         report = await work.do(request, lambda _: self._checked(examined, there))
         headers = {} if is_dry_run else await self._write(request, report.documents, there)
@@ -116,7 +116,7 @@ class ApplyHandler:
 
     def _astray(self, documents: Sequence[Document], there: Mapping[Key, Stored]) -> Iterator[Finding]:
         """What is in a mesh that is not there, and does not come along."""
-        meshes = {key.name for key in (*there, *(one.key for one in documents)) if key.type == "Mesh"}
+        meshes = {key.name for key in (*there, *(document.key for document in documents)) if key.type == "Mesh"}
         hints: dict[str, str] = {}
         for document in documents:
             mesh = document.key.mesh

@@ -119,11 +119,13 @@ def _from_json(text: str, place: BodyOrigin) -> FileReading:
         raise bad_request("", "the body must be a resource: an object", title=_TITLE)
     kubernetes = "apiVersion" in data
     _must_be_text(data, "kind" if kubernetes else "type")
-    said = universal(data)
-    _must_be_text(said, "name", "metadata.name" if kubernetes else "name")
+    resource = universal(data)
+    _must_be_text(resource, "name", "metadata.name" if kubernetes else "name")
     if kubernetes and (fault := misplaced(data)):
         raise bad_request("spec", fault, title=_TITLE)
-    return FileReading((Document(key_of(said), said, Source(place.file, Lines(place.line if place.file else 0))),))
+    return FileReading(
+        (Document(key_of(resource), resource, Source(place.file, Lines(place.line if place.file else 0))),)
+    )
 
 
 def _must_be_text(data: Mapping[str, Any], field: str, shown: str = "") -> None:

@@ -21,7 +21,7 @@ from cp.api.crud import must_be_run, must_be_writable
 from cp.api.errors import BAD_REQUEST, NOT_FOUND, TOLD, UNPROCESSABLE, ApiError, RequestFault
 from cp.api.near import Missing, instead, not_found
 from cp.model.document import Document
-from cp.model.names import Key
+from cp.model.names import Key, ProxyId, proxy_id
 from cp.model.registration import OWNER, RESOURCE, label, labelled, registered, unlabelled
 from cp.model.source import read_documents
 from cp.resources.client import CLIENT_LABEL, GRPC
@@ -70,6 +70,10 @@ class BootstrapRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     version: dict[str, Any] = {}
     dynamic_metadata: dict[str, str] = {}
 
+    @property
+    def proxy(self) -> ProxyId:
+        return proxy_id(Key("Dataplane", self.mesh, self.name))
+
 
 class BootstrapHandler:
     """The handler of bootstrap requests."""
@@ -87,11 +91,11 @@ class BootstrapHandler:
         except Missing as missing:
             if not _is_kuma_dp(request, wanted):
                 raise
-            found = missing
-            return _try_again(wanted, await self._api.works.resources.do(request, lambda _: found.with_hint()))
+            error = missing
+            return _try_again(wanted, await self._api.works.resources.do(request, lambda _: error.with_hint()))
         host = self._api.for_proxies.host or _host(request)
         answer = await work.do(request, lambda _: self._answer(wanted, document, host, request.headers))
-        log.info("bootstrap.served", proxy=f"{wanted.mesh}.{wanted.name}", control_plane=host)
+        log.info("bootstrap.served", proxy=wanted.proxy, control_plane=host)
         return answer
 
     def _answer(self, wanted: BootstrapRequest, document: Document, host: str, headers: Mapping[str, str]) -> Response:
@@ -133,13 +137,15 @@ class BootstrapHandler:
     async def _registered(self, document: Document, stored: Stored | None, owner: str) -> Document:
         """Store what a proxy brings along, unless it is stored as it is already."""
         before = None if stored is None else stored.document
-        found = registered(document, before, owner, ready=True)
-        if before in {found, unlabelled(found)} and label(found, OWNER) == label(before, OWNER):
-            return found
+        document_of_run = registered(document, before, owner, ready=True)
+        if before in {document_of_run, unlabelled(document_of_run)} and label(document_of_run, OWNER) == label(
+            before, OWNER
+        ):
+            return document_of_run
         must_be_writable(self._api)
-        await self._api.store.write(Put(found, ABSENT if stored is None else stored.revision))
+        await self._api.store.write(Put(document_of_run, ABSENT if stored is None else stored.revision))
         log.info("proxy.registered", resource=str(document.key), new=before is None)
-        return found
+        return document_of_run
 
     async def _runs(self, stored: Stored, owner: str) -> None:
         """A stored Dataplane is run. It is ready when the run says so or, if that has no id to say it with, at once."""
@@ -178,7 +184,7 @@ def _wanted(text: str) -> BootstrapRequest:
     return wanted
 
 
-def _config(wanted: BootstrapRequest, document: Document, ours: BootstrapDefaults, host: str) -> dict[str, Any]:
+def _config(wanted: BootstrapRequest, document: Document, defaults: BootstrapDefaults, host: str) -> dict[str, Any]:
     """For an Envoy or for a gRPC client, whichever of them the Dataplane is."""
     is_grpc = _labels(document.data).get(CLIENT_LABEL) == GRPC
     if wanted.proxy_type == _GRPC and not is_grpc:
@@ -187,14 +193,14 @@ def _config(wanted: BootstrapRequest, document: Document, ours: BootstrapDefault
         command = f"koguma dp grpc-bootstrap {wanted.name} --mesh {wanted.mesh}"
         raise _unprocessable(f"{document.key} is a gRPC client without an Envoy: ask `{command}`")
     if not is_grpc:
-        return _bootstrap(wanted, document, ours, host)
+        return _bootstrap(wanted, document, defaults, host)
     service, zone = _service(document.data) or wanted.name, str(_labels(document.data).get(_ZONE, ""))
-    return grpc_bootstrap(f"{wanted.mesh}.{wanted.name}", service, zone, (host, ours.port))
+    return grpc_bootstrap(wanted.proxy, service, zone, (host, defaults.port))
 
 
-def _bootstrap(wanted: BootstrapRequest, document: Document, ours: BootstrapDefaults, host: str) -> dict[str, Any]:
+def _bootstrap(wanted: BootstrapRequest, document: Document, defaults: BootstrapDefaults, host: str) -> dict[str, Any]:
     try:
-        admin = _admin(wanted, document.data, ours)
+        admin = _admin(wanted, document.data, defaults)
     except ValueError as error:
         raise _unprocessable(f"{error}; give the proxy a shorter work folder") from None
     proxy = EnvoyIdentity(
@@ -208,12 +214,12 @@ def _bootstrap(wanted: BootstrapRequest, document: Document, ours: BootstrapDefa
         system_ca=wanted.system_ca_path or USUAL_SYSTEM_CA,
         metadata=_metadata(wanted, admin),
     )
-    return bootstrap(proxy, ListenAddress(host, ours.port))
+    return bootstrap(proxy, ListenAddress(host, defaults.port))
 
 
 def _metadata(wanted: BootstrapRequest, admin: ListenAddress) -> dict[str, Any]:
     """What Envoy tells the control plane about itself, under Kuma's names."""
-    said: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "dataplane.proxyType": wanted.proxy_type,
         RESOURCE: wanted.dataplane_resource,
         "dataplane.admin.address": admin.host,
@@ -226,17 +232,17 @@ def _metadata(wanted: BootstrapRequest, admin: ListenAddress) -> dict[str, Any]:
         "version": wanted.version,
         "dynamicMetadata": wanted.dynamic_metadata,
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in metadata.items() if value}
 
 
-def _admin(wanted: BootstrapRequest, data: Mapping[str, Any], ours: BootstrapDefaults) -> ListenAddress:
+def _admin(wanted: BootstrapRequest, data: Mapping[str, Any], defaults: BootstrapDefaults) -> ListenAddress:
     """A port where the Dataplane asks for one; else a socket, which no other proxy of the machine wants too."""
     port = _mapping(_networking(data).get("admin")).get("port")
     if isinstance(port, int) and 0 < port <= _LARGEST_PORT:
-        return ListenAddress(ours.admin_address, port)
-    if ours.admin_unix_socket and wanted.workdir:
+        return ListenAddress(defaults.admin_address, port)
+    if defaults.admin_unix_socket and wanted.workdir:
         return ListenAddress(socket=f"{wanted.workdir.rstrip('/')}/{_SOCKET}")
-    return ListenAddress(ours.admin_address, ours.admin_port)
+    return ListenAddress(defaults.admin_address, defaults.admin_port)
 
 
 def _service(data: Mapping[str, Any]) -> str:
@@ -270,7 +276,7 @@ def _is_kuma_dp(request: Request, wanted: BootstrapRequest) -> bool:
 
 def _try_again(wanted: BootstrapRequest, missing: ApiError) -> Response:
     """kuma-dp tries again after a 404 without a body, and ends after one that says why. So the log says why."""
-    log.warning("bootstrap.not_found", proxy=f"{wanted.mesh}.{wanted.name}", reason=missing.detail)
+    log.warning("bootstrap.not_found", proxy=wanted.proxy, reason=missing.detail)
     return Response(status_code=NOT_FOUND)
 
 

@@ -53,7 +53,7 @@ class ProxyObservations(Protocol):
         """Where a proxy stands, type by type."""
         ...
 
-    async def complaints(self) -> Iterable[NackReport]:
+    async def nack_reports(self) -> Iterable[NackReport]:
         """What proxies refuse."""
         ...
 

@@ -203,10 +203,10 @@ class ResourceHandler:
     async def _held(self, request: Request, key: Key) -> Stored | None:
         """What is stored of a name, or an answer that says that there is no such mesh. It is read at one time."""
         mesh = Key(_MESH, "", key.mesh)
-        found = await self._store.find(key, mesh)
-        if key.mesh and mesh not in found:
+        stored_by_key = await self._store.find(key, mesh)
+        if key.mesh and mesh not in stored_by_key:
             raise await self._no_mesh(request, key.mesh)
-        return found.get(key)
+        return stored_by_key.get(key)
 
     async def _mesh_there(self, request: Request, mesh: str) -> None:
         if await self._store.get(Key(_MESH, "", mesh)) is None:
@@ -224,15 +224,15 @@ class ResourceHandler:
         """What a Mesh takes with it: what it came with, as it came, and more only if the request says so."""
         contents, is_wanted = await self._api.contents(request), request.query_params.get("cascade") == "true"
 
-        def found(checkpoint: Checkpoint) -> list[Delete]:
-            every = (stored.document for stored in checked(contents.stored, checkpoint))
-            members = [document for document in every if document.key.mesh == mesh.key.name]
+        def members_of_mesh(checkpoint: Checkpoint) -> list[Delete]:
+            documents = (stored.document for stored in checked(contents.stored, checkpoint))
+            members = [document for document in documents if document.key.mesh == mesh.key.name]
             added = [] if is_wanted else sorted(member.key for member in members if not is_initial(member))
             if added:
                 raise _still_used(mesh.key, added)
             return [Delete(member.key) for member in members]
 
-        return await self._api.works.resources.do(request, found)
+        return await self._api.works.resources.do(request, members_of_mesh)
 
 
 def derived_from(key: Key, before: Stored | None) -> int | None:
@@ -282,12 +282,12 @@ def page_of(
 ) -> Page[Stored]:
     """One page of the resources of a kind, in a mesh or in all."""
     accepts = wanted(query)
-    found = [
+    accepted = [
         stored
         for stored in checked(contents.stored, checkpoint)
         if stored.document.key.type == kind.name and mesh in {None, stored.document.key.mesh} and accepts(stored)
     ]
-    return page(found, query, place_of)
+    return page(accepted, query, place_of)
 
 
 def must_be_writable(api: Collaborators) -> None:
@@ -327,13 +327,13 @@ def is_same(before: Stored | None, after: Document) -> bool:
 
 def _misplaced(document: Document, key: Key) -> Iterator[Violation]:
     """Where the body contradicts the URL."""
-    for field, given, said in (
+    for field, given, from_url in (
         ("type", document.key.type, key.type),
         ("mesh", document.key.mesh, key.mesh),
         ("name", document.key.name, key.name),
     ):
-        if given != said:
-            yield Violation(field, f"{field} from the URL has to be the same as in body", f"write `{said}`")
+        if given != from_url:
+            yield Violation(field, f"{field} from the URL has to be the same as in body", f"write `{from_url}`")
 
 
 def _still_used(mesh: Key, members: list[Key]) -> ApiError:

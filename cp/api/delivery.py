@@ -75,11 +75,11 @@ class ProgressHandler:
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def _so_far(self, revisions: Collection[int], resources: Collection[Key]) -> ChangeProgress:
-        return [one async for one in self._api.observed.progress(revisions, resources, 0)][-1]
+        return [progress async for progress in self._api.observed.progress(revisions, resources, 0)][-1]
 
     async def _lines(self, revisions: Collection[int], resources: Collection[Key], wait: float) -> AsyncIterator[str]:
-        async for one in self._api.observed.progress(revisions, resources, wait):
-            yield json.dumps(progress_data(one), ensure_ascii=False) + "\n"
+        async for progress in self._api.observed.progress(revisions, resources, wait):
+            yield json.dumps(progress_data(progress), ensure_ascii=False) + "\n"
 
 
 def _revision(text: str) -> int:

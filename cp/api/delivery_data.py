@@ -10,7 +10,7 @@ from cp.api.payload import timestamp
 from cp.insight.report import finding_data
 from cp.serving.delivery import ChangeProgress, Delivery, PolicyPart, StandingNack, finding, grouped
 from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
-from cp.translate.snapshot import SHORT
+from cp.translate.packing import SHORT
 
 
 def delivery_data(standing: Delivery) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def delivery_data(standing: Delivery) -> dict[str, Any]:
         "since": moment(seen.since),
         "streams": [_stream(stream) for stream in standing.streams],
         "lastConnection": None if last is None else _visit(last),
-        "findings": [finding_data(one) for one in standing.findings],
+        "findings": [finding_data(finding) for finding in standing.findings],
     }
 
 
@@ -40,7 +40,7 @@ def progress_data(progress: ChangeProgress) -> dict[str, Any]:
         "waiting": list(progress.waiting),
         "gone": list(progress.gone),
         "failed": list(progress.failed),
-        "findings": [finding_data(finding(group)) for group in grouped(progress.complaints)],
+        "findings": [finding_data(finding(group)) for group in grouped(progress.nack_reports)],
         "done": progress.is_done,
     }
 
@@ -55,33 +55,33 @@ def _stream(stream: StreamDelivery) -> dict[str, Any]:
         "envoy": stream.envoy,
         "connectedSince": moment(stream.since),
         "lastAnswer": moment(stream.heard_at),
-        "types": [_of_type(one) for one in stream.types],
+        "types": [_of_type(delivery) for delivery in stream.types],
     }
 
 
-def _of_type(one: TypeDelivery) -> dict[str, Any]:
-    status = one.status
+def _of_type(delivery: TypeDelivery) -> dict[str, Any]:
+    status = delivery.status
     return {
         "type": SHORT.get(status.type_url, status.type_url),
         "typeUrl": status.type_url,
         "inSync": status.in_sync,
-        "since": moment(one.since),
+        "since": moment(delivery.since),
         "sent": status.sent,
         "acked": status.acked,
         "responses": status.messages,
-        "accepted": one.accepted,
-        "rejected": one.rejected,
+        "accepted": delivery.accepted,
+        "rejected": delivery.rejected,
         "unanswered": status.unanswered,
         "resources": status.resources,
         "bytes": status.size,
-        "refusals": [_refusal(refusal) for refusal in one.refusals],
+        "refusals": [_refusal(refusal) for refusal in delivery.refusals],
     }
 
 
 def _refusal(refusal: StandingNack) -> dict[str, Any]:
-    complaint = refusal.complaint
-    suspects = frozenset(() if complaint is None else complaint.suspects)
-    policies = () if complaint is None else complaint.policies
+    report = refusal.report
+    suspects = frozenset(() if report is None else report.suspects)
+    policies = () if report is None else report.policies
     return {
         "text": refusal.nack.text,
         "since": moment(refusal.at),

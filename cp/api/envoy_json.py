@@ -13,7 +13,8 @@ import envoy
 from google.protobuf import json_format, symbol_database
 
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT, TYPES, PackedResource, Snapshot
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT, TYPES, PackedResource
+from cp.translate.snapshot import Snapshot
 
 _MODULES: Final = MappingProxyType(
     {
@@ -79,5 +80,5 @@ def _redacted(data: Any) -> Any:
 
 @cache
 def _import_every_message() -> tuple[ModuleType, ...]:
-    names = [found.name for found in pkgutil.walk_packages(envoy.__path__, "envoy.")]
+    names = [module.name for module in pkgutil.walk_packages(envoy.__path__, "envoy.")]
     return tuple(importlib.import_module(name) for name in names if name.endswith("_pb2"))

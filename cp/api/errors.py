@@ -43,7 +43,7 @@ class RequestFault:
 
     def as_data(self) -> dict[str, Any]:
         more = {"hint": self.hint, "file": self.file, "line": self.line}
-        return {"field": self.field, "reason": self.reason} | {name: found for name, found in more.items() if found}
+        return {"field": self.field, "reason": self.reason} | {name: value for name, value in more.items() if value}
 
 
 @dataclass(eq=False)
@@ -79,14 +79,14 @@ class ApiError(Exception):
 
 def invalid(title: str, findings: Iterable[Finding]) -> ApiError:
     """A document with something wrong in it."""
-    every = tuple(findings)
-    more = len(every) - TOLD
+    all_findings = tuple(findings)
+    more = len(all_findings) - TOLD
     detail = (
         f"Resource is not valid; these are {TOLD} faults, and there are at least {more} more"
         if more > 0
         else "Resource is not valid"
     )
-    return ApiError(BAD_REQUEST, title, detail, tuple(map(RequestFault.of, every[:TOLD])))
+    return ApiError(BAD_REQUEST, title, detail, tuple(map(RequestFault.of, all_findings[:TOLD])))
 
 
 def bad_request(field_name: str, reason: str, hint: str = "", title: str = "Bad Request") -> ApiError:

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from cp.api.collaborators import Collaborators
 from cp.api.errors import UNPROCESSABLE, ApiError, bad_request
 from cp.api.near import not_found
-from cp.insight.explain import AmbiguousCall, CallQuery, asked, explain
-from cp.insight.simulate import Unsimulated
+from cp.insight.explain import AmbiguousCall, CallQuery, explain, parse_call
+from cp.insight.simulate import UnsimulatedFeature
 from cp.model.names import Key
 from cp.policies import Policies, discover
 from cp.resources.resource import Resource
@@ -41,14 +41,14 @@ class ExplainHandler:
             return explain(self._compiler, self._policies, world, dataplane, call).as_json()
         except AmbiguousCall as unclear:
             raise bad_request("call", unclear.message, unclear.hint, _TITLE) from None
-        except Unsimulated as why:
+        except UnsimulatedFeature as why:
             raise ApiError(UNPROCESSABLE, _TITLE, f"what Envoy does with it cannot be told: {why}") from None
 
 
 def _call(request: Request) -> CallQuery:
     given = request.query_params
     try:
-        return asked(given.get("call", ""), tuple(given.getlist("header")))
+        return parse_call(given.get("call", ""), tuple(given.getlist("header")))
     except AmbiguousCall as unclear:
         raise bad_request("call", unclear.message, unclear.hint, _TITLE) from None
 
@@ -56,8 +56,8 @@ def _call(request: Request) -> CallQuery:
 def _dataplane(world: World, request: Request) -> Resource:
     mesh, name = request.path_params["mesh"], request.path_params["name"]
     if world.mesh(mesh) is None:
-        raise not_found("Mesh", mesh, (found.name for found in world.table("Mesh")))
-    found = world.get(Key("Dataplane", mesh, name))
-    if found is None:
+        raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
+    dataplane = world.get(Key("Dataplane", mesh, name))
+    if dataplane is None:
         raise not_found("Dataplane", name, (known.name for known in world.table("Dataplane", mesh)))
-    return found
+    return dataplane

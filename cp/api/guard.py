@@ -3,11 +3,12 @@
 A page of anybody's can send requests to every address that its reader's machine reaches. A browser says where they
 come from (`Origin`, `Sec-Fetch-Site`), asks first before it sends what no form can send (CORS, which nobody is granted
 here), and names the host it was told (`Host`), also where an attacker's name was made to lead here (DNS rebinding).
+
+See record 0048.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Collection
 from typing import Final
 
@@ -15,6 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cp.api.errors import FORBIDDEN, MISDIRECTED, UNSUPPORTED, ApiError
+from cp.model.hosts import is_ip
 
 JSON: Final = frozenset({"application/json", "text/json"})
 YAML: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
@@ -57,7 +59,7 @@ class BrowserGuard:
     def _is_ours(self, host: str) -> bool:
         """Whether a host is one of ours. An address cannot be made to lead elsewhere; clients of HTTP/1.0 name none."""
         name = _name(host)
-        return not host or name in self._hosts or ANY_HOST in self._hosts or _is_address(name)
+        return not host or name in self._hosts or ANY_HOST in self._hosts or is_ip(name.strip("[]"))
 
 
 def content_type(headers: Headers) -> str:
@@ -77,11 +79,3 @@ def _name(host: str) -> str:
     bracketed, bracket, _ = host.partition("]")
     name = f"{bracketed}]" if bracket else host.partition(":")[0]
     return name.lower().rstrip(".")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True

@@ -95,11 +95,11 @@ def _stored(crud: ResourceHandler) -> Iterator[Route]:
     """Last, because their paths match what stands above too. A mesh is called before any other resource in it."""
     by_method = {"GET": crud.get, "HEAD": crud.get, "PUT": crud.put, "DELETE": crud.delete}
 
-    async def one(request: Request) -> Response:
+    async def by_name(request: Request) -> Response:
         return await by_method[request.method](request)
 
     for path in ("/meshes/{mesh}/{plural}/{name}", "/{plural}/{name}"):
-        yield Route(path, one, methods=list(by_method))
+        yield Route(path, by_name, methods=list(by_method))
     yield Route("/meshes/{mesh}/{plural}", crud.listing)
     yield Route("/{plural}", crud.listing)
 
@@ -111,12 +111,12 @@ async def _refused(_request: Request, error: Exception) -> Response:
 def _missing(work: WorkQueue) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def answer(request: Request, error: Exception) -> Response:
         try:
-            found = await work.do(request, lambda _: cast("Missing", error).with_hint())
+            missing = await work.do(request, lambda _: cast("Missing", error).with_hint())
         except ApiError as busy:
             return busy.response()
         except ClientDisconnect as gone:
             return await _gone(request, gone)
-        return found.response()
+        return missing.response()
 
     return answer
 

@@ -58,8 +58,8 @@ class InfoHandler:
 
     async def policies(self, _request: Request) -> Response:
         kinds = sorted(self._api.kinds.values(), key=lambda kind: kind.name)
-        found = [self._policy(kind, kind.policy) for kind in kinds if kind.policy is not None]
-        return JSONResponse({"policies": found})
+        policies = [self._policy(kind, kind.policy) for kind in kinds if kind.policy is not None]
+        return JSONResponse({"policies": policies})
 
     async def healthy(self, _request: Request) -> Response:
         return JSONResponse({"status": "healthy"})
@@ -72,7 +72,7 @@ class InfoHandler:
         return JSONResponse({"status": status}, UNAVAILABLE)
 
     def _described(self, kind: Kind) -> dict[str, Any]:
-        said: dict[str, Any] = {
+        description: dict[str, Any] = {
             "name": kind.name,
             "scope": "Global" if kind.is_global else "Mesh",
             "path": kind.plural,
@@ -82,7 +82,7 @@ class InfoHandler:
             "readOnly": self._api.read_only,
             "includeInFederation": kind.name != "Dataplane",
         }
-        return said if kind.policy is None else said | {"policy": _shape(kind.policy)}
+        return description if kind.policy is None else description | {"policy": _shape(kind.policy)}
 
     def _policy(self, kind: Kind, shape: PolicyShape) -> dict[str, Any]:
         return {

@@ -14,7 +14,14 @@ from cp.api.delivery_data import delivery_data
 from cp.api.envoy_json import as_data
 from cp.api.near import not_found
 from cp.api.paging import cut, page
-from cp.insight.inspect import AffectedProxy, SelectedProxy, affected, inspect_policies, inspect_rules, selected
+from cp.insight.inspect import (
+    AffectedProxy,
+    SelectedProxy,
+    affected_proxies,
+    inspect_policies,
+    inspect_rules,
+    selected_proxies,
+)
 from cp.model.checkpoint import Checkpoint
 from cp.resources.kinds import Kind
 from cp.resources.resource import Resource
@@ -62,9 +69,9 @@ class InspectHandler:
         url, query = request.url, request.query_params
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
-            proxies = list(selected(world, policy, checkpoint))
+            proxies = list(selected_proxies(world, policy, checkpoint))
             part = page(proxies, query, _place)
-            items = list(_of_few_values(affected(world, policy, part.items, checkpoint)))
+            items = list(_of_few_values(affected_proxies(world, policy, part.items, checkpoint)))
             return cut(part, len(items), _place).as_data(url, [proxy.data for proxy in items])
 
         return await self._answer(request, answer)
@@ -94,12 +101,12 @@ class InspectHandler:
     def _resource(self, world: World, request: Request, kind: Kind) -> Resource:
         mesh, name = request.path_params["mesh"], request.path_params["name"]
         if world.mesh(mesh) is None:
-            raise not_found("Mesh", mesh, (found.name for found in world.table("Mesh")))
+            raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
         table = world.table(kind.name, mesh)
-        found = table.get(name)
-        if found is None:
+        resource = table.get(name)
+        if resource is None:
             raise not_found(kind.name, name, (known.name for known in table))
-        return found
+        return resource
 
 
 def _of_few_values(proxies: Iterable[AffectedProxy]) -> Iterator[AffectedProxy]:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from cp.api.collaborators import Collaborators
 from cp.api.near import not_found
 from cp.insight.lint import in_order, lint, of_mesh
-from cp.insight.report import linted
+from cp.insight.report import lint_data
 from cp.model.checkpoint import Checkpoint
 from cp.policies import Policies, discover
 from cp.resources.world import World
@@ -37,16 +37,16 @@ class LintHandler:
     async def one_mesh(self, request: Request) -> Response:
         mesh, world = request.path_params["mesh"], await self._api.state.current()
         if world.mesh(mesh) is None:
-            raise not_found("Mesh", mesh, (found.name for found in world.table("Mesh")))
+            raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
         return await self._answer(request, world, mesh)
 
     async def _answer(self, request: Request, world: World, mesh: str = "") -> Response:
         """What is to be said of the resources, and what proxies say to what follows from them."""
-        complaints = tuple(await self._api.works.questions.wait(request, self._api.observed.complaints))
+        nack_reports = tuple(await self._api.works.questions.wait(request, self._api.observed.nack_reports))
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
-            refused = map(finding, grouped(complaints))
+            refused = map(finding, grouped(nack_reports))
             findings = in_order((*refused, *lint(self._policies, world, checkpoint)))
-            return linted(tuple(of_mesh(findings, mesh)) if mesh else findings)
+            return lint_data(tuple(of_mesh(findings, mesh)) if mesh else findings)
 
         return await self._api.works.questions.json(request, answer)

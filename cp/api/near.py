@@ -31,9 +31,9 @@ class Missing(ApiError):
         return replace(self, detail=f"{self.detail}; {hint}", known=()) if hint else self
 
 
-def not_found(what: str, name: str, known: Iterable[str], otherwise: str = "") -> Missing:
+def not_found(kind: str, name: str, known: Iterable[str], otherwise: str = "") -> Missing:
     """There is no such thing as was asked for; the known ones are looked at later."""
-    detail = f"there is no {what} `{name}`"
+    detail = f"there is no {kind} `{name}`"
     return Missing(NOT_FOUND, "Not found", detail, name=name, known=known, otherwise=otherwise)
 
 

@@ -19,7 +19,7 @@ from cp.model.checkpoint import Checkpoint, checked
 from cp.resources.kinds import Kind
 from cp.serving.delivery import Presence
 from cp.store.port import Stored
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES
 
 _DATAPLANE: Final = "Dataplane"
 _HEAD: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri"})
@@ -36,14 +36,14 @@ class OverviewHandler:
 
     @property
     def routes(self) -> Iterator[Route]:
-        yield Route("/meshes/{mesh}/dataplanes/_overview", self.some)
-        yield Route("/meshes/{mesh}/dataplanes+insights", self.some)
-        yield Route("/dataplanes/_overview", self.some)
-        yield Route("/dataplanes+insights", self.some)
-        yield Route("/meshes/{mesh}/dataplanes/{name}/_overview", self.one)
-        yield Route("/meshes/{mesh}/dataplanes+insights/{name}", self.one)
+        yield Route("/meshes/{mesh}/dataplanes/_overview", self.listing)
+        yield Route("/meshes/{mesh}/dataplanes+insights", self.listing)
+        yield Route("/dataplanes/_overview", self.listing)
+        yield Route("/dataplanes+insights", self.listing)
+        yield Route("/meshes/{mesh}/dataplanes/{name}/_overview", self.by_name)
+        yield Route("/meshes/{mesh}/dataplanes+insights/{name}", self.by_name)
 
-    async def one(self, request: Request) -> Response:
+    async def by_name(self, request: Request) -> Response:
         mesh, name = request.path_params["mesh"], request.path_params["name"]
         stored = await self._crud.there(request, self._kind, mesh, name)
         seen = await self._api.observed.presences([stored.document.key])
@@ -51,7 +51,7 @@ class OverviewHandler:
             request, lambda _: self._overview(stored, seen[stored.document.key])
         )
 
-    async def some(self, request: Request) -> Response:
+    async def listing(self, request: Request) -> Response:
         """Those of one mesh, or of all."""
         mesh, work = request.path_params.get("mesh"), self._api.works.resources
         contents = await self._crud.readable(request, mesh)
@@ -77,7 +77,9 @@ class OverviewHandler:
             **({"labels": data["labels"]} if "labels" in data else {}),
             "dataplane": {name: value for name, value in data.items() if name not in _HEAD},
             "dataplaneInsight": {
-                "subscriptions": [_subscription(self._api.about.instance, one) for one in seen.connections]
+                "subscriptions": [
+                    _subscription(self._api.about.instance, connection) for connection in seen.connections
+                ]
             },
             "status": seen.state.value,
             "statusSince": moment(seen.since),
@@ -92,7 +94,7 @@ def _subscription(instance: str, connection: ConnectionRecord) -> dict[str, Any]
         "connectTime": moment(connection.since),
         **({} if connection.until is None else {"disconnectTime": moment(connection.until)}),
         "status": {
-            "lastUpdateTime": moment(connection.heard_at),
+            "lastUpdateTime": moment(connection.answered_at),
             "total": _responses(by_type.values()),
             **{short: _responses(filter(None, [by_type.get(type_url)])) for short, type_url in _TYPES},
         },
@@ -102,19 +104,19 @@ def _subscription(instance: str, connection: ConnectionRecord) -> dict[str, Any]
 
 def _responses(tallies: Iterable[ResponseCounts]) -> dict[str, str]:
     """Counts are texts, as in every JSON of a 64-bit number that is made from protobuf, and zeros are left out."""
-    every = list(tallies)
+    all_tallies = list(tallies)
     counts = {
-        "responsesSent": sum(one.sent for one in every),
-        "responsesAcknowledged": sum(one.accepted for one in every),
-        "responsesRejected": sum(one.rejected for one in every),
+        "responsesSent": sum(tally.sent for tally in all_tallies),
+        "responsesAcknowledged": sum(tally.accepted for tally in all_tallies),
+        "responsesRejected": sum(tally.rejected for tally in all_tallies),
     }
     return {name: str(count) for name, count in counts.items() if count > 0}
 
 
 def _version(node: Node) -> dict[str, Any]:
-    said = node.metadata.get("version")
-    told: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
-    return {**told, "envoy": {**_mapping(told.get("envoy")), "version": node.version}}
+    version = node.metadata.get("version")
+    versions: Mapping[str, Any] = version if isinstance(version, Mapping) else {}
+    return {**versions, "envoy": {**_mapping(versions.get("envoy")), "version": node.version}}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -43,17 +43,17 @@ def cut(part: Page[T], size: int, place: Callable[[T], tuple[str, str]]) -> Page
     return part if size >= len(part.items) else Page(part.total, items, "/".join(place(items[-1])))
 
 
-def page(found: Sequence[T], query: QueryParams, place: Callable[[T], tuple[str, str]]) -> Page[T]:
+def page(listed: Sequence[T], query: QueryParams, place: Callable[[T], tuple[str, str]]) -> Page[T]:
     """One page. The offsets that we give out name the last resource of the page before, so none is missed when others
     come or go. Those of Kuma's tools are numbers, and count resources.
 
     A resource's place is its mesh and its name.
     """
     size = _size(query)
-    ordered = sorted(found, key=place)
-    rest = _rest(ordered, query.get("offset") or "0", place)
-    items = rest[:size]
-    return Page(len(ordered), items, "/".join(place(items[-1])) if len(rest) > size else None)
+    ordered = sorted(listed, key=place)
+    following = _behind(ordered, query.get("offset") or "0", place)
+    items = following[:size]
+    return Page(len(ordered), items, "/".join(place(items[-1])) if len(following) > size else None)
 
 
 def wanted(query: QueryParams) -> Filter:
@@ -88,7 +88,7 @@ def _size(query: QueryParams) -> int:
     return size
 
 
-def _rest(ordered: Sequence[T], offset: str, place: Callable[[T], tuple[str, str]]) -> Sequence[T]:
+def _behind(ordered: Sequence[T], offset: str, place: Callable[[T], tuple[str, str]]) -> Sequence[T]:
     """What comes behind an offset; nothing where that is past the end."""
     mesh, slash, name = offset.partition("/")
     if slash:

@@ -30,7 +30,7 @@ def payload(stored: Stored, kind: Kind, form: str = "") -> dict[str, Any]:
 
 def universal(stored: Stored, kind: Kind) -> dict[str, Any]:
     data = redacted(kind, stored.document.data)
-    said = {name: value for name, value in data.items() if name not in _ENVELOPE}
+    fields = {name: value for name, value in data.items() if name not in _ENVELOPE}
     head: dict[str, Any] = {"type": stored.document.key.type}
     if not kind.is_global:
         head["mesh"] = stored.document.key.mesh
@@ -40,7 +40,7 @@ def universal(stored: Stored, kind: Kind) -> dict[str, Any]:
         "modificationTime": timestamp(stored.modified),
         "kri": kri(stored, kind),
     }
-    return head | ({"labels": data["labels"]} if "labels" in data else {}) | said
+    return head | ({"labels": data["labels"]} if "labels" in data else {}) | fields
 
 
 def kubernetes(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,8 +54,8 @@ def kubernetes(data: Mapping[str, Any]) -> dict[str, Any]:
     if "mesh" in data:
         out["mesh"] = data["mesh"]
     out["metadata"] = metadata | ({"labels": labels} if labels else {})
-    rest = {field: value for field, value in data.items() if field not in _ENVELOPE}
-    return out | ({"spec": rest} if kind in INLINED else rest)
+    fields = {field: value for field, value in data.items() if field not in _ENVELOPE}
+    return out | ({"spec": fields} if kind in INLINED else fields)
 
 
 def timestamp(moment: datetime) -> str:

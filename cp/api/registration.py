@@ -49,16 +49,16 @@ class RegistrationHandler:
     async def readiness(self, request: Request) -> Response:
         """Whether the addresses of a proxy are endpoints. It gets its configuration either way."""
         key = Key("Dataplane", request.path_params["mesh"], request.path_params["name"])
-        said = _said(await text_of(request, self._api.body_limit, _LARGEST))
+        report = _reported(await text_of(request, self._api.body_limit, _LARGEST))
         for attempt in range(_ATTEMPTS):
             try:
-                revision = await self._mark(await self._owned(key, said.owner), said)
+                revision = await self._mark(await self._owned(key, report.owner), report)
             except Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
             break
-        if said.ready:
+        if report.ready:
             log.info("proxy.ready", resource=str(key), revision=revision)
         else:
             log.info("proxy.draining", resource=str(key), revision=revision)
@@ -72,11 +72,11 @@ class RegistrationHandler:
         must_be_owned(stored, owner)
         return stored
 
-    async def _mark(self, stored: Stored, said: ReadinessReport) -> int:
+    async def _mark(self, stored: Stored, report: ReadinessReport) -> int:
         """The revision from which on it is as the proxy says."""
-        if said.ready and label(stored.document, NOT_READY) not in {"", said.owner}:
+        if report.ready and label(stored.document, NOT_READY) not in {"", report.owner}:
             raise conflict(f"{stored.document.key} is run by another run of the proxy, which is not ready")
-        document = labelled(stored.document, not_ready="" if said.ready else said.owner)
+        document = labelled(stored.document, not_ready="" if report.ready else report.owner)
         if document is stored.document:
             return stored.revision
         must_be_writable(self._api)
@@ -89,14 +89,14 @@ def must_be_owned(stored: Stored, owner: str) -> None:
         raise conflict(f"{stored.document.key} belongs to another run of the proxy, which registered it later")
 
 
-def _said(text: str) -> ReadinessReport:
+def _reported(text: str) -> ReadinessReport:
     try:
-        said = decoded(text, ReadinessReport)
+        report = decoded(text, ReadinessReport)
     except ValueError as error:
         raise bad_request("", f"not whether a proxy is ready: {error}") from None
-    if not said.owner:
+    if not report.owner:
         raise bad_request(
             "owner", "must not be empty", f"send what the Dataplane was registered with, as {OWNER_HEADER}"
         )
-    must_be_run(said.owner, "owner")
-    return said
+    must_be_run(report.owner, "owner")
+    return report

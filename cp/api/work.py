@@ -2,6 +2,8 @@
 
 A thread cannot be ended from outside. So work looks at a checkpoint again and again, and stops there when its client
 has gone or its time is over; until then it keeps its thread, and nothing else is begun in its place.
+
+See record 0047.
 """
 
 from __future__ import annotations

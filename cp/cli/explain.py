@@ -67,18 +67,18 @@ def _online(dataplane: str, call: str, headers: Sequence[str], mesh: str, addres
 
 
 def _offline(dataplane: str, call: str, headers: Sequence[str], mesh: str, world: World) -> Any:
-    from cp.insight.explain import AmbiguousCall, asked  # noqa: PLC0415  # it knows all of Envoy, which only files need here
+    from cp.insight.explain import AmbiguousCall, parse_call  # noqa: PLC0415  # it knows all of Envoy, which only files need here
     from cp.insight.explain import explain as explained  # noqa: PLC0415  # the same
-    from cp.insight.simulate import Unsimulated  # noqa: PLC0415  # the same
+    from cp.insight.simulate import UnsimulatedFeature  # noqa: PLC0415  # the same
     from cp.translate.compiler import Compiler  # noqa: PLC0415  # the same
 
     policies = discover()
     try:
-        question, proxy = asked(call, tuple(headers)), dataplane_named(world, mesh, dataplane)
+        question, proxy = parse_call(call, tuple(headers)), dataplane_named(world, mesh, dataplane)
         return explained(Compiler(policies), policies, world, proxy, question).as_json()
     except AmbiguousCall as unclear:
         raise Problem(unclear.message, _sentence(unclear.hint)) from None
-    except Unsimulated as why:
+    except UnsimulatedFeature as why:
         raise Problem(f"what Envoy does with this call cannot be told: {why}") from None
 
 

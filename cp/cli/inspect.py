@@ -110,11 +110,11 @@ def _offline(  # noqa: PLR0913, PLR0917  # one argument for each of the command 
 
 
 def _affected(world: World, kind: Kind, name: str, mesh: str) -> Any:
-    from cp.insight.inspect import affected  # noqa: PLC0415  # only files need it here
+    from cp.insight.inspect import affected_proxies  # noqa: PLC0415  # only files need it here
 
     policy = world.get(Key(kind.name, mesh, name))
     if policy is None:
         names = ", ".join(resource.name for resource in world.table(kind.name, mesh))
         raise Problem(f"there is no valid {kind.name} {name} in mesh {mesh}", f"There is {names}." if names else "")
-    items = [proxy.data for proxy in affected(world, policy)]
+    items = [proxy.data for proxy in affected_proxies(world, policy)]
     return {"total": len(items), "items": items, "next": None}

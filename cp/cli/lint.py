@@ -14,7 +14,7 @@ from cp.cli.types import known_kinds
 from cp.cli.worlds import assembled
 from cp.client.client import connect
 from cp.client.files import file_documents, file_texts
-from cp.insight.report import linted
+from cp.insight.report import lint_data
 from cp.policies import discover
 
 Data = Mapping[str, Any]
@@ -59,7 +59,7 @@ def _offline(files: Sequence[str], variables: Sequence[str], mesh: str | None) -
 
     documents, report = file_documents(file_texts(files, variables), known_kinds())
     findings = in_order((*report.findings, *findings_of(discover(), assembled(documents))))
-    return linted(findings if mesh is None else tuple(of_mesh(findings, mesh)))
+    return lint_data(findings if mesh is None else tuple(of_mesh(findings, mesh)))
 
 
 def _lines(data: Data) -> Iterator[str]:

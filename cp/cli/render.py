@@ -16,7 +16,7 @@ from cp.cli.worlds import dataplane_named, world_of
 from cp.client.client import connect
 from cp.model.source import DEFAULT_MESH
 from cp.policies import discover
-from cp.translate.snapshot import SHORT
+from cp.translate.packing import SHORT
 
 
 class ResourceType(StrEnum):

@@ -1,8 +1,9 @@
-"""The two parts of which a proxy is served a destination: its listener with its routes, and its cluster.
+"""The two parts of a destination that a proxy is served: its listener with its routes, and its cluster.
 
-A proxy may be served only one of them. Where all routes of a service lead to others, its cluster is not served; and a
-service to which only routes of others lead has a cluster and no listener. What policies say about the part that is
-missing has no effect, and here it is found out which field that is: the generator is asked for the missing part too.
+A proxy may be served only one part. If all routes of a service lead to other services, its cluster is not served; a
+service that is reached only by routes of other services has a cluster and no listener.
+A field of a policy that is about the unserved part has no effect. To find these fields, the unserved part is built too,
+once with the field and once without it, and the results are compared. See record 0043.
 """
 
 from __future__ import annotations
@@ -10,20 +11,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from cp.model.names import Destination, Identity, Key
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
-from cp.translate.compiler import ProxyClass
+from cp.translate.backend import BackendResult
+from cp.translate.compiler import CompiledProxy, ProxyClass
+from cp.translate.effective import Effective
 from cp.translate.fragments import Fragment, Task
-from cp.translate.stages import BackendResult, Effective, OutboundResult, Translator
+from cp.translate.outbound import OutboundResult
+from cp.translate.translator import Translator
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import cluster_name
 
-_SUPPOSED: Final = ("127.0.0.1", 1)
-"""Where a listener would be of a destination that has none."""
+_PLACEHOLDER_ADDRESS: Final = ("127.0.0.1", 1)
+"""The address of the listener that is built for a destination without one."""
 
-_FEW: Final = 3
+_MOST_NAMES: Final = 3
 
 _Change: TypeAlias = Callable[[Conf], Conf]
 
@@ -32,8 +37,8 @@ _Change: TypeAlias = Callable[[Conf], Conf]
 class DestinationParts:
     """The parts of one destination that the proxies of a class are served."""
 
-    stages: Translator
-    bundle: ProxyClass
+    translator: Translator
+    proxy_class: ProxyClass
     mesh: str
     destination: Destination
     entries: tuple[OutboundResult, ...]
@@ -44,189 +49,203 @@ class DestinationParts:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no part is missing. Where one could not be made, what is served tells nothing of what is missing."""
+        """Whether both parts are served. A destination with a failed part counts as whole, and no field is judged."""
         return self._has_failed or (bool(self.entries) and self.upstream is not None)
 
     @property
     def _has_failed(self) -> bool:
         fragments = (
-            *(entry.fragment for entry in self.entries),
+            *(result.fragment for result in self.entries),
             *(self.upstream.fragments if self.upstream is not None else ()),
         )
         return any(fragment.failure is not None for fragment in fragments)
 
     @property
     def name(self) -> str:
-        return f"`{_names([self.destination])[0]}`"
+        return f"`{_labels([self.destination])[0]}`"
 
     @property
     def why(self) -> str:
-        """Why a part is missing."""
+        """Why a part is not served."""
         name = self.name
         if self.entries:
-            used = dict.fromkeys(used for entry in self.entries for used in entry.uses)
-            if not used:
+            destinations = dict.fromkeys(destination for result in self.entries for destination in result.uses)
+            if not destinations:
                 return f"no route of {name} leads anywhere"
-            return f"all routes of {name} go to {_listed(_names(used))}"
+            return f"all routes of {name} go to {_enumeration(_labels(destinations))}"
         callers = [
-            entry.listening.destination for entry in self.bundle.entries.values() if self.destination in entry.uses
+            result.listening.destination
+            for result in self.proxy_class.entries.values()
+            if self.destination in result.uses
         ]
-        listed = _listed(_names(dict.fromkeys(callers)))
+        listed = _enumeration(_labels(dict.fromkeys(callers)))
         return f"nobody calls {name} itself: calls come by the routes of {listed}, with what holds there"
 
     @property
     def hint(self) -> str:
-        """Where to write what is about the part that is missing."""
+        """What to do with a field that is about the unserved part."""
         if self.entries:
             return "write it for the services to which the routes lead, or have a route lead to this one"
         return "write it for the service that is called, or call this one itself"
 
     def listener_differs(
-        self, kind: str, of_service: MergedConf | None, of_routes: Mapping[str, MergedConf | None]
+        self, kind: str, service_conf: MergedConf | None, route_confs: Mapping[str, MergedConf | None]
     ) -> bool:
-        """Whether listeners or routes would be others if a kind of policy came to this."""
-        return any(self.entry_differs(entry, kind, of_service, of_routes) for entry in self.entries)
+        """Whether listeners or routes would differ if a kind of policy had these confs."""
+        return any(self.outbound_differs(result, kind, service_conf, route_confs) for result in self.entries)
 
-    def entry_differs(
+    def outbound_differs(
         self,
-        entry: OutboundResult,
+        result: OutboundResult,
         kind: str,
-        of_service: MergedConf | None,
-        of_routes: Mapping[str, MergedConf | None],
+        service_conf: MergedConf | None,
+        route_confs: Mapping[str, MergedConf | None],
     ) -> bool:
-        """The same for one of its outbounds."""
-        return _bodies(self._of_listener(entry, kind, of_service, of_routes)) != _bodies(entry.fragment)
+        """Whether the listener or the routes of one outbound would differ if a kind of policy had these confs."""
+        return _bodies(self._listener_fragment(result, kind, service_conf, route_confs)) != _bodies(result.fragment)
 
     def cluster_differs(self, kind: str, conf: MergedConf | None) -> bool:
-        """Whether the cluster or its endpoints would be others if a kind of policy came to this."""
+        """Whether the cluster or its endpoints would differ if a kind of policy had this conf."""
         if self.upstream is None:
             return False
-        return self._of_cluster(_with(self.upstream.effective, kind, conf)) != [
+        return self._cluster_bodies(_with_conf(self.upstream.effective, kind, conf)) != [
             body for fragment in self.upstream.fragments for body in _bodies(fragment)
         ]
 
-    def matters_to_missing_part_only(self, kind: str, path: str) -> bool:
-        """Whether a field does nothing for the part that is served, and would for the one that is not."""
-        return self._matters_to_missing_part_only(kind, lambda conf: without(conf, path))
+    def acts_on_unserved_part_only(self, kind: str, path: str) -> bool:
+        """Whether a field has no effect on the part that is served, and would have one on the unserved part."""
+        return self._acts_on_unserved_part_only(kind, lambda conf: without(conf, path))
 
-    def says_nothing_to_served_part(self, kind: str, path: str) -> bool:
-        """Whether a part is missing, and a field does nothing for the other, neither beside its conf nor alone."""
+    def has_no_effect_on_served_part(self, kind: str, path: str) -> bool:
+        """Whether one part is not served, and a field has no effect on the other one, within its conf or on its own."""
         if self.is_whole:
             return False
-        beside = self._with_change(kind, lambda conf: without(conf, path)) == self._with_change(kind, lambda conf: conf)
-        return beside and self._with_change(kind, lambda conf: alone(conf, path)) == self._with_change(
-            kind, lambda _: {}
-        )
+        bodies = partial(self._bodies_with_change, kind)
+        if bodies(lambda conf: without(conf, path)) != bodies(lambda conf: conf):
+            return False
+        return bodies(lambda conf: alone(conf, path)) == bodies(lambda _: {})
 
-    def null_matters_to_missing_part_only(self, kind: str, path: str, removed: Any) -> bool:
-        """The same of a field that nobody sets any more, because a null took its value away."""
-        return self._matters_to_missing_part_only(kind, lambda conf: put(conf, path, removed))
+    def null_acts_on_unserved_part_only(self, kind: str, path: str, removed: Any) -> bool:
+        """Whether `removed`, the value that a null removed from a field, would act on the unserved part only."""
+        return self._acts_on_unserved_part_only(kind, lambda conf: put(conf, path, removed))
 
-    def changes_cluster_only(self, kind: str, path: str) -> bool:
-        """Whether a field that holds for calls does nothing for listener and routes, and does for the cluster."""
-        return self._changes_cluster_only(kind, lambda conf: without(conf, path))
+    def acts_on_cluster_only(self, kind: str, path: str) -> bool:
+        """Whether a field has no effect on listener and routes, and has one on the cluster."""
+        return self._acts_on_cluster_only(kind, lambda conf: without(conf, path))
 
     def is_reached_by(self, routes: tuple[Identity, ...]) -> bool:
         """Whether some row to which these routes contribute leads to the destination itself."""
-        own = cluster_name(self.destination)
+        own_cluster = cluster_name(self.destination)
         rows = (
             row
-            for entry in self.entries
-            for row in entry.outbound.routes
-            if row.owner in entry.owners and entry.owners[row.owner].contributors == routes
+            for result in self.entries
+            for row in result.outbound.routes
+            if row.owner in result.owners and result.owners[row.owner].contributors == routes
         )
-        return any(split.cluster == own for row in rows for split in row.splits)
+        return any(split.cluster == own_cluster for row in rows for split in row.splits)
 
-    def _matters_to_missing_part_only(self, kind: str, change: _Change) -> bool:
+    def _acts_on_unserved_part_only(self, kind: str, change: _Change) -> bool:
         if self.is_whole:
             return False
         if self.upstream is None:
-            return self._changes_cluster_only(kind, change)
-        acts = self.cluster_differs(kind, _changed(self.upstream.effective.get(kind), change))
-        return not acts and _changes_listener(self._as_if_called(), kind, change)
+            return self._acts_on_cluster_only(kind, change)
+        acts = self.cluster_differs(kind, _changed_conf(self.upstream.effective.get(kind), change))
+        return not acts and _acts_on_listener(self._with_outbound(), kind, change)
 
-    def _changes_cluster_only(self, kind: str, change: _Change) -> bool:
-        return not _changes_listener(self, kind, change) and self._changes_cluster(kind, change)
+    def _acts_on_cluster_only(self, kind: str, change: _Change) -> bool:
+        return not _acts_on_listener(self, kind, change) and self._acts_on_cluster(kind, change)
 
-    def _changes_cluster(self, kind: str, change: _Change) -> bool:
+    def _acts_on_cluster(self, kind: str, change: _Change) -> bool:
         effective = self.entries[0].effective
-        changed = _with(effective, kind, _changed(effective.get(kind), change))
-        return self._of_cluster(effective) != self._of_cluster(changed)
+        changed = _with_conf(effective, kind, _changed_conf(effective.get(kind), change))
+        return self._cluster_bodies(effective) != self._cluster_bodies(changed)
 
-    def _with_change(self, kind: str, change: _Change) -> list[bytes]:
-        """What would be served of it if a kind of policy came to something else."""
+    def _bodies_with_change(self, kind: str, change: _Change) -> list[bytes]:
+        """The bodies of the served part if the confs of a kind of policy were changed."""
         if self.upstream is not None:
-            changed = _changed(self.upstream.effective.get(kind), change)
-            return self._of_cluster(_with(self.upstream.effective, kind, changed))
-        return [body for entry in self.entries for body in _bodies(self._of_changed(entry, kind, change))]
+            changed = _changed_conf(self.upstream.effective.get(kind), change)
+            return self._cluster_bodies(_with_conf(self.upstream.effective, kind, changed))
+        return [body for result in self.entries for body in _bodies(self._changed_fragment(result, kind, change))]
 
-    def _of_changed(self, entry: OutboundResult, kind: str, change: _Change) -> Fragment:
-        of_routes = {name: _changed(found.get(kind), change) for name, found in entry.of_routes.items()}
-        return self._of_listener(entry, kind, _changed(entry.effective.get(kind), change), of_routes)
+    def _changed_fragment(self, result: OutboundResult, kind: str, change: _Change) -> Fragment:
+        route_confs = {name: _changed_conf(effective.get(kind), change) for name, effective in result.of_routes.items()}
+        return self._listener_fragment(result, kind, _changed_conf(result.effective.get(kind), change), route_confs)
 
-    def _as_if_called(self) -> DestinationParts:
-        """The destination as if it were called."""
-        listening = OutboundAddress(*_SUPPOSED, self.destination)
-        work = self.bundle
-        entry = self.stages.entry(work.world, self.mesh, work.rules, listening, work.caller)
-        return DestinationParts(self.stages, self.bundle, self.mesh, self.destination, (entry,), None)
+    def _with_outbound(self) -> DestinationParts:
+        """The destination as if the proxy had an outbound for it."""
+        listening = OutboundAddress(*_PLACEHOLDER_ADDRESS, self.destination)
+        proxy_class = self.proxy_class
+        result = self.translator.outbounds.result(
+            proxy_class.world, self.mesh, proxy_class.rules, listening, proxy_class.caller
+        )
+        return DestinationParts(self.translator, self.proxy_class, self.mesh, self.destination, (result,), None)
 
-    def _of_listener(
+    def _listener_fragment(
         self,
-        entry: OutboundResult,
+        result: OutboundResult,
         kind: str,
-        of_service: MergedConf | None,
-        of_routes: Mapping[str, MergedConf | None],
+        service_conf: MergedConf | None,
+        route_confs: Mapping[str, MergedConf | None],
     ) -> Fragment:
-        found = _with(entry.effective, kind, of_service)
-        routes = {name: _with(held, kind, of_routes.get(name)) for name, held in entry.of_routes.items()}
-        is_grpc, world = self.bundle.caller.is_grpc, self.bundle.world
-        task = self.stages.listener_task(world, self.mesh, entry.outbound, found, routes, is_grpc=is_grpc)
-        return self.stages.fragments.get(task)
+        effective = _with_conf(result.effective, kind, service_conf)
+        routes = {name: _with_conf(confs, kind, route_confs.get(name)) for name, confs in result.of_routes.items()}
+        is_grpc, world = self.proxy_class.caller.is_grpc, self.proxy_class.world
+        task = self.translator.outbounds.task(world, self.mesh, result.outbound, effective, routes, is_grpc=is_grpc)
+        return self.translator.fragments.get(task)
 
-    def _of_cluster(self, effective: Effective) -> list[bytes]:
-        """Nothing, if it cannot be made."""
-        work = self.bundle
+    def _cluster_bodies(self, effective: Effective) -> list[bytes]:
+        """The bodies of cluster and endpoints; none if they cannot be built."""
+        proxy_class = self.proxy_class
         try:
-            tasks: Iterable[Task] = self.stages.cluster_tasks(
-                work.world, self.mesh, self.destination, effective, work.caller
+            tasks: Iterable[Task] = self.translator.backends.tasks(
+                proxy_class.world, self.mesh, self.destination, effective, proxy_class.caller
             )
-        except Exception:  # noqa: BLE001  # a fault of ours in what is not served concerns nobody
+        except Exception:  # noqa: BLE001  # the cluster is not served, so its failure matters to no proxy
             return []
-        return [body for task in tasks for body in _bodies(self.stages.fragments.get(task))]
+        return [body for task in tasks for body in _bodies(self.translator.fragments.get(task))]
 
 
-def _changes_listener(parts: DestinationParts, kind: str, change: _Change) -> bool:
-    for entry in parts.entries:
-        of_service = _changed(entry.effective.get(kind), change)
-        of_routes = {name: _changed(found.get(kind), change) for name, found in entry.of_routes.items()}
-        if parts.entry_differs(entry, kind, of_service, of_routes):
+def _acts_on_listener(parts: DestinationParts, kind: str, change: _Change) -> bool:
+    for result in parts.entries:
+        service_conf = _changed_conf(result.effective.get(kind), change)
+        route_confs = {name: _changed_conf(effective.get(kind), change) for name, effective in result.of_routes.items()}
+        if parts.outbound_differs(result, kind, service_conf, route_confs):
             return True
     return False
 
 
-def destination_parts(stages: Translator, bundle: ProxyClass, mesh: str) -> Iterator[DestinationParts]:
-    """Every destination that the proxies of a class call, or to which their routes lead."""
-    entries: dict[Destination, list[OutboundResult]] = {one: [] for one in bundle.upstreams}
-    for entry in bundle.entries.values():
-        if entry.outbound.names or not bundle.caller.is_grpc:  # else there is nothing that it could call
-            entries.setdefault(entry.listening.destination, []).append(entry)
-    for destination, of_destination in entries.items():
-        upstream = bundle.upstreams.get(destination)
-        yield DestinationParts(stages, bundle, mesh, destination, tuple(of_destination), upstream)
+def destination_parts(translator: Translator, proxy_class: ProxyClass, mesh: str) -> Iterator[DestinationParts]:
+    """The parts of every destination that the proxies of a class call, or to which their routes lead."""
+    entries: dict[Destination, list[OutboundResult]] = {destination: [] for destination in proxy_class.upstreams}
+    for result in proxy_class.entries.values():
+        if result.outbound.names or not proxy_class.caller.is_grpc:  # else there is nothing that it could call
+            entries.setdefault(result.listening.destination, []).append(result)
+    for destination, results in entries.items():
+        upstream = proxy_class.upstreams.get(destination)
+        yield DestinationParts(translator, proxy_class, mesh, destination, tuple(results), upstream)
+
+
+def fragments_of(proxy: CompiledProxy) -> Iterator[Fragment]:
+    """Everything that is built for a proxy."""
+    yield from (entry.fragment for entry in proxy.bundle.entries.values())
+    yield from (fragment for upstream in proxy.bundle.upstreams.values() for fragment in upstream.fragments)
+    yield from (reached.fragment for reached in proxy.inbounds)
+    yield proxy.sidecar.fragment
+    if proxy.capture_result is not None:
+        yield proxy.capture_result.fragment
 
 
 def _bodies(fragment: Fragment) -> list[bytes]:
     return [packed.body for packed in fragment]
 
 
-def _with(effective: Effective, kind: str, conf: MergedConf | None) -> Effective:
-    others = {name: held for name, held in effective.items() if name != kind}
-    return others if conf is None else {**others, kind: conf}
+def _with_conf(effective: Effective, kind: str, conf: MergedConf | None) -> Effective:
+    other_confs = {name: conf_of_kind for name, conf_of_kind in effective.items() if name != kind}
+    return other_confs if conf is None else {**other_confs, kind: conf}
 
 
-def _changed(conf: MergedConf | None, change: _Change) -> MergedConf | None:
-    """What a kind of policy comes to, as if somebody else had a say."""
+def _changed_conf(conf: MergedConf | None, change: _Change) -> MergedConf | None:
+    """A conf with another value; None if there was none and it stays empty. The origin of the result is nobody's."""
     value = change({} if conf is None else conf.value)
     if conf is None and not value:
         return None
@@ -234,19 +253,19 @@ def _changed(conf: MergedConf | None, change: _Change) -> MergedConf | None:
     return merge((Layer(dict(value), origin),))
 
 
-def _names(destinations: Iterable[Destination]) -> list[str]:
-    """Destinations as operators know them; those of one service by their ports as well."""
-    every = list(destinations)
-    count = Counter(one.service for one in every)
-    return [_name(one, with_port=count[one.service] > 1) for one in every]
+def _labels(destinations: Iterable[Destination]) -> list[str]:
+    """Destinations as operators know them; several of one service with their ports."""
+    listed = list(destinations)
+    count = Counter(destination.service for destination in listed)
+    return [_label(destination, with_port=count[destination.service] > 1) for destination in listed]
 
 
-def _name(destination: Destination, *, with_port: bool) -> str:
+def _label(destination: Destination, *, with_port: bool) -> str:
     tags = "".join(f" {name}={value}" for name, value in destination.tags)
     port = destination.identity.section if destination.identity is not None and with_port else ""
     return f"{destination.service}{f':{port}' if port else ''}{tags}"
 
 
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return ", ".join(f"`{name}`" for name in names[:_FEW]) + more
+def _enumeration(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(f"`{name}`" for name in names[:_MOST_NAMES]) + more

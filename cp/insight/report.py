@@ -1,4 +1,4 @@
-"""What is wrong with some documents, all of it, and the same for `POST /validate` and `koguma validate`."""
+"""Reports about documents, with the same content over HTTP and on the command line."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from cp.resources.parse import parse
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """The documents that were read, and what was found."""
+    """The documents that were read, and the findings about them."""
 
     documents: tuple[Document, ...]
     findings: tuple[Finding, ...]
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        return tuple(found for found in self.findings if found.severity is Severity.ERROR)
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        return tuple(found for found in self.findings if found.severity is not Severity.ERROR)
+        return tuple(finding for finding in self.findings if finding.severity is not Severity.ERROR)
 
     @property
     def is_valid(self) -> bool:
         return not self.errors
 
-    def as_data(self, most: int | None = None) -> dict[str, Any]:
-        """As it is printed for machines: all of it, or so many of each at the most and how many more there are."""
+    def as_data(self, limit: int | None = None) -> dict[str, Any]:
+        """The report as JSON. `limit` is the most errors, and the most warnings, to list; the others are counted."""
         return {
             "valid": self.is_valid,
             "documents": len(self.documents),
-            "violations": [as_data(found) for found in self.errors[:most]],
-            "warnings": [as_data(found) for found in self.warnings[:most]],
-            **_untold("violations", self.errors, most),
-            **_untold("warnings", self.warnings, most),
+            "violations": [as_data(finding) for finding in self.errors[:limit]],
+            "warnings": [as_data(finding) for finding in self.warnings[:limit]],
+            **_omitted("violations", self.errors, limit),
+            **_omitted("warnings", self.warnings, limit),
         }
 
 
 def examine(readings: Iterable[FileReading], kinds: Kinds) -> ValidationReport:
-    """Read meaning into every document of some files. Only what the documents say is judged, not what is stored."""
+    """The report about the documents of some files. What is stored plays no part in it."""
     documents: dict[Key, Document] = {}
     findings: list[Finding] = []
     for reading in readings:
         findings += reading.findings
         for document in reading.documents:
-            first = documents.setdefault(document.key, document)
-            if first is not document:
-                findings.append(_twice(document, first))
+            first_document = documents.setdefault(document.key, document)
+            if first_document is not document:
+                findings.append(_duplicate_finding(document, first_document))
             findings += parse(document, kinds).findings()
-    return ValidationReport(tuple(documents.values()), tuple(sorted(findings, key=_place)))
+    return ValidationReport(tuple(documents.values()), tuple(sorted(findings, key=_position)))
 
 
 def as_data(finding: Finding) -> dict[str, Any]:
-    """A finding as it is printed for machines."""
+    """A finding of a validation as JSON."""
     return {
         "field": finding.field,
         "message": finding.message,
@@ -71,9 +71,9 @@ def as_data(finding: Finding) -> dict[str, Any]:
     }
 
 
-def linted(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Findings as they are printed for machines: the same from files and from a control plane."""
-    counts = {severity: sum(one.severity is severity for one in findings) for severity in Severity}
+def lint_data(findings: Sequence[Finding]) -> dict[str, Any]:
+    """The findings of lint as JSON: the same for files and for a control plane."""
+    counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
     return {
         "errors": counts[Severity.ERROR],
         "warnings": counts[Severity.WARNING],
@@ -86,23 +86,23 @@ def finding_data(finding: Finding) -> dict[str, Any]:
     return {"code": finding.code, "severity": finding.severity.value, "path": finding.path, **as_data(finding)}
 
 
-def _untold(name: str, findings: tuple[Finding, ...], most: int | None) -> dict[str, int]:
-    more = 0 if most is None else len(findings) - most
+def _omitted(name: str, findings: tuple[Finding, ...], limit: int | None) -> dict[str, int]:
+    more = 0 if limit is None else len(findings) - limit
     return {f"{name}NotTold": more} if more > 0 else {}
 
 
-def _place(finding: Finding) -> tuple[str, int]:
+def _position(finding: Finding) -> tuple[str, int]:
     return finding.file, finding.line
 
 
-def _twice(document: Document, first: Document) -> Finding:
-    source = first.source
-    place = f"{source.file}:{source.line('')}" if source.file else "another file"
+def _duplicate_finding(document: Document, first_document: Document) -> Finding:
+    source = first_document.source
+    first_position = f"{source.file}:{source.line('')}" if source.file else "another file"
     return Finding(
         "duplicate-name",
         Severity.ERROR,
         document.key,
-        f"is written a second time, the first time in {place}",
+        f"is written a second time, the first time in {first_position}",
         hint="give one of them another name, or remove it",
         file=document.source.file,
         line=document.source.line(""),

@@ -1,4 +1,4 @@
-"""`Checkpoint`: where long work finds out that nobody waits for it any more."""
+"""`Checkpoint`: a call by which long work ends early when nobody waits for its result any more."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 
 Checkpoint: TypeAlias = Callable[[], None]
-"""Returns if the work is to go on, and raises `Stopped` if it is not."""
+"""Returns if the work is to go on, and raises `Stopped` if it is to end."""
 
 
 class Stopped(Exception):
-    """Whoever asked has gone, or the time for the answer is over."""
+    """The client has gone, or the time for the answer is over."""
 
 
 def never_stopped() -> None:
-    """The checkpoint of work that goes on to its end."""
+    """The checkpoint of work that always runs to its end."""
 
 
 def checked(items: Iterable[T], checkpoint: Checkpoint) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""`Document`: what is stored, before anyone reads meaning into it."""
+"""`Document`: what is stored, as plain data that is not validated yet."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Source:
     lines: Lines = field(default_factory=Lines)
 
     def line(self, path: str) -> int:
-        """The line of a path, or of the nearest thing around it that is there; 0 when nothing is known."""
+        """The line of a path or, if it does not exist, of the nearest value around it; 0 where no lines are known."""
         return self.lines.of(path)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A resource as it was written, as plain data in Universal form, with the place where it was written.
+    """A resource as it was written: plain data in Universal form, with its file and lines.
 
-    Two documents are equal when they say the same, wherever they stand: moving a file changes nothing.
+    Two documents with equal keys and data are equal, whatever their files: moving a file changes nothing.
     """
 
     key: Key

@@ -35,11 +35,11 @@ class Duration:
     def __init__(self, nanoseconds: int = 0) -> None:
         self.nanoseconds = nanoseconds
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Duration) and self.nanoseconds == other.nanoseconds
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, Duration) and self.nanoseconds == value.nanoseconds
 
-    def __lt__(self, other: Duration) -> bool:
-        return self.nanoseconds < other.nanoseconds
+    def __lt__(self, value: Duration) -> bool:
+        return self.nanoseconds < value.nanoseconds
 
     def __hash__(self) -> int:
         return hash(self.nanoseconds)
@@ -59,13 +59,13 @@ class Duration:
     def _parse(cls, text: str) -> Duration:
         if text in {"0", "+0", "-0"}:
             return cls(0)
-        found = _WHOLE.fullmatch(text)
-        if found is None:
+        match = _WHOLE.fullmatch(text)
+        if match is None:
             unit = "s" if re.fullmatch(r"[-+]?\d+(\.\d+)?", text) else ""
             hint = f"write `{text}{unit}`" if unit else "write for example `15s`, `1h30m` or `300ms`"
             raise ValueError(f"`{text}` is not a duration: {hint}")
-        total = sum((Fraction(number) * _UNITS[unit] for number, unit in _PART.findall(found[2])), Fraction(0))
-        nanoseconds = int(total) * (-1 if found[1] == "-" else 1)
+        total = sum((Fraction(number) * _UNITS[unit] for number, unit in _PART.findall(match[2])), Fraction(0))
+        nanoseconds = int(total) * (-1 if match[1] == "-" else 1)
         if abs(nanoseconds) >= _LARGEST:
             raise ValueError(f"`{text}` is longer than 292 years")
         return cls(nanoseconds)
@@ -76,15 +76,15 @@ class Duration:
 
     def __str__(self) -> str:
         """The shortest form that is read back as the same duration, as Go prints it: `1m40s`, `1.5s`, `0s`."""
-        rest = abs(self.nanoseconds)
+        remainder = abs(self.nanoseconds)
         sign = "-" if self.nanoseconds < 0 else ""
-        if rest < _UNITS["s"]:
-            return sign + _small(rest)
-        hours, rest = divmod(rest, _UNITS["h"])
-        minutes, rest = divmod(rest, _UNITS["m"])
+        if remainder < _UNITS["s"]:
+            return sign + _small(remainder)
+        hours, remainder = divmod(remainder, _UNITS["h"])
+        minutes, remainder = divmod(remainder, _UNITS["m"])
         text = f"{hours}h" if hours else ""
         text += f"{minutes}m" if hours or minutes else ""
-        return sign + text + _decimal(rest, "s")
+        return sign + text + _decimal(remainder, "s")
 
 
 def _small(nanoseconds: int) -> str:
@@ -95,7 +95,7 @@ def _small(nanoseconds: int) -> str:
 
 
 def _decimal(nanoseconds: int, unit: str) -> str:
-    whole, rest = divmod(nanoseconds, _UNITS[unit])
+    whole, remainder = divmod(nanoseconds, _UNITS[unit])
     digits = len(str(_UNITS[unit])) - 1
-    fraction = f"{rest:0{digits}d}".rstrip("0")
+    fraction = f"{remainder:0{digits}d}".rstrip("0")
     return f"{whole}.{fraction}{unit}" if fraction else f"{whole}{unit}"

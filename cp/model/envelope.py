@@ -1,8 +1,10 @@
-"""Lines of access logs that Envoy writes to its standard output, for whoever started it to send on over TCP.
+"""Lines of access logs that Envoy writes to its standard output, and the agent sends on over TCP.
 
-Envoy itself sends no lines. Each goes into an envelope of JSON with its address; the key in it is a word of Envoy's
-environment, which whoever started it chose, so that nobody who calls a proxy can write an envelope of their own into
-some log that goes to the same place.
+Envoy itself cannot send lines over TCP. Each line is wrapped in an envelope of JSON with the address that it goes to.
+The agent that starts an Envoy chooses a key and puts it into Envoy's environment and so into each envelope. A client
+that calls the proxy does not know the key, so it cannot smuggle an envelope of its own into a log.
+
+See record 0029.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from typing import Any, Final
 import msgspec
 
 VARIABLE: Final = "KOGUMA_LOG_KEY"
-"""The environment variable of Envoy's with the key."""
+"""The variable of Envoy's environment that has the key."""
 
 _KEY: Final = f"%ENVIRONMENT({VARIABLE})%"
 
 
 class LogEnvelope(msgspec.Struct, frozen=True):
-    """A line on its way."""
+    """A line of a log with its address."""
 
     koguma: str
     to: str
@@ -26,25 +28,25 @@ class LogEnvelope(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> bytes:
-        """What is to be sent: text as it is, or an object on a line of its own."""
+        """The bytes to send: a text as it is, or an object on a line of its own."""
         raw = bytes(self.line)
         return msgspec.json.decode(raw, type=str).encode() if raw.startswith(b'"') else raw + b"\n"
 
 
 def sealed(to: str, line: str | dict[str, Any]) -> dict[str, Any]:
-    """The format of an envelope, for Envoy to fill in. A text ends with its line break."""
+    """The log format of an envelope, for Envoy to fill in. A text ends with its line break."""
     return {"koguma": _KEY, "to": to, "line": line}
 
 
 def opened(text: bytes, key: str) -> LogEnvelope | None:
-    """What is in a line of Envoy's output, if that is an envelope with this key."""
+    """The envelope in a line of Envoy's output; None if there is none with this key."""
     if key.encode() not in text:
         return None
     try:
-        found = _decoder.decode(text)
+        envelope = _decoder.decode(text)
     except msgspec.MsgspecError:
         return None
-    return found if found.koguma == key else None
+    return envelope if envelope.koguma == key else None
 
 
 _decoder: Final = msgspec.json.Decoder(LogEnvelope)

@@ -9,7 +9,7 @@ from typing import Final
 from cp.model.names import Key
 
 CODE: Final = "failed"
-"""Of the findings about it."""
+"""The code of findings about failures."""
 
 HINT: Final = "please report it, with this message; until then, change or remove what is named"
 
@@ -18,28 +18,28 @@ _LONGEST: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What could not be made, why, and what is served in its place."""
+    """A part of a proxy's configuration that could not be built, the reason, and what is served in its place."""
 
     part: str
-    """For the operator, such as `the listener of backend`; empty while it is not known."""
+    """The part in words for the operator, such as `the listener of backend`; empty while it is not known."""
 
     reason: str
     kind: str = ""
-    """Of the policy that was at work, if one was."""
+    """The kind of the policy whose hook failed, if one did."""
 
     policies: tuple[Key, ...] = ()
-    """Those of that kind that have a say."""
+    """The policies of that kind that hold for the part."""
 
     instead: str = "nothing"
     is_kept: bool = False
-    """Whether what was made last is served on."""
+    """Whether the last good version is still served."""
 
     def __str__(self) -> str:
         work = f"{self.kind} at " if self.kind else ""
         return f"a fault of koguma in {work}{self.part}, which serves {self.instead}: {self.reason}"
 
     def keeping(self) -> Failure:
-        """The same, where what was made last is served on."""
+        """The same failure, where the last good version is still served."""
         return replace(self, instead="what it did before", is_kept=True)
 
 
@@ -48,9 +48,9 @@ def failure(error: Exception, part: str = "", kind: str = "") -> Failure:
 
 
 def reason(error: Exception) -> str:
-    """What was raised, and where: what a report has to say."""
+    """The exception and the line that raised it, for a report."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno}" if frames else ""
     text = str(error)
-    said = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    return f"{type(error).__name__}{place}: {said}"
+    message = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return f"{type(error).__name__}{place}: {message}"

@@ -13,8 +13,7 @@ from cp.model.paths import Step, steps
 class Lines:
     """The line of one value, and the lines of the values within it, as a tree.
 
-    A tree and not a table of paths: a path repeats every key above it, so that a table can be a thousand times as
-    large as its document.
+    A table by paths would repeat every key above a value, so it could be a thousand times as large as its document.
     """
 
     line: int = 0
@@ -22,7 +21,7 @@ class Lines:
     items: Sequence[Lines] = ()
 
     def of(self, path: str) -> int:
-        """The line of a path, or of the nearest value around it that is there."""
+        """The line of a path or, if the path does not exist, of the nearest value around it."""
         lines = self
         for key in steps(path):
             within = lines.within(key)
@@ -37,11 +36,11 @@ class Lines:
         return self.items[key] if key < len(self.items) else None
 
     def beginning_on(self, line: int) -> Lines:
-        """The same, of a value whose key stands on an earlier line."""
+        """The same lines for a value whose key stands on an earlier line."""
         return self if line == self.line else replace(self, line=line)
 
     def plain(self) -> list[Any]:
-        """As plain data: the line, then what is within, if anything is."""
+        """The lines as plain data: the line of the value, then the lines within it, if there are any."""
         if self.fields:
             return [self.line, {key: lines.plain() for key, lines in self.fields.items()}]
         return [self.line, [lines.plain() for lines in self.items]] if self.items else [self.line]
@@ -50,9 +49,9 @@ class Lines:
     def of_plain(cls, data: Sequence[Any]) -> Lines:
         line, within = (*data, ())[:2]
         if isinstance(within, Mapping):
-            return cls(line, {key: cls.of_plain(one) for key, one in within.items()})
+            return cls(line, {key: cls.of_plain(inner) for key, inner in within.items()})
         return cls(line, items=tuple(map(cls.of_plain, within)))
 
 
 _NO_FIELDS: Final[Mapping[str, Lines]] = {}
-"""One for all values that have none, which most are."""
+"""One mapping for all values without fields, which are most."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NewType
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -15,6 +16,23 @@ class Key:
 
     def __str__(self) -> str:
         return f"{self.type} {self.mesh}/{self.name}" if self.mesh else f"{self.type} {self.name}"
+
+
+ProxyId = NewType("ProxyId", str)
+"""How a proxy is called, and how its Envoy calls itself in `node.id`: `mesh.name`, with the name of its Dataplane.
+
+A new name for `str` and no class: it is the key of most tables in the hub, which are read for every message.
+"""
+
+
+def proxy_id(dataplane: Key) -> ProxyId:
+    return ProxyId(f"{dataplane.mesh}.{dataplane.name}")
+
+
+def dataplane_key(node_id: str) -> Key:
+    """The Dataplane of a proxy. The name of a mesh has no dot; a node that sends none has no Dataplane."""
+    mesh, _, name = node_id.partition(".")
+    return Key("Dataplane", mesh, name)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,4 +1,4 @@
-"""Whole numbers as documents have them, each within what the field of Envoy's holds in which it ends."""
+"""The whole numbers of documents, each with the limits of the Envoy field that it ends up in."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import msgspec
 LARGEST: Final = 2**32 - 1
 
 Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
-"""What a `uint32` holds."""
+"""A `uint32`."""
 
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 PortOrNone: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-"""0 is no port."""
+"""A port, or 0 for none."""
 
 Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=LARGEST)]
-"""What some 32 bits hold; a validator says which of it makes sense."""
+"""An `int32` or a `uint32`; a validator checks which values make sense."""
 
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""Part of a `Number`."""
+"""An `int64`, for a `Number`."""

@@ -30,11 +30,11 @@ def entry(key: str) -> str:
 
 
 def steps(path: str) -> Iterator[Step]:
-    """The steps of a path, up to the first that is none. Each takes some of the path, so this ends."""
+    """The steps of a path, up to the first part that is no step. Each match is not empty, so the loop ends."""
     at = 0
-    while found := _STEP.match(path, at):
-        key, index, name = found.groups()
-        at = found.end()
+    while match := _STEP.match(path, at):
+        key, index, name = match.groups()
+        at = match.end()
         if key is not None:
             yield _ESCAPED.sub(r"\1", key)
         else:

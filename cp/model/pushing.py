@@ -1,7 +1,9 @@
-"""What a proxy's metrics are pushed to, as whoever started its Envoy reads it in Envoy's own configuration.
+"""Where a proxy's metrics are pushed to, as the agent that started its Envoy reads it in Envoy's own configuration.
 
-Envoy is told of a collector only when it starts. So the orders are the metadata of a cluster that nobody calls: they
-come as all configuration does, and change as it does.
+Envoy itself takes a collector only when it starts. So the orders are the metadata of a cluster that nobody calls: they
+arrive and change as all configuration does.
+
+See record 0033.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from cp.model import regex
 CLUSTER: Final = "koguma:metrics"
 METADATA: Final = "koguma.metrics"
 FIELD: Final = "orders"
-"""Of the metadata; the orders in it are JSON, which keeps numbers as they are."""
+"""The field of the metadata. The orders in it are JSON, which keeps whole numbers; metadata has only doubles."""
 
 
 class MetricSelection(msgspec.Struct, frozen=True):
@@ -33,7 +35,7 @@ class MetricSelection(msgspec.Struct, frozen=True):
 
 
 class PushedApplication(msgspec.Struct, frozen=True):
-    """Somebody beside the proxy who tells of metrics too."""
+    """An application on the proxy's machine that has metrics of its own."""
 
     name: str
     address: str
@@ -46,7 +48,7 @@ class PushedApplication(msgspec.Struct, frozen=True):
 
 
 class MetricCollector(msgspec.Struct, frozen=True):
-    """Who is sent them, and how often."""
+    """A collector that metrics are sent to, and how often."""
 
     host: str
     port: int
@@ -60,7 +62,7 @@ class MetricCollector(msgspec.Struct, frozen=True):
 
 
 class PushOrders(msgspec.Struct, frozen=True):
-    """All that a MeshMetric says to whoever pushes."""
+    """All that a MeshMetric says to the agent that pushes metrics."""
 
     collectors: tuple[MetricCollector, ...] = ()
     applications: tuple[PushedApplication, ...] = ()
@@ -70,7 +72,7 @@ class PushOrders(msgspec.Struct, frozen=True):
     unused: bool = False
 
     def are_about(self, name: str) -> bool:
-        """Whether a metric of the proxy's own is wanted."""
+        """Whether a metric of the proxy itself is to be pushed."""
         if any(choice.is_of(name) for choice in self.include):
             return True
         in_profile = any(choice.is_of(name) for choice in self.profile)
@@ -86,7 +88,7 @@ def written(orders: PushOrders) -> str:
 
 
 def read(text: str) -> PushOrders | None:
-    """Nothing where a control plane of another version wrote what we do not know."""
+    """The orders in a text; None where a control plane of another version wrote what this one does not know."""
     try:
         return msgspec.json.decode(text, type=PushOrders)
     except msgspec.MsgspecError:

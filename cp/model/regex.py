@@ -1,7 +1,9 @@
-"""Regular expressions as Envoy has them: RE2, the whole text, byte by byte.
+"""Regular expressions as Envoy reads them: RE2, against the whole text, byte by byte.
 
-RE2 itself answers, and not Python's own expressions: these differ in what `$`, `.` and `\\w` mean, and can be made to
-run for years, which a control plane that answers anybody's question can't afford.
+RE2 itself is used and not Python's `re`: that differs in what `$`, `.` and `\\w` mean, and some patterns make it
+run for years.
+
+See record 0027.
 """
 
 from __future__ import annotations
@@ -20,32 +22,32 @@ _GROUP: Final = re.compile(rb"\\([0-9\\])")
 
 
 def fault(pattern: str) -> str:
-    """What is wrong with an expression, if anything is."""
+    """What is wrong with an expression; empty if it is valid."""
     expression = _compiled(pattern)
     return expression if isinstance(expression, str) else ""
 
 
 def excess(pattern: str) -> str:
-    """Why Envoy does not take an expression in a route, sound as it is; it would refuse the whole route table."""
+    """Why a valid expression is too large for a route; empty if it is not. Envoy would NACK the whole route table."""
     expression = _compiled(pattern)
     steps = 0 if isinstance(expression, str) else int(expression.programsize)
     return f"RE2 makes {steps} steps of it, and Envoy takes {_MOST_STEPS}" if steps > _MOST_STEPS else ""
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether an expression takes a text as a whole. One that is none takes nothing: Envoy refuses it."""
+    """Whether an expression matches a text as a whole. An invalid one matches nothing: Envoy NACKs it."""
     expression = _compiled(pattern)
     return not isinstance(expression, str) and expression.fullmatch(text.encode()) is not None
 
 
 def occurs(pattern: str, text: str) -> bool:
-    """Whether an expression takes some part of a text."""
+    """Whether an expression matches some part of a text."""
     expression = _compiled(pattern)
     return not isinstance(expression, str) and expression.search(text.encode()) is not None
 
 
 def replaced(pattern: str, substitution: str, text: str) -> str:
-    """A text with everything replaced that an expression takes; `\\1` stands for what its first group took."""
+    """A text with every match of an expression replaced; `\\1` stands for its first group."""
     expression = _compiled(pattern)
     if isinstance(expression, str):
         return text
@@ -61,24 +63,24 @@ def _compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern.encode(), options)
     except re2.error as error:
-        (said,) = error.args
-        return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        (message,) = error.args
+        return message.decode(errors="replace") if isinstance(message, bytes) else str(message)
 
 
 def _pieces(expression: Any, substitution: bytes, text: bytes) -> Iterator[bytes]:
     at, last = 0, -1
-    while at <= len(text) and (found := expression.search(text, at)) is not None:
-        begin, end = found.span()
+    while at <= len(text) and (match := expression.search(text, at)) is not None:
+        begin, end = match.span()
         yield text[at:begin]
         if begin == end == last:
             yield text[at : at + 1]
             at += 1
         else:
-            yield _GROUP.sub(lambda group: _meant(found, group[1]), substitution)
+            yield _GROUP.sub(lambda group: _meant(match, group[1]), substitution)
             at = last = end
     yield text[at:]
 
 
-def _meant(found: Any, name: bytes) -> bytes:
-    taken: bytes | None = b"\\" if name == b"\\" else found.group(int(name))
+def _meant(match: Any, name: bytes) -> bytes:
+    taken: bytes | None = b"\\" if name == b"\\" else match.group(int(name))
     return taken or b""

@@ -1,4 +1,7 @@
-"""Whose policy it is, where namespaces tell: a producer's, a consumer's, or that of a workload's owner (section 11)."""
+"""Whose policy it is, where namespaces tell: a producer's, a consumer's, or that of a workload's owner.
+
+The rules are in docs/concepts/matching-and-merging.md#roles.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 SYSTEM_NAMESPACE: Final = "kuma-system"
-"""Policies in it are the system's."""
+"""The namespace whose policies have the role `system`."""
 
 SYSTEM: Final = "system"
 PRODUCER: Final = "producer"
@@ -27,7 +30,7 @@ def role(spec: Any, namespace: str) -> str | None:
     if namespace == SYSTEM_NAMESPACE:
         return SYSTEM
     written = spec.get("to")
-    to = written if isinstance(written, list) else []  # anything else is refused when the spec is read
+    to = written if isinstance(written, list) else []  # anything else is a violation when the spec is read
     if to and spec.get("from"):
         raise ValueError("`to` and `from` cannot stand in one policy here; write two")
     if not to:
@@ -39,7 +42,7 @@ def role(spec: Any, namespace: str) -> str | None:
 
 
 def _is_of_producer(item: Any, namespace: str) -> bool:
-    """An item for something in the policy's own namespace: it is said to all who call that."""
+    """Whether an item is for a service or route of the policy's own namespace: then it holds for all of its callers."""
     target = item.get("targetRef") if isinstance(item, Mapping) else None
     if not isinstance(target, Mapping) or str(target.get("kind")) not in _OF_PRODUCERS:
         return False

@@ -1,6 +1,6 @@
-"""Files to `Document`s: many to a file, in Universal or in Kubernetes form.
+"""Reads the documents of a file, in Universal or in Kubernetes form.
 
-Both forms say the same; only the metadata differs. What is kept is the Universal form.
+The forms differ in their metadata only. Documents are kept in Universal form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GLOBAL: Final = frozenset({"Mesh", "HostnameGenerator", "Zone", "GlobalSecret"})
 """Types that belong to no mesh."""
 
 INLINED: Final = frozenset({"Mesh", "Dataplane", "ExternalService", "MeshGateway", "Secret", "GlobalSecret", "Zone"})
-"""Types whose fields stand beside `type` and `name`; all others have them under `spec`."""
+"""Types whose fields stand beside `type` and `name`. All others have them under `spec`."""
 
 DEFAULT_MESH: Final = "default"
 
@@ -29,17 +29,17 @@ MESH_LABEL: Final = "kuma.io/mesh"
 NAME_LABEL: Final = "kuma.io/display-name"
 NAMESPACE_LABEL: Final = "k8s.kuma.io/namespace"
 SET_BY_CONTROL_PLANE: Final = frozenset({"creationTime", "modificationTime", "kri"})
-"""What a control plane adds to what was written, and Kuma's tools send back: nobody's to write."""
+"""Fields that a control plane adds and Kuma's tools send back. They are left out of what is stored."""
 
 _WITH_SNIS: Final = frozenset({"MeshExternalService", "MeshMultiZoneService", "MeshService"})
-"""Types whose resources Kuma's tools send with a field `snis`, which Kuma's control plane works out as well."""
+"""Types with a field `snis`, which Kuma's control plane adds too."""
 
 ROLE_LABEL: Final = "kuma.io/policy-role"
 
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """What was read from a file: its documents, what is wrong with it, and whether it could be read to its end."""
+    """The documents of a file, its findings, and whether it could not be read to its end."""
 
     documents: tuple[Document, ...]
     findings: tuple[Finding, ...] = ()
@@ -47,7 +47,7 @@ class FileReading:
 
 
 def read_documents(text: str, file: str = "", *, first_line: int = 1) -> FileReading:
-    """Every document of a file. What cannot be a document is a finding; the others stand."""
+    """Every document of a file. What is no document becomes a finding, and the others are read all the same."""
     documents: list[Document] = []
     findings: list[Finding] = []
     seen: dict[Key, int] = {}
@@ -69,7 +69,7 @@ def read_documents(text: str, file: str = "", *, first_line: int = 1) -> FileRea
 
 
 def universal(data: dict[str, Any]) -> dict[str, Any]:
-    """A resource in Universal form, from either form, without what a control plane adds."""
+    """A resource of either form in Universal form, without the fields that a control plane adds."""
     if "apiVersion" not in data or "kind" not in data:
         return {name: value for name, value in data.items() if not _is_added(data.get("type"), name)}
     meta = _mapping(data.get("metadata"))
@@ -83,8 +83,8 @@ def universal(data: dict[str, Any]) -> dict[str, Any]:
     spec = data.get("spec")
     if namespace:
         labels |= {NAME_LABEL: name, NAMESPACE_LABEL: namespace}
-        with suppress(ValueError):  # who asks for the fault asks `misplaced`
-            labels |= {ROLE_LABEL: found} if (found := role(spec, namespace)) else {}
+        with suppress(ValueError):  # `misplaced` reports this fault
+            labels |= {ROLE_LABEL: policy_role} if (policy_role := role(spec, namespace)) else {}
     if labels:
         out["labels"] = labels
     if kind in INLINED and isinstance(spec, dict):
@@ -127,20 +127,20 @@ def _document(parsed: ParsedYaml, file: str) -> Document | Finding:
     kind_field = "kind" if kubernetes else "type"
     if not isinstance(data.get(kind_field), str) or not data[kind_field]:
         return _without(kind_field, parsed, file)
-    said = universal(data)
-    if not isinstance(said.get("name"), str) or not said["name"]:
+    resource = universal(data)
+    if not isinstance(resource.get("name"), str) or not resource["name"]:
         return _without("metadata.name" if kubernetes else "name", parsed, file)
     if kubernetes and (fault := misplaced(data)):
         line = parsed.lines.of("spec")
-        return replace(_finding("invalid", fault, file, line), resource=key_of(said), path="spec")
-    lines = _universal_lines(parsed.lines, said["type"]) if kubernetes else parsed.lines
-    return Document(key_of(said), said, Source(file, lines))
+        return replace(_finding("invalid", fault, file, line), resource=key_of(resource), path="spec")
+    lines = _universal_lines(parsed.lines, resource["type"]) if kubernetes else parsed.lines
+    return Document(key_of(resource), resource, Source(file, lines))
 
 
 def _without(field: str, parsed: ParsedYaml, file: str) -> Finding:
     line = parsed.lines.of(field)
-    found = _finding("no-document", f"a resource without `{field}`", file, line, f"add `{field}: …`")
-    return replace(found, path=field)
+    finding = _finding("no-document", f"a resource without `{field}`", file, line, f"add `{field}: …`")
+    return replace(finding, path=field)
 
 
 def _universal_lines(lines: Lines, kind: str) -> Lines:

@@ -1,4 +1,4 @@
-"""`TargetRef`: how policies say whom they mean, at every level."""
+"""`TargetRef`: the reference by which a policy names proxies, destinations or clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REAL: Final = frozenset(
         "MeshTCPRoute",
     }
 )
-"""Kinds that name resources which exist."""
+"""The kinds that name resources, and not tags alone."""
 
 RANK: Final = {
     "Mesh": 1,
@@ -58,4 +58,4 @@ class BackendRef(TargetRef, frozen=True):
 
 
 EVERYTHING: Final = TargetRef(kind="Mesh")
-"""What a policy without a target means."""
+"""The target of a policy that has none."""

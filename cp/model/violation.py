@@ -1,4 +1,4 @@
-"""What is wrong with what somebody wrote: where it stands, why it is wrong and what would be right."""
+"""`Violation` and `Finding`: a fault of a document, and what an operator should know about a stored object."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 class ViolationSort(StrEnum):
-    """Of which sort a fault is. It decides which other faults it makes pointless."""
+    """The sort of a fault. It decides which other faults are not worth reporting beside it (`cp.resources.parse`)."""
 
     WRONG = "wrong"
     MISSING = "missing"
-    """No fault where something was written that was not understood."""
+    """A value is missing. It is no fault where one was written that is faulty itself."""
 
     INCOMPLETE = "incomplete"
-    """Missing, and of no interest as long as anything else is wrong."""
+    """A value is missing, which is reported only if nothing else is wrong."""
 
     UNWANTED = "unwanted"
-    """What is inside does not matter, as it should not be there at all."""
+    """A value must not be there at all, so faults inside it do not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Violation:
     message: str
     hint: str = ""
     written_at: str | None = None
-    """The path in the document, where it is not the one that programs know the field by."""
+    """The path in the document, where it differs from the path that programs know the field by."""
 
     sort: ViolationSort = ViolationSort.WRONG
 
     def at(self, root: str) -> Violation:
-        """The same fault, seen from a document in which what was checked stands at `root`."""
+        """The same fault with paths from the top of a document in which the checked value stands at `root`."""
         written_at = None if self.written_at is None else join(root, self.written_at)
         return replace(self, path=join(root, self.path), written_at=written_at)
 
@@ -60,12 +60,12 @@ def join(root: str, path: str) -> str:
 
 
 def at(root: str, violations: Iterable[Violation]) -> Iterator[Violation]:
-    """Re-root what a part's validator found, so that each validator knows its own fields alone."""
+    """The same violations with `root` before their paths, so that a validator needs to know its own fields only."""
     return (violation.at(root) for violation in violations)
 
 
 class Severity(StrEnum):
-    """How bad a finding is: an error takes something away, a warning says that something is not as it seems."""
+    """How bad a finding is: an error takes something away, a warning is about something that is not as it seems."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -103,9 +103,9 @@ class Finding:
 
 
 class Invalid(Exception):
-    """A document that is refused, with everything that is wrong with it."""
+    """A document that is invalid, with all of its violations."""
 
     def __init__(self, subject: str, violations: Iterable[Violation]) -> None:
         self.subject = subject
         self.violations = tuple(violations)
-        super().__init__("\n".join([f"{subject} is invalid:", *(f"  {found}" for found in self.violations)]))
+        super().__init__("\n".join([f"{subject} is invalid:", *(f"  {violation}" for violation in self.violations)]))

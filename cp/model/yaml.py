@@ -3,6 +3,8 @@
 Scalars follow YAML 1.2, so that `on` and `no` are texts and only `true` and `false` are truth values; JSON is read
 too, being YAML. What a careless or hostile file could do with nesting, aliases, repeated keys or long numbers is an
 error here.
+
+See record 0016.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ import yaml
 from cp.model.lines import Lines
 
 MAX_DEPTH = 64
-"""Lists and mappings within each other. Every later walk over a document may go as deep by calling itself."""
+"""Levels of lists and mappings. The bound lets every later walk over a document be recursive."""
 
 MAX_DIGITS = 19
-"""More than any number of ours has. Python reads and writes longer ones in the square of their length."""
+"""The digits of an integer. No field needs more, and Python takes the square of their number to read or write one."""
 
 MAX_KEY = 4096
-"""Characters of a key. Whatever is wrong below a key names it."""
+"""The characters of a key. Every violation below a key repeats it."""
 
 _MAX_COPIES = 100_000
 _LONG = 100
@@ -39,7 +41,7 @@ _WORDS = {
 
 
 class NotYaml(Exception):
-    """Text that is not YAML, or YAML that no document of ours needs; with the line where it stops making sense."""
+    """Text that is not YAML, or YAML beyond the limits of documents; with the line where it goes wrong."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -48,7 +50,7 @@ class NotYaml(Exception):
 
 @dataclass(slots=True)
 class ParsedYaml:
-    """One YAML document: its data, and where each value of it begins."""
+    """One YAML document: its data, and the line on which each value begins."""
 
     data: Any
     lines: Lines
@@ -167,7 +169,7 @@ def _scalar(event: yaml.ScalarEvent) -> Any:
 
 
 def size(value: Any) -> int:
-    """How much a value holds: the values in it, and what is long about its texts and keys."""
+    """A measure of a value: the number of values in it, and one more for each hundred characters of a text or key."""
     if isinstance(value, dict):
         return 1 + sum(map(size, value.values())) + sum(map(len, value)) // _LONG
     if isinstance(value, list):
@@ -176,7 +178,7 @@ def size(value: Any) -> int:
 
 
 def height(value: Any) -> int:
-    """How deep a value goes: the lists and mappings within each other."""
+    """The levels of lists and mappings in a value."""
     deep, level = 0, [value]
     while level := [inner for outer in level for inner in _within(outer)]:
         deep += 1

@@ -1,22 +1,30 @@
 """What a policy is, and how policies are found.
 
 A policy is one module of this package with a `POLICY`. It says what may be written (`kind`), in what order it acts
-(`order`), and fills in hooks. The walk over resources is written once, in `cp.translate.fragments`; a hook receives
-its effective conf, decoded, and the draft of one fragment, and writes fields. No hook sees a whole proxy.
+(`order`), declares facts about its fields, and fills in hooks. The walk over resources is written once, in
+`cp.translate.fragments`: a hook gets the policy's effective conf, decoded, and the draft of one fragment, and writes
+fields. No hook sees a whole proxy. Lint and explanations read the facts, and name no policy.
+
+See record 0005.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
+from cp.model.violation import Violation, at
 from cp.resources.core import CORE
-from cp.resources.kinds import Kind, Kinds
+from cp.resources.kinds import DocumentMeta, Kind, Kinds
+from cp.resources.spec import PolicySpec
+from generators.proxy import Protocol as ServiceProtocol
 
 if TYPE_CHECKING:
+    from cp.model.duration import Duration
     from cp.model.names import Identity
     from cp.model.target import BackendRef
     from cp.resources.caller import Caller
@@ -26,12 +34,22 @@ if TYPE_CHECKING:
     from generators.drafts import Built, ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft, SidecarDraft
     from generators.proxy import Capture, Endpoints, Outbound, Route, Split
 
+HTTP_PROTOCOLS: Final = frozenset(protocol for protocol in ServiceProtocol if protocol.is_http)
+
 Conf = TypeVar("Conf")
+Spec = TypeVar("Spec", bound=PolicySpec)
+
+Validator: TypeAlias = Callable[[Spec, DocumentMeta], Iterator[Violation]]
+
+
+def in_spec(validate: Validator[Spec]) -> Validator[Spec]:
+    """The validator of a document, from one whose paths begin at the `spec` of the document."""
+    return lambda spec, meta: at("spec", validate(spec, meta))
 
 
 @dataclass(frozen=True, slots=True)
 class ClientRule(Generic[Conf]):
-    """What holds on an inbound for some of its clients: all of them where the match is empty."""
+    """A conf that holds on an inbound for the clients that match; an empty match is for all of them."""
 
     match: Mapping[str, Any]
     """`tags` and `not`, of a `from` item; `spiffeID` and `sni`, of a `rules` item."""
@@ -40,23 +58,86 @@ class ClientRule(Generic[Conf]):
 
 
 class Backends(Protocol):
-    """Finds what a route refers to, and sees to it that its cluster is there."""
+    """Resolves what routes refer to, and makes sure that there is a cluster for it."""
 
     def split(self, reference: BackendRef, seen_from: Identity) -> Split:
-        """A reference, resolved from where the resource stands that wrote it; a missing one says why."""
+        """The backend of a reference in a resource. `seen_from` is that resource. A missing backend has a reason."""
         ...
 
-    def itself(self) -> Split:
-        """The destination that was called."""
+    def called_destination(self) -> Split:
+        """The destination that the caller called, as a backend."""
         ...
 
-    def rest(self) -> Route:
-        """What happens to what no route takes."""
+    def unmatched(self) -> Route:
+        """The row for requests that no route takes."""
         ...
 
     def owner(self, rule: RouteRule) -> str:
-        """The name under which the confs of the route are found that a rule belongs to."""
+        """The name by which the confs for the route resource of a rule are looked up."""
         ...
+
+
+class LimitedTime(StrEnum):
+    """What a limit is about, in the order in which explanations list limits."""
+
+    REQUEST = "a request"
+    TRY = "each try of it"
+    SILENCE = "silence within it"
+    HEADERS = "its headers"
+    CONNECTION_SILENCE = "silence on the connection"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """A field of a conf that limits how long something may take where one of some protocols is spoken."""
+
+    of: LimitedTime
+    field: str
+    protocols: frozenset[ServiceProtocol]
+
+
+class ServedRetries(Protocol):
+    """When Envoy sends a request again, and how soon."""
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """Envoy's names of the conditions."""
+        ...
+
+    @property
+    def retries(self) -> int: ...
+
+    @property
+    def base_interval(self) -> Duration: ...
+
+    @property
+    def max_interval(self) -> Duration: ...
+
+
+class ServedCall(Protocol):
+    """What Envoy does with a call that goes on, read from the configuration that it is served."""
+
+    @property
+    def retry(self) -> ServedRetries | None: ...
+
+    @property
+    def connect_attempts(self) -> int:
+        """How often a TCP connection is tried."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UnsetField:
+    """What holds for a field that no policy sets, nor a default of its policy."""
+
+    path: str
+    value: Any = None
+    note: str = ""
+    served_in: Literal["", "route", "listener"] = ""
+    """The part of Envoy's configuration from which the value follows; empty: none."""
+
+    is_built_in: bool = False
+    """Whether the generator chose the value. Otherwise it is what Envoy does where nothing is configured."""
 
 
 class Policy(Generic[Conf]):
@@ -79,14 +160,44 @@ class Policy(Generic[Conf]):
     targets: ClassVar[AllowedTargets]
     """Which kinds a targetRef may have at each level."""
 
+    section_protocols: ClassVar[Mapping[str, frozenset[ServiceProtocol]]] = {}
+    """The sections of a conf, by their paths, that act only where one of these protocols is spoken."""
+
+    section_settings: ClassVar[frozenset[str]] = frozenset()
+    """The top-level fields of a conf that only say how its sections act, and do nothing without a section that acts."""
+
+    sections_for_all_protocols: ClassVar[frozenset[str]] = frozenset()
+    """The sections that act whatever is spoken: beside them, too, the settings of sections have a meaning."""
+
+    is_hidden_by_routes: ClassVar[bool] = False
+    """Whether a value for a service holds for no request as soon as each of its routes has a value of its own.
+
+    That is so where the `route_fields` are written into routes alone, and not into the listener as well.
+    """
+
+    time_limits: ClassVar[tuple[TimeLimit, ...]] = ()
+    """Its limits. An explanation compares those of the caller's proxy with those of the proxy that is called."""
+
+    change_list: ClassVar[str] = ""
+    """A list of changes that `finish` makes. It enters each that found something to change in `Built.used`."""
+
     is_for_grpc_clients: ClassVar[bool] = False
     """Whether a gRPC client without a proxy does something of what it writes (`generators.grpc`)."""
 
-    route_fields: ClassVar[tuple[str, ...]] = ()
-    """The fields, by their path in the conf, that a route can carry. Others are refused under a route target."""
+    @property
+    def route_fields(self) -> tuple[str, ...]:
+        """The fields, by their path in the conf, that an HTTP route can carry. Others are invalid for a route."""
+        return self.targets.http_route
 
-    tcp_route_fields: ClassVar[tuple[str, ...]] = ()
-    """The same for a TCP route."""
+    @property
+    def tcp_route_fields(self) -> tuple[str, ...]:
+        """The same for a TCP route."""
+        return self.targets.tcp_route
+
+    @property
+    def is_for_captured_calls(self) -> bool:
+        """Whether it is about calls for none of a proxy's destinations, and does nothing where none are redirected."""
+        return type(self).capture is not Policy.capture
 
     def shape(self, rules: Sequence[RouteRule], outbound: Outbound, backends: Backends) -> Outbound:
         """Decide what exists before anything is built: the rows of a route table. Called where there are rules."""
@@ -94,51 +205,66 @@ class Policy(Generic[Conf]):
         return outbound
 
     def arrange(self, conf: Conf | None, endpoints: Endpoints, caller: Caller) -> Endpoints:
-        """Decide where the endpoints of a destination are for a caller. Without a conf too: that is no order either."""
+        """Decide where the endpoints of a destination are for a caller. Also called without a conf."""
         del conf, caller
         return endpoints
 
-    def passes(self, conf: Conf, capture: Capture) -> Capture:
+    def capture(self, conf: Conf, capture: Capture) -> Capture:
         """Decide what becomes of the calls that are redirected to a proxy and are for none of its destinations."""
         del conf
         return capture
 
-    def looks_at(self, table: Table) -> frozenset[str]:
-        """The tags of a caller on which it depends how these policies arrange endpoints for it."""
+    def caller_tags(self, table: Table) -> frozenset[str]:
+        """The tags of a caller that decide how the policies of a mesh arrange endpoints for it."""
         del table
         return frozenset()
 
-    def asks(self, table: Table) -> frozenset[str]:
-        """What the listener of an outbound has to say about its proxy: fields of `generators.proxy.Sidecar`.
+    def sidecar_fields(self, table: Table) -> frozenset[str]:
+        """The fields of `generators.proxy.Sidecar` that the policies of a mesh write into listeners of outbounds.
 
-        Proxies of which something else is said have nothing in common: so only what these policies really need.
+        Proxies that differ in one of these fields share no outbound, so each field costs: name no more than needed.
         """
         del table
         return frozenset()
 
     def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
-        """Write what concerns one upstream cluster. `draft.is_local` tells a workload's own from a destination's."""
+        """Write into one upstream cluster. `draft.is_local`: the cluster of the proxy's own workload."""
 
     def endpoints(self, conf: Conf, draft: EndpointsDraft) -> None:
-        """Write what concerns the endpoints of one upstream cluster."""
+        """Write into the endpoints of one upstream cluster."""
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
-        """Write what concerns a listener, its connection manager or TCP proxy. `draft.is_inbound` tells the side."""
+        """Write into a listener, its connection manager or its TCP proxy. `draft.is_inbound`: that of an inbound."""
 
     def route(self, conf: Conf, draft: RouteDraft) -> None:
-        """Write what concerns one route. The conf is that of the route, falling back field by field."""
+        """Write into one route. Fields that the conf of the route leaves open come from that of the service."""
 
-    def apart(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
-        """Write what a listener does for these routes, which have confs of their own, in place of what it does."""
+    def routes_with_own_confs(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
+        """Write into a listener, for its routes with confs of their own, in place of what `listener` wrote."""
 
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
-        """Write what an inbound does for some clients and not for others. The first rule that fits holds."""
+        """Write into an inbound what holds for some of its clients. The first rule that matches holds."""
 
     def sidecar(self, conf: Conf, draft: SidecarDraft) -> None:
-        """Write what a proxy has beside its inbounds and outbounds."""
+        """Write the resources that a proxy has beside its inbounds and outbounds."""
 
     def finish(self, conf: Conf, built: Built) -> None:
-        """Change what all policies together came to. What cannot be done goes into `built.problems`."""
+        """Change what all policies together have written. Changes that cannot be made go into `built.problems`."""
+
+    def fields_without_effect(self, confs: Sequence[Conf]) -> Iterator[Violation]:
+        """Say which fields of a conf do nothing, and why, where one of these confs holds for each of its proxies."""
+        del confs
+        yield from ()
+
+    def unset_fields(self, call: ServedCall, protocol: ServiceProtocol) -> Iterator[UnsetField]:
+        """Say what holds for the fields that operators ask about, in case nothing sets them."""
+        del call, protocol
+        yield from ()
+
+    def value_note(self, path: str, value: Any, call: ServedCall) -> str:
+        """Say what an operator has to know of a value beside the value itself; empty: nothing."""
+        del path, value, call
+        return ""
 
 
 Policies = Sequence[Policy[Any]]
@@ -166,9 +292,9 @@ def ordered(policies: Sequence[Policy[Any]]) -> tuple[Policy[Any], ...]:
     return tuple(sorted(policies, key=lambda policy: policy.order))
 
 
-def _unique(policies: Sequence[Policy[Any]], key: Callable[[Policy[Any]], object], what: str) -> None:
+def _unique(policies: Sequence[Policy[Any]], key: Callable[[Policy[Any]], object], noun: str) -> None:
     taken: dict[object, str] = {}
     for policy in policies:
         if (value := key(policy)) in taken:
-            raise RuntimeError(f"{type(policy).__name__} and {taken[value]} share the {what} {value}")
+            raise RuntimeError(f"{type(policy).__name__} and {taken[value]} share the {noun} {value}")
         taken[value] = type(policy).__name__

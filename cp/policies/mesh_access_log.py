@@ -50,16 +50,16 @@ from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StdoutAccessLog
 
 from cp.model.envelope import sealed
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, file_path, must_be_set
 from cp.resources.complete import completed
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
-from cp.resources.schema import Schema, the_one
+from cp.resources.schema import Schema, only_set_name
 from cp.resources.spec import PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, AllowedTargets
-from cp.resources.telemetry import OpenTelemetryConf, authority, collector, endpoints_deprecated, is_place
+from cp.resources.telemetry import OpenTelemetryConf, authority, collector, endpoints_deprecated, is_collector_address
 from cp.rules.matching import in_force
 from generators.build.access_logs import access_log, add_logs, except_routes, of_routes
 from generators.build.collectors import Otlp, write_grpc
@@ -93,7 +93,7 @@ class LogFormat(Schema, frozen=True):
 
     @property
     def sort(self) -> str | None:
-        return self.type or the_one(Plain=self.plain, Json=self.json)
+        return self.type or only_set_name(Plain=self.plain, Json=self.json)
 
 
 class FileBackend(Schema, frozen=True):
@@ -124,7 +124,7 @@ class LogBackend(Schema, frozen=True):
 
     @property
     def sort(self) -> str | None:
-        return self.type or the_one(File=self.file, Tcp=self.tcp, OpenTelemetry=self.open_telemetry)
+        return self.type or only_set_name(File=self.file, Tcp=self.tcp, OpenTelemetry=self.open_telemetry)
 
 
 class Conf(Schema, frozen=True):
@@ -154,11 +154,8 @@ SCHEMA_DEFAULTS: Final = {
 _ATTRIBUTE: Final = re.compile(r"[a-z]([a-z0-9]|[._][a-z0-9])*")
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.needs_one_of("to", "rules", "from")
     yield from spec.rules_alone()
@@ -199,7 +196,7 @@ def _tcp(tcp: TcpBackend | None) -> Iterator[Violation]:
     if tcp is None:
         yield absent("", "must be set for the type Tcp", "give it an `address`")
         return
-    if not is_place(tcp.address):
+    if not is_collector_address(tcp.address):
         hint = "write for example `logs.internal:5000`"
         yield Violation("address", f"`{tcp.address}` is not a host with a port" if tcp.address else "must be set", hint)
     if tcp.format is not None:
@@ -249,7 +246,7 @@ def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.from_list(spec)
     for path, _, conf in spec.confs():
         backends = (conf.backends if conf else None) or ()
-        yield from endpoints_deprecated(f"spec.{path}.backends", (one.open_telemetry for one in backends))
+        yield from endpoints_deprecated(f"spec.{path}.backends", (backend.open_telemetry for backend in backends))
 
 
 class MeshAccessLog(Policy[Conf]):
@@ -266,27 +263,25 @@ class MeshAccessLog(Policy[Conf]):
     order = 600
     conf = Conf
     targets = TARGETS
-    route_fields = TARGETS.http_route
-    tcp_route_fields = TARGETS.tcp_route
 
-    def asks(self, table: Table) -> frozenset[str]:
+    def sidecar_fields(self, table: Table) -> frozenset[str]:
         items = (item for policy in in_force(table) for item in policy.spec.to or ())
         return frozenset(field for item in items for field in _asked(item.default))
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         add_logs(draft, _logs(conf, draft))
 
-    def apart(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
+    def routes_with_own_confs(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
         except_routes(draft, (route.site.name for route, _ in routes))
         names: dict[bytes, tuple[Conf, list[str]]] = {}
         for route, conf in routes:
             names.setdefault(msgspec.json.encode(conf), (conf, []))[1].append(route.site.name)
-        for conf, some in names.values():
-            add_logs(draft, [of_routes(log, some) for log in _logs(conf, draft)])
+        for conf, route_names in names.values():
+            add_logs(draft, [of_routes(log, route_names) for log in _logs(conf, draft)])
 
 
 def _asked(conf: Conf | None) -> Iterator[str]:
-    """What of a proxy it takes to write its logs."""
+    """The fields of a proxy that the log lines of a conf contain."""
     for backend in (conf.backends if conf is not None else None) or ():
         yield from proxy_fields(msgspec.json.encode(backend).decode())
         lines, otel = backend.file or backend.tcp, backend.open_telemetry
@@ -335,7 +330,7 @@ def _line(format_: LogFormat, usual: str, answer: Mapping[str, str]) -> str | di
 
 def _otel_log(otel: OtelBackend, usual: str, answer: Mapping[str, str], draft: ListenerDraft) -> Iterator[AccessLog]:
     to = Otlp.parse(otel.endpoint or "")
-    if to is None or to.is_http:  # Envoy sends logs by gRPC alone; whoever asks for more is told so
+    if to is None or to.is_http:  # Envoy sends logs by gRPC alone; lint tells of a collector that takes HTTP
         return
     log = OpenTelemetryAccessLogConfig()
     log.common_config.log_name = "MeshAccessLog"

@@ -40,7 +40,7 @@ import msgspec
 from cp.model.duration import Duration
 from cp.model.numbers import Natural
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, number, percentage, within
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -119,11 +119,8 @@ _THOUSAND: Final = 1000
 _LARGEST: Final = 2**32 - 1
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.needs_one_of("to", "rules", "from")
     yield from spec.rules_alone()
@@ -180,8 +177,8 @@ def _detectors(detectors: Detectors) -> Iterator[Violation]:
 
 
 def _factor(factor: float | str | None) -> Iterator[Violation]:
-    found = None if factor is None else number(factor)
-    if factor is not None and (found is None or found <= 0):
+    parsed = None if factor is None else number(factor)
+    if factor is not None and (parsed is None or parsed <= 0):
         hint = 'write for example `"1.9"`'
         yield Violation("successRate.standardDeviationFactor", f"must be a number above zero, not `{factor}`", hint)
 
@@ -275,7 +272,7 @@ def _write_failure_percentage(message: OutlierMessage, percentage: FailurePercen
 
 
 def _enforce(detector: object | None, *shares: UInt32Value) -> None:
-    """A detector that is not asked for would eject nevertheless if Envoy were not told otherwise."""
+    """Without this, a detector that the conf leaves out would still eject endpoints, by Envoy's defaults."""
     for share in shares:
         set_number(share, _NEVER if detector is None else _ALWAYS)
 

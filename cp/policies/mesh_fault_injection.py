@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -28,7 +29,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from cp.model.duration import Duration
 from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
-from cp.policies import ClientRule, Policy
+from cp.policies import HTTP_PROTOCOLS, ClientRule, Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import incomplete, not_negative, percentage, status_code
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -93,11 +94,8 @@ _MOST_DIGITS: Final = 12
 _FILTER: Final = "envoy.filters.http.fault"
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.rules_without("from")
     if includes_gateways(spec.top):
@@ -160,8 +158,9 @@ class MeshFaultInjection(Policy[Conf]):
     order = 800
     conf = Conf
     targets = TARGETS
+    section_protocols = MappingProxyType({"http": HTTP_PROTOCOLS})
 
-    def asks(self, table: Table) -> frozenset[str]:
+    def sidecar_fields(self, table: Table) -> frozenset[str]:
         items = (item for policy in in_force(table) for item in policy.data.get("from") or ())
         by_client = any(target_of(item.get("targetRef")).kind != "Mesh" for item in items)
         return frozenset({"tags"}) if by_client else frozenset()
@@ -171,15 +170,15 @@ class MeshFaultInjection(Policy[Conf]):
             draft.http_filters.extend(_filters(conf))
 
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
-        """Items of `from` and of `rules` are two lists, and a fault of each may act."""
+        """`from` and `rules` are two lists of rules. The first rule of each that matches a client acts."""
         if draft.manager is None or draft.table is None:
             return
         from_items = [rule for rule in rules if "tags" in rule.match]
         of_rules = [rule for rule in rules if "tags" not in rule.match]
-        if of_rules:  # in place of what holds for everybody: that is the last of them
-            draft.http_filters = [one for one in draft.http_filters if one.name != _FILTER]
-        for some in (from_items, of_rules):
-            filters = [(rule.match, _filters(rule.conf)) for rule in some]
+        if of_rules:  # they replace the faults for all clients, which are the last of the rules
+            draft.http_filters = [http_filter for http_filter in draft.http_filters if http_filter.name != _FILTER]
+        for client_rules in (from_items, of_rules):
+            filters = [(rule.match, _filters(rule.conf)) for rule in client_rules]
             draft.http_filters.extend(first_fitting(filters, over_tls=draft.over_tls))
         if any(by_tags(rule.match) for rule in rules):
             draft.table.request_headers_to_remove.append(TAGS_HEADER)
@@ -205,11 +204,11 @@ def _message(fault: Fault) -> HTTPFault:
 
 
 def _kib_per_second(limit: str) -> int:
-    """Bandwidths are written in bits, and Envoy counts in KiB. Slower than one it cannot be."""
-    found = _BANDWIDTH.fullmatch(limit)
-    if found is None or len(found[1].lstrip("0")) > _MOST_DIGITS:
+    """A bandwidth, written in bits per second, in Envoy's unit. Envoy cannot limit to less than 1 KiB per second."""
+    bandwidth = _BANDWIDTH.fullmatch(limit)
+    if bandwidth is None or len(bandwidth[1].lstrip("0")) > _MOST_DIGITS:
         return _FASTEST
-    bits = int(found[1] or 0) * _BITS[found[2][-1]]
+    bits = int(bandwidth[1] or 0) * _BITS[bandwidth[2][-1]]
     return max(1, min(_FASTEST, round(bits / _BITS_OF_KIB)))
 
 

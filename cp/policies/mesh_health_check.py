@@ -41,6 +41,7 @@ Texts are sent and expected as they are written.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from envoy.extensions.health_check.event_sinks.file.v3.file_pb2 import HealthCheckEventFileSink
@@ -49,7 +50,7 @@ from envoy.type.v3.http_pb2 import CodecClientType
 from cp.model.duration import Duration
 from cp.model.numbers import Integer, Natural
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import HTTP_PROTOCOLS, Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, file_path, incomplete, percentage, printable, status_code, within
 from cp.resources.headers import HeaderChanges, header_changes
@@ -119,11 +120,8 @@ _PATH: Final = "/"
 _FILE_SINK: Final = "envoy.health_check.event_sinks.file"
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     if not spec.to and spec.top.kind != "Dataplane":
         yield incomplete("to", "says nothing", "give it an item, for example for `kind: Mesh`")
@@ -181,6 +179,23 @@ class MeshHealthCheck(Policy[Conf]):
     order = 1200
     conf = Conf
     targets = TARGETS
+    section_protocols = MappingProxyType({"http": HTTP_PROTOCOLS - {Protocol.GRPC}, "grpc": frozenset({Protocol.GRPC})})
+    sections_for_all_protocols = frozenset({"tcp"})
+    section_settings = frozenset(
+        {
+            "interval",
+            "timeout",
+            "unhealthyThreshold",
+            "healthyThreshold",
+            "initialJitter",
+            "intervalJitter",
+            "intervalJitterPercent",
+            "noTrafficInterval",
+            "eventLogPath",
+            "alwaysLogHealthCheckFailures",
+            "reuseConnection",
+        }
+    )
 
     def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
         if conf.healthy_panic_threshold is not None:
@@ -198,13 +213,13 @@ class MeshHealthCheck(Policy[Conf]):
 
 
 def _checker(conf: Conf, protocol: Protocol) -> HttpCheck | GrpcCheck | TcpCheck | None:
-    """The check that says most about a service of a protocol. TCP is spoken by all of them."""
+    """The check of the protocol; without it, or if it is disabled, the one of TCP, which every protocol runs over."""
     own = conf.grpc if protocol is Protocol.GRPC else conf.http if protocol.is_http else None
-    return next((one for one in (own, conf.tcp) if one is not None and one.disabled is not True), None)
+    return next((check for check in (own, conf.tcp) if check is not None and check.disabled is not True), None)
 
 
 def _fail_on_panic(message: Cluster.CommonLbConfig) -> None:
-    """Better no answer than one from an endpoint that is not well."""
+    """Let requests fail in panic, in place of sending them to unhealthy endpoints."""
     if message.HasField("locality_weighted_lb_config"):
         message.healthy_panic_threshold.value = 0
     else:
@@ -255,7 +270,7 @@ def _write_http(message: HealthCheck.HttpHealthCheck, http: HttpCheck, protocol:
 
 
 def _write_tcp(message: HealthCheck.TcpHealthCheck, tcp: TcpCheck) -> None:
-    """Without texts it is enough that a connection comes about."""
+    """Without `send` and `receive` a connection that is established counts as healthy."""
     message.SetInParent()
     if tcp.send:
         message.send.text = tcp.send.encode().hex()

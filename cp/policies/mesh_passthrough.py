@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+from cp.model.hosts import is_ip
 from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
-from cp.resources.checks import absent, is_address, is_ip, must_be_set, port, repeated
+from cp.resources.checks import absent, is_address, must_be_set, port, repeated
 from cp.resources.complete import completed
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.schema import Schema
@@ -55,12 +56,13 @@ _WITHOUT_NAMES: Final = frozenset({"tcp", "mysql"})
 _PART_OF_A_LABEL: Final = re.compile(r"\*[^.]+.*")
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    yield from at("spec", TARGETS.violations(spec, meta))
+    yield from TARGETS.violations(spec, meta)
     matches = (spec.default.append_match if spec.default else None) or []
     for index, match in enumerate(matches):
-        yield from at(f"spec.default.appendMatch[{index}]", _match(match))
-    yield from at("spec.default.appendMatch", _conflicts(matches))
+        yield from at(f"default.appendMatch[{index}]", _match(match))
+    yield from at("default.appendMatch", _conflicts(matches))
 
 
 def _match(match: PassthroughMatch) -> Iterator[Violation]:
@@ -137,16 +139,23 @@ class MeshPassthrough(Policy[Conf]):
     conf = Conf
     targets = TARGETS
 
-    def passes(self, conf: Conf, capture: Capture) -> Capture:
+    def capture(self, conf: Conf, capture: Capture) -> Capture:
         if conf.passthrough_mode is None and conf.append_match is None:
             return capture
         mode = Passthrough(conf.passthrough_mode or "Matched")
         matches = (conf.append_match or ()) if mode is Passthrough.MATCHED else ()
         return replace(capture, passthrough=mode, exits=tuple(sorted({_exit(match) for match in matches})))
 
+    def fields_without_effect(self, confs: Sequence[Conf]) -> Iterator[Violation]:
+        modes = {conf.passthrough_mode or "Matched" for conf in confs}
+        if "Matched" not in modes:
+            mode = f"the mode is {' or '.join(sorted(modes))} for every proxy that it is for"
+            hint = "remove it, or write `passthroughMode: Matched`"
+            yield Violation("appendMatch", f"changes nothing: {mode}, and matches count in Matched", hint)
+
 
 def _exit(match: PassthroughMatch) -> Exit:
-    """Two that mean the same come to the same, however they are written."""
+    """The exit of a match. Two matches with the same meaning get equal exits, however they are written."""
     port, protocol = match.port or 0, match.protocol or "tcp"
     if match.type == "Domain":
         domain = "*" if not match.value.strip("*.") else match.value.lower().removesuffix(".")

@@ -27,6 +27,7 @@ All connections to an inbound share one bucket. Of several rules with matches a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -39,7 +40,7 @@ from envoy.type.v3.http_status_pb2 import StatusCode
 from cp.model.duration import Duration
 from cp.model.numbers import Natural
 from cp.model.violation import Violation, at
-from cp.policies import ClientRule, Policy
+from cp.policies import HTTP_PROTOCOLS, ClientRule, Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent
 from cp.resources.headers import HeaderChanges, header_changes
@@ -57,6 +58,7 @@ from cp.resources.targets import (
 )
 from generators.envoy.clients import first_fitting
 from generators.envoy.edit import add_header, literal, pack, set_duration
+from generators.proxy import Protocol
 
 if TYPE_CHECKING:
     from envoy.config.core.v3.base_pb2 import RuntimeFractionalPercent
@@ -107,18 +109,15 @@ _SHORTEST_INTERVAL: Final = Duration.parse("50ms")
 _FIRST_ERROR: Final = 400
 _STATUSES: Final = frozenset(StatusCode.values())
 _MOST_HEADERS: Final = 10
-"""More than these Envoy does not add to one answer."""
+"""Envoy accepts no more headers than these for one answer."""
 
 _ALL: Final = 100
 _HTTP_FILTER: Final = "envoy.filters.http.local_ratelimit"
 _NETWORK_FILTER: Final = "envoy.filters.network.local_ratelimit"
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.rules_alone()
     if includes_gateways(spec.top):
@@ -211,6 +210,7 @@ class MeshRateLimit(Policy[Conf]):
     order = 900
     conf = Conf
     targets = TARGETS
+    section_protocols = MappingProxyType({"local.http": HTTP_PROTOCOLS, "local.tcp": frozenset({Protocol.TCP})})
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         if not draft.is_inbound:
@@ -221,9 +221,9 @@ class MeshRateLimit(Policy[Conf]):
             draft.network_filters.extend(_network_filters(conf))
 
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
-        """In place of what holds for everybody: that is the last of the rules."""
+        """Replaces the filters that `listener` wrote for all clients: those are the last of the rules."""
         if draft.manager is not None:
-            draft.http_filters = [one for one in draft.http_filters if one.name != _HTTP_FILTER]
+            draft.http_filters = [http_filter for http_filter in draft.http_filters if http_filter.name != _HTTP_FILTER]
             filters = [(rule.match, _http_filters(rule.conf)) for rule in rules]
             draft.http_filters.extend(first_fitting(filters, over_tls=draft.over_tls))
 
@@ -270,7 +270,7 @@ def _write_answer(limit: HttpLimit, answer: OnRateLimit) -> None:
     if answer.status is not None and answer.status >= _FIRST_ERROR:
         limit.status.code = answer.status  # type: ignore[assignment]  # an enum on the wire, a number in documents
     changes = answer.headers or HeaderChanges()
-    headers = [(one, False) for one in changes.set or ()] + [(one, True) for one in changes.add or ()]
+    headers = [(header, False) for header in changes.set or ()] + [(header, True) for header in changes.add or ()]
     for header, append in headers[:_MOST_HEADERS]:
         add_header(limit.response_headers_to_add, header.name, literal(header.value), append=append)
 

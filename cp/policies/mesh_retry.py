@@ -53,7 +53,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from envoy.config.route.v3.route_components_pb2 import RetryPolicy
 from envoy.extensions.retry.host.omit_host_metadata.v3.omit_host_metadata_config_pb2 import OmitHostMetadataConfig
@@ -65,7 +65,7 @@ from envoy.extensions.retry.priority.previous_priorities.v3.previous_priorities_
 from cp.model.duration import Duration
 from cp.model.numbers import Natural
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import HTTP_PROTOCOLS, LimitedTime, Policy, TimeLimit, UnsetField, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, incomplete, must_be_set, not_negative, one_of
 from cp.resources.complete import completed
@@ -79,6 +79,7 @@ from generators.envoy.edit import pack, set_duration
 from generators.proxy import Protocol, ValueMatch
 
 if TYPE_CHECKING:
+    from cp.policies import ServedCall, ServedRetries
     from generators.drafts import ListenerDraft, RouteDraft
 
 
@@ -167,6 +168,7 @@ GRPC_CONDITIONS: Final = ("Canceled", "DeadlineExceeded", "Internal", "ResourceE
 _HTTP_CONDITIONS: Final = (*CONDITIONS, *(f"HttpMethod{method}" for method in METHODS))
 _STATUSES: Final = frozenset(str(status.value) for status in HTTPStatus)
 _METHOD: Final = "HttpMethod"
+_NO_RETRY: Final = "nothing is tried again"
 _DEFAULT_BASE_INTERVAL: Final = Duration.parse("25ms")
 _DEFAULT_HTTP_CONDITIONS: Final = "gateway-error,connect-failure,refused-stream"
 _DEFAULT_GRPC_CONDITIONS: Final = (
@@ -189,14 +191,16 @@ _ENVOY_CONDITIONS: Final = MappingProxyType(
         "Unavailable": "unavailable",
     }
 )
+_CONDITIONS_IN_FIELDS: Final = frozenset({"retriable-headers", "retriable-status-codes"})
+"""Envoy's conditions that only refer to other fields of the RetryPolicy."""
+
+_GRPC: Final = frozenset({Protocol.GRPC})
+_NOT_GRPC: Final = HTTP_PROTOCOLS - _GRPC
 _PREDICATES: Final = ("OmitPreviousHosts", "OmitHostsWithTags", "OmitPreviousPriorities")
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     if not spec.to and spec.top.kind != "Dataplane":
         yield incomplete("to", "says nothing", "give it an item, for example for `kind: Mesh`")
@@ -308,9 +312,13 @@ class MeshRetry(Policy[Conf]):
     order = 1400
     conf = Conf
     targets = TARGETS
+    section_protocols = MappingProxyType({"http": _NOT_GRPC, "grpc": _GRPC, "tcp": frozenset({Protocol.TCP})})
+    is_hidden_by_routes = True
+    time_limits = (
+        TimeLimit(LimitedTime.TRY, "http.perTryTimeout", _NOT_GRPC),
+        TimeLimit(LimitedTime.TRY, "grpc.perTryTimeout", _GRPC),
+    )
     is_for_grpc_clients = True
-    route_fields = TARGETS.http_route
-    tcp_route_fields = TARGETS.tcp_route
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         attempts = (conf.tcp or TcpRetry()).max_connect_attempt
@@ -321,6 +329,39 @@ class MeshRetry(Policy[Conf]):
         section = conf.grpc if draft.protocol is Protocol.GRPC else conf.http
         if draft.action is not None and section is not None and section.num_retries != 0:
             _write(draft.action.retry_policy, section)
+
+    def unset_fields(self, call: ServedCall, protocol: Protocol) -> Iterator[UnsetField]:
+        section = "grpc" if protocol is Protocol.GRPC else "http"
+        if not protocol.is_http:
+            yield UnsetField("tcp.maxConnectAttempt", call.connect_attempts, _NO_RETRY, "listener")
+        elif call.retry is None:
+            yield UnsetField(f"{section}.numRetries", 0, _NO_RETRY, "route")
+        else:
+            yield from _unset_fields(section, call.retry)
+
+    def value_note(self, path: str, value: Any, call: ServedCall) -> str:
+        """Where `retryOn` has methods alone, requests with them are retried on the default conditions."""
+        if not path.endswith(".retryOn") or call.retry is None:
+            return ""
+        if not all(str(condition).startswith(_METHOD) for condition in value):
+            return ""
+        return f"for these methods, on the default {', '.join(_conditions(call.retry))}"
+
+
+def _unset_fields(section: str, retry: ServedRetries) -> Iterator[UnsetField]:
+    conditions = _conditions(retry)
+    yield UnsetField(f"{section}.numRetries", retry.retries, served_in="route")
+    yield UnsetField(f"{section}.perTryTimeout", None, "a try may take as long as the request", "route")
+    if conditions:
+        yield UnsetField(f"{section}.retryOn", conditions, served_in="route", is_built_in=True)
+    else:
+        yield UnsetField(f"{section}.retryOn", None, "for the headers of a response alone", "route")
+    yield UnsetField(f"{section}.backOff.baseInterval", str(retry.base_interval), served_in="route")
+    yield UnsetField(f"{section}.backOff.maxInterval", str(retry.max_interval), served_in="route")
+
+
+def _conditions(retry: ServedRetries) -> list[str]:
+    return [condition for condition in retry.on if condition not in _CONDITIONS_IN_FIELDS]
 
 
 def _write(message: RetryPolicy, section: HttpRetry | GrpcRetry) -> None:
@@ -334,12 +375,12 @@ def _write(message: RetryPolicy, section: HttpRetry | GrpcRetry) -> None:
     if isinstance(section, HttpRetry):
         _write_http(message, section)
     else:
-        conditions = [_ENVOY_CONDITIONS[one] for one in section.retry_on or ()]
+        conditions = [_ENVOY_CONDITIONS[condition] for condition in section.retry_on or ()]
         message.retry_on = ",".join(conditions) or _DEFAULT_GRPC_CONDITIONS
 
 
 def _write_back_off(message: RetryPolicy.RetryBackOff, back_off: BackOff) -> None:
-    """Envoy wants a base, and refuses a maximum below it."""
+    """Envoy requires a base interval, and NACKs a maximum that is smaller."""
     base = back_off.base_interval or min(_DEFAULT_BASE_INTERVAL, back_off.max_interval or _DEFAULT_BASE_INTERVAL)
     set_duration(message.base_interval, base)
     if back_off.max_interval is not None:
@@ -354,9 +395,9 @@ def _write_rate_limited(message: RetryPolicy.RateLimitedRetryBackOff, back_off: 
 
 
 def _write_http(message: RetryPolicy, http: HttpRetry) -> None:
-    statuses = [one for one in http.retry_on or () if one in _STATUSES]
-    methods = [one.removeprefix(_METHOD) for one in http.retry_on or () if one.startswith(_METHOD)]
-    conditions = [_ENVOY_CONDITIONS[one] for one in http.retry_on or () if one in _ENVOY_CONDITIONS]
+    statuses = [condition for condition in http.retry_on or () if condition in _STATUSES]
+    methods = [condition.removeprefix(_METHOD) for condition in http.retry_on or () if condition.startswith(_METHOD)]
+    conditions = [_ENVOY_CONDITIONS[condition] for condition in http.retry_on or () if condition in _ENVOY_CONDITIONS]
     if statuses:
         conditions.append("retriable-status-codes")
         message.retriable_status_codes.extend(map(int, statuses))
@@ -388,11 +429,11 @@ def _write_predicate(message: RetryPolicy, predicate: HostPredicate) -> None:
         config = OmitHostMetadataConfig()
         for name, value in sorted((predicate.tags or {}).items()):
             config.metadata_match.filter_metadata["envoy.lb"].fields[name].string_value = value
-        one = message.retry_host_predicate.add(name="envoy.retry_host_predicates.omit_host_metadata")
-        one.typed_config.CopyFrom(pack(config))
+        host_predicate = message.retry_host_predicate.add(name="envoy.retry_host_predicates.omit_host_metadata")
+        host_predicate.typed_config.CopyFrom(pack(config))
     else:
-        one = message.retry_host_predicate.add(name="envoy.retry_host_predicates.previous_hosts")
-        one.typed_config.CopyFrom(pack(PreviousHostsPredicate()))
+        host_predicate = message.retry_host_predicate.add(name="envoy.retry_host_predicates.previous_hosts")
+        host_predicate.typed_config.CopyFrom(pack(PreviousHostsPredicate()))
 
 
 POLICY = MeshRetry()

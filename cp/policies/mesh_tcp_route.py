@@ -10,8 +10,8 @@
     default.backendRefs[].sectionName
     default.backendRefs[].tags          its endpoints, those with the tags
     default.backendRefs[].weight        ClusterWeight.weight
-    default.backendRefs[].mesh          refused
-    default.backendRefs[].proxyTypes    refused
+    default.backendRefs[].mesh          invalid
+    default.backendRefs[].proxyTypes    invalid
 
 HTTP is carried so as well, where no MeshHTTPRoute is for the same service.
 """
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cp.model.target import BackendRef, TargetRef
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.backends import backend_refs
 from cp.resources.checks import absent
@@ -61,10 +61,11 @@ class Spec(PolicySpec, frozen=True):
 TARGETS: Final = AllowedTargets(top_system=(GATEWAY,), to=SERVICES, to_gateway=("Mesh",))
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    yield from at("spec", TARGETS.violations(spec, meta))
+    yield from TARGETS.violations(spec, meta)
     for index, to in enumerate(spec.to or ()):
-        yield from at(f"spec.to[{index}]", _to(to))
+        yield from at(f"to[{index}]", _to(to))
 
 
 def _to(to: TcpRouteTo) -> Iterator[Violation]:
@@ -82,7 +83,7 @@ def _to(to: TcpRouteTo) -> Iterator[Violation]:
 
 
 def conf_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The one rule; without it, connections go where they are sent."""
+    """The rule of an item. An item without one sends connections to the destination that was called."""
     rules: list[Mapping[str, Any]] = item.get("rules") or []
     return rules[0] if rules else {"default": {"backendRefs": [{**item["targetRef"], "weight": 1}]}}
 
@@ -108,7 +109,10 @@ class MeshTCPRoute(Policy[TcpRouteRule]):
     is_route = True
 
     def shape(self, rules: Sequence[RouteRule], outbound: Outbound, backends: Backends) -> Outbound:
-        """Of several types of routes for one destination the most specific counts: HTTP before TCP (document 004)."""
+        """A MeshHTTPRoute for the same destination takes precedence.
+
+        See docs/concepts/routes.md#http-routes-before-tcp-routes.
+        """
         if outbound.routes:
             return outbound
         if not rules:

@@ -23,8 +23,8 @@ import msgspec
 
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
-from cp.policies import Policy
-from cp.resources.checks import above_zero, absent, given, not_negative
+from cp.policies import HTTP_PROTOCOLS, LimitedTime, Policy, TimeLimit, UnsetField, in_spec
+from cp.resources.checks import above_zero, absent, not_negative, set_fields
 from cp.resources.deprecated import from_list, top_kind
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
@@ -32,8 +32,10 @@ from cp.resources.schema import Schema
 from cp.resources.spec import PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, AllowedTargets
 from generators.envoy.edit import set_duration
+from generators.proxy import Protocol
 
 if TYPE_CHECKING:
+    from cp.policies import ServedCall
     from generators.drafts import ClusterDraft, ListenerDraft, RouteDraft
 
 
@@ -75,14 +77,14 @@ _NOT_OF_ONE_CLIENT: Final = (
     "http.maxStreamDuration",
     "http.maxConnectionDuration",
 )
+_WITHOUT_LIMIT: Final = ("http.requestHeadersTimeout", "http.maxStreamDuration", "http.maxConnectionDuration")
+"""The fields that have no default, neither here nor in Envoy."""
+
 _SOME_OF_HTTP: Final = ("request_timeout", "stream_idle_timeout", "max_stream_duration", "max_connection_duration")
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.top_violations(spec, meta)
     yield from TARGETS.to_violations(spec)
     yield from spec.needs_one_of("to", "rules", "from")
@@ -110,7 +112,7 @@ def _conf(conf: Conf) -> Iterator[Violation]:
 
 
 def _http(http: HttpTimeouts) -> Iterator[Violation]:
-    if not given(http, _SOME_OF_HTTP):
+    if not set_fields(http, _SOME_OF_HTTP):
         yield absent("", "sets none of the timeouts of a request", "set `requestTimeout`, or leave `http` out")
     yield from not_negative("requestTimeout", http.request_timeout)
     yield from not_negative("streamIdleTimeout", http.stream_idle_timeout)
@@ -130,7 +132,7 @@ def _rule(rule: SpecRule[Conf]) -> Iterator[Violation]:
 
 
 def _set(conf: Conf, paths: tuple[str, ...]) -> Iterator[str]:
-    """Those of the timeouts that a conf sets."""
+    """The paths, of those given, that a conf sets."""
     there = {*conf.wire(), *(f"http.{name}" for name in (conf.http or HttpTimeouts()).wire())}
     return (path for path in paths if path in there)
 
@@ -153,9 +155,16 @@ class MeshTimeout(Policy[Conf]):
     order = 1000
     conf = Conf
     targets = TARGETS
+    section_protocols = MappingProxyType({"http": HTTP_PROTOCOLS})
+    is_hidden_by_routes = True
+    time_limits = (
+        TimeLimit(LimitedTime.REQUEST, "http.requestTimeout", HTTP_PROTOCOLS),
+        TimeLimit(LimitedTime.REQUEST, "http.maxStreamDuration", HTTP_PROTOCOLS),
+        TimeLimit(LimitedTime.SILENCE, "http.streamIdleTimeout", HTTP_PROTOCOLS),
+        TimeLimit(LimitedTime.HEADERS, "http.requestHeadersTimeout", HTTP_PROTOCOLS),
+        TimeLimit(LimitedTime.CONNECTION_SILENCE, "idleTimeout", frozenset({Protocol.TCP})),
+    )
     is_for_grpc_clients = True
-    route_fields = TARGETS.http_route
-    tcp_route_fields = TARGETS.tcp_route
     outbound_default = MappingProxyType(
         {
             "connectionTimeout": "5s",
@@ -163,7 +172,7 @@ class MeshTimeout(Policy[Conf]):
             "http": {"requestTimeout": "15s", "streamIdleTimeout": "30m"},
         }
     )
-    # Whoever calls decides how long to wait: an inbound has no limit of its own on requests.
+    # The caller decides how long to wait, so an inbound has no limit of its own on requests.
     inbound_default = MappingProxyType(
         {
             "connectionTimeout": "10s",
@@ -186,7 +195,7 @@ class MeshTimeout(Policy[Conf]):
         if draft.tcp is not None:
             set_duration(draft.tcp.idle_timeout, conf.idle_timeout)
         if draft.manager is not None:
-            # Both ends are proxies of the mesh: the connection between them is closed by whoever called.
+            # Between two proxies of the mesh, the caller's proxy closes idle connections.
             set_duration(draft.manager.common_http_protocol_options.idle_timeout, _OFF)
             set_duration(draft.manager.request_headers_timeout, (conf.http or HttpTimeouts()).request_headers_timeout)
 
@@ -194,6 +203,11 @@ class MeshTimeout(Policy[Conf]):
         if draft.action is not None and conf.http is not None:
             set_duration(draft.action.timeout, conf.http.request_timeout)
             set_duration(draft.action.idle_timeout, conf.http.stream_idle_timeout)
+
+    def unset_fields(self, call: ServedCall, protocol: Protocol) -> Iterator[UnsetField]:
+        del call
+        for path in _WITHOUT_LIMIT if protocol.is_http else ():
+            yield UnsetField(path, note="no limit")
 
 
 POLICY = MeshTimeout()

@@ -18,7 +18,7 @@ from typing import Final, Literal
 import msgspec
 
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import unwanted
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -42,11 +42,8 @@ class Spec(PolicySpec, frozen=True):
 TARGETS: Final = AllowedTargets(top=("Mesh", "Dataplane", "MeshSubset"), from_=("Mesh",))
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     yield from spec.rules_without("from")
     yield from spec.no_matches()

@@ -40,7 +40,7 @@ import msgspec
 from envoy.config.trace.v3.zipkin_pb2 import ZipkinConfig
 
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, incomplete, must_be_set, percentage
 from cp.resources.complete import completed
@@ -48,7 +48,7 @@ from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.schema import Number, Schema
 from cp.resources.spec import PolicySpec
 from cp.resources.targets import GATEWAY, AllowedTargets
-from cp.resources.telemetry import OpenTelemetryConf, Url, collector, endpoints_deprecated, is_place
+from cp.resources.telemetry import OpenTelemetryConf, Url, collector, endpoints_deprecated, is_collector_address
 from cp.rules.matching import in_force
 from generators.build import tracing
 from generators.build.collectors import Collector, Otlp
@@ -125,9 +125,10 @@ _JSON: Final = ZipkinConfig.HTTP_JSON
 _HEADER: Final = re.compile(r"[!-~]+")
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    yield from at("spec", TARGETS.violations(spec, meta))
-    yield from at("spec.default", _conf(spec.default or Conf()))
+    yield from TARGETS.violations(spec, meta)
+    yield from at("default", _conf(spec.default or Conf()))
 
 
 def _conf(conf: Conf) -> Iterator[Violation]:
@@ -160,7 +161,7 @@ def _zipkin(zipkin: Zipkin | None) -> Iterator[Violation]:
         yield absent("", "must be set for the type Zipkin", "give it a `url`")
         return
     yield from must_be_set("url", zipkin.url)
-    if zipkin.url and not is_place(zipkin.url):
+    if zipkin.url and not is_collector_address(zipkin.url):
         yield Violation("url", f"`{zipkin.url}` is not a URL", "write for example `http://zipkin:9411/api/v2/spans`")
 
 
@@ -177,8 +178,8 @@ def _datadog(datadog: Datadog | None) -> Iterator[Violation]:
         yield Violation("url", f"must be plain http, not {url.scheme}", hint)
     if not 0 < (url.port or 0) <= _LAST_PORT:
         yield Violation("url", f"`{datadog.url}` has no port that there can be", hint)
-    if url.user or url.rest:
-        yield Violation("url", f"must end with the port, and not with `{url.rest or url.user}`", hint)
+    if url.user or url.path_and_query:
+        yield Violation("url", f"must end with the port, and not with `{url.path_and_query or url.user}`", hint)
 
 
 def _tag(tag: TraceTag) -> Iterator[Violation]:
@@ -192,7 +193,7 @@ def _tag(tag: TraceTag) -> Iterator[Violation]:
 def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     backends = (spec.default or Conf()).backends or ()
-    yield from endpoints_deprecated("spec.default.backends", (one.open_telemetry for one in backends))
+    yield from endpoints_deprecated("spec.default.backends", (backend.open_telemetry for backend in backends))
 
 
 class MeshTrace(Policy[Conf]):
@@ -210,10 +211,10 @@ class MeshTrace(Policy[Conf]):
     conf = Conf
     targets = TARGETS
 
-    def asks(self, table: Table) -> frozenset[str]:
-        """A collector of Zipkin's learns the service from Envoy's own bootstrap."""
-        backends = (one for policy in in_force(table) for one in (policy.spec.default or Conf()).backends or ())
-        return frozenset({"service"}) if any(one.type != "Zipkin" for one in backends) else frozenset()
+    def sidecar_fields(self, table: Table) -> frozenset[str]:
+        """Zipkin needs no field: Envoy takes the service from its bootstrap."""
+        backends = (backend for policy in in_force(table) for backend in (policy.spec.default or Conf()).backends or ())
+        return frozenset({"service"}) if any(backend.type != "Zipkin" for backend in backends) else frozenset()
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         provider = _provider(conf, draft)
@@ -247,7 +248,7 @@ def _zipkin_provider(zipkin: Zipkin, draft: ListenerDraft) -> Tracing.Http | Non
     port = url.port if url.port is not None else _PORTS.get(url.scheme, 0)
     if not 0 < port <= _LAST_PORT:
         return None
-    config = tracing.zipkin(Collector(url.host.strip("[]"), port), url.rest or "/", draft, tls=tls)
+    config = tracing.zipkin(Collector(url.host.strip("[]"), port), url.path_and_query or "/", draft, tls=tls)
     config.collector_endpoint_version = ZipkinConfig.HTTP_PROTO if zipkin.api_version == "httpProto" else _JSON
     config.trace_id_128bit = bool(zipkin.trace_id_128bit)
     config.shared_span_context.value = zipkin.shared_span_context is not False
@@ -275,7 +276,7 @@ def _write_share(field: Percent, share: Number | None) -> None:
 
 def _write_tags(message: HttpConnectionManager.Tracing, tags: list[TraceTag]) -> None:
     for tag in tags:
-        if tag.literal:  # an empty one would be refused, and says nothing
+        if tag.literal:  # Envoy NACKs an empty literal
             message.custom_tags.add(tag=tag.name).literal.value = tag.literal
         elif tag.header is not None and _HEADER.fullmatch(tag.header.name):
             header = message.custom_tags.add(tag=tag.name).request_header

@@ -41,7 +41,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from cp.model.violation import Violation, at
-from cp.policies import Policy
+from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, unwanted
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -62,7 +62,7 @@ class PermissionRuleConf(Schema, frozen=True):
 
 
 class Conf(Schema, frozen=True):
-    """What either way of saying it comes to."""
+    """A merged conf, of `from` items (`action`) or of `rules` (the lists)."""
 
     action: Literal["Allow", "Deny", "AllowWithShadowDeny"] | None = None
     deny: list[ClientMatch] | None = None
@@ -79,11 +79,8 @@ class Spec(PolicySpec, frozen=True):
 TARGETS: Final = AllowedTargets(from_=SUBSETS)
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.top_violations(spec, meta)
     yield from TARGETS.from_violations(spec)
     if spec.to:

@@ -1,12 +1,12 @@
-"""The addresses and ports at which a proxy listens, and who has one of them where several want it.
+"""The addresses and ports at which a proxy listens, and which inbound or outbound has one that several ask for.
 
-The first that is written has it, and inbounds come before outbounds: others depend on those. It keeps it also while it
-leads nowhere: calls are then refused, and not sent to another service. Record 0042 says why.
+The first in the document has it. Inbounds come before outbounds, because other proxies depend on them. An outbound that
+leads nowhere keeps its address too: calls then fail, and do not reach another service (record 0042).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
@@ -22,7 +22,7 @@ Address: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class AddressConflict:
-    """An inbound or outbound that wants the address of another."""
+    """An inbound or outbound whose address another one has already."""
 
     side: str
     """`inbound` or `outbound`."""
@@ -30,10 +30,10 @@ class AddressConflict:
     index: int
     address: Address
     owner: str
-    """The path of the one that has it."""
+    """The path of the inbound or outbound that has the address."""
 
     same_workload: bool = False
-    """Whether both are inbounds of one workload: then whoever calls the one reaches what is behind the other."""
+    """Whether both are inbounds of one workload address: then a call to either reaches the same workload."""
 
     @property
     def path(self) -> str:
@@ -41,22 +41,35 @@ class AddressConflict:
 
 
 def conflicts(dataplane: Resource) -> tuple[AddressConflict, ...]:
-    """The inbounds and outbounds that are not served, because their address is taken."""
+    """The inbounds and outbounds that are not served because another one has their address."""
     return tuple(_conflicts(dataplane))
 
 
 def not_served(dataplane: Resource, side: str) -> frozenset[int]:
-    """The inbounds, or outbounds, that are not served, by their index."""
-    return frozenset(one.index for one in dataplane.derived(conflicts) if one.side == side)
+    """The indexes of the inbounds, or outbounds, that are not served."""
+    return frozenset(conflict.index for conflict in dataplane.derived(conflicts) if conflict.side == side)
+
+
+def owners(dataplane: Resource) -> Mapping[Address, str]:
+    """The addresses at which a proxy listens, with the path of the inbound or outbound that has each."""
+    found: dict[Address, str] = {}
+    for side, index, address, _ in () if is_grpc_client(dataplane) else _listening_addresses(dataplane):
+        found.setdefault(address, f"networking.{side}[{index}]")
+    return found
+
+
+def address_of(host: str, port: int) -> Address:
+    """An address as it is compared with others: two ways to write one are equal."""
+    return _normal(host), port
 
 
 def of_inbound(dataplane: Resource, inbound: Any) -> Address:
-    """Where a proxy listens for an inbound."""
+    """The address at which a proxy listens for an inbound."""
     return _normal(inbound.address or dataplane.spec.net.address or ""), inbound.port
 
 
 def workload_of(inbound: Any) -> Address:
-    """Where the workload behind an inbound listens."""
+    """The address at which the workload behind an inbound listens."""
     return _normal(inbound.service_address or LOOPBACK), inbound.service_port or inbound.port
 
 
@@ -64,13 +77,13 @@ def _conflicts(dataplane: Resource) -> Iterator[AddressConflict]:
     if is_grpc_client(dataplane):
         return
     owners: dict[Address, tuple[str, Address | None]] = {}
-    for side, index, address, workload in _wanted(dataplane):
+    for side, index, address, workload in _listening_addresses(dataplane):
         path, behind = owners.setdefault(address, (f"networking.{side}[{index}]", workload))
         if path != f"networking.{side}[{index}]":
             yield AddressConflict(side, index, address, path, workload is not None and workload == behind)
 
 
-def _wanted(dataplane: Resource) -> Iterator[tuple[str, int, Address, Address | None]]:
+def _listening_addresses(dataplane: Resource) -> Iterator[tuple[str, int, Address, Address | None]]:
     net = dataplane.spec.net
     for index, inbound in enumerate(net.inbound or ()):
         if inbound.state != "Ignored":

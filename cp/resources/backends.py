@@ -1,4 +1,4 @@
-"""`backendRefs`: where a route sends what it takes."""
+"""`backendRefs`: the destinations that a route sends its requests to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calling side: what the endpoints and listeners that a proxy is given can depend on."""
+"""`Caller`: what of a proxy the endpoints and listeners that it gets can depend on."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Tags: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A proxy as those see it who decide over its outbounds. Proxies that look the same are given the same."""
+    """What of a proxy can influence its outbounds. Proxies with equal callers get equal outbounds."""
 
     zone: str = ""
     tags: Tags = ()
-    """Those that some policy looks at."""
+    """The tags that some policy looks at."""
 
-    told: tuple[tuple[str, str | Tags], ...] = ()
-    """What its listeners have to say about it, because some policy asks for that."""
+    sidecar_fields: tuple[tuple[str, str | Tags], ...] = ()
+    """The fields of its sidecar that its listeners need, because some policy puts them into the configuration."""
 
     is_grpc: bool = False
-    """Whether it is no proxy but a gRPC client, which takes only a part of what an Envoy does."""
+    """Whether it is a gRPC client, which reads only a part of what an Envoy does."""
 
 
 def caller_of(dataplane: Resource, names: AbstractSet[str]) -> Caller:
@@ -37,11 +37,11 @@ def caller_of(dataplane: Resource, names: AbstractSet[str]) -> Caller:
 
 
 def _tags(dataplane: Resource) -> dict[str, str]:
-    """The tags of all of its inbounds; of several values of one name the first in alphabetical order."""
+    """The tags of the gateway and of all inbounds. Of several values of one tag, the first in the alphabet counts."""
     networking = dataplane.spec.networking
     gateway = networking.gateway.tags if networking.gateway is not None else None
     carried = (gateway, *(inbound.tags for inbound in networking.inbound or ()))
-    found: dict[str, str] = {}
+    tag_values: dict[str, str] = {}
     for name, value in sorted(tag for tags in carried for tag in (tags or {}).items()):
-        found.setdefault(name, value)
-    return found
+        tag_values.setdefault(name, value)
+    return tag_values

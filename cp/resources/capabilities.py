@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from cp.model.hosts import is_ip
 from cp.model.paths import step
 from cp.model.violation import Violation
-from cp.resources.checks import is_ip
 
 WORDS: Final = "not enforced"
 """With this begins every sentence about what is not in force."""

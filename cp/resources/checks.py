@@ -1,8 +1,7 @@
-"""Checks that several kinds share. Each yields what is wrong with one value, `None` being "not given"."""
+"""Checks that several kinds share. Each yields the faults of one value; `None` is a value that was left out."""
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from cp.model import regex as expressions
 from cp.model.duration import Duration
+from cp.model.hosts import is_ip
 from cp.model.violation import Violation, ViolationSort
 from cp.resources.schema import near
 
@@ -24,34 +24,34 @@ _ZERO: Final = Duration()
 
 
 def must_be_set(path: str, value: object, hint: str = "") -> Iterator[Violation]:
-    """For a text, list or object that may not be empty either."""
+    """For a text, list or object that may be neither left out nor empty."""
     if value is None or value in ("", [], {}):
         yield absent(path, "must be set", hint)
 
 
 def absent(path: str, message: str, hint: str = "") -> Violation:
-    """Something that says nothing. It is no fault where something was written and not understood, or a null."""
+    """A missing value. It is no fault where one was written that is faulty, nor where a null was."""
     return Violation(path, message, hint, sort=ViolationSort.MISSING)
 
 
 def incomplete(path: str, message: str = "must be set", hint: str = "") -> Violation:
-    """Something that is missing, and is asked for once all that is there makes sense."""
+    """A missing value that is reported only where the document has no other fault."""
     return Violation(path, message, hint, sort=ViolationSort.INCOMPLETE)
 
 
 def unwanted(path: str, message: str, hint: str = "") -> Violation:
-    """Something that has no place there, whatever it says."""
+    """A value that must not be there, whatever it is."""
     return Violation(path, message, hint, sort=ViolationSort.UNWANTED)
 
 
 def printable(path: str, value: str | None) -> Iterator[Violation]:
-    """For what ends up in a header, where Envoy refuses line breaks and their like."""
+    """For a text that becomes a header. Envoy NACKs line breaks and other control characters in one."""
     if value is not None and _CONTROL.search(value):
         yield Violation(path, "must not have control characters in it, such as line breaks")
 
 
 def file_path(path: str, value: str | None) -> Iterator[Violation]:
-    """Of a file beside the proxy."""
+    """For the path of a file on the proxy's machine."""
     if value is not None and _FILE_PATH.fullmatch(value) is None:
         hint = "write it from the root, for example `/var/log/access.log`"
         yield Violation(path, f"`{value}` is not the path of a file" if value else "must be set", hint)
@@ -61,12 +61,8 @@ def status_code(path: str, value: int | None) -> Iterator[Violation]:
     return within(path, value, 100, 599)
 
 
-def not_both(path: str, one: str, other: str) -> Violation:
-    return Violation(path, f"`{one}` and `{other}` exclude each other", "remove one of them")
-
-
 def one_of(path: str, value: object, allowed: Iterable[str]) -> Iterator[Violation]:
-    """For a choice that the schema leaves open; one that is missing counts as a fault."""
+    """For a choice that the schema leaves open. A missing value is a fault."""
     choices = tuple(allowed)
     if value is None or value == "":
         yield absent(path, "must be set", f"one of {', '.join(choices)}")
@@ -95,34 +91,26 @@ def port(path: str, value: int | None) -> Iterator[Violation]:
 
 
 def number(value: float | str) -> Decimal | None:
-    """A number as documents have it: bare, or as a text so that no digit is lost."""
+    """A number of a document: written as one, or as a text so that no digit is lost."""
     text = str(value)
     try:
-        found = Decimal(text[: _LONGEST_NUMBER + 1])
+        decimal = Decimal(text[: _LONGEST_NUMBER + 1])
     except InvalidOperation:
         return None
-    is_near = found.is_finite() and abs(found.adjusted()) <= _LONGEST_NUMBER  # `1e999999999` has as many digits
-    return found if is_near and len(text) <= _LONGEST_NUMBER else None
+    is_near = decimal.is_finite() and abs(decimal.adjusted()) <= _LONGEST_NUMBER  # `1e999999999` has as many digits
+    return decimal if is_near and len(text) <= _LONGEST_NUMBER else None
 
 
 def percentage(path: str, value: float | str | None, *, allow_zero: bool = True) -> Iterator[Violation]:
     if value is None:
         return
-    found = number(value)
-    if found is None:
+    percent = number(value)
+    if percent is None:
         yield Violation(path, f"`{value}` is not a number", 'write for example `50` or `"0.5"`')
-    elif not 0 <= found <= 100:  # noqa: PLR2004  # a percentage
+    elif not 0 <= percent <= 100:  # noqa: PLR2004  # a percentage
         yield Violation(path, f"must be 0 to 100 percent, not `{value}`")
-    elif not allow_zero and found == 0:
+    elif not allow_zero and percent == 0:
         yield Violation(path, "must be above zero")
-
-
-def is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def is_domain(text: str) -> bool:
@@ -130,7 +118,7 @@ def is_domain(text: str) -> bool:
 
 
 def hostname(path: str, value: str | None) -> Iterator[Violation]:
-    """One host, by its name."""
+    """For the name of a host; an IP address is a fault."""
     if value is None:
         return
     if is_ip(value):
@@ -139,13 +127,13 @@ def hostname(path: str, value: str | None) -> Iterator[Violation]:
         yield Violation(path, f"`{value}` is not the name of a host", "use lower case letters, digits, `-` and `.`")
 
 
-def given(fields: Any, names: Sequence[str]) -> list[str]:
-    """Those of the fields that are set."""
+def set_fields(fields: Any, names: Sequence[str]) -> list[str]:
+    """The names of the fields that are set, out of these."""
     return [name for name in names if getattr(fields, name) is not None]
 
 
 def repeated(values: Iterable[object]) -> Iterator[int]:
-    """The places of values that stood there before."""
+    """The indexes of values that occurred before."""
     seen: set[object] = set()
     for index, value in enumerate(values):
         if value in seen:
@@ -157,7 +145,7 @@ _LONGEST_REGEX: Final = 4096
 
 
 def regex(path: str, value: str | None) -> Iterator[Violation]:
-    """A regular expression of RE2, which is what everybody reads expressions with here."""
+    """For a regular expression. Envoy and the control plane both read it with RE2."""
     if value is None:
         return
     if len(value) > _LONGEST_REGEX:
@@ -167,7 +155,7 @@ def regex(path: str, value: str | None) -> Iterator[Violation]:
 
 
 def regex_of_route(path: str, value: str | None) -> Iterator[Violation]:
-    """The same where Envoy compares requests with it, which may not take it long."""
+    """For a regular expression that Envoy compares requests with. Envoy limits the size of those."""
     faults = list(regex(path, value))
     yield from faults
     if value is not None and not faults and (excess := expressions.excess(value)):

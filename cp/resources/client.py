@@ -1,4 +1,4 @@
-"""Dataplanes without a proxy: a gRPC library in the workload speaks xDS itself."""
+"""gRPC clients: dataplanes without a proxy, whose workload speaks xDS itself by its gRPC library."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ GRPC: Final = "grpc"
 
 
 def is_grpc_client(dataplane: Resource) -> bool:
-    """Whether it calls others without an Envoy beside it."""
+    """Whether a dataplane has no Envoy, and its workload speaks xDS itself."""
     return dataplane.labels.get(CLIENT_LABEL) == GRPC
 
 
 def client_label(labels: Mapping[str, str]) -> Iterator[Violation]:
-    """A misspelt label would make an Envoy of what is none."""
-    said = labels.get(CLIENT_LABEL, GRPC)
-    if said != GRPC:
+    """The fault of an unknown client label. With a misspelt one, a gRPC client would be served as an Envoy."""
+    client = labels.get(CLIENT_LABEL, GRPC)
+    if client != GRPC:
         hint = f"write `{GRPC}`, or remove the label where there is an Envoy"
-        yield Violation("labels" + entry(CLIENT_LABEL), f"`{said}` is no kind of client", hint)
+        yield Violation("labels" + entry(CLIENT_LABEL), f"`{client}` is no kind of client", hint)

@@ -1,4 +1,4 @@
-"""Defaults that are part of a schema: filled in when a document is read, so that merging sees them as written."""
+"""Defaults that are part of a schema. They are filled in when a document is read, so merging takes them for written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def completed(defaults: Mapping[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Fills in defaults by paths such as `to[].default.backends[].weight`.
 
-    Only where the object that has the field is there. A null counts as written.
+    A default is filled in only where the object around it is written. A null counts as written.
     """
     steps = [(path.replace("[]", ".[]").split("."), value) for path, value in defaults.items()]
 
@@ -22,11 +22,11 @@ def completed(defaults: Mapping[str, Any]) -> Callable[[dict[str, Any]], dict[st
 
 
 def _filled(data: Any, path: list[str], value: Any) -> Any:
-    step, *rest = path
+    step, *inner_steps = path
     if step == "[]":
-        return [_filled(item, rest, value) for item in data] if isinstance(data, list) else data
+        return [_filled(item, inner_steps, value) for item in data] if isinstance(data, list) else data
     if not isinstance(data, dict):
         return data
-    if not rest:
+    if not inner_steps:
         return data if step in data else {**data, step: value}
-    return {**data, step: _filled(data[step], rest, value)} if step in data else data
+    return {**data, step: _filled(data[step], inner_steps, value)} if step in data else data

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from cp.model.duration import Duration
+from cp.model.hosts import is_ip
 from cp.model.numbers import Integer, Natural, PortOrNone
 from cp.model.paths import entry
 from cp.model.violation import Violation, at
-from cp.resources.checks import above_zero, absent, address, is_domain, is_ip, must_be_set, one_of, port, repeated
+from cp.resources.checks import above_zero, absent, address, is_domain, must_be_set, one_of, port, repeated
 from cp.resources.client import client_label
 from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.mesh import prometheus
@@ -54,23 +55,9 @@ class InboundSpec(Schema, frozen=True):
     state: Literal["Ready", "NotReady", "Ignored"] | None = None
 
     @property
-    def service(self) -> str:
-        return (self.tags or {}).get(SERVICE_TAG, "")
-
-    @property
-    def speaks(self) -> str:
-        """What is spoken on the port, as far as it was told."""
-        return (self.protocol or (self.tags or {}).get(PROTOCOL_TAG, "tcp")).lower()
-
-    @property
     def section(self) -> str:
-        """What policies and MeshServices call it."""
+        """The name by which policies and MeshServices refer to it."""
         return self.name or str(self.port)
-
-    @property
-    def is_ready(self) -> bool:
-        healthy = self.health is None or self.health.ready is True
-        return healthy and self.state in {None, "Ready"}
 
 
 class OutboundBackendRef(Schema, frozen=True):
@@ -161,14 +148,6 @@ class Dataplane(Schema, frozen=True):
         return self.networking or DataplaneNetworking()
 
     @property
-    def inbounds(self) -> tuple[InboundSpec, ...]:
-        return tuple(self.net.inbound or ())
-
-    @property
-    def outbounds(self) -> tuple[OutboundSpec, ...]:
-        return tuple(self.net.outbound or ())
-
-    @property
     def is_builtin_gateway(self) -> bool:
         return self.net.gateway is not None and self.net.gateway.type == "BUILTIN"
 
@@ -176,16 +155,9 @@ class Dataplane(Schema, frozen=True):
     def is_delegated_gateway(self) -> bool:
         return self.net.gateway is not None and self.net.gateway.type != "BUILTIN"
 
-    @property
-    def tag_sets(self) -> tuple[Mapping[str, str], ...]:
-        """The tags of the gateway, or those of each inbound."""
-        if self.net.gateway is not None:
-            return (self.net.gateway.tags or {},)
-        return tuple(inbound.tags or {} for inbound in self.inbounds)
-
 
 _LOOPBACK: Final = "127.0.0.1"
-_NOWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # refused, not bound
+_NOWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # a fault, not an address to bind
 _URL_PATH: Final = re.compile(r"(/|[a-zA-Z][a-zA-Z0-9+.-]*:).*")
 
 
@@ -211,14 +183,14 @@ def validate(dataplane: Dataplane, meta: DocumentMeta) -> Iterator[Violation]:
 
 
 def _builtin_gateway(net: DataplaneNetworking) -> Iterator[Violation]:
-    for name, given in (("inbound", net.inbound), ("outbound", net.outbound), ("listeners", net.listeners)):
-        if given:
+    for name, entries in (("inbound", net.inbound), ("outbound", net.outbound), ("listeners", net.listeners)):
+        if entries:
             yield Violation(name, "has no meaning for a builtin gateway", "its MeshGateway has the listeners")
 
 
 def _delegated_gateway(net: DataplaneNetworking) -> Iterator[Violation]:
-    for name, given in (("inbound", net.inbound), ("listeners", net.listeners)):
-        if given:
+    for name, entries in (("inbound", net.inbound), ("listeners", net.listeners)):
+        if entries:
             hint = "remove it, or remove `gateway`"
             yield Violation(name, "has no meaning for a gateway, which receives its traffic by itself", hint)
 
@@ -242,15 +214,15 @@ def _networking(net: DataplaneNetworking) -> Iterator[Violation]:
 def _admin(net: DataplaneNetworking) -> Iterator[Violation]:
     if net.admin is None:
         return
-    inbound = [place for one in net.inbound or () for place in _listens(one, net.address)]
-    outbound = [(one.address or _LOOPBACK, one.port) for one in net.outbound or ()]
+    inbound = [place for inbound_spec in net.inbound or () for place in _listens(inbound_spec, net.address)]
+    outbound = [(outbound_spec.address or _LOOPBACK, outbound_spec.port) for outbound_spec in net.outbound or ()]
     for name, taken in (("inbound", inbound), ("outbound", outbound)):
         if any(number == net.admin.port and host in {_LOOPBACK, *_NOWHERE} for host, number in taken):
             yield Violation("admin.port", f"an {name} has the same port on {_LOOPBACK}", "choose another")
 
 
 def _listens(inbound: InboundSpec, default: str | None) -> Iterator[tuple[str | None, int | None]]:
-    """Where the proxy listens for an inbound, and where the workload does."""
+    """The addresses at which the proxy and the workload listen for an inbound."""
     listens_at = inbound.address or default
     yield listens_at, inbound.port
     yield inbound.service_address or listens_at, inbound.service_port or inbound.port
@@ -365,7 +337,9 @@ def _listener(listener: ZoneListener, net: DataplaneNetworking) -> Iterator[Viol
     if listener.address in _NOWHERE:
         yield Violation("address", f"`{listener.address}` is no address of this proxy's")
     yield from port("port", listener.port or 0)
-    if (listener.address, listener.port) in [(one.address or net.address, one.port) for one in net.inbound or ()]:
+    if (listener.address, listener.port) in [
+        (inbound.address or net.address, inbound.port) for inbound in net.inbound or ()
+    ]:
         yield Violation("", f"an inbound has the address {_place(listener.address, listener.port)}")
 
 

@@ -1,4 +1,4 @@
-"""What still works and should be written otherwise: the warnings that many policies share."""
+"""Warnings about what still works and should be written in another way, shared by many policies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BY_LABELS = frozenset({"MeshSubset", "MeshService", "MeshServiceSubset"})
 
 
 def top_kind(spec: PolicySpec) -> Iterator[Violation]:
-    """The old ways to say which proxies a policy is for."""
+    """Warnings about the old kinds of target at the top of a policy."""
     kind = spec.top.kind
     if kind in _BY_LABELS:
         hint = "choose proxies with the kind Dataplane, by `labels`"
@@ -27,7 +27,7 @@ def top_kind(spec: PolicySpec) -> Iterator[Violation]:
 
 
 def from_list(spec: PolicySpec, hint: str = "write its items as `rules`, without `targetRef`") -> Iterator[Violation]:
-    """`from` tells clients apart by tags; `rules` do it by identity."""
+    """Warnings about `from`, which selects clients by tags. `rules` select them by identity."""
     if spec.items("from"):
         yield Violation("spec.from", "is deprecated", hint)
     for index, item in enumerate(spec.items("from")):
@@ -38,7 +38,7 @@ _DNS_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def dns_name(meta: DocumentMeta) -> Iterator[Violation]:
-    """Names that become part of host names."""
+    """The warning about a name that cannot be part of a host name."""
     if _DNS_NAME.fullmatch(meta.display_name) is None:
         hint = "begin with a letter, use lower case letters, digits and `-`, 63 at most"
         yield Violation("name", f"`{meta.display_name}` as the name of a {meta.type} is deprecated", hint)

@@ -51,7 +51,7 @@ class GatewayListener(Schema, frozen=True):
 
     @property
     def host(self) -> str:
-        """Without a name it takes requests for every host."""
+        """The hostname, or `*` for every host."""
         return self.hostname or ANY_HOST
 
 
@@ -147,7 +147,7 @@ def _tls(tls: GatewayTls, *, is_cross_mesh: bool) -> Iterator[Violation]:
 
 
 def _conflicts(listeners: list[GatewayListener]) -> Iterator[Violation]:
-    """Listeners of one port become one listener of Envoy's."""
+    """Conflicts of listeners with the same port, because Envoy has one listener for all of them."""
     by_port: dict[int, list[tuple[int, GatewayListener]]] = defaultdict(list)
     for index, listener in enumerate(listeners):
         by_port[listener.port or 0].append((index, listener))
@@ -155,7 +155,9 @@ def _conflicts(listeners: list[GatewayListener]) -> Iterator[Violation]:
         protocols = {listener.protocol or "NONE" for _, listener in group}
         hosts = [listener.host for _, listener in group]
         limits = {
-            one.resources.connection_limit for _, one in group if one.resources and one.resources.connection_limit
+            listener.resources.connection_limit
+            for _, listener in group
+            if listener.resources and listener.resources.connection_limit
         }
         for index, listener in group:
             if len(protocols) > 1:

@@ -1,4 +1,4 @@
-"""Headers of requests and responses: what they are matched by, and what is done to them."""
+"""Headers of requests and responses: their matches and their changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Header(Schema, frozen=True):
 
 
 class HeaderChanges(Schema, frozen=True):
-    """Headers that are overwritten, and headers that are added to what there is."""
+    """Headers to overwrite, and headers to add to those that are there."""
 
     set: list[Header] | None = None
     add: list[Header] | None = None

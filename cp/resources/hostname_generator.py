@@ -44,7 +44,7 @@ class Template(Exception):
 
 
 def render(template: str, fields: Mapping[str, str], labels: Mapping[str, str] | None = None) -> str:
-    """A host name from a template and what is known of a service. `labels` None: any label will do."""
+    """A host name from a template and the fields and labels of a service. With `labels` None, any label will do."""
 
     def value(action: str) -> str:
         if action in fields:
@@ -58,7 +58,7 @@ def render(template: str, fields: Mapping[str, str], labels: Mapping[str, str] |
 
 
 def _parts(template: str) -> Iterator[tuple[bool, str]]:
-    """The texts and actions of a template. What is opened and never closed is text."""
+    """The texts and actions of a template. An action that is opened and never closed is text."""
     at = 0
     while (opens := template.find("{{", at)) >= 0 and (closes := template.find("}}", opens + 2)) >= 0:
         yield False, template[at:opens]

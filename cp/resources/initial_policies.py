@@ -1,4 +1,4 @@
-"""The policies that a new Mesh starts with (design document 003). They are stored with it, once, and are then its own.
+"""The policies that a new Mesh starts with (docs/guides/default-policies.md). They are stored with it, once.
 
 They are Kuma's, name for name. `kuma.io/origin: global` puts them, among policies for the same proxies, below all that
 somebody wrote; the order of policies needs no other rule for them.
@@ -19,7 +19,7 @@ _LABELS: Final = {"kuma.io/origin": "global"}
 
 
 def initial_policies(document: Document, engine: Engine) -> Iterator[Document]:
-    """What is stored together with a new document: of a Mesh its first policies, of anything else nothing."""
+    """The policies that are stored together with a new Mesh; none for a document of another type."""
     if document.key.type != "Mesh" or engine_of(document, engine) != "TargetRef":
         return
     skipped = document.data.get("skipCreatingInitialPolicies") or ()
@@ -29,9 +29,9 @@ def initial_policies(document: Document, engine: Engine) -> Iterator[Document]:
 
 
 def is_initial(document: Document) -> bool:
-    """Whether a document is a first policy of its Mesh as it was made: nobody wrote it, and nobody changed it.
+    """Whether a document is a first policy of its Mesh that nobody has changed since.
 
-    What the Mesh says by now does not matter, as its first policies are stored once.
+    Later changes of the Mesh do not matter, because its first policies are stored only once.
     """
     return document.key.type in _KINDS and document in _of_mesh(document.key.mesh)
 
@@ -45,9 +45,9 @@ def _of_mesh(mesh: str) -> Iterator[Document]:
 
 
 def engine_of(mesh: Document, engine: Engine) -> Engine:
-    """A Mesh that names no policy engine has that of the settings."""
-    said = mesh.data.get("policyEngine")
-    return engine if said in {None, "Undefined"} else said
+    """The policy engine of a Mesh: the one that it names, or that of the settings."""
+    named_engine = mesh.data.get("policyEngine")
+    return engine if named_engine in {None, "Undefined"} else named_engine
 
 
 def _to_mesh(default: Mapping[str, Any]) -> list[Mapping[str, Any]]:

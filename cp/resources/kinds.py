@@ -1,4 +1,4 @@
-"""`Kind`: what is known of a type of resource before any resource of it is seen."""
+"""`Kind`: the names, the schema, the validation and the merging of one type of resource."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cp.model.violation import Violation
 
 @dataclass(frozen=True, slots=True)
 class DocumentMeta:
-    """What a validator may know of a document beside its spec."""
+    """What a validator needs of a document beside its spec."""
 
     type: str
     mesh: str
@@ -21,12 +21,12 @@ class DocumentMeta:
 
     @property
     def display_name(self) -> str:
-        """What others call it, wherever it is stored."""
+        """The name by which policies refer to it, whatever name it is stored under."""
         return self.labels.get(NAME_LABEL, self.name)
 
     @property
     def role(self) -> str:
-        """Whose policy it is. All that is written on Universal is the system's, unless a label says otherwise."""
+        """The role of a policy. On Universal it is `system` unless a label says otherwise."""
         return self.labels.get("kuma.io/policy-role", "system")
 
 
@@ -35,13 +35,13 @@ def _unchanged(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _default_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = item.get("default") or {}
-    return found
+    conf: Mapping[str, Any] = item.get("default") or {}
+    return conf
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyShape:
-    """How a policy's confs are arranged and how they merge. The merging itself knows no policy by name."""
+    """The lists of a policy's spec and how their confs merge. Merging gets this and knows no policy by name."""
 
     to: bool = False
     from_: bool = False
@@ -50,13 +50,13 @@ class PolicyShape:
     """One `default` for the whole proxy, in place of lists."""
 
     from_as_rules: bool = False
-    """`from` items are inbound rules without matches, as far as inbounds are concerned."""
+    """Whether `from` items count as inbound rules without matches."""
 
     conf_of: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _default_of
     """The conf of one item of `to`, `from` or `rules`."""
 
     finish: Callable[[dict[str, Any]], dict[str, Any]] = _unchanged
-    """What remains to be done to a merged conf."""
+    """The last step, from a merged conf to the one that is used."""
 
     merge_by_key: Mapping[str, str] = field(default_factory=dict)
     """Fields that are lists of items with a key and a `default`, merged item by item: field to name of the key."""
@@ -66,12 +66,12 @@ class PolicyShape:
 
 
 ENVELOPE: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri"})
-"""What stands beside the fields of any resource."""
+"""The fields of every document beside those of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One type of resource: its names, its schema, what must hold beyond the schema."""
+    """One type of resource: its names, its schema, and what must hold beyond the schema."""
 
     name: str
     short: str
@@ -81,7 +81,7 @@ class Kind:
     """Every fault of a decoded spec, with paths from the top of the document."""
 
     deprecations: Callable[[Any, DocumentMeta], Iterator[Violation]] = lambda _spec, _meta: iter(())
-    """What still works and should be written otherwise."""
+    """Warnings about what still works and should be written in another way."""
 
     complete: Callable[[dict[str, Any]], dict[str, Any]] = _unchanged
     """The spec with the defaults that are part of its schema filled in. Keeps explicit nulls."""
@@ -89,12 +89,12 @@ class Kind:
     policy: PolicyShape | None = None
 
     needs_spec: bool = False
-    """Whether it has to have a `spec`, be that an empty one."""
+    """Whether a document must have a `spec`, which may be empty."""
 
     customary: tuple[tuple[str, str], ...] = ()
-    """Patterns and replacements that make, of the path of a field, the one by which programs know it.
+    """Patterns and replacements that turn the path of a field into the path that programs know it by.
 
-    They differ where Kuma's API answers with a path that is not in the document.
+    They are for fields for which Kuma's API answers with a path that is not in the document.
     """
 
     @property
@@ -132,8 +132,8 @@ class Kinds(Mapping[str, Kind]):
 
     def find(self, text: str) -> Kind | None:
         """A kind by any of its names, as typed on a command line or in a URL."""
-        wanted = text.lower().replace("-", "")
+        spelling = text.lower().replace("-", "")
         for kind in self._by_name.values():
-            if wanted in {kind.name.lower(), kind.plural.replace("-", ""), kind.short}:
+            if spelling in {kind.name.lower(), kind.plural.replace("-", ""), kind.short}:
                 return kind
         return None

@@ -1,4 +1,7 @@
-"""Labels: which may be written, and which every resource has, whether or not it was written with them."""
+"""Labels: which may be written, and which every resource has, whether or not it was written with them.
+
+See record 0053.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _ORIGINS: Final = ("global", "zone")
 
 
 def label_faults(labels: Mapping[Any, Any], key: Key) -> Iterator[Violation]:
-    """What is wrong with the labels of a document, by the rules of Kubernetes, which are Kuma's as well."""
+    """The faults of the labels of a document, by the rules of Kubernetes and Kuma."""
     for name, value in labels.items():
         path = "labels" + entry(name)
         if not isinstance(value, str):
@@ -75,8 +78,7 @@ def _of_kuma(path: str, name: str, value: str, key: Key) -> Iterator[Violation]:
 def stamped(kind: Kind, document: Document) -> Mapping[str, str]:
     """The labels that Kuma's control plane writes on every resource of a mesh, where it is the only one of its mesh.
 
-    Others choose by them as by those that were written. They are no part of what a resource is called, nor of the
-    order of policies.
+    Selectors see them as written labels. Identities and the order of policies do not.
     """
     if kind.is_global:
         return {}
@@ -90,7 +92,7 @@ def stamped(kind: Kind, document: Document) -> Mapping[str, str]:
 
 
 def zone_of(data: Mapping[str, Any]) -> str:
-    """The zone that a document names: by its label or, where it is a Dataplane, by a tag. Empty where it names none."""
+    """The zone that a document names in a label or, if it is a Dataplane, in a tag; empty where it names none."""
     labels = data.get("labels") or {}
     networking = data.get("networking") or {}
     tagged = (*(networking.get("inbound") or ()), networking.get("gateway") or {})

@@ -1,7 +1,7 @@
-"""How long the lists of a document may be of which each entry becomes configuration for proxies.
+"""The limits of lists in documents whose entries become configuration of proxies.
 
-What an entry costs is paid by all proxies that it reaches, at each change. The limits are far above what a service, a
-machine or a policy has.
+Each entry costs time and memory for every proxy that gets it, at each change. The limits are far above what a service,
+a machine or a policy needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIMITS: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         "MeshService": {"spec.ports[]": 1_000},
     }
 )
-"""By type and path, the entries that a list may have."""
+"""The most entries that a list may have, by type and path."""
 
 
 def too_many(kind: str, data: Mapping[str, Any]) -> Iterator[Violation]:
@@ -33,15 +33,15 @@ def too_many(kind: str, data: Mapping[str, Any]) -> Iterator[Violation]:
 
 
 def _too_many(data: Any, names: list[str], path: str, most: int) -> Iterator[Violation]:
-    """`names` lead to the list; those that end with `[]` lead through all entries of one."""
-    name, *rest = names
+    """`names` are the steps to the list; a step that ends with `[]` goes through all entries of a list."""
+    name, *inner_names = names
     value = data.get(name.removesuffix("[]")) if isinstance(data, Mapping) else None
     here = step(path, name.removesuffix("[]"))
-    if not rest:
+    if not inner_names:
         if isinstance(value, list) and len(value) > most:
             yield Violation(here, f"has {len(value)} entries, and {most} are the most", "divide it")
     elif name.endswith("[]"):
         for index, item in enumerate(value if isinstance(value, list) else ()):
-            yield from _too_many(item, rest, step(here, index), most)
+            yield from _too_many(item, inner_names, step(here, index), most)
     else:
-        yield from _too_many(value, rest, here, most)
+        yield from _too_many(value, inner_names, here, most)

@@ -1,4 +1,4 @@
-"""The checks of what a rule of an inbound matches."""
+"""The checks of the matches of inbound rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_spiffe_id(text: str) -> bool:
 
 
 def client_match(match: ClientMatch) -> Iterator[Violation]:
-    """Faults of one match of a rule."""
+    """The faults of one match of a rule."""
     if match.spiffe_id is None and match.sni is None:
         yield absent("", "matches nothing in particular", "give it `spiffeID` or `sni`")
     if match.spiffe_id is not None:

@@ -1,4 +1,4 @@
-"""Mesh: what holds for all that is in one mesh."""
+"""Mesh: settings that hold for everything in one mesh."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class MeshServices(Schema, frozen=True):
 
 
 class MeshBackend(Schema, frozen=True):
-    """Where logs, traces or metrics go. Policies say it today; this is accepted for the documents that have it."""
+    """A destination of logs, traces or metrics. Policies have these today; older documents have them here."""
 
     name: str | None = None
     type: str | None = None
@@ -124,7 +124,7 @@ class Mesh(Schema, frozen=True):
     skip_creating_initial_policies: list[str] | None = None
     mesh_services: MeshServices | None = None
     policy_engine: Literal["Undefined", "Legacy", "TargetRef"] | None = None
-    """Which default policies the mesh was given when it was made. Undefined: what the settings say."""
+    """The default policies that the mesh got when it was created. Undefined: as the settings say."""
 
     logging: Logging | None = None
     tracing: Tracing | None = None
@@ -135,21 +135,13 @@ class Mesh(Schema, frozen=True):
         """The certificate authority in force; None where mTLS is off."""
         if self.mtls is None or not self.mtls.enabled_backend:
             return None
-        return next((one for one in self.mtls.backends or () if one.name == self.mtls.enabled_backend), None)
-
-    @property
-    def services_mode(self) -> str:
-        return (self.mesh_services.mode if self.mesh_services else None) or "Disabled"
-
-    @property
-    def passes_through(self) -> bool:
-        """Whether what is no destination of the mesh's may be called all the same."""
-        outbound = self.networking.outbound if self.networking else None
-        return outbound is None or outbound.passthrough is not False
+        return next(
+            (backend for backend in self.mtls.backends or () if backend.name == self.mtls.enabled_backend), None
+        )
 
 
 _LONGEST_PORT: Final = 6
-"""Digits of which it is clear that they are no port."""
+"""The digits of a port that are read; with as many, it is no port in any case."""
 
 _PERIOD: Final = re.compile(r"0|[0-9]+(y|w|d|h|m|s|ms)")
 
@@ -270,9 +262,9 @@ def _datadog(conf: dict[str, Any]) -> Iterator[Violation]:
 
 def _datadog_conf(conf: dict[str, Any]) -> Iterator[Violation]:
     yield from must_be_set("address", conf.get("address"))
-    given = conf.get("port")
-    if not isinstance(given, int) or not 0 < given < 2**16:
-        yield Violation("port", f"must be 1 to 65535, not `{given}`")
+    port = conf.get("port")
+    if not isinstance(port, int) or not 0 < port < 2**16:
+        yield Violation("port", f"must be 1 to 65535, not `{port}`")
 
 
 class Aggregate(Schema, frozen=True):

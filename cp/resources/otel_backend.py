@@ -25,7 +25,7 @@ class OtelEndpoint(Schema, frozen=True):
 
 
 class OtelEnvironment(Schema, frozen=True):
-    """What the environment variables of a workload's proxy may change."""
+    """What the environment variables of a proxy may change."""
 
     mode: Literal["Disabled", "Optional", "Required"] | None = None
     precedence: Literal["ExplicitFirst", "EnvFirst"] | None = None
@@ -58,8 +58,8 @@ def _endpoint(endpoint: OtelEndpoint, protocol: str) -> Iterator[Violation]:
         )
 
 
-def place(backend: OpenTelemetryBackend) -> str:
-    """Where it is, as an `endpoint` says it. Without an address that is beside each proxy."""
+def endpoint_of(backend: OpenTelemetryBackend) -> str:
+    """The collector as an `endpoint` would name it. Without an address it runs on the machine of each proxy."""
     endpoint = backend.endpoint or OtelEndpoint()
     host = endpoint.address or _BESIDE_THE_PROXY
     host = f"[{host}]" if ":" in host else host

@@ -35,34 +35,34 @@ _Steps: TypeAlias = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    """What a document came to: a resource unless a violation forbids it.
-
-    And what should be written otherwise, and what is not enforced.
-    """
+    """The outcome of reading a document: a resource or, if there are violations, none; with warnings in either case."""
 
     document: Document
     resource: Resource | None
     violations: tuple[Violation, ...] = ()
     deprecated: tuple[Violation, ...] = ()
+    """What works and should be written in another way."""
+
     not_enforced: tuple[Violation, ...] = ()
+    """What is accepted and has no effect here."""
 
     @property
     def warnings(self) -> tuple[Violation, ...]:
         return (*self.not_enforced, *self.deprecated)
 
     def findings(self) -> Iterator[Finding]:
-        """The faults as findings, each with its file and line."""
-        for severity, code, found in (
+        """All violations and warnings as findings, each with its file and line."""
+        for severity, code, violations in (
             (Severity.ERROR, "invalid", self.violations),
             (Severity.WARNING, "deprecated", self.deprecated),
             (Severity.WARNING, "not-enforced", self.not_enforced),
         ):
-            for violation in found:
+            for violation in violations:
                 yield finding(self.document, code, severity, violation)
 
 
 def finding(document: Document, code: str, severity: Severity, violation: Violation) -> Finding:
-    """A violation of one document, with the place where it stands."""
+    """A violation of one document, with its file and line."""
     source = document.source
     return Finding(
         code=code,
@@ -78,10 +78,10 @@ def finding(document: Document, code: str, severity: Severity, violation: Violat
 
 
 def parse(document: Document, kinds: Kinds) -> ParsedDocument:
-    """Understand a document. Every violation is reported, not the first.
+    """Read a document by its kind. Every violation is reported, not the first alone.
 
-    Whatever a validator of ours does with a document, it is a fault of that document's reading alone: nobody who
-    reads a store has to be afraid of what is in it.
+    A validator that raises is a fault of ours. It becomes a violation of this document, so that whoever reads a store
+    gets all other documents.
     """
     kind = kinds.get(document.key.type)
     if kind is None:
@@ -127,7 +127,7 @@ def _not_enforced(document: Document, kind: Kind) -> Iterator[Violation]:
 
 
 def _too_long(key: Key) -> Violation | None:
-    """A name that no resource can have, and that every finding would repeat."""
+    """The fault of a name that is longer than any may be. It is looked for first, as every finding repeats the name."""
     for field, name in (("type", key.type), ("mesh", key.mesh), ("name", key.name)):
         if len(name) > _LONGEST_KEY:
             return Violation(field, f"is {len(name)} characters long", f"{_LONGEST_NAME} are what it may have")
@@ -141,7 +141,7 @@ def _few(violations: Sequence[Violation]) -> Iterator[Violation]:
 
 
 def _capped(violation: Violation) -> Violation:
-    """A violation that quotes no more of a long text than tells which it is."""
+    """A violation with its texts cut off: a document may quote megabytes in one."""
     message, hint = violation.message, violation.hint
     if len(message) <= _LONGEST_TEXT and len(hint) <= _LONGEST_TEXT:
         return violation
@@ -163,36 +163,42 @@ def _is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping)
 
 
-def _customary(kind: Kind, found: Violation) -> Violation:
-    """A violation under the path that programs know its field by, unless it says itself which one that is."""
-    if found.written_at is not None:
-        return found
-    path = found.path
+def _customary(kind: Kind, violation: Violation) -> Violation:
+    """A violation under the path that programs know its field by (`Kind.customary`), unless it already has one."""
+    if violation.written_at is not None:
+        return violation
+    path = violation.path
     for pattern, replacement in kind.customary:
         path = re.sub(pattern, replacement, path)
-    return found if path == found.path else replace(found, path=path, written_at=found.path)
+    return violation if path == violation.path else replace(violation, path=path, written_at=violation.path)
 
 
-def _relevant(known: list[Violation], found: list[Violation], written: set[_Steps]) -> Iterator[Violation]:
-    """What was found against the schema and by the validator, less what only follows from something else."""
-    unwanted = {_steps(one) for one in found if one.sort is ViolationSort.UNWANTED}
-    faulty = {_steps(one) for one in known}
-    around = {above for path in written | faulty for above in _around(path)}
+def _relevant(by_schema: list[Violation], by_validator: list[Violation], written: set[_Steps]) -> Iterator[Violation]:
+    """The violations that the schema and the validator found, without those that only follow from others.
+
+    `written` are the paths of fields that somebody wrote and the decoded spec does not have.
+    """
+    unwanted = {_steps(violation) for violation in by_validator if violation.sort is ViolationSort.UNWANTED}
+    faulty = {_steps(violation) for violation in by_schema}
+    # What is faulty is not in the decoded spec. The validator takes it for missing, and what is around it for empty.
+    not_empty = {outer for path in written | faulty for outer in _around(path)}
     pointless = faulty | unwanted
-    later: list[Violation] = []
-    is_clean = not known
-    yield from (one for one in known if unwanted.isdisjoint(_around(_steps(one))))
-    for one in found:
-        if one.sort is not ViolationSort.UNWANTED and not pointless.isdisjoint(_around(_steps(one))):
+    incomplete: list[Violation] = []
+    is_clean = not by_schema
+    yield from (violation for violation in by_schema if unwanted.isdisjoint(_around(_steps(violation))))
+    for violation in by_validator:
+        path = _steps(violation)
+        if violation.sort is not ViolationSort.UNWANTED and not pointless.isdisjoint(_around(path)):
             continue
-        if one.sort in _OF_ABSENCE and _steps(one) in around:
+        if violation.sort in _OF_ABSENCE and path in not_empty:
             continue
-        if one.sort is ViolationSort.INCOMPLETE:
-            later.append(one)
+        if violation.sort is ViolationSort.INCOMPLETE:
+            incomplete.append(violation)
         else:
             is_clean = False
-            yield one
-    yield from later if is_clean else ()
+            yield violation
+    # Nobody wants to hear what is still missing as long as what is there makes no sense.
+    yield from incomplete if is_clean else ()
 
 
 def _steps(violation: Violation) -> _Steps:
@@ -200,24 +206,24 @@ def _steps(violation: Violation) -> _Steps:
 
 
 def _around(path: _Steps) -> Iterator[_Steps]:
-    """A path, and all that it stands in."""
+    """The paths of a value and of every value around it."""
     return (path[:length] for length in range(len(path) + 1))
 
 
 def _nulls(data: Mapping[str, Any], kind: Kind) -> Iterator[_Steps]:
-    """The paths of nulls in confs. To take away what a more general policy says is to say something."""
+    """The paths of nulls in confs. A null is something that was written: it removes what a weaker policy sets."""
     spec = data.get("spec") if kind.policy is not None else None
-    for name, given in spec.items() if isinstance(spec, Mapping) else ():
-        items = enumerate(given) if name != "default" and isinstance(given, list) else ()
+    for name, value in spec.items() if isinstance(spec, Mapping) else ():
+        items = enumerate(value) if name != "default" and isinstance(value, list) else ()
         for index, item in items:
             if isinstance(item, Mapping) and "default" in item:
                 yield from _nulls_of(item["default"], ("spec", name, index, "default"))
         if name == "default":
-            yield from _nulls_of(given, ("spec", "default"))
+            yield from _nulls_of(value, ("spec", "default"))
 
 
 def _misplaced(data: Mapping[str, Any], kind: Kind) -> Iterator[_Steps]:
-    """Where fields would stand that were written beside `spec`."""
+    """The paths that fields would have under `spec` which were written beside it."""
     if not kind.is_inlined:
         yield from (("spec", str(name)) for name in data.keys() - ENVELOPE - _BESIDE_SPEC)
 
@@ -232,8 +238,8 @@ def _nulls_of(value: Any, path: _Steps) -> Iterator[_Steps]:
 def _body(data: Mapping[str, Any], kind: Kind) -> Mapping[str, Any]:
     if kind.is_inlined:
         return {name: value for name, value in data.items() if name not in ENVELOPE}
-    found = data.get("spec")
-    return {} if found is None else found
+    spec = data.get("spec")
+    return {} if spec is None else spec
 
 
 def _envelope(document: Document, kind: Kind) -> Iterator[Violation]:

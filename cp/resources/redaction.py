@@ -1,6 +1,8 @@
-"""Documents as they may be shown: what their schema calls secret is replaced, and what was replaced is not taken back.
+"""Redaction: secrets in a document are replaced before it is shown, and a replaced secret is not stored again.
 
-It follows the schema and not names of fields, so a field that is a `Redacted` is hidden wherever it stands.
+It follows the schema and not names of fields, so a field of type `Redacted` is hidden wherever it stands.
+
+See record 0049.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from cp.resources.kinds import ENVELOPE, Kind
 from cp.resources.sources import Redacted
 
 REDACTED: Final = "[redacted]"
-"""What is shown in place of a secret."""
+"""The text that is shown in place of a secret."""
 
 
 def redacted(kind: Kind, data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A document without its secrets. It need not be valid: whatever stands in the place of a secret is hidden."""
+    """A document without its secrets. It need not be valid: any value of a field for a secret is hidden."""
     if not holds_secrets(kind):
         return data
     if kind.is_inlined:
@@ -37,7 +39,7 @@ def holds_secrets(kind: Kind) -> bool:
 
 
 def placeholders(kind: Kind, data: Mapping[str, Any]) -> Iterator[Violation]:
-    """Where a document has what is shown in place of a secret, in place of a secret."""
+    """The faults of fields for secrets that have the text shown in place of one."""
     if not holds_secrets(kind):
         return
     body = data if kind.is_inlined else data.get("spec")
@@ -47,7 +49,7 @@ def placeholders(kind: Kind, data: Mapping[str, Any]) -> Iterator[Violation]:
 
 
 def _field(fields: Mapping[str, Type], name: str, value: Any) -> Any:
-    """A field that the schema does not have may be the misspelt name of a secret."""
+    """A field as it may be shown. One that the schema does not have may be the misspelt name of a secret."""
     return _shown(fields[name], value) if name in fields else REDACTED
 
 
@@ -75,7 +77,7 @@ def _placeholders(info: Type, value: Any, path: str) -> Iterator[str]:
 
 
 def _parts(info: Type, value: Any, path: str) -> Iterator[tuple[Type, Any, str]]:
-    """What a value consists of, each with its type and its path."""
+    """The values directly within a value, each with its type and its path."""
     if isinstance(info, StructType) and isinstance(value, Mapping):
         yield from ((field, value.get(name), step(path, name)) for name, field in _fields(info).items())
     elif isinstance(info, ListType | VarTupleType) and isinstance(value, list):
@@ -89,7 +91,7 @@ def _fields(info: Type) -> dict[str, Type]:
 
 
 def _plain(info: Type) -> Type:
-    """A type without what may be left out, and without its limits."""
+    """A type without None and without its limits."""
     if isinstance(info, msgspec.inspect.Metadata):
         return _plain(info.type)
     if isinstance(info, UnionType):
@@ -124,7 +126,7 @@ def _is_secret(schema: Any) -> bool:
 
 
 def _is_other(info: Type, schema: type[Any]) -> bool:
-    """Not the schema itself again: a schema may hold its own kind."""
+    """Whether a type is not the schema itself: a schema may have fields of its own type."""
     plain = info.types if isinstance(info, UnionType) else (info,)
     return not any(isinstance(choice, StructType) and choice.cls is schema for choice in plain)
 

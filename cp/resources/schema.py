@@ -1,7 +1,9 @@
-"""Plain data against a schema of frozen Structs: every fault at once, each with its path and a hint.
+"""Decodes plain data by a schema of frozen Structs, and finds every fault of it, each with its path and a hint.
 
 msgspec decodes fast and stops at the first fault. So a document is decoded first, and only one that fails is walked
-here, field by field. What is faulty is taken out, so that the rest can still be decoded and judged.
+here, field by field. Faulty parts are taken out, so that the sound parts can still be decoded and validated.
+
+See record 0017.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from cp.model.violation import Violation
 
 T = TypeVar("T")
 Number: TypeAlias = Long | str
-"""A whole number bare, a fraction as a text, so that no digit is lost: so Kuma reads both."""
+"""A whole number, or a fraction as a text so that no digit is lost. Kuma reads both."""
 
 MOST_FAULTS: Final = 200
-"""So many faults of one document are told. Each takes time to work out and room in an answer."""
+"""The faults of one document that are reported. Each takes time to find and room in an answer."""
 
 _FAULTY: Any = object()
 _LONGEST_QUOTE: Final = 80
@@ -31,20 +33,20 @@ _LONGEST_MISSPELT: Final = 100
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """The base of every schema: camel case outside, snake case inside, unknown fields refused.
+    """The base of every schema: camel case in documents, snake case in Python. An unknown field is a fault.
 
-    A field that may be left out is `X | None = None`: `None` is "not given", and an explicit null is the same.
+    A field that may be left out is `X | None = None`. An explicit null is the same as leaving it out.
     """
 
     def wire(self) -> tuple[str, ...]:
-        """The fields that are given, by their names from the outside."""
+        """The names in documents of the fields that are set."""
         names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
         return tuple(name for field, name in names if getattr(self, field) is not None)
 
 
-def the_one(**given: object) -> str | None:
-    """The name of the only value that is given, from which its type follows."""
-    names = [name for name, value in given.items() if value is not None]
+def only_set_name(**values: object) -> str | None:
+    """The name of the only value that is set, from which a type follows; None if several are set, or none."""
+    names = [name for name, value in values.items() if value is not None]
     return names[0] if len(names) == 1 else None
 
 
@@ -54,14 +56,14 @@ def decode(schema: type[T], data: Any) -> T:
 
 
 def check(schema: type[T], data: Any, path: str = "") -> tuple[T | None, list[Violation]]:
-    """The decoded data with everything wrong with it. `None` where nothing of it can be decoded."""
+    """The decoded data and all of its faults. `None` where no part of it can be decoded."""
     try:
         return decode(schema, data), []
     except msgspec.ValidationError:
         violations: list[Violation] = []
         try:
             sound = _Walk(violations).value(msgspec.inspect.type_info(schema), data, path)
-        except _Enough:
+        except _TooManyFaults:
             sound = _FAULTY
     if sound is _FAULTY:
         return None, violations
@@ -72,7 +74,7 @@ def check(schema: type[T], data: Any, path: str = "") -> tuple[T | None, list[Vi
 
 
 class Word(str):
-    """A text that may be written as a bare number, as a status of HTTP may."""
+    """A text that may be written as a bare number, such as an HTTP status."""
 
     __slots__ = ()
 
@@ -85,22 +87,23 @@ def _custom(kind: type[Any], value: Any) -> Any:
     if kind is Word and isinstance(value, int) and not isinstance(value, bool):
         return Word(value)
     if not isinstance(value, str):
-        raise ValueError(f"must be {_custom_wanted(kind)}")  # noqa: TRY004  # what msgspec takes for a violation
+        raise ValueError(f"must be {_custom_description(kind)}")  # noqa: TRY004  # what msgspec takes for a violation
     return kind.parse(value)
 
 
-def _custom_wanted(kind: type[Any]) -> str:
+def _custom_description(kind: type[Any]) -> str:
     return "a duration such as `15s`" if kind is Duration else "a text"
 
 
-class _Enough(Exception):
-    """More is wrong than is told."""
+class _TooManyFaults(Exception):
+    """There are more faults than `MOST_FAULTS`."""
 
 
 class _Walk:
-    """Walks a schema and the data side by side; answers with the data less its faulty parts.
+    """Walks a schema and the data together, notes every fault, and returns the data without its faulty parts.
 
-    A faulty part that cannot be left out, because items after it would be counted wrongly, has a stand-in.
+    A faulty item of a list has a stand-in, because the items after it would get other indexes without it. So has a
+    faulty field that is required.
     """
 
     def __init__(self, violations: list[Violation]) -> None:
@@ -130,20 +133,20 @@ class _Walk:
                 return data
         is_fraction = isinstance(data, float) and any(isinstance(choice, msgspec.inspect.StrType) for choice in choices)
         hint = f'write `"{data}"`' if is_fraction else ""
-        return self._fault(path, f"must be {' or '.join(map(_wanted, choices))}, not {_given(data)}", hint)
+        return self._fault(path, f"must be {' or '.join(map(_description, choices))}, not {_quoted(data)}", hint)
 
     def _struct(self, kind: msgspec.inspect.StructType, data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):
             return self._fault(path, f"must be an object, not {_sort(data)}", _fields_hint(kind))
         fields = {field.encode_name: field for field in kind.fields}
         sound: dict[str, Any] = {}
-        for name, given in data.items():
+        for name, value in data.items():
             if name not in fields:
                 self._fault(step(path, str(name)), "unknown field", _meant(str(name), kind))
                 continue
-            found = self.value(fields[name].type, given, step(path, name))
-            if found is not _FAULTY:
-                sound[name] = found
+            sound_value = self.value(fields[name].type, value, step(path, name))
+            if sound_value is not _FAULTY:
+                sound[name] = sound_value
         for name, field in fields.items():
             if field.required and name not in sound:
                 sound[name] = _stand_in(field.type)
@@ -154,14 +157,14 @@ class _Walk:
     def _list(self, item: msgspec.inspect.Type, data: Any, path: str) -> Any:
         if not isinstance(data, list | tuple):
             return self._fault(path, f"must be a list, not {_sort(data)}", "begin each item with `- `")
-        found = [self.value(item, given, step(path, index)) for index, given in enumerate(data)]
-        return [_stand_in(item) if value is _FAULTY else value for value in found]
+        values = [self.value(item, inner, step(path, index)) for index, inner in enumerate(data)]
+        return [_stand_in(item) if value is _FAULTY else value for value in values]
 
     def _dict(self, value: msgspec.inspect.Type, data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):
             return self._fault(path, f"must be a mapping of names to values, not {_sort(data)}")
-        found = {str(key): self.value(value, given, path + entry(str(key))) for key, given in data.items()}
-        return {key: given for key, given in found.items() if given is not _FAULTY}
+        entries = {str(key): self.value(value, inner, path + entry(str(key))) for key, inner in data.items()}
+        return {key: inner for key, inner in entries.items() if inner is not _FAULTY}
 
     def _leaf(self, kind: msgspec.inspect.Type, data: Any, path: str) -> Any:
         if isinstance(kind, msgspec.inspect.CustomType):
@@ -174,7 +177,7 @@ class _Walk:
         if _fits(kind, data):
             return data if _is_within(kind, data) else self._fault(path, f"must be {_bounds(kind)}, not `{data}`")
         hint = f'write `"{data}"`' if isinstance(kind, msgspec.inspect.StrType) and _is_scalar(data) else ""
-        return self._fault(path, f"must be {_wanted(kind)}, not {_given(data)}", hint)
+        return self._fault(path, f"must be {_description(kind)}, not {_quoted(data)}", hint)
 
     def _custom_leaf(self, kind: type[Any], data: Any, path: str) -> Any:
         try:
@@ -187,7 +190,7 @@ class _Walk:
     def _fault(self, path: str, message: str, hint: str = "") -> Any:
         self._violations.append(Violation(path, message, hint))
         if len(self._violations) > MOST_FAULTS:
-            raise _Enough
+            raise _TooManyFaults
         return _FAULTY
 
 
@@ -241,7 +244,7 @@ def _bounds(kind: msgspec.inspect.Type) -> str:
     return f"{least} or more" if most is None else f"{least} to {most}"
 
 
-def _wanted(kind: msgspec.inspect.Type) -> str:
+def _description(kind: msgspec.inspect.Type) -> str:
     names: dict[type, str] = {
         msgspec.inspect.BoolType: "true or false",
         msgspec.inspect.IntType: "a whole number",
@@ -252,11 +255,11 @@ def _wanted(kind: msgspec.inspect.Type) -> str:
         msgspec.inspect.StructType: "an object",
     }
     if isinstance(kind, msgspec.inspect.CustomType):
-        return _custom_wanted(kind.cls)
+        return _custom_description(kind.cls)
     return names.get(type(kind), "something else")
 
 
-def _given(data: Any) -> str:
+def _quoted(data: Any) -> str:
     if data is None:
         return "nothing"
     if isinstance(data, bool):
@@ -267,8 +270,8 @@ def _given(data: Any) -> str:
 
 
 def _sort(data: Any) -> str:
-    """Of what sort data is, without saying what it is: it may be a secret."""
-    return "a text" if isinstance(data, str) else "a number" if _is_scalar(data) else _given(data)
+    """What sort of data it is, without quoting it: it may be a secret."""
+    return "a text" if isinstance(data, str) else "a number" if _is_scalar(data) else _quoted(data)
 
 
 def shortened(text: str, most: int = _LONGEST_QUOTE) -> str:
@@ -279,18 +282,18 @@ def _is_scalar(data: Any) -> bool:
     return isinstance(data, bool | int | float)
 
 
-def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """A question about what may have been meant; empty when nothing known looks like it."""
+def near(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str:
+    """A hint that asks for a similar name; empty where no candidate is similar."""
     if len(name) > _LONGEST_MISSPELT:
         return ""
-    known = list(known)
-    exact = [one for one in known if one.lower() == name.lower()]
-    near = exact or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    return f"did you mean `{near[0]}`?" if near else ""
+    candidates = list(candidates)
+    exact = [candidate for candidate in candidates if candidate.lower() == name.lower()]
+    likely = exact or difflib.get_close_matches(name, candidates, n=1, cutoff=cutoff)
+    return f"did you mean `{likely[0]}`?" if likely else ""
 
 
 def _meant(name: str, kind: msgspec.inspect.StructType) -> str:
-    """What an unknown field may have meant: one of that name further inside comes before one that looks like it."""
+    """A hint for an unknown field: a field of the same name further inside comes before a similar one."""
     fields = [field.encode_name for field in kind.fields]
     inside = [path for path in _wire_names(kind, "") if path.endswith(f".{name}") and "[]" not in path]
     is_known = name.lower() in map(str.lower, fields)
@@ -304,7 +307,7 @@ def _fields_hint(kind: msgspec.inspect.StructType) -> str:
 
 @cache
 def wire_names(schema: type[Any]) -> tuple[str, ...]:
-    """Every field of a schema, by its path from the outside: what tables and documentation are checked against."""
+    """The paths in documents of all fields of a schema. Tables and documentation are checked against them."""
     return tuple(_wire_names(msgspec.inspect.type_info(schema), ""))
 
 

@@ -1,4 +1,4 @@
-"""Secret: a key, a certificate or a token, which nothing ever prints."""
+"""Secret: a key, a certificate or a token, which is never printed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Secret(Schema, frozen=True):
     data: Redacted | None = None
 
     def value(self) -> bytes:
-        """What is kept secret. Whoever asks for it sees to it that it goes where it belongs."""
+        """The secret itself. Callers must not let it into any output."""
         return (decoded(self.data) if self.data is not None else None) or b""
 
 

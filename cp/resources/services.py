@@ -1,4 +1,4 @@
-"""What can be called: MeshService, MeshMultiZoneService, MeshExternalService, and the older ExternalService."""
+"""The kinds of services: MeshService, MeshMultiZoneService, MeshExternalService, and the older ExternalService."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from cp.model.hosts import is_ip
 from cp.model.numbers import Integer
 from cp.model.paths import entry
 from cp.model.violation import Violation, at
@@ -16,7 +17,6 @@ from cp.resources.checks import (
     file_path,
     host_and_port,
     is_address,
-    is_ip,
     longest_name,
     must_be_set,
     one_of,
@@ -34,7 +34,7 @@ from cp.resources.targets import tag
 from cp.resources.tls import TlsVersions, tls_versions
 
 _LONGEST_PORT: Final = 6
-"""Digits of which it is clear that they are no port."""
+"""The digits of a port that are read; with as many, it is no port in any case."""
 
 _SERVED: Final = ("grpc", "http", "http2", "kafka", "tcp")
 
@@ -47,7 +47,7 @@ class LabelSelector(Schema, frozen=True):
 
 
 class ServicePort(Schema, frozen=True):
-    """A port of a service: how it is called, and the inbound (by port or name) behind it."""
+    """A port of a service: its number and name, and the number or name of the inbounds behind it."""
 
     port: Integer = 0
     name: str | None = None
@@ -56,12 +56,8 @@ class ServicePort(Schema, frozen=True):
 
     @property
     def section(self) -> str:
-        """What policies call it."""
+        """The name by which policies refer to it."""
         return self.name or str(self.port)
-
-    @property
-    def target(self) -> int | str:
-        return self.target_port or self.port
 
     @property
     def speaks(self) -> str:
@@ -73,7 +69,7 @@ class DataplaneRef(Schema, frozen=True):
 
 
 class DataplaneSelector(Schema, frozen=True):
-    """Which proxies serve it. At most one of these; without any, none."""
+    """The dataplanes that serve it. At most one of the fields is set; if none is, no dataplane serves it."""
 
     dataplane_tags: dict[str, str] | None = None
     dataplane_ref: DataplaneRef | None = None
@@ -91,10 +87,6 @@ class MeshService(Schema, frozen=True):
     ports: list[ServicePort] | None = None
     identities: list[ServiceIdentity] | None = None
 
-    def section(self, name: str) -> ServicePort | None:
-        """A port by its name or, as text, by its number."""
-        return _section(self.ports, name)
-
 
 class MeshServiceSelector(Schema, frozen=True):
     mesh_service: LabelSelector | None = None
@@ -103,15 +95,6 @@ class MeshServiceSelector(Schema, frozen=True):
 class MeshMultiZoneService(Schema, frozen=True):
     selector: MeshServiceSelector | None = None
     ports: list[ServicePort] | None = None
-
-    def section(self, name: str) -> ServicePort | None:
-        """A port by its name or, as text, by its number."""
-        return _section(self.ports, name)
-
-
-def _section(ports: list[ServicePort] | None, name: str) -> ServicePort | None:
-    by_name = next((one for one in ports or () if one.name == name), None)
-    return by_name or next((one for one in ports or () if str(one.port) == name), None)
 
 
 SOCKET: Final = "unix://"
@@ -153,9 +136,9 @@ class Verification(Schema, frozen=True):
     client_key: DataSource | None = None
 
     def sources(self) -> Iterator[tuple[str, DataSource]]:
-        """The certificates and keys that are given, by their names from the outside."""
-        every = (("caCert", self.ca_cert), ("clientCert", self.client_cert), ("clientKey", self.client_key))
-        return ((name, source) for name, source in every if source is not None)
+        """The certificates and keys that are set, by their names in documents."""
+        sources_by_name = (("caCert", self.ca_cert), ("clientCert", self.client_cert), ("clientKey", self.client_key))
+        return ((name, source) for name, source in sources_by_name if source is not None)
 
 
 class ExternalTls(Schema, frozen=True):
@@ -173,7 +156,7 @@ class MeshExternalService(Schema, frozen=True):
 
     @property
     def ports(self) -> list[ServicePort]:
-        """Its one port, as other services have several; its number is its name."""
+        """Its one port, as a list as other services have; its number is its name."""
         return [ServicePort(port=self.match.port, app_protocol=self.match.protocol)]
 
 
@@ -208,13 +191,13 @@ def mesh_service(service: MeshService, meta: DocumentMeta) -> Iterator[Violation
 
 
 def _ports(ports: list[ServicePort]) -> Iterator[Violation]:
-    for index, one in enumerate(ports):
-        yield from port(f"ports[{index}].port", one.port)
-        if one.name == "":
+    for index, service_port in enumerate(ports):
+        yield from port(f"ports[{index}].port", service_port.port)
+        if service_port.name == "":
             yield Violation(f"ports[{index}].name", "must not be empty", "leave it out: the number is the name then")
-    for index in repeated(one.port for one in ports):
+    for index in repeated(service_port.port for service_port in ports):
         yield Violation(f"ports[{index}].port", f"`{ports[index].port}` stands here twice")
-    for index in repeated(one.section for one in ports):
+    for index in repeated(service_port.section for service_port in ports):
         if ports[index].name:
             yield Violation(f"ports[{index}].name", f"`{ports[index].name}` stands here twice")
 
@@ -226,9 +209,9 @@ def multi_zone_service(service: MeshMultiZoneService, _meta: DocumentMeta) -> It
         yield absent("spec.selector.meshService.matchLabels", "must be set", hint)
     yield from must_be_set("spec.ports", service.ports)
     yield from at("spec", _ports(service.ports or []))
-    for index, one in enumerate(service.ports or ()):
-        if one.app_protocol is not None:
-            yield from one_of(f"spec.ports[{index}].appProtocol", one.app_protocol, _SERVED)
+    for index, service_port in enumerate(service.ports or ()):
+        if service_port.app_protocol is not None:
+            yield from one_of(f"spec.ports[{index}].appProtocol", service_port.app_protocol, _SERVED)
 
 
 def mesh_external_service(service: MeshExternalService, meta: DocumentMeta) -> Iterator[Violation]:
@@ -258,10 +241,10 @@ def _endpoint(endpoint: ExternalEndpoint) -> Iterator[Violation]:
 
 
 def _not_mixed(endpoints: list[ExternalEndpoint]) -> Iterator[Violation]:
-    """Where Envoy resolves names, it passes over sockets."""
-    names = [one.address for one in endpoints if not one.is_socket and not is_ip(one.address)]
-    for index, one in enumerate(endpoints):
-        if one.is_socket and names:
+    """The fault of sockets beside names: Envoy ignores sockets in a cluster whose names it resolves."""
+    names = [endpoint.address for endpoint in endpoints if not endpoint.is_socket and not is_ip(endpoint.address)]
+    for index, endpoint in enumerate(endpoints):
+        if endpoint.is_socket and names:
             hint = "make a service of each, and split by the `weight` of backendRefs"
             yield Violation(f"[{index}].address", f"a socket cannot stand beside the name `{names[0]}`", hint)
 
@@ -317,10 +300,10 @@ def _legacy_networking(networking: LegacyNetworking) -> Iterator[Violation]:
 
 def _service_warnings(service: MeshService | MeshMultiZoneService, meta: DocumentMeta) -> Iterator[Violation]:
     yield from dns_name(meta)
-    for index, one in enumerate(service.ports or ()):
-        if one.speaks not in PROTOCOLS:
+    for index, service_port in enumerate(service.ports or ()):
+        if service_port.speaks not in PROTOCOLS:
             hint = f"one of {', '.join(_SERVED)}"
-            yield Violation(f"spec.ports[{index}].appProtocol", f"`{one.app_protocol}` is taken for tcp", hint)
+            yield Violation(f"spec.ports[{index}].appProtocol", f"`{service_port.app_protocol}` is taken for tcp", hint)
 
 
 def _named_warnings(_spec: Any, meta: DocumentMeta) -> Iterator[Violation]:

@@ -1,4 +1,4 @@
-"""Where a certificate, a key or another secret comes from, and how it is kept out of every output."""
+"""`DataSource`: where a certificate, key or other secret comes from; and `Redacted`, which keeps it out of outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cp.resources.schema import Schema
 
 
 class Redacted:
-    """A text that is never printed. Whoever needs it has to ask for it."""
+    """A text that is never printed. Only `reveal` returns it."""
 
     __slots__ = ("_text",)
 
@@ -26,8 +26,8 @@ class Redacted:
     def reveal(self) -> str:
         return self._text
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Redacted) and self._text == other._text
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, Redacted) and self._text == value._text
 
     def __hash__(self) -> int:
         return hash(self._text)
@@ -37,7 +37,7 @@ class Redacted:
 
 
 class DataSource(Schema, frozen=True):
-    """One of: the name of a Secret, a file beside whoever needs it, base64, plain text."""
+    """One of: the name of a Secret, a file on the machine that needs it, base64, plain text."""
 
     secret: str | None = None
     file: str | None = None
@@ -46,7 +46,7 @@ class DataSource(Schema, frozen=True):
 
 
 def data_source(path: str, source: DataSource | None) -> Iterator[Violation]:
-    """The faults of where something comes from, if it is given."""
+    """The faults of a source, if one is set."""
     if source is None:
         return
     blank = source.wire() and not (source.secret or source.file or source.inline or source.inline_string)
@@ -61,7 +61,7 @@ def data_source(path: str, source: DataSource | None) -> Iterator[Violation]:
 
 
 def decoded(text: Redacted) -> bytes | None:
-    """What base64 stands for; None if it is no base64."""
+    """The bytes that base64 stands for; None if the text is no base64."""
     try:
         return base64.b64decode(text.reveal(), validate=True)
     except (binascii.Error, ValueError):

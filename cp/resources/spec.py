@@ -1,4 +1,4 @@
-"""What the specs of all policies have in common: whom they are for, and lists of items with a conf each."""
+"""What the specs of all policies have in common: a target, and lists of items with a conf each."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ class SpecItem(Schema, Generic[Conf], frozen=True):
 
 
 class SpiffeMatch(Schema, frozen=True):
-    """Clients, by their identity."""
+    """A match of clients by their identity."""
 
     type: Literal["Exact", "Prefix"] | None = None
     value: str = ""
 
 
 class SniMatch(Schema, frozen=True):
-    """Connections, by the server name that the client asked for."""
+    """A match of connections by the server name that the client asked for."""
 
     type: Literal["Exact"] | None = None
     value: str = ""
 
 
 class ClientMatch(Schema, frozen=True):
-    """Which connections a rule of an inbound is for."""
+    """One match of an inbound rule: the connections that it is for."""
 
     spiffe_id: SpiffeMatch | None = msgspec.field(name="spiffeID", default=None)
     sni: SniMatch | None = None
 
 
 class SpecRule(Schema, Generic[Conf], frozen=True):
-    """What holds on an inbound, for the connections that match or, without matches, for all."""
+    """An inbound rule: a conf for the connections that match or, without matches, for all."""
 
     matches: list[ClientMatch] | None = None
     default: Conf | None = None
@@ -57,7 +57,7 @@ class PolicySpec(Schema, frozen=True):
 
     @property
     def top(self) -> TargetRef:
-        """Whom the policy is for; everybody, when it does not say."""
+        """The target at the top of the policy: the whole mesh where none is written."""
         return self.target_ref or EVERYTHING
 
     def items(self, level: str) -> list[Any]:
@@ -75,24 +75,26 @@ class PolicySpec(Schema, frozen=True):
                 yield f"{level}[{index}].default", item, item.default
 
     def needs_one_of(self, *levels: str) -> Iterator[Violation]:
-        """A policy without any item does nothing."""
+        """The fault of a policy without any item in these lists: it would do nothing."""
         if not any(self.items(level) for level in levels):
             names = ", ".join(f"`{level}`" for level in levels)
             yield absent("", "says nothing", f"give it items: {names}")
 
     def rules_alone(self) -> Iterator[Violation]:
-        """Rules are the new way of saying it, and do not mix with the old one."""
+        """The fault of `rules` beside `to` or `from`."""
         return self.rules_without("to", "from")
 
     def rules_without(self, *levels: str) -> Iterator[Violation]:
-        others = [level for level in levels if self.items(level)]
-        if others and self.items("rules"):
-            names = " and ".join(f"`{level}`" for level in others)
-            hint = "write `to` in a policy of its own" if others == ["to"] else "write what is in `from` as `rules`"
+        older_levels = [level for level in levels if self.items(level)]
+        if older_levels and self.items("rules"):
+            names = " and ".join(f"`{level}`" for level in older_levels)
+            hint = (
+                "write `to` in a policy of its own" if older_levels == ["to"] else "write what is in `from` as `rules`"
+            )
             yield Violation("", f"`rules` cannot stand beside {names}", hint)
 
     def no_matches(self, hint: str = "remove them") -> Iterator[Violation]:
-        """Where a rule holds for all connections alike."""
+        """The faults of matches in the rules of a policy that cannot tell connections apart."""
         for index, rule in enumerate(self.items("rules")):
             if rule.matches:
                 yield Violation(f"rules[{index}].matches", "have no meaning for this policy", hint)

@@ -1,4 +1,4 @@
-"""Which kinds a targetRef may have at each level of each policy, and the one check of targetRefs by that table."""
+"""`AllowedTargets`: the kinds that a targetRef may have at each level of a policy, and the checks by them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ GATEWAY: Final = "MeshGateway"
 _ROUTES: Final = frozenset({HTTP_ROUTE, TCP_ROUTE})
 
 PROXIES: Final = ("Mesh", "Dataplane", "MeshSubset", "MeshService", "MeshServiceSubset")
-"""The kinds by which every policy may say which proxies it is for."""
+"""The kinds by which every policy may select proxies."""
 
 SERVICES: Final = ("MeshService", "MeshExternalService", "MeshMultiZoneService")
 SUBSETS: Final = ("Mesh", "MeshSubset", "MeshService", "MeshServiceSubset")
-"""The kinds by which `from` tells one sort of client from another."""
+"""The kinds by which `from` selects clients."""
 
 _NAMED: Final = ("name", "namespace", "labels")
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -40,7 +40,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     HTTP_ROUTE: _NAMED,
     TCP_ROUTE: _NAMED,
 }
-"""What beside `kind` each kind of targetRef may have."""
+"""The fields that each kind of targetRef may have beside `kind`."""
 
 _NAME_NEEDED: Final = frozenset({GATEWAY, "MeshServiceSubset"})
 _NAME_OR_LABELS_NEEDED: Final = frozenset({*SERVICES, HTTP_ROUTE, TCP_ROUTE})
@@ -64,24 +64,24 @@ class AllowedTargets:
 
     top: tuple[str, ...] = PROXIES
     top_system: tuple[str, ...] = ()
-    """Further ones for a policy of the system's, as all on Universal are."""
+    """Further kinds for a policy with the role `system`, as all have on Universal."""
 
     gateway_tags: bool = True
-    """Whether a gateway's listeners may be told apart by tags."""
+    """Whether a target of kind MeshGateway may select listeners by tags."""
 
     to: tuple[str, ...] = ()
     to_gateway: tuple[str, ...] | None = None
-    """The same where the policy is for a gateway or, as was once done, for one route; None: no difference.
+    """The kinds in `to` where the target at the top is a gateway or, in the old way, a route; None: the same as `to`.
 
-    Where the policy is for one route, no item can be for another.
+    In a policy for one route, no item can be for another route.
     """
 
     from_: tuple[str, ...] = ()
     http_route: tuple[str, ...] = ()
-    """The fields of a conf that an HTTP route can carry, by their paths."""
+    """The paths of the fields of a conf that an HTTP route can carry."""
 
     tcp_route: tuple[str, ...] = ()
-    """The fields of a conf that a TCP route can carry."""
+    """The paths of the fields of a conf that a TCP route can carry."""
 
     def at_top(self, meta: DocumentMeta) -> tuple[str, ...]:
         return (*self.top, *self.top_system) if meta.role == "system" else self.top
@@ -98,8 +98,8 @@ class AllowedTargets:
     def top_violations(self, spec: PolicySpec, meta: DocumentMeta) -> Iterator[Violation]:
         if spec.target_ref is None:
             return
-        found = target(spec.target_ref, self.at_top(meta), gateway_tags=self.gateway_tags)
-        yield from at("targetRef", found)
+        faults = target(spec.target_ref, self.at_top(meta), gateway_tags=self.gateway_tags)
+        yield from at("targetRef", faults)
         if spec.top.kind == "Dataplane" and spec.top.section_name and not spec.affects_inbounds:
             hint = "a section of a Dataplane is one of its inbounds; remove it"
             yield Violation("targetRef.sectionName", "has no meaning for a policy without `rules`", hint)
@@ -131,18 +131,18 @@ class AllowedTargets:
             return
         where = "a policy for the proxies" if kind == top.kind else "an item for the service"
         for path in beyond(conf, carried):
-            hint = f"write it in {where}; a {kind} can have {', '.join(f'`{one}`' for one in carried)}"
+            hint = f"write it in {where}; a {kind} can have {', '.join(f'`{field}`' for field in carried)}"
             yield Violation(path, f"cannot be different for each {kind}", hint, path, ViolationSort.UNWANTED)
 
 
 def includes_gateways(top: TargetRef) -> bool:
-    """Whether a policy is for gateways, be it beside others."""
+    """Whether a policy selects gateways, alone or beside sidecars."""
     of_both = top.kind in {"Mesh", "MeshSubset"} and (not top.proxy_types or "Gateway" in top.proxy_types)
     return of_both or top.kind in {GATEWAY, HTTP_ROUTE}
 
 
 def only_without_gateways(spec: PolicySpec, *levels: str) -> Iterator[Violation]:
-    """What concerns inbounds, which gateways do not have, in a policy that is for gateways too."""
+    """The faults of lists for inbounds, which gateways do not have, in a policy that selects gateways too."""
     for level in levels:
         if spec.items(level):
             hint = "write `proxyTypes: [Sidecar]` in `targetRef`"
@@ -150,7 +150,7 @@ def only_without_gateways(spec: PolicySpec, *levels: str) -> Iterator[Violation]
 
 
 def only_with_gateways(spec: PolicySpec, *levels: str) -> Iterator[Violation]:
-    """What gateways alone can do, in a policy that is for none."""
+    """The faults of lists that only gateways can obey, in a policy that selects none."""
     for level in levels:
         if spec.items(level):
             hint = "what is called does it, not the caller: write `rules` in a policy for those proxies"
@@ -158,7 +158,7 @@ def only_with_gateways(spec: PolicySpec, *levels: str) -> Iterator[Violation]:
 
 
 def beyond(conf: Schema, carried: tuple[str, ...]) -> Iterator[str]:
-    """The paths of a conf that are set and are not among these, nor lead to any of them."""
+    """The paths of the fields of a conf that are set and that a route cannot carry."""
     for field, name in zip(conf.__struct_fields__, conf.__struct_encode_fields__, strict=True):
         value = getattr(conf, field)
         if value is None or name in carried:
@@ -171,12 +171,12 @@ def beyond(conf: Schema, carried: tuple[str, ...]) -> Iterator[str]:
 
 
 def target(ref: TargetRef, kinds: tuple[str, ...], *, gateway_tags: bool = False) -> Iterator[Violation]:
-    """The faults of one targetRef, at a place where it may be of these kinds."""
+    """The faults of one targetRef that may be of these kinds."""
     if ref.kind not in kinds:
         yield _wrong_kind(ref.kind, kinds)
         return
     allowed = _FIELDS[ref.kind]
-    for name, value in _given(ref):
+    for name, value in _set_fields(ref):
         if name not in allowed or (name == "tags" and ref.kind == GATEWAY and not gateway_tags):
             yield Violation(name, f"has no meaning with the kind {ref.kind}", _instead(ref.kind, name))
         elif name == "tags":
@@ -186,7 +186,7 @@ def target(ref: TargetRef, kinds: tuple[str, ...], *, gateway_tags: bool = False
     yield from _proxy_types(ref)
 
 
-def _given(ref: TargetRef) -> Iterator[tuple[str, Any]]:
+def _set_fields(ref: TargetRef) -> Iterator[tuple[str, Any]]:
     for field, name in (
         ("name", "name"),
         ("mesh", "mesh"),
@@ -232,7 +232,7 @@ def _name(ref: TargetRef) -> Iterator[Violation]:
 
 
 def _proxy_types(ref: TargetRef) -> Iterator[Violation]:
-    """Without a type, all are meant (document 002)."""
+    """Without a type, all are meant (docs/concepts/matching-and-merging.md#which-proxies)."""
     for index, proxy_type in enumerate(ref.proxy_types or ()):
         yield from one_of(f"proxyTypes[{index}]", proxy_type, ("Sidecar", "Gateway"))
 
@@ -243,7 +243,7 @@ def _tags(tags: Mapping[str, str], *, anything: bool) -> Iterator[Violation]:
 
 
 def tag(name: str, value: str, *, anything: bool = False) -> Iterator[Violation]:
-    """The faults of a tag, of its name and its value, at its own place among tags."""
+    """The faults of a tag, with paths that begin at its tags."""
     if not name:
         yield Violation("", "a tag has no name")
     elif _TAG.fullmatch(name) is None:
@@ -256,7 +256,7 @@ def tag(name: str, value: str, *, anything: bool = False) -> Iterator[Violation]
 
 
 def misspelt_tags(tags: Mapping[str, str] | None) -> Iterator[Violation]:
-    """Tags that look like one of the mesh's own, and are none."""
+    """Warnings about tags that are similar to one of Kuma's own tags, and are none."""
     for name in tags or ():
         if name.lower().startswith("kuma.io/") and name not in _MESH_TAGS and (meant := near(name, _MESH_TAGS)):
             yield Violation(entry(name), f"no proxy has the tag `{name}` from the mesh", meant)

@@ -1,4 +1,4 @@
-"""Where telemetry goes by OpenTelemetry: to an endpoint, or to a MeshOpenTelemetryBackend."""
+"""The collector that telemetry is sent to by OpenTelemetry: an endpoint, or a MeshOpenTelemetryBackend."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cp.model.hosts import is_ip
 from cp.model.source import NAME_LABEL
 from cp.model.violation import Violation
-from cp.resources.checks import absent, host_and_port, is_domain, is_ip, one_of
+from cp.resources.checks import absent, host_and_port, is_domain, one_of
 from cp.resources.schema import Schema
 
 BACKEND: Final = "MeshOpenTelemetryBackend"
@@ -22,16 +23,16 @@ class BackendResourceRef(Schema, frozen=True):
 
 
 class OpenTelemetryConf(Schema, frozen=True):
-    """What every policy says of a collector; each adds its own."""
+    """The fields of a collector that all policies share; each policy adds its own."""
 
     endpoint: str | None = None
-    """A host, perhaps with a port. In place of a `backendRef` that was resolved also a URL."""
+    """A host, perhaps with a port. Where a `backendRef` was resolved to it, it can be a URL."""
 
     backend_ref: BackendResourceRef | None = None
 
 
 def collector(otel: OpenTelemetryConf | None, *, needs_port: bool = False) -> Iterator[Violation]:
-    """The faults of what says where telemetry goes."""
+    """The faults of the endpoint or reference of a collector."""
     if otel is None:
         yield absent("", "must be set for the type OpenTelemetry", "give it a `backendRef`")
         return
@@ -56,9 +57,9 @@ def _reference(backend_ref: BackendResourceRef) -> Iterator[Violation]:
         yield absent("backendRef", f"does not say which {BACKEND}", hint)
 
 
-def endpoints_deprecated(path: str, every: Iterable[OpenTelemetryConf | None]) -> Iterator[Violation]:
-    """Endpoints of some backends that could be references; the path is that of the backends."""
-    for index, otel in enumerate(every):
+def endpoints_deprecated(path: str, confs: Iterable[OpenTelemetryConf | None]) -> Iterator[Violation]:
+    """Warnings about endpoints that could be references. `path` is that of the list of backends."""
+    for index, otel in enumerate(confs):
         if otel is not None and otel.endpoint and otel.backend_ref is None:
             hint = f"write a {BACKEND} and refer to it by `backendRef`"
             yield Violation(f"{path}[{index}].openTelemetry.endpoint", "is deprecated", hint)
@@ -66,25 +67,25 @@ def endpoints_deprecated(path: str, every: Iterable[OpenTelemetryConf | None]) -
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A URL in the parts that matter to who sends telemetry."""
+    """A URL in the parts that sending telemetry needs."""
 
     scheme: str
     host: str
     port: int | None = None
     user: str = ""
-    rest: str = ""
+    path_and_query: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Url | None:
-        found = _URL.fullmatch(text)
-        if found is None:
+        match = _URL.fullmatch(text)
+        if match is None:
             return None
-        port = int(found["port"]) if found["port"] else None
-        return cls(found["scheme"].lower(), found["host"], port, found["user"] or "", found["rest"] or "")
+        port = int(match["port"]) if match["port"] else None
+        return cls(match["scheme"].lower(), match["host"], port, match["user"] or "", match["path_and_query"] or "")
 
 
-def is_place(text: str) -> bool:
-    """A host with a port, or a URL. A bare word is taken for a mistake."""
+def is_collector_address(text: str) -> bool:
+    """Whether a text is a host with a port, or a URL. A bare word is taken for a mistake."""
     url = Url.parse(text if "://" in text else f"tcp://{text}")
     if url is None:
         return False
@@ -92,15 +93,15 @@ def is_place(text: str) -> bool:
     return (is_ip(host) or is_domain(host.lower())) and (url.port is not None or "." in host)
 
 
-def authority(place: str) -> str:
-    """The host and port of a place, without what else a URL has."""
-    url = Url.parse(place if "://" in place else f"tcp://{place}")
+def authority(address: str) -> str:
+    """The host and port of a collector's address, without the other parts of a URL."""
+    url = Url.parse(address if "://" in address else f"tcp://{address}")
     if url is None:
-        return place
+        return address
     return url.host if url.port is None else f"{url.host}:{url.port}"
 
 
 _URL = re.compile(
     r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://((?P<user>[^/?#@\s]*)@)?"
-    r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:/?#@\s\[\]]+)(:(?P<port>[0-9]{1,9}))?(?P<rest>[/?#]\S*)?"
+    r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:/?#@\s\[\]]+)(:(?P<port>[0-9]{1,9}))?(?P<path_and_query>[/?#]\S*)?"
 )

@@ -1,4 +1,4 @@
-"""The versions and ciphers of TLS that may be asked for."""
+"""The versions and ciphers of TLS that a document may name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CIPHERS: Final = (
 
 
 class TlsVersions(Schema, frozen=True):
-    """The oldest and the newest version that is spoken."""
+    """The oldest and the newest version that may be negotiated."""
 
     min: TlsVersion | None = None
     max: TlsVersion | None = None

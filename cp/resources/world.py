@@ -7,10 +7,11 @@ everything that was ever looked up in it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from cp.model.document import Document
+from cp.model.memo import Memo
 from cp.model.names import Identity, Key
 from cp.model.remembered import remembered
 from cp.model.violation import Finding
@@ -19,6 +20,7 @@ from cp.resources.parse import ParsedDocument, parse
 from cp.resources.resource import Resource
 
 T = TypeVar("T")
+MemoKey = TypeVar("MemoKey", bound=Hashable)
 
 
 class Table:
@@ -45,23 +47,34 @@ class Table:
         """The resources that carry all of these labels."""
         if not labels:
             return tuple(self)
-        first, *rest = labels.items()
-        found = self._by_label.get(first, ())
-        return tuple(r for r in found if all(r.selectable_labels.get(name) == value for name, value in rest))
+        first, *others = labels.items()
+        candidates = self._by_label.get(first, ())
+        return tuple(
+            resource
+            for resource in candidates
+            if all(resource.selectable_labels.get(name) == value for name, value in others)
+        )
 
     @remembered
     def _by_label(self) -> Mapping[tuple[str, str], tuple[Resource, ...]]:
-        found: dict[tuple[str, str], list[Resource]] = {}
+        by_label: dict[tuple[str, str], list[Resource]] = {}
         for resource in self:
             for label in resource.selectable_labels.items():
-                found.setdefault(label, []).append(resource)
-        return {label: tuple(resources) for label, resources in found.items()}
+                by_label.setdefault(label, []).append(resource)
+        return {label: tuple(resources) for label, resources in by_label.items()}
 
     def derived(self, function: Callable[[Table], T]) -> T:
         """What a function makes of this table, worked out once for as long as the table does not change."""
         if function not in self._derived:
             self._derived[function] = function(self)
         return cast("T", self._derived[function])
+
+    def differing(self, other: Table) -> Iterator[Resource]:
+        """The resources of either table that are not there in the other, or are another object there."""
+        if self is other:
+            return
+        for table, counterpart in ((self, other), (other, self)):
+            yield from (resource for resource in table if counterpart.get(resource.name) is not resource)
 
     def changed(self, changes: Mapping[str, Resource | None]) -> Table:
         """The table with some resources replaced or, where `None`, removed."""
@@ -128,32 +141,35 @@ class World:
             read = reads[key] = parse(document, self.kinds)
             if read.resource is not None:
                 of_tables.setdefault((key.type, key.mesh), {})[key.name] = read.resource
-        changed = {of: self._tables.get(of, _EMPTY).changed(its) for of, its in of_tables.items()}
+        changed = {of: self._tables.get(of, _EMPTY).changed(resources) for of, resources in of_tables.items()}
         tables = {**self._tables, **changed}
         kept = self._store_findings if findings is None else findings
         world = World(self.kinds, reads, tables, revision, kept)
-        world._inherited = {**self._inherited, **self._derived}  # its own kind
+        # What was not asked for in this World is handed on: it is compared with what there is when it is asked for.
+        world._inherited = {**self._inherited, **self._derived}
         return world
 
     def afresh(self) -> World:
         """The same World, in which nothing was looked up or worked out yet."""
-        tables = {of: Table({one.name: one for one in table}) for of, table in self._tables.items()}
+        tables = {of: Table({resource.name: resource for resource in table}) for of, table in self._tables.items()}
         return World(self.kinds, self._reads, tables, self.revision, self._store_findings)
 
     def derived(self, function: Callable[[World, T | None], T]) -> T:
         """What a function makes of this World, worked out once.
 
-        It is also given what it made of the World before, so that it can take over all that did not change.
+        It is also given what it made of the World before, so that it can take over all that did not change. What it
+        returns must not hold this World: objects that hold each other are freed by the garbage collector alone.
         """
-        found = self._derived.get(function)
-        if found is None:
-            found = self._derived[function] = function(self, self._inherited.get(function))
-            self._inherited = {made: it for made, it in self._inherited.items() if made is not function}
-        return cast("T", found)
+        derived = self._derived.get(function)
+        if derived is None:
+            derived = self._derived[function] = function(self, self._inherited.get(function))
+            # A new mapping, not a change of this one: threads may derive different things at once.
+            self._inherited = {made_by: value for made_by, value in self._inherited.items() if made_by is not function}
+        return cast("T", derived)
 
-    def let_go(self) -> None:
-        """Forget what was worked out. Much of that refers to this World, which would outlive its use as garbage."""
-        self._derived, self._inherited = {}, {}
+    def recall(self, memo: type[Memo[World, MemoKey, T]], key: MemoKey) -> T:
+        """The value that a memo has for a key in this World, worked out now unless that of the World before holds."""
+        return self.derived(memo).get(self, key)
 
     def table(self, type_: str, mesh: str = "") -> Table:
         return self._tables.get((type_, mesh), _EMPTY)
@@ -174,10 +190,10 @@ class World:
     @property
     def counts(self) -> Mapping[str, int]:
         """How many resources there are of each kind."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for (kind, _), table in self._tables.items():
-            found[kind] += len(table)
-        return found
+            counts[kind] += len(table)
+        return counts
 
     def findings_of(self, key: Key) -> Iterator[Finding]:
         """What is wrong with one document."""

@@ -1,20 +1,20 @@
-"""`StepBudget`: how much work something may be, in steps and not in seconds, so that it is the same everywhere."""
+"""`StepBudget`: a bound on a computation in steps, not in seconds, so that its outcome is the same on every machine."""
 
 from __future__ import annotations
 
 
 class TooManySteps(Exception):
-    """More work than one policy may make."""
+    """The computation needs more steps than its budget has."""
 
 
 class StepBudget:
-    """What is left of the steps that a computation may take."""
+    """The steps that a computation may still take."""
 
     def __init__(self, steps: int) -> None:
-        self._left = steps
+        self._steps_left = steps
 
     def spend(self, steps: int) -> None:
-        """Raises `TooManySteps` when nothing is left."""
-        self._left -= steps
-        if self._left < 0:
+        """Take steps from the budget. Raises `TooManySteps` if it has fewer."""
+        self._steps_left -= steps
+        if self._steps_left < 0:
             raise TooManySteps

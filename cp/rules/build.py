@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from cp.model.names import Identity
+from cp.model.dependency import ChangeScope, DependentValues
+from cp.model.memo import ByIdentity, Memo
 from cp.model.remembered import remembered
 from cp.resources.kinds import Kind, PolicyShape
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.rules.calls import CallConfs
-from cp.rules.changes import changed_targets, changes, services_named
+from cp.rules.changes import knows_tags_beside_services, scope_of_policies, scope_of_targets
 from cp.rules.combined import CombinedConf, MergeCache
 from cp.rules.inbound import InboundRules
-from cp.rules.item_index import ItemIndex, is_outdated, naming
+from cp.rules.item_index import ItemIndex, is_outdated
 from cp.rules.items import PolicyItem, items
-from cp.rules.matching import MatchedPolicy, matcher
+from cp.rules.matching import MatchedPolicy, PolicyMatcher
 from cp.rules.merging import MergedConf
 from cp.rules.outbound import ToRules
 from cp.rules.subsets import SubsetRules
@@ -26,25 +27,21 @@ from cp.rules.tagged import by_tags, to_by_tags
 from cp.rules.targets import TargetTables
 
 _Policies: TypeAlias = tuple[Resource, ...]
-_Quick: TypeAlias = tuple[str, int]
-
-
-_Made: TypeAlias = "tuple[tuple[MatchedPolicy, ...], PolicyRules]"
 
 
 class PolicyRules:
-    """What the matched policies of one kind come to. Proxies with the same matched policies share one."""
+    """What the matched policies of one kind come to. Proxies with the same matched policies share the object."""
 
-    def __init__(self, known: RuleCache, matched: tuple[MatchedPolicy, ...], kind: Kind, scene: RuleScope) -> None:
+    def __init__(self, cache: RuleCache, matched: tuple[MatchedPolicy, ...], kind: Kind, scope: RuleScope) -> None:
         self.kind = kind
         self.matched = matched
-        self.scene = scene
-        self._known = known
+        self.scope = scope
+        self._cache = cache
         self._from: dict[int | None, SubsetRules] = {}
         self._inbound: dict[int | None, InboundRules] = {}
         self._laid: dict[tuple[MergedConf, ...], MergedConf] = {}
-        self.calls = CallConfs()
-        """What was found out to hold for destinations and routes to them."""
+        self.calls: CallConfs = DependentValues()
+        """The confs that hold for destinations and for routes to them, as far as somebody asked."""
 
     @property
     def shape(self) -> PolicyShape:
@@ -53,155 +50,148 @@ class PolicyRules:
     @remembered
     def to(self) -> ToRules:
         """For real destinations and routes."""
-        return ToRules(self.scene.targets, self.scene.naming, self._policies(), self._known.shelf)
+        return ToRules(self.scope.targets, self.scope.items, self._policies(), self._cache.merges)
 
     @remembered
     def to_subsets(self) -> SubsetRules:
         """For destinations that are known by `kuma.io/service`."""
-        return self._known.to_subsets(self._policies(), self.scene.targets.table("MeshHTTPRoute"))
+        return self._cache.to_subsets(self._policies(), self.scope.targets.table("MeshHTTPRoute"))
 
     def from_(self, inbound: int | None = None) -> SubsetRules:
-        """By the tags of clients, for one inbound; for None by all policies."""
+        """By the tags of clients, for one inbound. Without an inbound all matched policies count."""
         if inbound not in self._from:
-            self._from[inbound] = self._known.from_(self._policies(inbound))
+            self._from[inbound] = self._cache.from_(self._policies(inbound))
         return self._from[inbound]
 
     def inbound(self, inbound: int | None = None) -> InboundRules:
-        """For one inbound, whoever calls; for None by all policies."""
+        """For one inbound, whoever calls. Without an inbound all matched policies count."""
         if inbound not in self._inbound:
-            self._inbound[inbound] = InboundRules(self._policies(inbound), self._known.shelf)
+            self._inbound[inbound] = InboundRules(self._policies(inbound), self._cache.merges)
         return self._inbound[inbound]
 
     @remembered
     def proxy(self) -> CombinedConf | None:
-        """For the whole proxy, of a policy with one conf."""
-        found = tuple(item for policy in self._policies() for item in items(policy).default)
-        return self.combine(found) if found else None
+        """For the proxy as a whole, where the kind of policy has one conf and no items."""
+        confs = tuple(item for policy in self._policies() for item in items(policy).default)
+        return self.combine(confs) if confs else None
 
     def at_listeners(self, listeners: Collection[int]) -> PolicyRules:
         """The rules by those policies alone that selected one of these listeners of a builtin gateway."""
-        chosen = tuple(one for one in self.matched if not set(listeners).isdisjoint(one.listeners))
-        return self._known.rules(chosen, self.kind, self.scene)
+        chosen = tuple(match for match in self.matched if not set(listeners).isdisjoint(match.listeners))
+        return self._cache.rules(chosen, self.kind, self.scope)
 
-    def combine(self, found: tuple[PolicyItem, ...]) -> CombinedConf:
+    def combine(self, policy_items: tuple[PolicyItem, ...]) -> CombinedConf:
         """What some items come to together."""
-        return self._known.shelf.combine(found)
+        return self._cache.merges.combine(policy_items)
 
     def lay(self, levels: tuple[MergedConf, ...]) -> MergedConf:
-        """Confs over each other, from the most general to the most specific (decision 2)."""
+        """Confs over each other, field by field, from the most general to the most specific (record 0007)."""
         if levels not in self._laid:
-            self._laid[levels] = self._known.shelf.lay(levels)
+            self._laid[levels] = self._cache.merges.lay(levels)
         return self._laid[levels]
 
-    def take_over(self, before: PolicyRules, changed: frozenset[Identity]) -> None:
-        """Keep what was found out in an earlier World, for whoever no change concerns."""
-        here, there = set(self._policies()), set(before._policies())
-        if any(policy.derived(services_named) is None for policy in here | there):
-            return  # where tags are told apart in more ways than one, each rule depends on all items
-        found = changes(here ^ there, (before.scene.targets, self.scene.targets), changed)
-        self.calls = before.calls.after(found)
-        if not found.everybody:
+    def take_over(self, before: PolicyRules, targets_changed: ChangeScope) -> None:
+        """Keep the results of an earlier World that no change concerns."""
+        policies, policies_before = set(self._policies()), set(before._policies())
+        if any(policy.derived(knows_tags_beside_services) for policy in policies | policies_before):
+            return  # rules by other tags than that of the service depend on all items together
+        targets = (before.scope.targets, self.scope.targets)
+        scope = scope_of_policies(policies ^ policies_before, targets) | targets_changed
+        self.calls = before.calls.after(scope)
+        if not scope.everything:
             self.to.take_over(before.to)
 
     def _policies(self, inbound: int | None = None) -> _Policies:
-        return tuple(one.policy for one in self.matched if inbound is None or inbound in one.inbounds)
+        return tuple(match.policy for match in self.matched if inbound is None or inbound in match.inbounds)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleScope:
-    """What there is around the matched policies: the items of all policies of the kind, and their targets."""
+    """What rules depend on beside the matched policies: the items of all policies of the kind, and their targets."""
 
-    naming: ItemIndex
+    items: ItemIndex
     targets: TargetTables
 
     @classmethod
     def of(cls, world: World, kind: Kind, mesh: str) -> RuleScope:
         refers = kind.policy is not None and kind.policy.to
         return cls(
-            world.table(kind.name, mesh).derived(naming), TargetTables.of(world, mesh) if refers else TargetTables()
+            world.table(kind.name, mesh).derived(ItemIndex), TargetTables.of(world, mesh) if refers else TargetTables()
         )
 
 
 class RuleCache:
-    """What was made for some World and is still in use. All of it depends on its key alone."""
+    """Rules that are in use in some World, by their arguments.
+
+    They depend on their keys alone, so it does not matter for which World they were made (record 0003). What nobody
+    holds any more is forgotten.
+    """
 
     def __init__(self) -> None:
-        self.shelf = MergeCache()
+        self.merges = MergeCache()
         self._rules: WeakValueDictionary[tuple[str, tuple[MatchedPolicy, ...], TargetTables], PolicyRules] = (
             WeakValueDictionary()
         )
         self._to_subsets: WeakValueDictionary[tuple[_Policies, Table | None], SubsetRules] = WeakValueDictionary()
         self._from: WeakValueDictionary[_Policies, SubsetRules] = WeakValueDictionary()
 
-    def rules(self, matched: tuple[MatchedPolicy, ...], kind: Kind, scene: RuleScope) -> PolicyRules:
-        key = (kind.name, matched, scene.targets)
-        found = self._rules.get(key)
-        if found is None:
-            found = self._rules[key] = PolicyRules(self, matched, kind, scene)
-        return found
+    def rules(self, matched: tuple[MatchedPolicy, ...], kind: Kind, scope: RuleScope) -> PolicyRules:
+        key = (kind.name, matched, scope.targets)
+        rules = self._rules.get(key)
+        if rules is None:
+            rules = self._rules[key] = PolicyRules(self, matched, kind, scope)
+        return rules
 
     def to_subsets(self, policies: _Policies, routes: Table) -> SubsetRules:
         key = (policies, routes if any(is_outdated(policy) for policy in policies) else None)
-        found = self._to_subsets.get(key)
-        if found is None:
-            tagged = [one for policy in policies for one in to_by_tags(routes, policy)]
-            found = self._to_subsets[key] = SubsetRules(tagged, self.shelf, negations=False)
-        return found
+        rules = self._to_subsets.get(key)
+        if rules is None:
+            tagged = [item for policy in policies for item in to_by_tags(routes, policy)]
+            rules = self._to_subsets[key] = SubsetRules(tagged, self.merges, negations=False)
+        return rules
 
     def from_(self, policies: _Policies) -> SubsetRules:
-        found = self._from.get(policies)
-        if found is None:
+        rules = self._from.get(policies)
+        if rules is None:
             tagged = list(by_tags(item for policy in policies for item in items(policy).from_))
-            found = self._from[policies] = SubsetRules(tagged, self.shelf, negations=True)
-        return found
+            rules = self._from[policies] = SubsetRules(tagged, self.merges, negations=True)
+        return rules
 
 
-class WorldRules:
-    """The rules of one World. What nothing touched since the World before is the same object as there."""
-
-    def __init__(self, world: World, before: WorldRules | None) -> None:
-        self._world = world
-        self._before: dict[_Quick, _Made] = {} if before is None else before.made
-        self.known: RuleCache = RuleCache() if before is None else before.known
-        self.made: dict[_Quick, _Made] = {}
-        """By the identity of the matched policies: equal ones are nearly always the same, and dear to compare."""
-
-        self._changed: dict[tuple[TargetTables, TargetTables], frozenset[Identity]] = {}
-
-    def build(self, matched: tuple[MatchedPolicy, ...], kind: Kind) -> PolicyRules:
-        quick = (kind.name, id(matched))
-        found = self.made.get(quick)
-        if found is None:
-            found = self.made[quick] = (matched, self._build(matched, kind))
-        return found[1]
-
-    def _build(self, matched: tuple[MatchedPolicy, ...], kind: Kind) -> PolicyRules:
-        scene = RuleScope.of(self._world, kind, matched[0].policy.mesh if matched else "")
-        before = self._made_before(matched, kind)
-        if before is not None and before.matched is matched and before.scene.targets == scene.targets:
-            return before
-        found = self.known.rules(matched, kind, scene)
-        if before is not None and before is not found and found.shape.to:
-            found.take_over(before, self._changes(before.scene.targets, scene.targets))
-        return found
-
-    def _made_before(self, matched: tuple[MatchedPolicy, ...], kind: Kind) -> PolicyRules | None:
-        """The rules that the same proxies had in the World before."""
-        earlier = self._world.derived(matcher).before(matched)
-        found, rules = self._before.get((kind.name, id(earlier)), (None, None))
-        return rules if found is earlier else None
-
-    def _changes(self, before: TargetTables, now: TargetTables) -> frozenset[Identity]:
-        if (before, now) not in self._changed:
-            self._changed[before, now] = changed_targets(before, now)
-        return self._changed[before, now]
+_RulesKey: TypeAlias = tuple[str, ByIdentity[tuple[MatchedPolicy, ...]]]
+"""A kind, and matched policies by identity: equal ones are nearly always the same object, and slow to compare."""
 
 
-def bench(world: World, previous: WorldRules | None) -> WorldRules:
-    """The bench of a World; use it as `world.derived(bench)`."""
-    return WorldRules(world, previous)
+class _WorldRules(Memo[World, _RulesKey, PolicyRules]):
+    """The rules of one World. What no change concerns is the same object as in the World before."""
+
+    def __init__(self, generation: World, earlier: _WorldRules | None = None) -> None:
+        super().__init__(generation, earlier)
+        self.cache: RuleCache = RuleCache() if earlier is None else earlier.cache
+        self._scopes: dict[tuple[TargetTables, TargetTables], ChangeScope] = {}
+
+    def basis(self, source: World, key: _RulesKey) -> TargetTables:
+        kind, matched = key
+        return _scope(source, source.kinds[kind], matched.value).targets
+
+    def work_out(self, source: World, key: _RulesKey) -> PolicyRules:
+        kind, matched = source.kinds[key[0]], key[1].value
+        rules = self.cache.rules(matched, kind, _scope(source, kind, matched))
+        before = self.earlier((kind.name, ByIdentity(source.derived(PolicyMatcher).before(matched))))
+        if before is not None and before is not rules and rules.shape.to:
+            rules.take_over(before, self._scope_of_targets(before.scope.targets, rules.scope.targets))
+        return rules
+
+    def _scope_of_targets(self, before: TargetTables, now: TargetTables) -> ChangeScope:
+        if (before, now) not in self._scopes:
+            self._scopes[before, now] = scope_of_targets(before, now)
+        return self._scopes[before, now]
+
+
+def _scope(world: World, kind: Kind, matched: tuple[MatchedPolicy, ...]) -> RuleScope:
+    return RuleScope.of(world, kind, matched[0].policy.mesh if matched else "")
 
 
 def build(world: World, matched: tuple[MatchedPolicy, ...], kind: Kind) -> PolicyRules:
     """What the policies of one kind that select a proxy come to."""
-    return world.derived(bench).build(matched, kind)
+    return world.recall(_WorldRules, (kind.name, ByIdentity(matched)))

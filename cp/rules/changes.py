@@ -1,82 +1,60 @@
-"""What a change of policies or of their targets can concern, so that all else is kept."""
+"""Whom a change of policies, or of the resources that their `to` items name, concerns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
 
-from cp.model.names import Destination, Identity
+from cp.model.dependency import EVERYTHING, ChangeScope, Name
 from cp.resources.resource import Resource
-from cp.resources.world import Table
 from cp.rules.item_index import is_outdated, resolve
-from cp.rules.items import SERVICE_TAG, PolicyItem, items, reference, tags_of
+from cp.rules.items import SERVICE_TAG, PolicyItem, items, reference, shape_of, tags_of
 from cp.rules.targets import TargetTables
 
-
-@dataclass(frozen=True, slots=True)
-class RuleChanges:
-    """Who may see a difference. An item for the whole mesh concerns everybody."""
-
-    everybody: bool = False
-    identities: frozenset[Identity] = frozenset()
-    """Whole resources: their sections are concerned too."""
-
-    services: frozenset[str] | None = None
-    """Those that are known by their tag; None for all of them."""
-
-    def concern(self, destination: Destination, route: Identity | None = None) -> bool:
-        """Whether what holds for a destination, or for a route to it, may be another."""
-        if self.everybody or (route is not None and route in self.identities):
-            return True
-        if destination.identity is None:
-            return self.services is None or destination.service in self.services
-        return destination.identity.whole in self.identities
-
-    @property
-    def names(self) -> Iterator[tuple[str, str]]:
-        """Kind and name of whoever is concerned, but for services by tags where that is all of them."""
-        yield from ((identity.type, identity.name) for identity in self.identities)
-        yield from (("", service) for service in self.services or ())
+_BROAD: Final = frozenset({"Mesh", "MeshSubset", "MeshGateway"})
+"""Targets of items that are about more than services and routes by their names."""
 
 
-def changes(
-    delta: Iterable[Resource], scenes: tuple[TargetTables, TargetTables], changed: frozenset[Identity]
-) -> RuleChanges:
-    """What it can concern that some policies came or went, and that some of their targets changed."""
-    delta = list(delta)
-    found = [item for policy in delta for item in items(policy).to]
-    everybody = any(item.target.kind == "Mesh" or is_outdated(item.policy) for item in found)
-    named = {one for item in found for one in _named(item, scenes)}
-    return RuleChanges(everybody, frozenset(named | changed), _services(delta))
+def scope_of_policies(policies: Iterable[Resource], targets: Collection[TargetTables]) -> ChangeScope:
+    """Whom it concerns that some policies came or went, with the resources there were before and are now."""
+    names: set[Name] = set()
+    for policy in policies:
+        if _concerns_everything(policy):
+            return EVERYTHING
+        names.update(name for item in items(policy).to for name in _names(item, targets))
+    return ChangeScope(frozenset(names))
 
 
-def _services(policies: Iterable[Resource]) -> frozenset[str] | None:
-    found = [policy.derived(services_named) for policy in policies]
-    return None if None in found else frozenset(service for some in found for service in some or ())
+def _concerns_everything(policy: Resource) -> bool:
+    return shape_of(policy).single or is_outdated(policy) or any(_is_broad(item) for item in items(policy).to)
 
 
-def services_named(policy: Resource) -> frozenset[str] | None:
-    """The services that a policy names by their tag; None if it tells destinations apart by more than that."""
+def _is_broad(item: PolicyItem) -> bool:
+    return item.target.kind in _BROAD or (bool(item.target.labels) and reference(item) is None)
+
+
+def _names(item: PolicyItem, targets: Iterable[TargetTables]) -> Iterator[Name]:
+    """The names of an item's target, be it there or not, and of the resources that it means."""
+    kind, name = item.target.kind, item.target.name
+    if name:
+        # A name of Kubernetes may be written as a whole (`backend_shop_svc_80`). It begins with the display name.
+        yield from ((kind, name), (kind, name.partition("_")[0]), (SERVICE_TAG, name))
+    meant = reference(item)
+    if meant is not None:
+        for tables in targets:
+            yield from ((resource.identity.type, resource.identity.name) for resource in resolve(tables, meant))
+
+
+def knows_tags_beside_services(policy: Resource) -> bool:
+    """Whether a policy tells destinations apart by more than the tag of their service."""
     if is_outdated(policy):
-        return None
-    tags = [found for item in items(policy).to if (found := tags_of(item)) is not None]
-    if any(key != SERVICE_TAG for some in tags for key, _ in some):
-        return None
-    return frozenset(value for some in tags for _, value in some)
+        return True
+    tags = (tags_of(item) for item in items(policy).to)
+    return any(name != SERVICE_TAG for of_item in tags if of_item is not None for name, _ in of_item)
 
 
-def _named(item: PolicyItem, targets: Iterable[TargetTables]) -> Iterator[Identity]:
-    to = reference(item)
-    if to is not None:
-        yield from (resource.identity for some in targets for resource in resolve(some, to))
-
-
-def changed_targets(before: TargetTables, now: TargetTables) -> frozenset[Identity]:
-    """The resources that are not the same objects in both."""
-    pairs = [(old, new) for old, new in zip(before.tables, now.tables, strict=False) if old is not new]
-    found = (one for old, new in pairs for one in (*_only_in(old, new), *_only_in(new, old)))
-    return frozenset(resource.identity for resource in found)
-
-
-def _only_in(one: Table, other: Table) -> Iterator[Resource]:
-    return (resource for resource in one if other.get(resource.name) is not resource)
+def scope_of_targets(before: TargetTables, now: TargetTables) -> ChangeScope:
+    """Whom it concerns that some services and routes are not the same objects as before."""
+    pairs = zip(before.tables, now.tables, strict=False)  # kinds of policies without targets have no tables
+    changed = (resource for old, new in pairs for resource in old.differing(new))
+    return ChangeScope(frozenset((resource.identity.type, resource.identity.name) for resource in changed))

@@ -1,4 +1,4 @@
-"""What items come to together, worked out once for as long as somebody needs it."""
+"""The confs that several items come to together, merged once for as long as somebody needs them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class CombinedConf:
 
 
 class MergeCache:
-    """Everything combined that is in use, by its items. Items are themselves alone, so no World can be mistaken."""
+    """Every combined conf that is in use, by its items.
+
+    An item equals only itself, so one cache serves all Worlds (record 0003).
+    """
 
     def __init__(self) -> None:
         self._combined: WeakValueDictionary[_Items, CombinedConf] = WeakValueDictionary()
@@ -40,18 +43,18 @@ class MergeCache:
         """How often something had to be merged."""
 
     def combine(self, items: _Items) -> CombinedConf:
-        found = self._combined.get(items)
-        if found is None:
+        combined = self._combined.get(items)
+        if combined is None:
             self.merged += 1
-            found = self._combined[items] = CombinedConf(items, _merge(items))
-        return found
+            combined = self._combined[items] = CombinedConf(items, _merge(items))
+        return combined
 
     def lay(self, levels: tuple[MergedConf, ...]) -> MergedConf:
-        """Confs over each other, from the most general to the most specific (decision 2)."""
-        found = self._laid.get(levels)
-        if found is None:
-            found = self._laid[levels] = overlay(levels)
-        return found
+        """Confs over each other, field by field, from the most general to the most specific (record 0007)."""
+        conf = self._laid.get(levels)
+        if conf is None:
+            conf = self._laid[levels] = overlay(levels)
+        return conf
 
 
 def _merge(items: Sequence[PolicyItem]) -> tuple[MergedConf, ...]:

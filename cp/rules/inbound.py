@@ -1,4 +1,7 @@
-"""What holds on an inbound: `rules` with their matches, and `from` where it means the same (4.3)."""
+"""What holds on an inbound: `rules` with their matches, and `from` where it means the same.
+
+See docs/concepts/matching-and-merging.md#which-clients.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from cp.rules.merging import Origin
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InboundRule:
-    """One item, for the connections of one of its matches; for all where it has none."""
+    """One item with one of its matches: it is for the connections that match, or for all where there is no match."""
 
     item: PolicyItem
     match: Mapping[str, Any] | None
@@ -29,42 +32,42 @@ class InboundRule:
 
 
 class InboundRules:
-    """The rules of one inbound: those with matches first, the most specific in front; then those for everybody."""
+    """The rules of one inbound. Those with a match come first, the most specific of them in front."""
 
-    def __init__(self, policies: Iterable[Resource], shelf: MergeCache) -> None:
-        self._shelf = shelf
+    def __init__(self, policies: Iterable[Resource], cache: MergeCache) -> None:
+        self._cache = cache
         self._items = _ordered(policies)
 
     @remembered
     def rules(self) -> tuple[InboundRule, ...]:
-        found = [
-            InboundRule(item, match, self._shelf.combine((item,)))
+        inbound_rules = [
+            InboundRule(item, match, self._cache.combine((item,)))
             for item in self._items
             for match in item.matches or (None,)
         ]
-        return tuple(sorted(found, key=lambda rule: specificity(rule.match)))
+        return tuple(sorted(inbound_rules, key=lambda rule: specificity(rule.match)))
 
     @remembered
     def for_all(self) -> CombinedConf | None:
-        """What holds for every connection: all rules without matches, merged."""
-        found = tuple(item for item in self._items if not item.matches)
-        return self._shelf.combine(found) if found else None
+        """What holds for every connection: the items without matches, merged."""
+        general_items = tuple(item for item in self._items if not item.matches)
+        return self._cache.combine(general_items) if general_items else None
 
     @property
-    def for_some(self) -> Sequence[InboundRule]:
+    def with_matches(self) -> Sequence[InboundRule]:
         """The rules with a match, the most specific first."""
         return [rule for rule in self.rules if rule.match is not None]
 
 
 def specificity(match: Mapping[str, Any] | None) -> tuple[int, int, int]:
-    """A match by client identity comes first, an exact one before a prefix; then one by server name."""
+    """The sort key of a match: by client identity first, exact before prefix; then by server name; then none."""
     spiffe = (match or {}).get("spiffeID")
     exact = spiffe is not None and spiffe.get("type") != "Prefix"
     return (0 if spiffe is not None else 1, 0 if exact else 1, 0 if (match or {}).get("sni") is not None else 1)
 
 
 def _ordered(policies: Iterable[Resource]) -> list[PolicyItem]:
-    """From the weakest to the strongest; items of one policy in their order."""
+    """The items from the weakest policy to the strongest, those of one policy in their order."""
     strength = sorted(policies, key=_strength, reverse=True)
     return [item for policy in strength for item in items(policy).rules]
 

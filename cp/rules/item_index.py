@@ -1,7 +1,7 @@
-"""The `to` items of all policies of one kind, by the real resources that they name (6.1 to 6.3).
+"""The `to` items of all policies of one kind in a mesh, by the services and routes that they name.
 
-Whatever selects a proxy is a part of this. A resource that nobody names costs nothing, and one that is named is looked
-at once for all proxies.
+The policies that select a proxy are a subset of these, so the index is made once for all proxies. A resource that no
+item names costs nothing. See docs/concepts/matching-and-merging.md#what-a-target-names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 
 from cp.model.names import Identity
 from cp.resources.resource import Resource
-from cp.resources.world import Table
 from cp.rules.items import ItemReference, PolicyItem, items, reference
 from cp.rules.matching import top_of
 from cp.rules.sections import has_sections, section_of
@@ -20,49 +19,56 @@ from cp.rules.targets import TargetTables
 
 _Label: TypeAlias = tuple[str, tuple[str, str]]
 _Referring: TypeAlias = tuple[PolicyItem, ItemReference]
-Own: TypeAlias = tuple[tuple[PolicyItem, str], ...]
-"""Items for one resource, each with the section that it is for; empty for the whole."""
+ResourceItems: TypeAlias = tuple[tuple[PolicyItem, str], ...]
+"""The items for one resource, each with the section that it is for. An empty text is the resource as a whole."""
 
 
 class ItemIndex:
-    """It knows no World: resources are looked at one by one."""
+    """The items of a table of policies; use it as `table.derived(ItemIndex)`.
+
+    It depends on these policies alone. It is given the resources that it is asked about, and remembers its answers for
+    as long as they live.
+    """
 
     def __init__(self, policies: Iterable[Resource]) -> None:
-        found = [item for policy in policies if not is_outdated(policy) for item in items(policy).to]
-        ordered = sorted(found, key=lambda item: item.order, reverse=True)
-        self.places: Mapping[PolicyItem, int] = {item: place for place, item in enumerate(ordered)}
-        """The order of merging (section 4.2)."""
+        current = [item for policy in policies if not is_outdated(policy) for item in items(policy).to]
+        ordered = sorted(current, key=lambda item: item.order, reverse=True)
+        self.rank: Mapping[PolicyItem, int] = {item: rank for rank, item in enumerate(ordered)}
+        """The order of merging: 0 is the weakest (docs/concepts/matching-and-merging.md#who-wins)."""
 
         self.of_mesh = tuple(item for item in ordered if item.target.kind == "Mesh")
         self._by_identity: dict[Identity, list[_Referring]] = {}
         self._by_label: dict[_Label, list[_Referring]] = {}
-        self._own: WeakKeyDictionary[Resource, Own] = WeakKeyDictionary()
+        self._items_for: WeakKeyDictionary[Resource, ResourceItems] = WeakKeyDictionary()
         for item in ordered:
             if item.target.kind != "Mesh" and (to := reference(item)) is not None:
                 self._add(item, to)
 
     def _add(self, item: PolicyItem, to: ItemReference) -> None:
         if to.labels:
+            # One label is enough to find the candidates; `_has` looks at all of them.
             self._by_label.setdefault((to.identity.type, to.labels[0]), []).append((item, to))
         else:
             self._by_identity.setdefault(to.identity.whole, []).append((item, to))
 
-    def own(self, resource: Resource) -> Own:
+    def items_for(self, resource: Resource) -> ResourceItems:
         """The items for a resource and its sections. Those for ports that it lacks are left out."""
-        found = self._own.get(resource)
-        if found is None:
-            sections = ((item, section_meant(resource, to)) for item, to in self._naming(resource))
-            found = self._own[resource] = tuple((item, one) for item, one in sections if one is not None)
-        return found
+        known = self._items_for.get(resource)
+        if known is None:
+            sections = ((item, section_meant(resource, to)) for item, to in self._items_naming(resource))
+            known = tuple((item, section) for item, section in sections if section is not None)
+            self._items_for[resource] = known
+        return known
 
-    def _naming(self, resource: Resource) -> list[_Referring]:
+    def _items_naming(self, resource: Resource) -> list[_Referring]:
         """The items whose target is this resource, or a section of it."""
-        found = list(self._by_identity.get(resource.identity, ()))
+        referring = list(self._by_identity.get(resource.identity, ()))
         if self._by_label:
             labels = resource.selectable_labels
             for label in labels.items():
-                found += [one for one in self._by_label.get((resource.type, label), ()) if _has(labels, one[1])]
-        return found
+                candidates = self._by_label.get((resource.type, label), ())
+                referring += [(item, to) for item, to in candidates if _has(labels, to)]
+        return referring
 
     def named_by(self, policies: Collection[Resource], targets: TargetTables) -> Iterator[Identity]:
         """The resources and sections that some policies name."""
@@ -72,22 +78,21 @@ class ItemIndex:
                     yield from _identities(targets, to)
 
 
-def naming(table: Table) -> ItemIndex:
-    """The items of a table of policies; use it as `table.derived(naming)`."""
-    return ItemIndex(table)
-
-
 def is_outdated(policy: Resource) -> bool:
-    """Whether a policy names a route in its top-level target, as was done before `to` could (decision 6)."""
+    """Whether a policy names a route in its top-level target, as was done before an item of `to` could name one.
+
+    See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route.
+    """
     return top_of(policy).kind == "MeshHTTPRoute"
 
 
 def resolve(targets: TargetTables, to: ItemReference) -> tuple[Resource, ...]:
-    """The resources that a reference means; their sections are not looked at."""
+    """The resources that a reference means. Its section is ignored: `section_meant` finds that."""
     if to.labels:
-        return tuple(one for one in targets.table(to.identity.type) if _has(one.selectable_labels, to))
-    found = targets.find(to.identity)
-    return () if found is None else (found,)
+        table = targets.table(to.identity.type)
+        return tuple(resource for resource in table if _has(resource.selectable_labels, to))
+    resource = targets.find(to.identity)
+    return () if resource is None else (resource,)
 
 
 def section_meant(resource: Resource, to: ItemReference) -> str | None:
@@ -95,8 +100,8 @@ def section_meant(resource: Resource, to: ItemReference) -> str | None:
     written = to.identity.section
     if not written or not has_sections(resource):
         return ""
-    found = section_of(resource, written)
-    return "" if found is None and to.or_whole else found
+    section = section_of(resource, written)
+    return "" if section is None and to.or_whole else section
 
 
 def _identities(targets: TargetTables, to: ItemReference) -> Iterator[Identity]:

@@ -1,4 +1,4 @@
-"""The items of policies, ready to be sorted, looked up and merged. Those of one policy are worked out once."""
+"""The items of policies, ready to be sorted, looked up and merged. The items of one policy are made once."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class PolicyItem:
     target: TargetRef
     layer: Layer
     order: Strength
-    """The order of items for real resources (section 4.2), the strongest first."""
+    """The order of items for real resources (docs/concepts/matching-and-merging.md#who-wins), the strongest first."""
 
     matches: tuple[Mapping[str, Any], ...] = ()
-    """Of an item of `rules`: the connections that it is for."""
+    """The connections that an item of `rules` is for; empty for all connections and for other items."""
 
     @property
     def origin(self) -> Origin:
@@ -48,23 +48,23 @@ class PolicyItems:
     to: tuple[PolicyItem, ...] = ()
     from_: tuple[PolicyItem, ...] = ()
     rules: tuple[PolicyItem, ...] = ()
-    """What holds on inbounds: `rules`, or where a policy has none `from`, if it means the same there."""
+    """The items for inbounds: those of `rules` or, if there are none and it means the same, those of `from`."""
 
     default: tuple[PolicyItem, ...] = ()
-    """The one conf of a policy without lists."""
+    """The one item of a policy without lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemReference:
-    """To whom among the real resources a target refers: one by its identity, or all with these labels."""
+    """The real resources that a target refers to: one by its identity, or all that have these labels."""
 
     identity: Identity
-    """Without a name where labels choose. The section is as written: a name or a number."""
+    """It has no name where labels choose. Its section is a name or a number, as it is written."""
 
     labels: tuple[tuple[str, str], ...] = ()
 
     or_whole: bool = False
-    """Whether the whole service is meant where it has no such section."""
+    """Whether a service without such a section is meant as a whole."""
 
 
 def items(policy: Resource) -> PolicyItems:
@@ -92,7 +92,7 @@ def _items(policy: Resource) -> PolicyItems:
 
 @dataclass(frozen=True, slots=True)
 class ItemPlace:
-    """Where an item stands in its policy."""
+    """The position of an item in its policy."""
 
     part: str
     index: int
@@ -115,7 +115,7 @@ def _item(policy: Resource, data: Conf, place: ItemPlace) -> PolicyItem:
 
 
 def _path_of_conf(item: Conf, conf: Conf, path: str) -> str:
-    """Where the conf stands in its item: under `default`, in its first rule, or it is the item itself."""
+    """The path of the conf: `default` of the item, the first rule of the item, or the item itself."""
     rules = item.get("rules")
     if isinstance(rules, list) and rules and conf is rules[0]:
         return step(step(path, "rules"), 0)
@@ -123,7 +123,7 @@ def _path_of_conf(item: Conf, conf: Conf, path: str) -> str:
 
 
 def _level(policy: Resource, target: TargetRef) -> str:
-    """A policy with a route at its top is about that route, whatever its items say."""
+    """The level of a `to` item. A policy that names a route at its top is about that route, whatever its items name."""
     if "MeshHTTPRoute" in {target.kind, top_of(policy).kind} or target.kind == "MeshTCPRoute":
         return "route"
     if target.kind == "Mesh":
@@ -147,7 +147,10 @@ def _order(policy: Resource, target: TargetRef, index: int) -> Strength:
 
 
 def reference(item: PolicyItem) -> ItemReference | None:
-    """Whom the target of a `to` item means among the real resources; None for targets that only know tags (6.3)."""
+    """Whom the target of a `to` item means among the real resources; None for targets that only know tags.
+
+    See docs/concepts/matching-and-merging.md#what-a-target-names.
+    """
     target, policy = item.target, item.policy
     if target.kind not in REAL:
         return None
@@ -165,7 +168,10 @@ def reference(item: PolicyItem) -> ItemReference | None:
 
 
 def tags_of(item: PolicyItem) -> Tags | None:
-    """The tags by which a target chooses; None for targets that only know real resources (7.1)."""
+    """The tags by which a target chooses; None for targets that only know real resources.
+
+    See docs/concepts/rules-by-tags.md#which-items.
+    """
     match item.target.kind:
         case "Mesh" | "MeshGateway":
             return frozenset()

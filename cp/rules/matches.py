@@ -1,4 +1,7 @@
-"""The matches of a route as one text, by which rules with the same matches are recognised (9.4)."""
+"""The matches of a route as one text, by which rules with the same matches are recognised.
+
+See docs/concepts/routes.md#rules-with-the-same-matches.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,15 @@ def matches_hash(matches: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _match(match: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if match.get("path") is not None:
-        found["path"] = _fields("path", match["path"])
+        fields["path"] = _fields("path", match["path"])
     if match.get("method") is not None:
-        found["method"] = match["method"]
+        fields["method"] = match["method"]
     for name in ("queryParams", "headers"):
         if match.get(name):
-            found[name] = [_fields(name, one) for one in match[name]]
-    return found
+            fields[name] = [_fields(name, entry) for entry in match[name]]
+    return fields
 
 
 def _fields(of: str, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Rules for real resources: what the items that hold for one come to (6.1 to 6.4)."""
+"""Rules for real resources: what the items that hold for one come to.
+
+See docs/concepts/matching-and-merging.md#which-destinations.
+"""
 
 from __future__ import annotations
 
@@ -24,29 +27,31 @@ class ResourceRule:
 
 
 class ToRules:
-    """The rules for real resources that some policies make."""
+    """The rules that the policies of one kind which select a proxy make for real resources."""
 
     def __init__(
-        self, targets: TargetTables, naming: ItemIndex, policies: Collection[Resource], shelf: MergeCache
+        self, targets: TargetTables, item_index: ItemIndex, policies: Collection[Resource], cache: MergeCache
     ) -> None:
         self._targets = targets
-        self._naming = naming
+        self._item_index = item_index
         self._policies = frozenset(policies)
         self._outdated = [policy for policy in policies if is_outdated(policy)]
-        self._shelf = shelf
+        self._cache = cache
         self._combined: dict[tuple[PolicyItem, ...], CombinedConf] = {}
-        """What items of one resource come to, together with those of the mesh."""
+        """By the items of one resource: those items merged with the items of the mesh."""
 
     def rule(self, identity: Identity) -> ResourceRule | None:
-        """What holds for a service or a section of it: its own rule, else that of the whole, else that of the mesh.
+        """What holds for a service or a section of it: its own rule, else that of the service, else that of the mesh.
 
-        A rule contains the more general items too (decision 1), so the first that there is says it all.
+        A rule contains the more general items too, so the most special one that exists is enough.
         """
         of_mesh = None if identity.type in ROUTES else self.mesh
         resource = self._targets.find(identity)
         if resource is None:
             return of_mesh
-        own = [(item, section) for item, section in self._naming.own(resource) if item.policy in self._policies]
+        own = [
+            (item, section) for item, section in self._item_index.items_for(resource) if item.policy in self._policies
+        ]
         section = identity.section
         if section and any(of == section for _, of in own):
             return self._rule(identity, tuple(item for item, of in own if of in {"", section}))
@@ -54,7 +59,7 @@ class ToRules:
         return self._rule(identity.whole, whole) if whole else of_mesh
 
     def route(self, identity: Identity) -> ResourceRule | None:
-        """What holds for a route: only the items for that very route (decision 1)."""
+        """What holds for a route: only the items for that very route (record 0007)."""
         return self.rule(identity) if identity.type in ROUTES else None
 
     @remembered
@@ -63,39 +68,42 @@ class ToRules:
         if not self._of_mesh:
             return None
         mesh = Identity("Mesh", "", self._of_mesh[0].policy.mesh)
-        return ResourceRule(mesh, self._shelf.combine(self._of_mesh))
+        return ResourceRule(mesh, self._cache.combine(self._of_mesh))
 
     def outdated(self, route: Identity) -> tuple[PolicyItem, ...]:
-        """What policies say of a route in the old way, by naming it in their top-level target (decision 6)."""
+        """What policies say of a route in the old way, by naming it in their top-level target.
+
+        See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route.
+        """
         table = self._targets.table("MeshHTTPRoute")
-        naming = (one for one in self._outdated if route in _identities(routes_at_top(table, one)))
-        return tuple(item for policy in naming for item in items(policy).to)
+        policies = (policy for policy in self._outdated if route in _identities(routes_at_top(table, policy)))
+        return tuple(item for policy in policies for item in items(policy).to)
 
     @property
     def all(self) -> Iterator[ResourceRule]:
         """The rules of all resources and sections that some item names, and of the mesh."""
         if self.mesh is not None:
             yield self.mesh
-        for identity in sorted(set(self._naming.named_by(self._policies, self._targets)), key=_services_first):
+        for identity in sorted(set(self._item_index.named_by(self._policies, self._targets)), key=_services_first):
             rule = self.rule(identity)
             if rule is not None and rule.identity == identity:
                 yield rule
 
     @remembered
     def _of_mesh(self) -> tuple[PolicyItem, ...]:
-        return tuple(item for item in self._naming.of_mesh if item.policy in self._policies)
+        return tuple(item for item in self._item_index.of_mesh if item.policy in self._policies)
 
-    def take_over(self, before: ToRules) -> None:
-        """Keep what was combined for an earlier World, where the items for the mesh are the same."""
-        for own, combined in before._combined.items():
+    def take_over(self, rules_before: ToRules) -> None:
+        """Keep the merges of an earlier World. The items for the mesh must be the same there."""
+        for own, combined in rules_before._combined.items():
             if all(item.policy in self._policies for item in own):
                 self._combined[own] = combined
 
     def _rule(self, identity: Identity, own: tuple[PolicyItem, ...]) -> ResourceRule:
         if own not in self._combined:
             mesh = () if identity.type in ROUTES else self._of_mesh
-            ordered = sorted((*mesh, *own), key=self._naming.places.__getitem__)
-            self._combined[own] = self._shelf.combine(tuple(ordered))
+            ordered = sorted((*mesh, *own), key=self._item_index.rank.__getitem__)
+            self._combined[own] = self._cache.combine(tuple(ordered))
         return ResourceRule(identity, self._combined[own])
 
 

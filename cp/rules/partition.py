@@ -1,7 +1,16 @@
-"""How the space of all tags is divided, so that each client or destination falls into a part (7.1).
+"""How the space of all tags is divided into parts, so that each client or destination falls into one.
 
-The parts, and their order, are Kuma's. They may be many: with each tag that items of one group ask for, a group has
-twice as many. Where that would be too many, parts between which nothing differs are left together.
+See docs/concepts/rules-by-tags.md#how-tags-are-divided.
+
+A part is a list of conditions on tags. Kuma's parts are taken over, in Kuma's order (`BuildRules` in its
+`pkg/plugins/policies/core/rules`), because where several parts fit, the first one counts.
+
+Their number is bounded in three ways:
+
+- Only tag sets that can meet are combined (`cliques`), not all of them.
+- A group of few tags has one part for each combination, 2^n for n tags. A group of many tags is divided only where some
+  item still asks for a tag, so parts between which nothing differs stay together.
+- What is still too much is given up: the number of parts and the steps of the computation each have a limit.
 """
 
 from __future__ import annotations
@@ -16,19 +25,19 @@ from cp.rules.cliques import cliques
 from cp.rules.items import Tags
 
 _MANY_TAGS: Final = 10
-"""From here on a group is not divided by each tag."""
+"""A group with this number of distinct tags, or more, is divided only where it matters."""
 
-_MOST: Final = 10_000
-_MOST_EACH: Final = 100
-"""More parts than this, and this for each item, are not worked out: one policy shall not hold up all others."""
+_MOST_PARTS: Final = 10_000
+_MOST_PARTS_PER_ITEM: Final = 100
+"""The limit of parts is both together. Past it there are no rules at all: one policy must not hold up all others."""
 
-_MOST_WORK: Final = 2_000_000
-"""Steps of dividing, each of some hundred nanoseconds."""
+_MOST_STEPS: Final = 2_000_000
+"""The budget of one division. A step takes some hundred nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TagCondition:
-    """One tag that a rule asks for, or rules out."""
+    """A tag value that a rule asks for or, with `is_not`, rules out."""
 
     key: str
     value: str
@@ -38,68 +47,80 @@ class TagCondition:
 Part: TypeAlias = tuple[TagCondition, ...]
 
 
-def parts(tagged: Sequence[Tags], *, negations: bool) -> tuple[Part, ...] | None:
-    """Every part that items with these tags make, in Kuma's order; None if there are too many."""
-    keys = {key for tags in tagged for key, _ in tags}
+def parts(tag_sets: Sequence[Tags], *, negations: bool) -> tuple[Part, ...] | None:
+    """Every part that items with these tags make, in Kuma's order; None if there are too many.
+
+    `negations` is for clients, who must fall into one part each, so that parts have to rule tags out. Destinations
+    need no such parts as long as the items ask for one tag key only, such as `kuma.io/service`.
+    """
+    keys = {key for tags in tag_sets for key, _ in tags}
     if len(keys) <= 1 and not negations:
-        return tuple(tuple(_asks(tags)) for tags in dict.fromkeys(tagged))
-    most = _MOST + _MOST_EACH * len(tagged)
-    budget = StepBudget(_MOST_WORK)
+        return tuple(tuple(_conditions(tags)) for tags in dict.fromkeys(tag_sets))
+    most = _MOST_PARTS + _MOST_PARTS_PER_ITEM * len(tag_sets)
+    budget = StepBudget(_MOST_STEPS)
     try:
-        groups = tuple(islice(cliques(list(dict.fromkeys(tagged)), budget), most + 1))
+        # Groups have to be sorted, so all of them are needed before the first part. `islice` stops one past the limit.
+        groups = tuple(islice(cliques(list(dict.fromkeys(tag_sets)), budget), most + 1))
         if len(groups) > most:
             return None
-        found = tuple(islice((one for group in _ordered(groups, tagged) for one in _divided(group, budget)), most + 1))
+        divided = (part for group in _ordered(groups, tag_sets) for part in _divided(group, budget))
+        all_parts = tuple(islice(divided, most + 1))
     except TooManySteps:
         return None
-    return None if len(found) > most else found
+    return None if len(all_parts) > most else all_parts
 
 
-def _asks(tags: Tags) -> Iterator[TagCondition]:
+def _conditions(tags: Tags) -> Iterator[TagCondition]:
     return (TagCondition(key, value) for key, value in sorted(tags))
 
 
-def _ordered(groups: Sequence[frozenset[Tags]], tagged: Sequence[Tags]) -> list[frozenset[Tags]]:
-    """Kuma's order of groups: by the places of their items as texts, descending."""
-    places: dict[Tags, list[int]] = {}
-    for place, tags in enumerate(tagged):
-        places.setdefault(tags, []).append(place)
+def _ordered(groups: Sequence[frozenset[Tags]], tag_sets: Sequence[Tags]) -> list[frozenset[Tags]]:
+    """Kuma's order of groups: descending by the indexes of their items, compared as one text such as `0:10:2`."""
+    indexes: dict[Tags, list[int]] = {}
+    for index, tags in enumerate(tag_sets):
+        indexes.setdefault(tags, []).append(index)
 
     def text(group: frozenset[Tags]) -> str:
-        return ":".join(map(str, sorted(place for tags in group for place in places[tags])))
+        return ":".join(map(str, sorted(index for tags in group for index in indexes[tags])))
 
     return sorted(groups, key=text, reverse=True)
 
 
 def _divided(group: frozenset[Tags], budget: StepBudget) -> Iterator[Part]:
-    """The parts of one group. Within it no key has two values."""
+    """The parts of one group, in which no key has two values."""
     tags = sorted(frozenset[tuple[str, str]]().union(*group))
-    return _by_each(tags) if len(tags) < _MANY_TAGS else _where_it_matters(sorted(map(sorted, group)), budget)
+    return (
+        _by_every_combination(tags) if len(tags) < _MANY_TAGS else _where_it_matters(sorted(map(sorted, group)), budget)
+    )
 
 
-def _by_each(tags: Sequence[tuple[str, str]]) -> Iterator[Part]:
+def _by_every_combination(tags: Sequence[tuple[str, str]]) -> Iterator[Part]:
     """Each tag asked for or ruled out, in every combination; the first key changes fastest.
 
-    The combination that asks for all comes last: there the wheel turns over.
+    Kuma counts up from 1, so the combination 0, which asks for every tag, comes last.
     """
-    first, *rest = product((False, True), repeat=len(tags))
-    for choice in (*rest, first):
-        yield tuple(TagCondition(key, value, no) for (key, value), no in zip(tags, reversed(choice), strict=True))
+    asks_for_all, *combinations = product((False, True), repeat=len(tags))
+    for ruled_out in (*combinations, asks_for_all):
+        # `product` changes its last element fastest.
+        conditions = zip(tags, reversed(ruled_out), strict=True)
+        yield tuple(TagCondition(key, value, is_not) for (key, value), is_not in conditions)
 
 
 def _where_it_matters(asking: list[list[tuple[str, str]]], budget: StepBudget) -> Iterator[Part]:
-    """Divide by the next tag that some item still asks for. Who lacks it is no longer asked for that item's others.
+    """Divide by the next tag that some item still asks for, until no item asks for any.
 
-    Items may ask for more tags than Python lets a function call itself, so what is left to divide is kept in a list.
+    A client that lacks the tag cannot be meant by that item, so in its part the item's other tags are not asked for.
+    `asking` has the tags of each item of the group that are not decided yet. Items may have more tags than Python
+    allows nested calls, so a stack takes the place of recursion.
     """
-    left: list[tuple[Part, list[list[tuple[str, str]]]]] = [((), asking)]
-    while left:
-        part, asking = left.pop()
+    undivided: list[tuple[Part, list[list[tuple[str, str]]]]] = [((), asking)]
+    while undivided:
+        part, asking = undivided.pop()
         budget.spend(len(part) + sum(map(len, asking)))
         tag = next((tags[0] for tags in asking if tags), None)
         if tag is None:
             yield part
             continue
         lacking = [tags for tags in asking if tag not in tags]
-        having = [[one for one in tags if one != tag] for tags in asking]
-        left += [((*part, TagCondition(*tag, is_not=True)), lacking), ((*part, TagCondition(*tag)), having)]
+        having = [[pair for pair in tags if pair != tag] for tags in asking]
+        undivided += [((*part, TagCondition(*tag, is_not=True)), lacking), ((*part, TagCondition(*tag)), having)]

@@ -17,23 +17,23 @@ _BACKENDS = "default.backendRefs"
 
 @dataclass(frozen=True, slots=True)
 class RouteRule:
-    """One rule of a route table: what requests it is for and what happens to them."""
+    """One rule of a route table: the requests that it is for, and what happens to them."""
 
     matches: Sequence[Mapping[str, Any]]
     """Empty for a TCP route."""
 
     default: Mapping[str, Any]
     origins: tuple[Origin, ...]
-    """Of the routes that contribute to the rule, the strongest first (record 0039).
+    """The origins that contribute to the rule, the strongest first (record 0039).
 
-    The first owns it: of those with these matches it is the strongest. Of each other one a value is left in the rule.
+    The first is the strongest of all with these matches and owns the rule. Of each other, the rule has some value.
     """
 
     backends: Origin
-    """Of the route that chose the backends: references are meant as seen from it."""
+    """The origin of the route that set the backends: their references are resolved from its zone and namespace."""
 
     path: str
-    """Where it stands in the merged conf, for looking up who set what."""
+    """The path of the rule in the merged conf, under which the origins of its values are found."""
 
     @property
     def origin(self) -> Origin:
@@ -46,24 +46,24 @@ class RouteRule:
 
     @property
     def contributors(self) -> tuple[Identity, ...]:
-        """The route resources of which policies hold here, the strongest first."""
+        """The route resources whose policies hold for this rule, the strongest first."""
         return tuple(dict.fromkeys(origin.identity for origin in self.origins))
 
     @property
     def name(self) -> str:
-        """One for each set of contributors: what holds for the routes of one name is the same."""
+        """A name for each set of contributors: policies hold alike for all rules of one name."""
         return "+".join(map(kri, self.contributors))
 
     @property
     def hash(self) -> str:
-        """The matches as one text; of a rule that nobody wrote, it is the name."""
+        """The matches as one text."""
         return matches_hash(self.matches)
 
 
 def routes(rules: PolicyRules, destination: Destination) -> tuple[RouteRule, ...] | None:
     """The rules that hold for a destination, those of the most specific policy first. None: there is no route.
 
-    A route without rules is a route all the same: no other kind of route takes its place (9.5).
+    A route without rules is a route all the same (docs/concepts/routes.md#http-routes-before-tcp-routes).
 
     A real service has the routes that name it by its identity or its labels, and no others: several services can have
     one display name, so what is written for the `kuma.io/service` of that name is for destinations by tags alone.
@@ -73,9 +73,9 @@ def routes(rules: PolicyRules, destination: Destination) -> tuple[RouteRule, ...
 
 
 def gateway_routes(rules: PolicyRules) -> tuple[tuple[str, RouteRule], ...]:
-    """The rules that hold on a listener of a builtin gateway, each with the hostname it is for; empty for any."""
-    found = rules.to_subsets.of({})
-    confs = () if found is None else found.combined.confs
+    """The rules of a listener of a builtin gateway, each with its hostname, which is empty for any host."""
+    subset_rule = rules.to_subsets.of({})
+    confs = () if subset_rule is None else subset_rule.combined.confs
     hosts = ((next(iter(conf.value.get("hostnames") or ()), ""), conf) for conf in confs)
     return tuple((host, rule) for host, conf in hosts for rule in routes_of(conf))
 
@@ -89,7 +89,9 @@ def _http(conf: MergedConf) -> Iterator[RouteRule]:
     for entry in conf.entries("rules"):
         backends = conf.fields.get(f"{entry.path}.{_BACKENDS}")
         source = entry.owner if backends is None else backends.winner.origin
-        origins = tuple(one for one in reversed(entry.origins) if one == entry.owner or one in entry.setters)
+        origins = tuple(
+            origin for origin in reversed(entry.origins) if origin == entry.owner or origin in entry.setters
+        )
         yield RouteRule(entry.key or (), entry.value.get("default") or {}, origins, source, entry.path)
 
 

@@ -1,4 +1,7 @@
-"""Ports by their one name (decision 13): a port is called by its name or, if it has none, by its number."""
+"""Ports by their one name: a port is called by its name or, if it has none, by its number.
+
+See docs/concepts/matching-and-merging.md#ports.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ def port_name(port: Mapping[str, Any]) -> str:
 
 
 def section_of(service: Resource, written: str) -> str | None:
-    """The name of the port that a section means, by name or by number; None if there is no such port."""
+    """The name of the port that is written as a name or a number; None if the service has no such port."""
     names = [port_name(port) for port in _ports(service)]
     if written in names:
         return written
@@ -21,7 +24,7 @@ def section_of(service: Resource, written: str) -> str | None:
 
 
 def has_sections(service: Resource) -> bool:
-    """A MeshExternalService has one port, and nobody calls it by a name (6.2)."""
+    """A MeshExternalService has one port, and nobody calls it by a name."""
     return service.type in {"MeshService", "MeshMultiZoneService"}
 
 

@@ -1,4 +1,4 @@
-"""Which route wins when several match a request (9.2)."""
+"""Which route wins when several match a request (docs/concepts/routes.md#which-route-takes-a-request)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ANY_PATH: Final = (3, 0)
 
 
 def specificity(match: Mapping[str, Any]) -> Specificity:
-    """How much a match asks for, the most specific first: path, its type, its length, method, headers, parameters."""
+    """The sort key of a match, the most specific first: type and length of the path, method, headers, parameters."""
     return (
         *_of_path(match.get("path") or {}),
         0 if match.get("method") is not None else 1,
@@ -24,9 +24,9 @@ def specificity(match: Mapping[str, Any]) -> Specificity:
 
 
 def _of_path(path: Mapping[str, Any]) -> tuple[int, int]:
-    """The longer of two prefixes or expressions comes first; two exact paths are never both right.
+    """The longer of two prefixes or expressions comes first. Of two exact paths, a request can match only one.
 
-    The prefix `/` says nothing of the path, as if there were none: it would leave no request to whatever comes later.
+    The prefix `/` matches every path, so it counts as no path: in front, it would leave no request to later rules.
     """
     kind, value = path.get("type"), str(path.get("value") or "")
     if kind is None or (kind == "PathPrefix" and value in {"", "/"}):
@@ -35,6 +35,6 @@ def _of_path(path: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def by_specificity(rules: Iterable[RouteRule]) -> tuple[tuple[Mapping[str, Any], RouteRule], ...]:
-    """Every match with its rule, in the order in which they are tried. Equals stay in the order of the rules."""
-    found = [(match, rule) for rule in rules for match in rule.matches]
-    return tuple(sorted(found, key=lambda one: specificity(one[0])))
+    """Every match with its rule, in the order in which Envoy tries them. Equals stay in the order of the rules."""
+    pairs = [(match, rule) for rule in rules for match in rule.matches]
+    return tuple(sorted(pairs, key=lambda pair: specificity(pair[0])))

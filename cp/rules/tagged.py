@@ -1,4 +1,7 @@
-"""`to` items by tags: for destinations that are known by `kuma.io/service`, with the routes of old (7.1, 7.3)."""
+"""`to` items by tags: for destinations that are known by `kuma.io/service`, with the routes of old.
+
+See docs/concepts/rules-by-tags.md#which-items.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from cp.rules.subsets import MATCHES_TAG, TaggedItem
 from cp.rules.targets import ROUTES
 
 
-def by_tags(found: Iterable[PolicyItem]) -> Iterator[TaggedItem]:
-    """Items whose targets choose by tags, with these."""
-    for item in found:
+def by_tags(policy_items: Iterable[PolicyItem]) -> Iterator[TaggedItem]:
+    """The items whose targets choose by tags, each with its tags."""
+    for item in policy_items:
         tags = tags_of(item)
         if tags is not None:
             yield TaggedItem(item, tags)
@@ -25,8 +28,7 @@ def by_tags(found: Iterable[PolicyItem]) -> Iterator[TaggedItem]:
 def to_by_tags(routes: Table, policy: Resource) -> Iterator[TaggedItem]:
     """The `to` items of one policy, for destinations by tags.
 
-    A policy that names routes in `to` is for real destinations altogether: "new ResourceRule for newly created
-    policies" (document 000), and so it is in Kuma (6.6).
+    A policy that names routes in `to` is for real destinations altogether (docs/concepts/rules-by-tags.md#which-items).
     """
     if top_of(policy).kind == "MeshHTTPRoute":
         for route in routes_at_top(routes, policy):
@@ -36,7 +38,10 @@ def to_by_tags(routes: Table, policy: Resource) -> Iterator[TaggedItem]:
 
 
 def _of_route(route: Resource, policy: Resource) -> Iterator[TaggedItem]:
-    """A policy that names a route at its top level: its items, for the matches of that route's rules (7.3)."""
+    """A policy that names a route at its top level: its items, for the matches of that route's rules.
+
+    See docs/concepts/rules-by-tags.md#policies-that-name-a-route.
+    """
     for to in route.data.get("to") or ():
         for rule in to.get("rules") or ():
             tags = frozenset({*_destination(to), (MATCHES_TAG, matches_hash(rule.get("matches") or ()))})

@@ -1,4 +1,4 @@
-"""The resources to whom `to` items may refer."""
+"""The resources that `to` items may refer to."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cp.resources.world import Table, World
 
 ROUTES: Final = frozenset({"MeshHTTPRoute", "MeshTCPRoute"})
 _KINDS: Final = ("MeshService", "MeshExternalService", "MeshMultiZoneService", *sorted(ROUTES))
-_PLACES: Final = {kind: place for place, kind in enumerate(_KINDS)}
-_NONE: Final = Table({})
+_INDEXES: Final = {kind: index for index, kind in enumerate(_KINDS)}
+_EMPTY: Final = Table({})
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTables:
-    """Those of one mesh. Two are equal as long as none of the resources changed."""
+    """The tables of those resources of one mesh. Two are equal as long as none of the resources changed."""
 
     tables: tuple[Table, ...] = ()
 
@@ -26,8 +26,8 @@ class TargetTables:
         return cls(tuple(world.table(kind, mesh) for kind in _KINDS))
 
     def table(self, kind: str) -> Table:
-        place = _PLACES.get(kind)
-        return self.tables[place] if place is not None and self.tables else _NONE
+        index = _INDEXES.get(kind)
+        return self.tables[index] if index is not None and self.tables else _EMPTY
 
     def find(self, identity: Identity) -> Resource | None:
         return self.table(identity.type).by_identity.get(identity.whole)

@@ -102,12 +102,11 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
-        self.servers = cast(
-            "list[asyncio.base_events.Server]", [_Acceptor(loop, one, self._made) for one in sockets or ()]
-        )
+        acceptors = [_Acceptor(loop, listener, self._new_protocol) for listener in sockets or ()]
+        self.servers = cast("list[asyncio.base_events.Server]", acceptors)
         self.started = True
 
-    def _made(self) -> asyncio.Protocol:
+    def _new_protocol(self) -> asyncio.Protocol:
         protocol = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
         return protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 

@@ -1,4 +1,4 @@
-"""How late the event loop is: while something else has it, no proxy is heard and none is told anything."""
+"""How late the event loop is: while a callback keeps it, no request of a proxy is read and no response is sent."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _REMEMBERED: Final = 60.0
 
 
 class Lag:
-    """Looks often whether the loop is on time, and remembers the worst of the last minute."""
+    """Measures how late the loop wakes up, and remembers the worst of the last minute."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._worst: deque[tuple[float, float]] = (
-            deque()
-        )  # of falling lags, when they were seen: the first is the worst
-        metrics.asked(
+        # When each lag was measured, and the lag. A lag drops out when a later one is at least as large, so lags fall
+        # from the first to the last, and the first is the worst.
+        self._worst: deque[tuple[float, float]] = deque()
+        metrics.register(
             "event_loop_lag_max_seconds",
             "The latest that the event loop woke up in the last minute",
             lambda: self.worst,
@@ -40,7 +40,7 @@ class Lag:
 
         def look(planned: float) -> None:
             now = loop.time()
-            self.seen(now, now - planned)
+            self.note(now, now - planned)
             look_at(now + _EVERY)
 
         look_at(loop.time() + _EVERY)
@@ -49,7 +49,7 @@ class Lag:
         finally:
             due.pop().cancel()
 
-    def seen(self, now: float, lag: float) -> None:
+    def note(self, now: float, lag: float) -> None:
         self._metrics.lag.observe(lag)
         while self._worst and self._worst[-1][1] <= lag:
             self._worst.pop()

@@ -1,4 +1,4 @@
-"""`Observer`: what proxies make of what they are served, for the API to ask and for the log."""
+"""`Observer`: which proxies are connected, have a change or NACKed it and why, for the API and for the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cp.ads.connection import Connection
 from cp.ads.hub import Hub, ProxyWatch
 from cp.ads.session.messages import Nack, TypeStatus
 from cp.insight.lint.failed import failed_findings
-from cp.model.names import Key
+from cp.model.names import Key, dataplane_key, proxy_id
 from cp.model.registration import OWNER, RESOURCE
 from cp.resources.world import World
 from cp.serving.delivery import (
@@ -34,20 +34,23 @@ from cp.serving.delivery import (
     troubled_since,
 )
 from cp.serving.publications import PublicationAudience
-from cp.serving.reconcile import Reconciler, key_of, proxy_of
+from cp.serving.reconcile import Reconciler
 from cp.translate.compiler import CompiledProxy
 
 _GATHERING: Final = 0.5
-"""Seconds in which proxies that refuse the same thing are told of together."""
+"""Seconds that a NACK waits for those of other proxies, to be logged as one line with them."""
 
-_LOOKS: Final = 10
-_EVERY: Final = 0.05
-_NAMED: Final = 20
+_GATHERING_ROUNDS: Final = 10
+"""How often that is extended, while proxies have not answered everything."""
+
+_PROGRESS_EVERY: Final = 0.05
+_EXPLAINED_NAMES: Final = 20
+"""Resources of one NACK whose policies are looked for; Envoy may name thousands."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
-    """What one stream refuses, before it is known why."""
+class _UnexplainedNack:
+    """A NACK of one stream, before the policies behind it are known."""
 
     proxy: str
     type_url: str
@@ -57,14 +60,15 @@ class _Refused:
     names: tuple[str, ...]
     lasts: bool
     changed: tuple[frozenset[Key], ...]
+    """What was changed in the publication behind the trouble, and in each one after it."""
 
-    def complaint(self, behind: ResourceCauses) -> NackReport:
-        policies, every = behind.policies, (*behind.policies, *behind.resources)
-        by_edition = (tuple(place for place in every if place.policy in keys) for keys in self.changed)
-        suspects = [places for places in by_edition if places]
+    def report(self, causes: ResourceCauses) -> NackReport:
+        policies, parts = causes.policies, (*causes.policies, *causes.resources)
+        by_publication = (tuple(part for part in parts if part.policy in keys) for keys in self.changed)
+        suspects = [of_publication for of_publication in by_publication if of_publication]
         return NackReport(
             proxy=self.proxy,
-            dataplane=key_of(self.proxy),
+            dataplane=dataplane_key(self.proxy),
             type_url=self.type_url,
             nack=self.nack,
             at=self.at,
@@ -77,13 +81,13 @@ class _Refused:
         )
 
 
-_Told: TypeAlias = Mapping[tuple[object, ...], frozenset[tuple[str, float]]]
-"""What is refused, by whom and since when."""
+_LoggedNacks: TypeAlias = Mapping[tuple[object, ...], frozenset[tuple[str, float]]]
+"""By the sort of a NACK, which proxies sent it and when."""
 
 
 class Observer:
     def __init__(self, hub: Hub, reconciler: Reconciler) -> None:
-        self._hub = hub
+        self._hub = hub.observer
         self._reconciler = reconciler
         self._explaining = asyncio.Lock()
         self._log = structlog.get_logger()
@@ -92,69 +96,69 @@ class Observer:
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
         """Whether proxies are connected, and have all that they should have."""
-        return {dataplane: self._presence(proxy_of(dataplane)) for dataplane in dataplanes}
+        return {dataplane: self._presence(proxy_id(dataplane)) for dataplane in dataplanes}
 
     def _presence(self, proxy: str) -> Presence:
         hub = self._hub
         is_failed = proxy in self._reconciler.failures
         return presence(
-            hub.of(proxy), hub.since(proxy), hub.left(proxy), in_sync=hub.is_in_sync(proxy), failed=is_failed
+            hub.of(proxy), hub.since(proxy), hub.last_connection(proxy), in_sync=hub.is_in_sync(proxy), failed=is_failed
         )
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
-        """The runs of each connected proxy, as it names them; empty for one that has no word for it."""
+        """The runs of each connected proxy, by the ids that it sends; the id is empty if it sends none."""
         return {
             proxy: frozenset(str(seat.node.metadata.get(OWNER, "")) for seat in seats)
-            for proxy, seats in self._hub.seats.items()
+            for proxy, seats in self._hub.connections.items()
         }
 
-    async def brought(self, proxy: str, owner: str) -> str:
+    async def dataplane_text(self, proxy: str, owner: str) -> str:
         """The Dataplane that a run of a proxy brings along, as text; empty if it brings none."""
-        said = (seat.node.metadata for seat in self._hub.of(proxy))
-        texts = (metadata.get(RESOURCE, "") for metadata in said if metadata.get(OWNER) == owner)
+        of_streams = (seat.node.metadata for seat in self._hub.of(proxy))
+        texts = (metadata.get(RESOURCE, "") for metadata in of_streams if metadata.get(OWNER) == owner)
         return next((text for text in texts if isinstance(text, str)), "")
 
     async def delivery(self, dataplane: Key) -> Delivery:
-        """Where a proxy stands, type by type."""
-        proxy = proxy_of(dataplane)
-        complaints = await self.complaints([proxy])
+        """What a proxy was sent and how it answered, for each type."""
+        proxy = proxy_id(dataplane)
+        nack_reports = await self.nack_reports([proxy])
         failures = self._reconciler.failures.get(proxy, ())
         failed = failed_findings(self._reconciler.world, dataplane, failures)
-        return delivery(dataplane, self._presence(proxy), self._hub.of(proxy), complaints, failed)
+        return delivery(dataplane, self._presence(proxy), self._hub.of(proxy), nack_reports, failed)
 
-    # --- what is refused ---
+    # --- NACKs ---
 
-    async def complaints(self, proxies: Iterable[str] | None = None) -> tuple[NackReport, ...]:
-        """Everything that some proxies, or all, refuse, with the policies that stand behind it."""
-        refused: list[_Refused] = []
-        for proxy in list(self._hub.seats if proxies is None else proxies):
-            if any(len(seat.refused_at) > 0 for seat in self._hub.of(proxy)):
-                refused += self._of_proxy(proxy)
-                await asyncio.sleep(0)  # thousands may refuse something; streams go on meanwhile
-        if not refused:
+    async def nack_reports(self, proxies: Iterable[str] | None = None) -> tuple[NackReport, ...]:
+        """All standing NACKs of some proxies, or of all, with the policies behind them."""
+        nacks: list[_UnexplainedNack] = []
+        for proxy in list(self._hub.connections if proxies is None else proxies):
+            if any(len(seat.nacked_at) > 0 for seat in self._hub.of(proxy)):
+                nacks += self._nacks(proxy)
+                await asyncio.sleep(0)  # there may be thousands of such proxies; streams go on meanwhile
+        if not nacks:
             return ()
-        world, compiled = await self._reconciler.proxies(dict.fromkeys(one.proxy for one in refused))
+        world, compiled = await self._reconciler.compiled(dict.fromkeys(nack.proxy for nack in nacks))
         async with self._explaining:  # however many ask, there is a thread for one of them
-            return await asyncio.to_thread(_explained, world, compiled, refused)
+            return await asyncio.to_thread(_explained, world, compiled, nacks)
 
-    def _of_proxy(self, proxy: str) -> Iterator[_Refused]:
+    def _nacks(self, proxy: str) -> Iterator[_UnexplainedNack]:
         for seat in self._hub.of(proxy):
             for status in seat.session.statuses:
-                for nack in status.refused:
-                    yield self._one(proxy, seat, status, nack)
+                for nack in status.nacks:
+                    yield self._nack(proxy, seat, status, nack)
 
-    def _one(self, proxy: str, seat: Connection, status: TypeStatus, nack: Nack) -> _Refused:
-        held = {one.name: one for one in status.held if one.name in nack.names}
+    def _nack(self, proxy: str, seat: Connection, status: TypeStatus, nack: Nack) -> _UnexplainedNack:
+        held = {resource.name: resource for resource in status.held_back if resource.name in nack.names}
         since = troubled_since(seat, status.type_url, nack)
-        return _Refused(
+        return _UnexplainedNack(
             proxy=proxy,
             type_url=status.type_url,
             nack=nack,
-            at=seat.refused_at.get(nack, since),
+            at=seat.nacked_at.get(nack, since),
             since=since,
             names=tuple(held) or nack.names,
-            lasts=all(one.in_force for one in held.values()),
-            changed=self._reconciler.editions.suspects(proxy, since),
+            lasts=all(resource.in_force for resource in held.values()),
+            changed=self._reconciler.publications.changes_behind(proxy, since),
         )
 
     # --- how far a change has come ---
@@ -162,110 +166,114 @@ class Observer:
     async def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
     ) -> AsyncIterator[ChangeProgress]:
-        """How far the changes of some revisions have come, until every proxy that they concern has answered.
+        """Which proxies have the changes of some revisions, again and again until every concerned one has answered.
 
-        Without revisions and resources: how far everything has come. What proxies refuse of the resources counts
-        whenever it was written.
+        Without revisions and resources: which proxies have everything. A NACK that comes from one of the resources
+        counts whenever that was written.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         with self._hub.watch() as watch:
-            if not await self._reconciler.reached(max(revisions, default=0), within):
+            if not await self._reconciler.wait_for_revision(max(revisions, default=0), within):
                 yield ChangeProgress(self._reconciler.world.revision, 0, 0, is_done=True)
                 return
-            reach = self._reach(revisions, everybody=not revisions and not resources)
-            stands = {proxy: self._stand(proxy, reach) for proxy in reach.proxies}
-            told = loop.time()
-            while ChangeStanding.WAITING in stands.values() and (left := deadline - loop.time()) > 0:
-                if loop.time() - told >= _EVERY:
-                    yield self._progress(stands, reach)
-                    told = loop.time()
-                for proxy in await _news(watch, left):
-                    if proxy in stands:
-                        stands[proxy] = self._stand(proxy, reach)
-            yield await self._outcome(stands, reach, frozenset(resources))
+            audience = self._audience(revisions, everybody=not revisions and not resources)
+            standings = {proxy: self._standing(proxy, audience) for proxy in audience.proxies}
+            yielded_at = loop.time()
+            while ChangeStanding.WAITING in standings.values() and (remaining := deadline - loop.time()) > 0:
+                if loop.time() - yielded_at >= _PROGRESS_EVERY:
+                    yield self._progress(standings, audience)
+                    yielded_at = loop.time()
+                for proxy in await _news(watch, remaining):
+                    if proxy in standings:
+                        standings[proxy] = self._standing(proxy, audience)
+            yield await self._outcome(standings, audience, frozenset(resources))
 
-    async def so_far(self, revisions: Collection[int], resources: Collection[Key], within: float) -> ChangeProgress:
-        """How far they have come when every proxy has answered, or when the time is over."""
-        return [one async for one in self.progress(revisions, resources, within)][-1]
+    async def final_progress(
+        self, revisions: Collection[int], resources: Collection[Key], within: float
+    ) -> ChangeProgress:
+        """The last progress: every proxy has answered, or the time is over."""
+        return [progress async for progress in self.progress(revisions, resources, within)][-1]
 
-    def _reach(self, revisions: Collection[int], *, everybody: bool) -> PublicationAudience:
-        reach = self._reconciler.editions.reach(revisions)
-        if everybody or not reach.is_known:  # nobody knows any more whom it concerned, so everybody has to have all
-            return PublicationAudience(frozenset(self._hub.seats), frozenset(self._reconciler.failures))
-        return reach
+    def _audience(self, revisions: Collection[int], *, everybody: bool) -> PublicationAudience:
+        audience = self._reconciler.publications.audience(revisions)
+        if everybody or not audience.is_known:  # whom it concerned is forgotten, so every proxy has to have everything
+            return PublicationAudience(frozenset(self._hub.connections), frozenset(self._reconciler.failures))
+        return audience
 
-    def _stand(self, proxy: str, reach: PublicationAudience) -> ChangeStanding:
-        return stand(self._hub.of(proxy), self._hub.newest(proxy), reach.at)
+    def _standing(self, proxy: str, audience: PublicationAudience) -> ChangeStanding:
+        return stand(self._hub.of(proxy), self._hub.newest(proxy), audience.at)
 
-    def _progress(self, stands: dict[str, ChangeStanding], reach: PublicationAudience) -> ChangeProgress:
-        by_stand: dict[ChangeStanding, list[str]] = {one: [] for one in ChangeStanding}
-        for proxy, one in sorted(stands.items()):
-            by_stand[one].append(proxy)
+    def _progress(self, standings: dict[str, ChangeStanding], audience: PublicationAudience) -> ChangeProgress:
+        by_standing: dict[ChangeStanding, list[str]] = {standing: [] for standing in ChangeStanding}
+        for proxy, standing in sorted(standings.items()):
+            by_standing[standing].append(proxy)
         return ChangeProgress(
             revision=self._reconciler.world.revision,
-            proxies=len(stands),
-            have=len(by_stand[ChangeStanding.HAS_IT]),
-            refusing=tuple(by_stand[ChangeStanding.REFUSES]),
-            waiting=tuple(by_stand[ChangeStanding.WAITING]),
-            gone=tuple(by_stand[ChangeStanding.GONE]),
-            failed=tuple(sorted(reach.failed)),
+            proxies=len(standings),
+            have=len(by_standing[ChangeStanding.HAS_IT]),
+            refusing=tuple(by_standing[ChangeStanding.REFUSES]),
+            waiting=tuple(by_standing[ChangeStanding.WAITING]),
+            gone=tuple(by_standing[ChangeStanding.GONE]),
+            failed=tuple(sorted(audience.failed)),
         )
 
     async def _outcome(
-        self, stands: dict[str, ChangeStanding], reach: PublicationAudience, resources: frozenset[Key]
+        self, standings: dict[str, ChangeStanding], audience: PublicationAudience, resources: frozenset[Key]
     ) -> ChangeProgress:
-        concerned = None if resources else stands
-        found = [
-            one
-            for one in await self.complaints(concerned)
-            if (one.proxy in stands and one.at >= reach.at)
-            or not resources.isdisjoint(place.policy for place in one.likeliest)
+        reports = [
+            report
+            for report in await self.nack_reports(None if resources else standings)
+            if (report.proxy in standings and report.at >= audience.at)
+            or not resources.isdisjoint(part.policy for part in report.likeliest)
         ]
-        for one in found:
-            if stands.get(one.proxy) is not ChangeStanding.WAITING:
-                stands[one.proxy] = ChangeStanding.REFUSES
-        so_far = self._progress(stands, reach)
-        return replace(so_far, complaints=tuple(found), is_done=True)
+        for report in reports:
+            if standings.get(report.proxy) is not ChangeStanding.WAITING:
+                standings[report.proxy] = ChangeStanding.REFUSES
+        return replace(self._progress(standings, audience), nack_reports=tuple(reports), is_done=True)
 
     # --- the log ---
 
     async def run(self) -> None:
-        """Tell the log of what is refused: once, however many refuse it."""
-        told: _Told = {}
+        """Log NACKs: one line for all of the same sort."""
+        logged: _LoggedNacks = {}
         while True:
-            await self._hub.refusing()
+            await self._hub.nacking()
             try:
-                told = await self._tell_new(told)
-            except Exception:  # noqa: BLE001  # what is told is not worth ending for
+                logged = await self._log_new(logged)
+            except Exception:  # noqa: BLE001  # a line of the log is not worth ending for
                 self._log.exception("refusals.untold")
 
-    async def _tell_new(self, told: _Told) -> _Told:
-        """Tell of what nobody refused when this was told last."""
+    async def _log_new(self, logged: _LoggedNacks) -> _LoggedNacks:
+        """Log each sort of which all NACKs are new since the last time."""
         await self._gathered()
-        groups = {group.first.sort: group for group in grouped(await self.complaints())}
+        groups = {group.first.sort: group for group in grouped(await self.nack_reports())}
         members = {sort: _members(group) for sort, group in groups.items()}
         for sort, group in groups.items():
-            if told.get(sort, frozenset()).isdisjoint(members[sort]):
-                self._tell(group)
+            if logged.get(sort, frozenset()).isdisjoint(members[sort]):
+                self._log_group(group)
         return members
 
     async def _gathered(self) -> None:
-        """Until those who refuse something have found out what of it they refuse."""
-        for _ in range(_LOOKS):
+        """Wait until the sessions of proxies that NACKed something have found out which resources are at fault."""
+        for _ in range(_GATHERING_ROUNDS):
             await asyncio.sleep(_GATHERING)
-            if all(self._has_settled(proxy) for proxy, seats in self._hub.seats.items() if _any_refused(seats)):
+            if all(self._has_settled(proxy) for proxy, seats in self._hub.connections.items() if _any_refused(seats)):
                 return
 
     def _has_settled(self, proxy: str) -> bool:
         newest = self._hub.newest(proxy)
         return newest is not None and all(seat.session.has_answered_all(newest) for seat in self._hub.of(proxy))
 
-    def _tell(self, group: NackGroup) -> None:
-        one = finding(group)
-        place, count = one.place or None, len(group.proxies)
+    def _log_group(self, group: NackGroup) -> None:
+        of_group = finding(group)
         self._log.warning(
-            "finding", code=one.code, resource=str(one.resource), place=place, proxies=count, reason=str(one)
+            "finding",
+            code=of_group.code,
+            resource=str(of_group.resource),
+            place=of_group.place or None,
+            proxies=len(group.proxies),
+            reason=str(of_group),
         )
 
 
@@ -277,25 +285,24 @@ async def _news(watch: ProxyWatch, within: float) -> frozenset[str]:
 
 
 def _explained(
-    world: World, compiled: Mapping[str, CompiledProxy], refused: Iterable[_Refused]
+    world: World, compiled: Mapping[str, CompiledProxy], nacks: Iterable[_UnexplainedNack]
 ) -> tuple[NackReport, ...]:
-    sources = CauseFinder(world)
+    finder = CauseFinder(world)
+    return tuple(nack.report(_causes(finder, compiled.get(nack.proxy), nack)) for nack in nacks)
 
-    def behind(one: _Refused) -> ResourceCauses:
-        proxy = compiled.get(one.proxy)
-        if proxy is None:
-            return ResourceCauses()
-        found = [sources.of(proxy, one.type_url, name) for name in one.names[:_NAMED]]
-        policies = (place for some in found for place in some.policies)
-        resources = (place for some in found for place in some.resources)
-        return ResourceCauses(tuple(dict.fromkeys(policies)), tuple(dict.fromkeys(resources)))
 
-    return tuple(one.complaint(behind(one)) for one in refused)
+def _causes(finder: CauseFinder, proxy: CompiledProxy | None, nack: _UnexplainedNack) -> ResourceCauses:
+    if proxy is None:
+        return ResourceCauses()
+    of_names = [finder.of(proxy, nack.type_url, name) for name in nack.names[:_EXPLAINED_NAMES]]
+    policies = (part for causes in of_names for part in causes.policies)
+    resources = (part for causes in of_names for part in causes.resources)
+    return ResourceCauses(tuple(dict.fromkeys(policies)), tuple(dict.fromkeys(resources)))
 
 
 def _any_refused(seats: Iterable[Connection]) -> bool:
-    return any(len(seat.refused_at) > 0 for seat in seats)
+    return any(len(seat.nacked_at) > 0 for seat in seats)
 
 
 def _members(group: NackGroup) -> frozenset[tuple[str, float]]:
-    return frozenset((one.proxy, one.at) for one in group.complaints)
+    return frozenset((report.proxy, report.at) for report in group.reports)

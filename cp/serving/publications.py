@@ -10,26 +10,30 @@ from typing import Final
 from cp.model.names import Key
 
 KEPT: Final = 256
+"""Publications. A client asks about its write within seconds; a proxy may refuse something for hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What one turn of the loop made of the changes after one revision, up to another."""
+    """What one turn of the reconciler published: the changes of all revisions above
+    `previous_revision`, up to `revision`."""
 
-    since: int
+    previous_revision: int
     revision: int
     at: float
     """When it was published, on the clock of the hub."""
 
     proxies: frozenset[str] = frozenset()
-    """Those who were given something new."""
+    """The proxies that were given a new snapshot, without those that had just connected for the first time: these are
+    given everything, whatever was changed."""
 
     changed: frozenset[Key] = frozenset()
     failed: frozenset[str] = frozenset()
-    """Those for whom some part of it could not be made, by a fault of ours; not who met the same fault before it."""
+    """The proxies for which something could not be made, by a fault of ours that they did not meet before or that is
+    about a policy that was changed."""
 
     is_whole: bool = True
-    """False if the changes are not known one by one: then it may concern anybody."""
+    """Whether `changed` has all changes. If not, anybody may be concerned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +51,35 @@ class PublicationAudience:
 
 @dataclass(slots=True)
 class PublicationLog:
-    """The newest of them, in order."""
+    """The newest publications, in order."""
 
-    _kept: deque[Publication] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _publications: deque[Publication] = field(default_factory=lambda: deque(maxlen=KEPT))
 
-    def add(self, edition: Publication) -> None:
-        self._kept.append(edition)
+    def add(self, publication: Publication) -> None:
+        self._publications.append(publication)
 
-    def reach(self, revisions: Iterable[int]) -> PublicationAudience:
-        """Whom the changes of these revisions concern; others that were published together with them count too."""
-        found = [self._of(revision) for revision in sorted(set(revisions))]
-        known = [edition for edition in found if edition is not None and edition.is_whole]
+    def audience(self, revisions: Iterable[int]) -> PublicationAudience:
+        """Whom the changes of these revisions concern, together with all other changes of the same publications."""
+        publications = [self._of(revision) for revision in sorted(set(revisions))]
+        complete = [publication for publication in publications if publication is not None and publication.is_whole]
         return PublicationAudience(
-            proxies=frozenset[str]().union(*(edition.proxies for edition in known)),
-            failed=frozenset[str]().union(*(edition.failed for edition in known)),
-            at=min((edition.at for edition in known), default=0.0),
-            is_known=len(known) == len(found),
+            proxies=frozenset[str]().union(*(publication.proxies for publication in complete)),
+            failed=frozenset[str]().union(*(publication.failed for publication in complete)),
+            at=min((publication.at for publication in complete), default=0.0),
+            is_known=len(complete) == len(publications),
         )
 
-    def suspects(self, proxy: str, since: float) -> tuple[frozenset[Key], ...]:
-        """What was changed in the edition after which a proxy was in trouble, and in each one later that reached it."""
-        reached = [edition for edition in self._kept if proxy in edition.proxies]
-        before = [edition for edition in reached if edition.at <= since]
-        later = [edition for edition in reached if edition.at > since]
-        return tuple(edition.changed for edition in (*before[-1:], *later))
+    def changes_behind(self, proxy: str, trouble_began: float) -> tuple[frozenset[Key], ...]:
+        """What was changed in the last publication to a proxy before its trouble began, and in each one after that.
+
+        `trouble_began` is a moment on the clock of the hub.
+        """
+        to_proxy = [publication for publication in self._publications if proxy in publication.proxies]
+        earlier = [publication for publication in to_proxy if publication.at <= trouble_began]
+        later = [publication for publication in to_proxy if publication.at > trouble_began]
+        return tuple(publication.changed for publication in (*earlier[-1:], *later))
 
     def _of(self, revision: int) -> Publication | None:
-        return next((one for one in self._kept if one.since < revision <= one.revision), None)
+        return next(
+            (entry for entry in self._publications if entry.previous_revision < revision <= entry.revision), None
+        )

@@ -1,8 +1,8 @@
-"""`Registrar`: what a proxy registered goes some time after the proxy has, unless it came back.
+"""`Registrar`: removes the Dataplane that a proxy registered some time after the proxy disconnected.
 
-No control plane knows by itself that a proxy is gone: it may have gone to another one. So whoever misses a proxy
-says so first, in a label of its Dataplane, and removes it only if nobody has written the Dataplane for a while after
-that. Whoever serves the proxy sees the label and takes it off, which is a write. See record 0050.
+No control plane knows by itself that a proxy is gone: it may have connected to another one. So a control plane that
+misses a proxy first says so in a label of its Dataplane, and removes the Dataplane only if nobody writes it for a while
+after that. The control plane that serves the proxy sees the label and takes it off, which is a write. See record 0050.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Final, Protocol, TypeAlias
 import structlog
 
 from cp.model.document import Document
-from cp.model.names import Key
+from cp.model.names import Key, ProxyId, dataplane_key, proxy_id
 from cp.model.registration import MISSED_BY, OWNER, label, labelled
 from cp.model.source import read_documents
 from cp.resources.parse import parse
 from cp.resources.world import Table, World
-from cp.serving.reconcile import key_of, proxy_of
 from cp.store.port import ABSENT, Closed, Conflict, Delete, Put, ReadOnly, Store, Unusable
 
 _DATAPLANE: Final = "Dataplane"
 _SWEEPS: Final = 8
-"""How often everything is looked at while a delay passes."""
+"""How often all registered Dataplanes are checked while a delay passes."""
 
 _PATIENT: Final = 4
 _MOST_PATIENT: Final = 4
-"""After the n-th objection in a row, delays pass before a proxy counts as missing: so many to the power of n, and this
-is the largest n. Another control plane serves it; but that may end together with the proxy, and not tell us."""
+"""After the n-th objection in a row, `_PATIENT ** n` delays pass before a proxy counts as missing again; this is the
+largest n. An objection means that another control plane serves the proxy. That one may end together with the proxy, so
+the proxy is not given up for good."""
 
 _LONGEST_PAUSE: Final = 1.0
 _STALE: Final = 3.0
-"""Delays after which the mark of a control plane that did not act on it is taken over: it has ended."""
+"""Delays after which a mark is taken over: the control plane that wrote it did not act on it, so it has ended."""
 
 
 Clock: TypeAlias = Callable[[], float]
@@ -47,10 +47,10 @@ class ProxySightings(Protocol):
     """Which proxies are connected, to this control plane in any of its processes."""
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
-        """The runs of each connected proxy; empty for one that has no word for it."""
+        """The runs of each connected proxy, by the ids that it sends; the id is empty if it sends none."""
         ...
 
-    async def brought(self, proxy: str, owner: str) -> str:
+    async def dataplane_text(self, proxy: str, owner: str) -> str:
         """The Dataplane that a run of a proxy brings along, as text; empty if it brings none."""
         ...
 
@@ -78,7 +78,7 @@ class RegistrarTimes:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """The label that somebody misses a proxy, as it stands in the store."""
+    """The label with which we said that a proxy is missing, at the revision at which we wrote it."""
 
     revision: int
     since: float
@@ -93,20 +93,24 @@ class OwnedDataplane:
     missed_by: str
 
     @property
-    def proxy(self) -> str:
-        return proxy_of(self.key)
+    def proxy(self) -> ProxyId:
+        return proxy_id(self.key)
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What earlier sweeps saw."""
+    """What earlier sweeps saw. The keys of the first three tables are runs: a Dataplane and its owner."""
 
     unsettled: float
-    anybody: bool = False
+    """When it changed last whether any proxy is connected at all."""
+
+    is_any_connected: bool = False
     missing: dict[tuple[Key, str], float] = field(default_factory=dict)
+    """Since when a run has been missing."""
+
     marks: dict[tuple[Key, str], _Mark] = field(default_factory=dict)
     objections: dict[tuple[Key, str], int] = field(default_factory=dict)
-    """How often in a row somebody has objected to the removal."""
+    """How often in a row another control plane has written a Dataplane that we had marked."""
 
     looked_up: set[tuple[str, str]] = field(default_factory=set)
     """Runs of proxies that are connected without a Dataplane, and were looked up."""
@@ -124,7 +128,7 @@ class Registrar:
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
-        """Until cancelled, which has to be before proxies are sent away: none of them has ended then."""
+        """Sweep until cancelled, which has to be before streams are drained: a proxy that we close has not ended."""
         while True:
             await asyncio.sleep(min(self._times.delay / _SWEEPS, _LONGEST_PAUSE))
             try:
@@ -135,29 +139,29 @@ class Registrar:
                 self._log.exception("registrations.unswept")
 
     async def sweep(self) -> None:
-        """Look at everything once, and do what is due."""
+        """Check every registered Dataplane once: mark it, remove it or take its mark off."""
         now, connected = self._clock(), await self._sightings.owners()
-        if bool(connected) != self._memory.anybody:
-            self._memory.anybody, self._memory.unsettled = bool(connected), now
+        if bool(connected) != self._memory.is_any_connected:
+            self._memory.is_any_connected, self._memory.unsettled = bool(connected), now
         world = self._current.world
         owned = list(_owned(world))
-        self._forget_others(owned)
+        self._keep_memory_of(owned)
         for dataplane in owned:
             if dataplane.owner in connected.get(dataplane.proxy, ()):
-                await self._seen(dataplane)
+                await self._take_mark_off(dataplane)
             else:
                 await self._missed(dataplane, now)
         await self._restore(world, connected)
 
-    def _forget_others(self, owned: list[OwnedDataplane]) -> None:
+    def _keep_memory_of(self, owned: list[OwnedDataplane]) -> None:
         runs = {(dataplane.key, dataplane.owner) for dataplane in owned}
         memory = self._memory
         memory.missing = {run: since for run, since in memory.missing.items() if run in runs}
         memory.marks = {run: mark for run, mark in memory.marks.items() if run in runs}
         memory.objections = {run: count for run, count in memory.objections.items() if run in runs}
 
-    async def _seen(self, dataplane: OwnedDataplane) -> None:
-        """Whoever misses the proxy is told that it is here."""
+    async def _take_mark_off(self, dataplane: OwnedDataplane) -> None:
+        """Forget that the proxy was missing, and tell other control planes that it is connected, by a write."""
         run = dataplane.key, dataplane.owner
         self._memory.missing.pop(run, None)
         self._memory.marks.pop(run, None)
@@ -185,7 +189,7 @@ class Registrar:
             self._memory.marks[dataplane.key, dataplane.owner] = _Mark(revision, self._clock())
 
     async def _labelled(self, dataplane: OwnedDataplane, *, missed_by: str) -> int:
-        """The revision at which the label stands so; that of no document if somebody else wrote it meanwhile."""
+        """The revision at which the label has that value; `ABSENT` if the Dataplane was written meanwhile."""
         stored = await self._store.get(dataplane.key)
         if stored is None or label(stored.document, OWNER) != dataplane.owner:
             return ABSENT
@@ -209,29 +213,32 @@ class Registrar:
         self._log.info("proxy.removed", resource=str(dataplane.key), owner=dataplane.owner)
 
     def _objected(self, dataplane: OwnedDataplane) -> None:
-        """The proxy is another control plane's: to mark it again soon would be answered in the same way, for ever."""
+        """Wait longer before the next mark: another control plane serves the proxy and would take it off again."""
         run, memory = (dataplane.key, dataplane.owner), self._memory
         memory.objections[run] = min(memory.objections.get(run, 0) + 1, _MOST_PATIENT)
         memory.missing[run] = self._clock() + self._times.delay * _PATIENT ** memory.objections[run]
 
-    # --- who comes back after all ---
+    # --- proxies that come back after their Dataplane was removed ---
 
     async def _restore(self, world: World, connected: Mapping[str, frozenset[str]]) -> None:
-        """Store again what was removed while the proxy could not reach us. Its Dataplane came with it."""
+        """Store again the Dataplanes that were removed while their proxies could not reach us.
+
+        Each proxy sends the text of its Dataplane when it connects. A run is looked up in the store once.
+        """
         runs = {(proxy, owner) for proxy, owners in connected.items() for owner in owners if owner}
-        absent = {(proxy, owner) for proxy, owner in runs if world.get(key_of(proxy)) is None}
+        absent = {(proxy, owner) for proxy, owner in runs if world.get(dataplane_key(proxy)) is None}
         self._memory.looked_up &= absent
         for proxy, owner in sorted(absent - self._memory.looked_up):
             if await self._is_settled(proxy, owner):
                 self._memory.looked_up.add((proxy, owner))
 
     async def _is_settled(self, proxy: str, owner: str) -> bool:
-        """Store again what a proxy brought, if that has to be. Whether there is nothing to try again."""
-        key = key_of(proxy)
+        """Store the Dataplane of a run again if it was removed as missing. False if that has to be tried again."""
+        key = dataplane_key(proxy)
         try:
             if not await self._was_missed(key, owner):
                 return True
-            text = await self._sightings.brought(proxy, owner)
+            text = await self._sightings.dataplane_text(proxy, owner)
             document = await asyncio.to_thread(_document, text, key, self._current.world)
             if document is None:
                 return True
@@ -244,12 +251,13 @@ class Registrar:
         return True
 
     async def _was_missed(self, key: Key, owner: str) -> bool:
-        """Whether it went because its proxy was missed, and not because somebody wanted it to go."""
+        """Whether it was removed because its proxy was missed, and not because an operator deleted it."""
         last = await self._store.history(key, 1)
-        before = last[0].before if last else None
-        if before is None or last[0].after is not None:
-            return False  # what nobody remembers may never have been there: anybody can connect, and say anything
-        return label(before, OWNER) == owner and label(before, MISSED_BY) != ""
+        removed = last[0].before if last else None
+        if removed is None or last[0].after is not None:
+            # Without a memory of it, it may never have been stored: anybody can connect and send any text.
+            return False
+        return label(removed, OWNER) == owner and label(removed, MISSED_BY) != ""
 
 
 @asynccontextmanager
@@ -270,9 +278,9 @@ def _owned(world: World) -> Iterator[OwnedDataplane]:
 
 def _owned_in(table: Table) -> tuple[OwnedDataplane, ...]:
     return tuple(
-        OwnedDataplane(one.key, one.labels[OWNER], one.labels.get(MISSED_BY, ""))
-        for one in table
-        if one.labels.get(OWNER)
+        OwnedDataplane(dataplane.key, dataplane.labels[OWNER], dataplane.labels.get(MISSED_BY, ""))
+        for dataplane in table
+        if dataplane.labels.get(OWNER)
     )
 
 

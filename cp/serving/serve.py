@@ -28,7 +28,7 @@ bound what is looked through otherwise, with every thread waiting: 10,000 object
 
 @dataclass(frozen=True, slots=True)
 class ProxyServing:
-    """What serves proxies, for those who ask about it."""
+    """The parts that serve proxies in this process, and the port."""
 
     reconciler: Reconciler
     observer: Observer
@@ -44,7 +44,7 @@ async def reconciled(settings: Settings, store: Store) -> AsyncIterator[tuple[Hu
     hub = Hub(metrics=metrics)
     pace = Pace(settings.quiet, settings.at_most)
     reconciler = Reconciler(store, hub, discover(), pace, checks_itself=settings.checks_itself)
-    _ask(metrics, hub, reconciler)
+    _register(metrics, hub, reconciler)
     async with in_background(reconciler.run()), in_background(Lag(metrics).watch()):
         yield hub, reconciler
 
@@ -75,7 +75,7 @@ async def proxies_served(
 
 @asynccontextmanager
 async def in_background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run something beside the block; if it fails the block is cancelled, and it ends with the block."""
+    """Run a coroutine until the block ends. If it fails, the block is cancelled."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(coroutine)
         try:
@@ -84,16 +84,16 @@ async def in_background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[N
             task.cancel()
 
 
-def _ask(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
-    """What is not counted while it happens, but asked for when metrics are collected."""
+def _register(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
+    """Metrics that are read from the hub and the reconciler when they are collected."""
     proxies = "Connected proxies: those in sync, those behind and those that refuse something"
-    metrics.asked("ads_streams", "Streams that are open", hub.streams, "stream")
-    metrics.asked("proxies", proxies, hub.standings, "state")
-    metrics.asked("classes", "Classes of proxies that share their outbounds", lambda: reconciler.compiler.classes)
-    metrics.asked("fragments", "Fragments that some proxy has", lambda: len(reconciler.compiler.fragments))
-    metrics.asked("fragments_built", "Fragments built", lambda: reconciler.compiler.fragments.built, grows=True)
-    metrics.asked(
+    metrics.register("ads_streams", "Streams that are open", hub.observer.stream_counts, "stream")
+    metrics.register("proxies", proxies, hub.observer.standings, "state")
+    metrics.register("classes", "Classes of proxies that share their outbounds", lambda: reconciler.compiler.classes)
+    metrics.register("fragments", "Fragments that some proxy has", lambda: len(reconciler.compiler.fragments))
+    metrics.register("fragments_built", "Fragments built", lambda: reconciler.compiler.fragments.built, grows=True)
+    metrics.register(
         "fragments_reused", "Fragments that were there", lambda: reconciler.compiler.fragments.reused, grows=True
     )
-    metrics.asked("world_revision", "The revision of the store that is served", lambda: reconciler.world.revision)
-    metrics.asked("world_resources", "Resources in force", lambda: reconciler.world.counts, "kind")
+    metrics.register("world_revision", "The revision of the store that is served", lambda: reconciler.world.revision)
+    metrics.register("world_resources", "Resources in force", lambda: reconciler.world.counts, "kind")

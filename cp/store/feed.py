@@ -13,10 +13,10 @@ BatchAfter: TypeAlias = Callable[[int], Awaitable[ChangeBatch | None]]
 """What came after a revision, or `None` if nothing did."""
 
 
-def tell(loop: asyncio.AbstractEventLoop, what: Callable[..., None], *about: object) -> None:
+def tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *about: object) -> None:
     """Call something on the loop, from any thread. If the loop is gone, so are those who would have listened."""
     with suppress(RuntimeError):
-        loop.call_soon_threadsafe(what, *about)
+        loop.call_soon_threadsafe(callback, *about)
 
 
 class RevisionSignal:

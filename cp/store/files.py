@@ -25,7 +25,7 @@ from cp.store.port import (
     Stored,
     Unusable,
 )
-from cp.store.watch import BACKSTOP, DirectoryWatch, Sight
+from cp.store.watch import BACKSTOP, DirectoryWatch, LookResult
 
 _PAUSE: Final = 0.02
 """Seconds between looks while something changes."""
@@ -116,10 +116,10 @@ class FilesStore:
             raise Unusable(f"{self._root}: not a directory")
         return self._folder.read()
 
-    def _look(self) -> Sight:
+    def _look(self) -> LookResult:
         edit = self._folder.read()
         tell(self._loop, self._take, edit)
-        return Sight(edit.places, again=edit.in_doubt)
+        return LookResult(edit.places, looks_again=edit.in_doubt)
 
     def _take(self, edit: FolderEdit) -> None:
         before = self._contents.revision

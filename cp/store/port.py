@@ -2,6 +2,8 @@
 
 Every write has a revision, one higher than the write before. Who has read the store at a revision and follows its
 changes from there knows all that is in it, without ever reading it again.
+
+See record 0014.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ def everything(connection: Connection) -> tuple[Stored, ...]:
 def find(connection: Connection, keys: Iterable[Key]) -> dict[Key, Stored]:
     """Those of the documents that are there."""
     query = f"{_DOCUMENT} WHERE type = ? AND mesh = ? AND name = ?"
-    found = (connection.execute(query, _names(key)).fetchone() for key in keys)
-    return {held.document.key: held for held in map(_stored, filter(None, found))}
+    rows = (connection.execute(query, _names(key)).fetchone() for key in keys)
+    return {held.document.key: held for held in map(_stored, filter(None, rows))}
 
 
 def bounds(connection: Connection) -> tuple[int, int]:

@@ -2,6 +2,8 @@
 
 A write is given its revision inside its transaction, beside a row in the log for each document that it changed. So
 all processes agree on the order of writes, and to follow the store is to read the log.
+
+See record 0015.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from cp.store.database import Busy, errors_of, impatient, prepare, reading, writ
 from cp.store.feed import RevisionSignal, follow, tell
 from cp.store.lane import DatabaseThread
 from cp.store.port import KEPT, KEPT_BYTES, Change, ChangeBatch, Closed, Contents, Delete, Outdated, Put, Stored
-from cp.store.watch import BACKSTOP, DirectoryWatch, Sight
+from cp.store.watch import BACKSTOP, DirectoryWatch, LookResult
 
 _PAUSE: Final = 0.02
 """Seconds until the writes of another process are noticed, about."""
@@ -32,7 +34,7 @@ class SqliteStore:
 
     def __init__(self, path: Path, *, kept: int, kept_bytes: int, clock: Clock, backstop: float) -> None:
         self._kept, self._kept_bytes, self._clock = kept, kept_bytes, clock
-        self._sight = Sight(frozenset({str(path.parent)}))
+        self._result = LookResult(frozenset({str(path.parent)}))
         self._writer, self._reader = DatabaseThread(path, "koguma-write"), DatabaseThread(path, "koguma-read")
         self._news = RevisionSignal()
         self._noticed = (0, 0)
@@ -65,7 +67,7 @@ class SqliteStore:
         return (await self._open(self._reader).do(partial(rows.find, keys=[key]))).get(key)
 
     async def find(self, *keys: Key) -> Mapping[Key, Stored]:
-        return await self._open(self._reader).do(partial(_found, keys=keys))
+        return await self._open(self._reader).do(partial(_stored_by_key, keys=keys))
 
     async def revision(self) -> int:
         _, newest = await self._open(self._reader).do(rows.bounds)
@@ -109,14 +111,14 @@ class SqliteStore:
         tell(self._loop, self._news.publish)  # here: whoever called may have given up waiting, but it is written
         return newest + 1
 
-    def _look(self) -> Sight:
+    def _look(self) -> LookResult:
         """Notice what others wrote: the watch calls this when the directory of the file changed."""
         self._notice(self._reader.begin(rows.bounds).result())
         try:
             self._notice(self._writer.begin(_settled_bounds).result())
         except Busy:
-            return replace(self._sight, again=True)
-        return self._sight
+            return replace(self._result, looks_again=True)
+        return self._result
 
     def _notice(self, bounds: tuple[int, int]) -> None:
         if bounds != self._noticed:
@@ -140,7 +142,7 @@ def _contents(connection: Connection) -> Contents:
         return Contents(newest, rows.everything(connection))
 
 
-def _found(connection: Connection, keys: Sequence[Key]) -> Mapping[Key, Stored]:
+def _stored_by_key(connection: Connection, keys: Sequence[Key]) -> Mapping[Key, Stored]:
     with reading(connection):
         return rows.find(connection, keys)
 

@@ -18,7 +18,7 @@ _DEAF: Final = 1.0
 _LONGEST: Final = 10  # pauses to wait for quiet, while one change follows another
 
 
-class Ears(Protocol):
+class ChangeListener(Protocol):
     """The part of `RustNotify` that is used."""
 
     def watch(self, debounce_ms: int, step_ms: int, timeout_ms: int, stop_event: threading.Event) -> object: ...
@@ -27,18 +27,18 @@ class Ears(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class LookResult:
     """What was seen: the directories that will tell of changes, and whether to look again after a pause anyhow."""
 
     places: frozenset[str]
-    again: bool = False
+    looks_again: bool = False
 
 
-Look: TypeAlias = Callable[[], Sight]
-Listen: TypeAlias = Callable[[frozenset[str]], Ears]
+Look: TypeAlias = Callable[[], LookResult]
+Listen: TypeAlias = Callable[[frozenset[str]], ChangeListener]
 
 
-def listen(places: frozenset[str]) -> Ears:
+def listen(places: frozenset[str]) -> ChangeListener:
     """Hear of changes in these directories, from the moment this returns; not of those in directories below."""
     # `watchfiles.awatch` would begin to listen some time later, without saying when.
     return RustNotify(sorted(places), False, False, 0, False, True)  # noqa: FBT003  # it takes no keywords
@@ -63,7 +63,7 @@ class DirectoryWatch:
         self._look, self._failed, self._listen = look, failed, listen
         self._pause, self._backstop = round(pause * 1000), round(backstop * 1000)
         self._heard: frozenset[str] | None = None
-        self._ears: Ears | None = None
+        self._listener: ChangeListener | None = None
         self._stop = threading.Event()
         self._called = threading.Event()
         """Somebody wants it to stop listening: to look, or to end."""
@@ -86,13 +86,13 @@ class DirectoryWatch:
     def _run(self) -> None:
         try:
             while self._goes_on():
-                sight = self._look()
-                if self._ears is None or sight.places != self._heard:
-                    self._turn_to(sight.places)  # and look again: what came before was not heard
-                elif sight.again:
+                result = self._look()
+                if self._listener is None or result.places != self._heard:
+                    self._turn_to(result.places)  # and look again: what came before was not heard
+                elif result.looks_again:
                     self._stop.wait(self._pause / 1000)
                 else:
-                    self._wait(self._ears)
+                    self._wait(self._listener)
         except Exception as error:  # noqa: BLE001  # whatever it is, those who wait for news have to know
             self._failed(error)
         finally:
@@ -103,20 +103,20 @@ class DirectoryWatch:
         self._called.clear()
         return not self._stop.is_set()
 
-    def _wait(self, ears: Ears) -> None:
+    def _wait(self, listener: ChangeListener) -> None:
         try:
-            ears.watch(self._pause * _LONGEST, self._pause, self._backstop, self._called)
+            listener.watch(self._pause * _LONGEST, self._pause, self._backstop, self._called)
         except WatchfilesRustInternalError:  # it stays deaf after an error, such as a name that is not UTF-8
             self._turn_away()
 
     def _turn_to(self, places: frozenset[str]) -> None:
         self._turn_away()
         try:
-            self._ears, self._heard = self._listen(places), places
+            self._listener, self._heard = self._listen(places), places
         except (OSError, ValueError, WatchfilesRustInternalError):  # gone again, or the kernel has no watches left
             self._stop.wait(_DEAF)
 
     def _turn_away(self) -> None:
-        if self._ears is not None:
-            self._ears.close()
-        self._ears = None
+        if self._listener is not None:
+            self._listener.close()
+        self._listener = None

@@ -1,18 +1,22 @@
-"""`Compiler`: from a World to what each proxy gets, working out again only what a change reaches.
+"""`Compiler`: from a World to the snapshot of each proxy, working out again only what a change concerns.
 
-Proxies that match the same policies and have the same outbounds form a class. What a class has in common is one
-`ProxyClass`, worked out once; from World to World it keeps every result that the change does not reach
-(`cp.translate.change_scope`).
+Proxies that match the same policies and have the same outbounds form a class (record 0004). What a class has in common
+is one `ProxyClass`, worked out once. From World to World it keeps every result that the change does not concern
+(`cp.translate.change_scope`, record 0054).
+
+A result that cannot be made, by a fault of ours, is replaced by the last good one (record 0044).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
+from cp.model.dependency import ChangeScope
 from cp.model.failure import Failure
+from cp.model.memo import ByIdentity
 from cp.model.names import Destination, Key
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
@@ -20,20 +24,18 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.matching import MatchedPolicy, match
 from cp.rules.matching.matcher import ByKind
-from cp.translate.change_scope import ChangeScope, by_policies, by_world
+from cp.rules.targets import TargetTables
+from cp.translate.backend import BackendResult
+from cp.translate.capture import CaptureResult
+from cp.translate.change_scope import by_policies, by_world
+from cp.translate.effective import Rules, rules_of
 from cp.translate.fragments import Fragment, FragmentCache, Task
-from cp.translate.snapshot import NO_PART, PackedResource, Snapshot, SnapshotPart
-from cp.translate.stages import (
-    BackendResult,
-    CaptureResult,
-    InboundResult,
-    OutboundResult,
-    Rules,
-    SidecarResult,
-    Translator,
-    rules_of,
-)
-from cp.translate.stages import Effective as Effective
+from cp.translate.inbound import InboundResult
+from cp.translate.outbound import OutboundResult
+from cp.translate.packing import PackedResource
+from cp.translate.sidecar import SidecarResult
+from cp.translate.snapshot import NO_PART, Snapshot, SnapshotPart
+from cp.translate.translator import Translator
 from cp.translate.view import backend_refs
 from cp.translate.view.hostnames import hosts
 from cp.translate.view.outbound_address import OutboundAddress
@@ -41,35 +43,36 @@ from cp.translate.view.proxies import inbounds, outbounds
 from cp.translate.view.redirected import capture_of
 from generators.proxy import Capture, Hosts
 
-_ClassKey: TypeAlias = tuple[str, int, int, Caller]
-_OfKinds: TypeAlias = tuple[tuple[str, tuple[Any, ...]], ...]
+_PoliciesByKind: TypeAlias = tuple[tuple[str, tuple[Any, ...]], ...]
 
 
 class DecidingPolicies:
-    """The policies that decide over one side of some proxies. Equal only to itself: proxies that share it are alike."""
+    """The policies that decide over the outbounds, or the inbounds, of some proxies.
 
-    __slots__ = ("of_kinds",)
+    Equal only to itself. Proxies for which the same policies decide share the object, so comparing costs nothing.
+    """
 
-    def __init__(self, of_kinds: _OfKinds) -> None:
-        self.of_kinds = of_kinds
+    __slots__ = ("by_kind",)
+
+    def __init__(self, by_kind: _PoliciesByKind) -> None:
+        self.by_kind = by_kind
 
     @property
     def policies(self) -> Mapping[str, tuple[Resource, ...]]:
-        return dict(self.of_kinds)
+        return dict(self.by_kind)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The matched policies of some proxies, by the side of the proxy over which they decide."""
+    """The matched policies of some proxies, parted by what they decide over."""
 
-    matched: ByKind
     outbounds: DecidingPolicies
     inbounds: DecidingPolicies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassHosts:
-    """The names by which the workloads of a class know its destinations, and what answers for them."""
+    """The host names of the destinations of a class, and the listener that answers for them."""
 
     hosts: Hosts | None
     part: SnapshotPart
@@ -82,13 +85,13 @@ class ProxyClass:
 
     world: World
     rules: Rules
-    reach: DecidingPolicies
+    deciding: DecidingPolicies
     caller: Caller
     listenings: tuple[OutboundAddress, ...]
     entries: Mapping[OutboundAddress, OutboundResult]
     upstreams: Mapping[Destination, BackendResult]
     part: SnapshotPart
-    named: ClassHosts
+    hosts: ClassHosts
     failures: tuple[Failure, ...] = ()
 
 
@@ -99,51 +102,62 @@ class CompiledProxy:
     dataplane: Resource
     bundle: ProxyClass
     inbounds: tuple[InboundResult, ...]
-    beside: SidecarResult
-    captured: CaptureResult | None
+    sidecar: SidecarResult
+    capture_result: CaptureResult | None
     """What takes the traffic that its machine redirects to it; None where it redirects none."""
 
     part: SnapshotPart
-    reach: DecidingPolicies
+    deciding: DecidingPolicies
     """The policies that decide over its inbounds."""
-
-    @property
-    def capture(self) -> Capture | None:
-        """What its machine redirects to it."""
-        return None if self.captured is None else self.captured.capture
 
     own_failures: tuple[Failure, ...] = ()
 
     @property
+    def capture(self) -> Capture | None:
+        """What its machine redirects to it."""
+        return None if self.capture_result is None else self.capture_result.capture
+
+    @property
     def failures(self) -> tuple[Failure, ...]:
-        """What of it could not be made, by faults of ours."""
+        """The parts of it that could not be made, by faults of ours."""
         return (*self.bundle.failures, *self.own_failures)
 
     @property
     def snapshot(self) -> Snapshot:
-        names = (self.bundle.named.part,) if self.bundle.named.hosts is not None else ()
-        return Snapshot(self.bundle.part, *names, self.part)
+        hosts = (self.bundle.hosts.part,) if self.bundle.hosts.hosts is not None else ()
+        return Snapshot(self.bundle.part, *hosts, self.part)
+
+
+_ClassKey: TypeAlias = tuple[str, DecidingPolicies, ByIdentity[tuple[OutboundAddress, ...]], Caller]
 
 
 class Compiler:
-    """Keeps what it worked out for one World, for the next one."""
+    """Compiles the proxies of one World after another, and keeps the results of the World before.
+
+    A new World is entered with the first proxy that is asked for. `_bundles` and `_sides` hold results of the World
+    that was entered last, `_sides_before` those of the World before it. `_proxies` has each proxy as it was last
+    compiled, which may be several Worlds ago.
+    """
 
     def __init__(self, policies: Policies) -> None:
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
-        self._stages = Translator(policies)
+        self._translator = Translator(policies)
         self._world: World | None = None
         self._bundles: dict[_ClassKey, ProxyClass] = {}
-        self._sides: dict[int, _Sides] = {}
-        self._same: dict[_OfKinds, DecidingPolicies] = {}
+        self._sides: dict[ByIdentity[ByKind], _Sides] = {}
+        self._sides_before: dict[ByIdentity[ByKind], _Sides] = {}
+        self._deciding: dict[_PoliciesByKind, DecidingPolicies] = {}
+        """By their policies: what the World before had, so that equal policies keep their object."""
+
         self._proxies: dict[Key, CompiledProxy] = {}
 
     @property
     def fragments(self) -> FragmentCache:
-        return self._stages.fragments
+        return self._translator.fragments
 
     @property
-    def stages(self) -> Translator:
-        return self._stages
+    def translator(self) -> Translator:
+        return self._translator
 
     @property
     def classes(self) -> int:
@@ -156,12 +170,12 @@ class Compiler:
         self._enter(world)
         before = self._proxies.get(dataplane.key)
         matched, listenings = match(world, dataplane), outbounds(world, dataplane)
-        sides, caller = self._by_side(matched), self._stages.caller(world, dataplane)
-        key = (dataplane.mesh, id(sides.outbounds), id(listenings), caller)
+        sides, caller = self._by_side(matched), self._translator.callers.caller(world, dataplane)
+        key = (dataplane.mesh, sides.outbounds, ByIdentity(listenings), caller)
         bundle = self._bundles.get(key)
         if bundle is None:
-            rules = self._stages.of_outbounds(rules_of(world, dataplane), caller)
-            work = _Work(self._stages, world, dataplane.mesh, rules, sides.outbounds, caller)
+            rules = self._translator.rules_of_outbounds(rules_of(world, dataplane), caller)
+            work = _Work(self._translator, world, dataplane.mesh, rules, sides.outbounds, caller)
             bundle = self._bundles[key] = _bundle(work, listenings, before.bundle if before else None)
         if before is None or before.bundle is not bundle or before.dataplane is not dataplane:
             self._proxies[dataplane.key] = self._proxy(world, dataplane, sides.inbounds, bundle, before)
@@ -174,158 +188,178 @@ class Compiler:
     def _enter(self, world: World) -> None:
         if world is not self._world:
             self._world, self._bundles = world, {}
-            live = (reach for sides in self._sides.values() for reach in (sides.outbounds, sides.inbounds))
-            self._same = {reach.of_kinds: reach for reach in live}
-            self._sides = {}
+            # Only those of the World before are kept; earlier ones would pile up.
+            live = (deciding for sides in self._sides.values() for deciding in (sides.outbounds, sides.inbounds))
+            self._deciding = {deciding.by_kind: deciding for deciding in live}
+            self._sides, self._sides_before = {}, self._sides
 
     def _by_side(self, matched: ByKind) -> _Sides:
-        """Proxies, and Worlds, in which the same policies decide over a side share one object for it."""
-        known = self._sides.get(id(matched))
-        if known is None:
-            of_outbounds = _decide(matched, _is_of_outbounds, lambda one: one.policy)
-            of_inbounds = _decide(matched, _is_of_inbounds, lambda one: one)
-            ours, theirs = (self._same.setdefault(it, DecidingPolicies(it)) for it in (of_outbounds, of_inbounds))
-            known = self._sides[id(matched)] = _Sides(matched, ours, theirs)
-        return known
+        """The matched policies by what they decide over, as objects that proxies and Worlds share."""
+        sides = self._sides.get(key := ByIdentity(matched))
+        if sides is None:
+            sides = self._sides[key] = self._sides_before.get(key) or self._decided(matched)
+        return sides
+
+    def _decided(self, matched: ByKind) -> _Sides:
+        of_outbounds = tuple((kind, tuple(match.policy for match in matches)) for kind, matches in _with(matched, "to"))
+        of_inbounds = tuple(_with(matched, "from", "rules"))
+        return _Sides(self._shared(of_outbounds), self._shared(of_inbounds))
+
+    def _shared(self, policies: _PoliciesByKind) -> DecidingPolicies:
+        return self._deciding.setdefault(policies, DecidingPolicies(policies))
 
     def _proxy(
         self,
         world: World,
         dataplane: Resource,
-        reach: DecidingPolicies,
+        deciding: DecidingPolicies,
         bundle: ProxyClass,
         before: CompiledProxy | None,
     ) -> CompiledProxy:
-        """A proxy's own inbounds are worked out again only if it itself, or who decides over them, is another.
+        """A proxy with its own inbounds, which are kept if nothing changed on which they depend.
 
-        Or what they may refer to: to find out whether they do would cost more than to work them out.
+        That is the dataplane, the policies that decide over its inbounds, its capture, and every resource to which a
+        conf may refer: to find out whether one does would cost more than to work the inbounds out again.
         """
         mesh, capture = dataplane.mesh, capture_of(world, dataplane)
-        is_same = before and before.dataplane is dataplane and before.reach is reach and before.capture == capture
-        is_same = is_same and before is not None and not before.own_failures
-        if before and is_same and backend_refs.same(before.bundle.world, world, mesh):
-            return CompiledProxy(dataplane, bundle, before.inbounds, before.beside, before.captured, before.part, reach)
+        if (
+            before is not None
+            and before.dataplane is dataplane
+            and before.deciding is deciding
+            and before.capture == capture
+            and not before.own_failures
+            and backend_refs.same(before.bundle.world, world, mesh)
+        ):
+            return CompiledProxy(
+                dataplane, bundle, before.inbounds, before.sidecar, before.capture_result, before.part, deciding
+            )
         rules = rules_of(world, dataplane)
-        reached = tuple(self._stages.reached(world, mesh, rules, *one) for one in inbounds(dataplane))
-        beside = self._stages.beside(world, rules, dataplane)
-        captured = None if capture is None else self._stages.captured(world, mesh, rules, capture)
+        reached = tuple(
+            self._translator.inbounds.result(world, mesh, rules, *inbound) for inbound in inbounds(dataplane)
+        )
+        sidecar = self._translator.sidecars.result(world, rules, dataplane)
+        captured = None if capture is None else self._translator.captures.result(world, mesh, rules, capture)
         if before is not None:
-            reached, beside, captured = _kept_of_proxy(before, reached, beside, captured)
-        fragments = [one.fragment for one in (*reached, beside, captured) if one is not None]
+            reached, sidecar, captured = _kept_of_proxy(before, reached, sidecar, captured)
+        fragments = [result.fragment for result in (*reached, sidecar, captured) if result is not None]
         part = SnapshotPart(_resources(fragments))
-        return CompiledProxy(dataplane, bundle, reached, beside, captured, part, reach, _failures(fragments))
+        return CompiledProxy(dataplane, bundle, reached, sidecar, captured, part, deciding, _failures(fragments))
 
 
-def _decide(matched: ByKind, decides: Callable[[Resource], bool], what: Callable[[MatchedPolicy], Any]) -> _OfKinds:
-    """The policies that decide over a side, by their kinds; kinds of which none does are left out."""
-    of_kinds = ((kind, tuple(what(one) for one in found if decides(one.policy))) for kind, found in matched.items())
-    return tuple((kind, deciding) for kind, deciding in of_kinds if deciding)
+def _with(matched: ByKind, *parts: str) -> Iterator[tuple[str, tuple[MatchedPolicy, ...]]]:
+    """The matched policies that have one of these parts, or one conf for the whole proxy, by kind."""
+    for kind, matches in matched.items():
+        shape = matches[0].policy.kind.policy
+        if shape is not None and shape.single:
+            yield kind, matches
+        elif having := tuple(match for match in matches if any(map(match.policy.data.get, parts))):
+            yield kind, having
 
 
-def _is_of_outbounds(policy: Resource) -> bool:
-    shape = policy.kind.policy
-    return shape is not None and (shape.single or bool(policy.data.get("to")))
-
-
-def _is_of_inbounds(policy: Resource) -> bool:
-    shape = policy.kind.policy
-    return shape is not None and (shape.single or bool(policy.data.get("from") or policy.data.get("rules")))
-
-
-def _bundle(work: _Work, listenings: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
-    """The bundle of a class: what a change does not reach is taken from the one that the proxy had before."""
+def _bundle(work: _Work, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
+    """The bundle of a class. What a change does not concern is taken from the bundle that the proxy had before."""
     if before is not None and before.caller == work.caller:
-        touched = by_world(before.world, work.world, work.mesh)
-        touched |= by_policies(before.reach.policies, work.reach.policies)
-        if not touched.everything:
-            return work.some(before, listenings, touched)
-    return work.all(listenings, before)
+        targets = [TargetTables.of(world, work.mesh) for world in (before.world, work.world)]
+        scope = by_world(before.world, work.world, work.mesh)
+        scope |= by_policies(before.deciding.policies, work.deciding.policies, targets)
+        if not scope.everything:
+            return work.some(before, addresses, scope)
+    return work.all(addresses, before)
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
     """Working out the bundle of one class in one World."""
 
-    stages: Translator
+    translator: Translator
     world: World
     mesh: str
     rules: Rules
-    reach: DecidingPolicies
+    deciding: DecidingPolicies
     caller: Caller
 
-    def all(self, listenings: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
-        entries = {one: self._entry(one, before) for one in listenings}
-        needed = dict.fromkeys(used for entry in entries.values() for used in entry.uses)
-        upstreams = {one: self._upstream(one, before) for one in needed}
-        return self._made(before, listenings, entries, upstreams, SnapshotPart(_all_resources(entries, upstreams)))
+    def all(self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
+        """Everything is worked out again."""
+        entries = {address: self._entry(address, before) for address in addresses}
+        used = dict.fromkeys(destination for entry in entries.values() for destination in entry.uses)
+        upstreams = {destination: self._upstream(destination, before) for destination in used}
+        part = SnapshotPart(_all_resources(entries, upstreams))
+        return self._bundle(before, addresses, entries, upstreams, part)
 
-    def some(self, before: ProxyClass, listenings: tuple[OutboundAddress, ...], touched: ChangeScope) -> ProxyClass:
-        """Most entries are those of before; of these not even the hashes are worked out again.
-
-        What could not be made is tried again: on what a fault depends is not known.
-        """
+    def some(self, before: ProxyClass, addresses: tuple[OutboundAddress, ...], scope: ChangeScope) -> ProxyClass:
+        """Most entries are those of before; of these not even the hashes are worked out again."""
+        # A result that could not be made is tried again: on what a fault depends is not known.
         again = {
-            one: self._entry(one, before)
-            for one, entry in before.entries.items()
-            if touched.concerns(entry.names) or not _is_made(entry.fragment)
+            address: self._entry(address, before)
+            for address, entry in before.entries.items()
+            if scope.concerns(entry.names) or not _is_made(entry.fragment)
         }
-        if listenings is not before.listenings:
-            return self._elsewhere(before, listenings, {**before.entries, **again}, touched)
         entries = {**before.entries, **again}
-        if any(entry.uses != before.entries[one].uses for one, entry in again.items()):  # a route leads elsewhere now
-            upstreams = self._upstreams(before, entries.values(), touched)
+        if addresses is not before.listenings:
+            return self._with_other_addresses(before, addresses, entries, scope)
+        if any(entry.uses != before.entries[address].uses for address, entry in again.items()):
+            upstreams = self._upstreams(before, entries.values(), scope)  # a route leads elsewhere now
         else:
-            upstreams = {**before.upstreams, **self._stale(before, before.upstreams, touched)}
-        changed = [(before.entries[one].fragment, entry.fragment) for one, entry in again.items()]
-        for one, upstream in upstreams.items():
-            if (old := before.upstreams.get(one)) is not upstream:
-                changed += zip_longest(old.fragments if old else (), upstream.fragments, fillvalue=_NO_FRAGMENT)
-        changed += [(one, _NO_FRAGMENT) for gone in _gone(before, upstreams) for one in gone.fragments]
-        part = _updated(before.part, changed) or SnapshotPart(_all_resources(entries, upstreams))
-        return self._made(before, listenings, entries, upstreams, part)
+            upstreams = {**before.upstreams, **self._stale(before, before.upstreams, scope)}
+        # The part is that of before with the changed resources in it, unless a resource came or went.
+        changed = [(before.entries[address].fragment, entry.fragment) for address, entry in again.items()]
+        part = _updated(before.part, (*changed, *_changed_upstreams(before, upstreams)))
+        return self._bundle(
+            before, addresses, entries, upstreams, part or SnapshotPart(_all_resources(entries, upstreams))
+        )
 
-    def _elsewhere(
+    def _with_other_addresses(
         self,
         before: ProxyClass,
-        listenings: tuple[OutboundAddress, ...],
+        addresses: tuple[OutboundAddress, ...],
         known: Mapping[OutboundAddress, OutboundResult],
-        touched: ChangeScope,
+        scope: ChangeScope,
     ) -> ProxyClass:
-        """Where outbounds come or go, what stays is kept all the same."""
-        entries = {one: known.get(one) or self._entry(one, before) for one in listenings}
-        upstreams = self._upstreams(before, entries.values(), touched)
-        return self._made(before, listenings, entries, upstreams, SnapshotPart(_all_resources(entries, upstreams)))
+        """Where outbounds come or go, the entries that stay are kept all the same."""
+        entries = {address: known.get(address) or self._entry(address, before) for address in addresses}
+        upstreams = self._upstreams(before, entries.values(), scope)
+        part = SnapshotPart(_all_resources(entries, upstreams))
+        return self._bundle(before, addresses, entries, upstreams, part)
 
-    def _made(
+    def _bundle(
         self,
         before: ProxyClass | None,
-        listenings: tuple[OutboundAddress, ...],
+        addresses: tuple[OutboundAddress, ...],
         entries: Mapping[OutboundAddress, OutboundResult],
         upstreams: Mapping[Destination, BackendResult],
         part: SnapshotPart,
     ) -> ProxyClass:
-        named = self._named(listenings, None if before is None else before.named)
-        fragments = (*(one.fragment for one in entries.values()), *_fragments_of(upstreams), named.fragment)
-        failures = _failures(fragments)
+        class_hosts = self._hosts(addresses, None if before is None else before.hosts)
+        of_entries = (entry.fragment for entry in entries.values())
+        failures = _failures((*of_entries, *_fragments_of(upstreams), class_hosts.fragment))
         return ProxyClass(
-            self.world, self.rules, self.reach, self.caller, listenings, entries, upstreams, part, named, failures
+            world=self.world,
+            rules=self.rules,
+            deciding=self.deciding,
+            caller=self.caller,
+            listenings=addresses,
+            entries=entries,
+            upstreams=upstreams,
+            part=part,
+            hosts=class_hosts,
+            failures=failures,
         )
 
-    def _named(self, listenings: tuple[OutboundAddress, ...], before: ClassHosts | None) -> ClassHosts:
-        found = hosts(self.world, self.mesh, listenings)
-        if before is not None and before.hosts is found and before.fragment.failure is None:
+    def _hosts(self, addresses: tuple[OutboundAddress, ...], before: ClassHosts | None) -> ClassHosts:
+        names = hosts(self.world, self.mesh, addresses)
+        if before is not None and before.hosts is names and before.fragment.failure is None:
             return before
-        if found is None:
+        if names is None:
             return ClassHosts(None, NO_PART, _NO_FRAGMENT)
-        fragment = self.stages.fragments.get(Task(found))
+        fragment = self.translator.fragments.get(Task(names))
         if fragment.failure is not None:
             fragment = Fragment((), failure=replace(fragment.failure, part="the listener for names"))
             fragment = fragment if before is None else before.fragment.in_place_of(fragment)
-        return ClassHosts(found, SnapshotPart(fragment), fragment)
+        return ClassHosts(names, SnapshotPart(fragment), fragment)
 
     def _entry(self, listening: OutboundAddress, before: ProxyClass | None) -> OutboundResult:
         """An outbound. One that cannot be made stays as it was, and keeps what it leads to."""
-        entry = self.stages.entry(self.world, self.mesh, self.rules, listening, self.caller)
+        entry = self.translator.outbounds.result(self.world, self.mesh, self.rules, listening, self.caller)
         last = None if before is None else before.entries.get(listening)
         if entry.fragment.failure is None or last is None or not _is_good(last.fragment):
             return entry
@@ -333,7 +367,7 @@ class _Work:
         return replace(entry, fragment=last.fragment.in_place_of(entry.fragment), uses=uses)
 
     def _upstream(self, destination: Destination, before: ProxyClass | None) -> BackendResult:
-        upstream = self.stages.upstream(self.world, self.mesh, self.rules, destination, self.caller)
+        upstream = self.translator.backends.result(self.world, self.mesh, self.rules, destination, self.caller)
         last = None if before is None else before.upstreams.get(destination)
         if last is None or not _failures(upstream.fragments):
             return upstream
@@ -346,37 +380,47 @@ class _Work:
         return replace(upstream, fragments=kept)
 
     def _upstreams(
-        self, before: ProxyClass, entries: Iterable[OutboundResult], touched: ChangeScope
+        self, before: ProxyClass, entries: Iterable[OutboundResult], scope: ChangeScope
     ) -> Mapping[Destination, BackendResult]:
-        """Those to which these entries lead; what was there before and is not touched is kept."""
-        needed = dict.fromkeys(used for entry in entries for used in entry.uses)
-        kept = {one: before.upstreams.get(one) or self._upstream(one, before) for one in needed}
-        return {**kept, **self._stale(before, kept, touched)}
+        """The backends to which these entries lead. Those of before that the change does not concern are kept."""
+        used = dict.fromkeys(destination for entry in entries for destination in entry.uses)
+        kept = {
+            destination: before.upstreams.get(destination) or self._upstream(destination, before)
+            for destination in used
+        }
+        return {**kept, **self._stale(before, kept, scope)}
 
     def _stale(
-        self, before: ProxyClass, upstreams: Mapping[Destination, BackendResult], touched: ChangeScope
+        self, before: ProxyClass, upstreams: Mapping[Destination, BackendResult], scope: ChangeScope
     ) -> Mapping[Destination, BackendResult]:
+        """The backends that the change concerns or that could not be made, worked out again."""
         return {
-            one: self._upstream(one, before)
-            for one, found in upstreams.items()
-            if touched.concerns(found.names) or not all(map(_is_made, found.fragments))
+            destination: self._upstream(destination, before)
+            for destination, upstream in upstreams.items()
+            if scope.concerns(upstream.names) or not all(map(_is_made, upstream.fragments))
         }
 
 
 def _kept_of_proxy(
-    before: CompiledProxy, reached: tuple[InboundResult, ...], beside: SidecarResult, captured: CaptureResult | None
+    before: CompiledProxy, reached: tuple[InboundResult, ...], sidecar: SidecarResult, captured: CaptureResult | None
 ) -> tuple[tuple[InboundResult, ...], SidecarResult, CaptureResult | None]:
-    """What could not be made stays as it was."""
-    last = {(one.inbound.address, one.inbound.port): one.fragment for one in before.inbounds}
-    places = ((one, last.get((one.inbound.address, one.inbound.port), _NO_FRAGMENT)) for one in reached)
+    """The same results, with the last good fragment in place of each that could not be made."""
+    last = {_port(result): result.fragment for result in before.inbounds}
     kept = tuple(
-        one if _is_made(one.fragment) else replace(one, fragment=old.in_place_of(one.fragment)) for one, old in places
+        result
+        if _is_made(result.fragment)
+        else replace(result, fragment=last.get(_port(result), _NO_FRAGMENT).in_place_of(result.fragment))
+        for result in reached
     )
-    if not _is_made(beside.fragment):
-        beside = replace(beside, fragment=before.beside.fragment.in_place_of(beside.fragment))
-    if captured is not None and before.captured is not None and not _is_made(captured.fragment):
-        captured = replace(captured, fragment=before.captured.fragment.in_place_of(captured.fragment))
-    return kept, beside, captured
+    if not _is_made(sidecar.fragment):
+        sidecar = replace(sidecar, fragment=before.sidecar.fragment.in_place_of(sidecar.fragment))
+    if captured is not None and before.capture_result is not None and not _is_made(captured.fragment):
+        captured = replace(captured, fragment=before.capture_result.fragment.in_place_of(captured.fragment))
+    return kept, sidecar, captured
+
+
+def _port(result: InboundResult) -> tuple[str, int]:
+    return result.inbound.address, result.inbound.port
 
 
 def _is_made(fragment: Fragment) -> bool:
@@ -384,7 +428,7 @@ def _is_made(fragment: Fragment) -> bool:
 
 
 def _is_good(fragment: Fragment) -> bool:
-    """Whether it is what was made for it, now or earlier, and no mere answer that nothing was."""
+    """Whether a fragment is servable: made for its task, now or earlier, and not only the placeholder of a failure."""
     return fragment.failure is None or fragment.failure.is_kept
 
 
@@ -396,16 +440,24 @@ def _fragments_of(upstreams: Mapping[Destination, BackendResult]) -> Iterator[Fr
     return (fragment for upstream in upstreams.values() for fragment in upstream.fragments)
 
 
-def _gone(before: ProxyClass, upstreams: Mapping[Destination, BackendResult]) -> Iterator[BackendResult]:
+def _changed_upstreams(
+    before: ProxyClass, upstreams: Mapping[Destination, BackendResult]
+) -> Iterator[tuple[Fragment, Fragment]]:
+    """The old and the new fragments of backends that changed, came or went."""
+    for destination, upstream in upstreams.items():
+        old = before.upstreams.get(destination)
+        if old is not upstream:
+            yield from zip_longest(old.fragments if old else (), upstream.fragments, fillvalue=_NO_FRAGMENT)
     if before.upstreams.keys() != upstreams.keys():
-        yield from (old for one, old in before.upstreams.items() if one not in upstreams)
+        gone = (old for destination, old in before.upstreams.items() if destination not in upstreams)
+        yield from ((fragment, _NO_FRAGMENT) for old in gone for fragment in old.fragments)
 
 
 def _updated(part: SnapshotPart, changed: Iterable[tuple[Fragment, Fragment]]) -> SnapshotPart | None:
     """The part with new contents for the same names; None where a name came or went."""
     differing = [(old, new) for old, new in changed if old is not new]
-    came = {(one.type_url, one.name): one for one in _resources(new for _, new in differing)}
-    gone = {(one.type_url, one.name) for one in _resources(old for old, _ in differing)}
+    came = {(packed.type_url, packed.name): packed for packed in _resources(new for _, new in differing)}
+    gone = {(packed.type_url, packed.name) for packed in _resources(old for old, _ in differing)}
     return part.updated(came.values()) if came.keys() == gone else None
 
 
@@ -413,7 +465,7 @@ def _all_resources(
     entries: Mapping[OutboundAddress, OutboundResult], upstreams: Mapping[Destination, BackendResult]
 ) -> Iterator[PackedResource]:
     yield from _resources(entry.fragment for entry in entries.values())
-    yield from _resources(one for upstream in upstreams.values() for one in upstream.fragments)
+    yield from _resources(_fragments_of(upstreams))
 
 
 def _resources(fragments: Iterable[Fragment]) -> Iterator[PackedResource]:

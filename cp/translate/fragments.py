@@ -1,22 +1,23 @@
-"""Fragments: what one destination, backend or inbound comes to for Envoy, built once for all who need the same.
+"""Fragments: the finished Envoy resources of one destination, backend or inbound, built once for equal tasks.
 
-A fragment is a pure function of frozen values, and remembered by them and nothing else: what it is for, and the
-effective conf of each policy. So a key can't be forgotten, and whoever has equal arguments shares the bytes.
+A fragment is a pure function of its task, which is its key as well: what it is for, and the effective conf of each
+policy. So no part of the key can be forgotten, and proxies with equal tasks share the bytes (record 0003).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from cp.model.canonical import canonical_json
 from cp.model.failure import Failure, failure
 from cp.policies import ClientRule, Policies, Policy
 from cp.resources.schema import decode
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
 from generators.build.clusters import backend_cluster, local_cluster
 from generators.build.dns import dns_listener
 from generators.build.endpoints import assignment
@@ -42,7 +43,7 @@ Problem: TypeAlias = tuple[str, str, str]
 
 
 class Fragment:
-    """The finished resources of one task. Equal only to itself: who has the same task has the same fragment."""
+    """The finished resources of one task. Equal only to itself: equal tasks have the same fragment."""
 
     __slots__ = ("__weakref__", "failure", "problems", "resources", "used")
 
@@ -54,7 +55,7 @@ class Fragment:
         failure: Failure | None = None,
     ) -> None:
         self.failure = failure
-        """Why these are not the resources of the task, but others in their place, or none."""
+        """Why these are not the resources of the task, but earlier ones or none."""
 
         self.resources = tuple(resources)
         self.problems = tuple(problems)
@@ -65,7 +66,7 @@ class Fragment:
         return iter(self.resources)
 
     def in_place_of(self, failed: Fragment) -> Fragment:
-        """What was made last, for as long as its successor cannot be made."""
+        """This fragment, to be served for as long as its successor cannot be made."""
         if failed.failure is None or not self.resources:
             return failed
         why = failed.failure.keeping()
@@ -79,12 +80,11 @@ _TYPE_URLS = {
     "RouteConfiguration": ROUTES,
     "Secret": SECRET,
 }
-_canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 def confs(effective: Mapping[str, Mapping[str, Any]]) -> Confs:
     """Effective confs as a key: the order of fields, and of policies, does not matter."""
-    return tuple((kind, _canonical(conf)) for kind, conf in sorted(effective.items()))
+    return tuple((kind, canonical_json(conf)) for kind, conf in sorted(effective.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,12 @@ class Task:
     """Whether it is for a gRPC client without a proxy, and not for an Envoy."""
 
 
+NO_TASK: Final = Task(Sidecar())
+"""In place of a task that cannot be made."""
+
+
 class FragmentCache:
-    """Every fragment that somebody has, by its arguments; when nobody has it any more it is forgotten."""
+    """Every fragment that is in use, by its task. A fragment that nobody holds any more is forgotten."""
 
     def __init__(self, policies: Policies) -> None:
         self._policies = policies
@@ -110,20 +114,20 @@ class FragmentCache:
 
     def get(self, task: Task) -> Fragment:
         """The fragment for these arguments, built now if nobody needed it before. One that cannot be built says so."""
-        found = self._kept.get(task)
-        if found is None:
-            found = self._kept[task] = _attempt(task, self._policies)
+        fragment = self._kept.get(task)
+        if fragment is None:
+            fragment = self._kept[task] = _attempt(task, self._policies)
             self.built += 1
         else:
             self.reused += 1
-        return found
+        return fragment
 
     def __len__(self) -> int:
         return len(self._kept)
 
 
-class _Turns:
-    """The policies one after the other, and whose turn it is, so that a fault can be told of the one at work."""
+class _PolicyAtWork:
+    """The policies in their order, and the kind of the one whose hooks are being called: a fault is said of it."""
 
     def __init__(self, policies: Policies) -> None:
         self._policies = policies
@@ -138,11 +142,11 @@ class _Turns:
 
 def _attempt(task: Task, policies: Policies) -> Fragment:
     """A fault in one fragment is a fault of that fragment alone."""
-    turns = _Turns(policies)
+    at_work = _PolicyAtWork(policies)
     try:
-        return build(task, turns)
+        return build(task, at_work)
     except Exception as error:  # noqa: BLE001  # whatever it is, all other fragments are served
-        return Fragment((), failure=failure(error, kind=turns.kind))
+        return Fragment((), failure=failure(error, kind=at_work.kind))
 
 
 def build(task: Task, policies: Iterable[Policy[Any]]) -> Fragment:
@@ -246,7 +250,7 @@ def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task)
             if of_route is not None:
                 apart.append((route, of_route))
         if apart:
-            policy.apart(apart, draft)
+            policy.routes_with_own_confs(apart, draft)
         if (rules := clients.get(policy.kind.name)) is not None:
             policy.clients([_client_rule(policy, *rule) for rule in rules], draft)
     return draft.finish()

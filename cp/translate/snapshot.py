@@ -1,13 +1,12 @@
-"""`Snapshot`: what one proxy should have, as bytes versioned by their content.
+"""`Snapshot`: everything that one proxy should have, and how that differs from an earlier snapshot.
 
 A snapshot is a few parts. All proxies of a class share one part, the same object, and each adds a part of its own;
 so a thousand proxies that see a thousand services hold a thousand services once, and whatever is worked out
-about a shared part (its version, its message, how it differs from its predecessor) is worked out once.
+about a shared part (its version, its message, how it differs from its predecessor) is worked out once (record 0013).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -15,104 +14,9 @@ from itertools import chain, zip_longest
 from types import MappingProxyType
 from weakref import WeakKeyDictionary, ref
 
-from cp.model.remembered import remembered
-
-CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
-ROUTES = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
-SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105  # a type, not a secret
-
-# The order in which a change is sent so that nothing refers to what is not there yet (make before break).
-TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET)
-SHORT = MappingProxyType(
-    {CLUSTER: "clusters", ENDPOINTS: "endpoints", LISTENER: "listeners", ROUTES: "routes", SECRET: "secrets"}
-)
+from cp.translate.packing import TYPES, PackedResource, ResourceBatch, version_of
 
 _NOTHING: Mapping[str, PackedResource] = MappingProxyType({})
-_DIGEST_BITS = 128
-_MANY = 32
-
-
-@dataclass(frozen=True, slots=True)
-class PackedResource:
-    """One Envoy resource, serialised, hashed and framed once, whoever it is sent to."""
-
-    type_url: str
-    name: str
-    body: bytes = field(repr=False)
-    version: str
-    digest: int = field(repr=False, compare=False)
-    frame: bytes = field(repr=False, compare=False)
-    delta_frame: bytes = field(repr=False, compare=False)
-
-    @classmethod
-    def of(cls, type_url: str, name: str, body: bytes) -> PackedResource:
-        version = hashlib.sha256(body).hexdigest()[:16]
-        inner = text_field(1, type_url) + bytes_field(2, body)
-        return cls(
-            type_url=type_url,
-            name=name,
-            body=body,
-            version=version,
-            digest=digest_of(f"{type_url}\0{name}\0{version}"),
-            frame=bytes_field(2, inner),
-            delta_frame=bytes_field(2, text_field(1, version) + bytes_field(2, inner) + text_field(3, name)),
-        )
-
-
-class ResourceBatch:
-    """Resources of one type that are sent together; every stream that sends the same ones shares one batch."""
-
-    def __init__(self, resources: Iterable[PackedResource] = ()) -> None:
-        self.resources = tuple(resources)
-        self._messages: dict[bool, tuple[bytes, bytes]] = {}
-        self._bodies: dict[bool, bytes] = {}
-
-    @remembered
-    def names(self) -> frozenset[str]:
-        return frozenset(packed.name for packed in self.resources)
-
-    @remembered
-    def digest(self) -> int:
-        return sum(packed.digest for packed in self.resources)
-
-    @remembered
-    def size(self) -> int:
-        return sum(len(packed.frame) for packed in self.resources)
-
-    def frames(self, *, delta: bool) -> Iterator[bytes]:
-        return (packed.delta_frame if delta else packed.frame for packed in self.resources)
-
-    def message(self, header: bytes, *, delta: bool) -> bytes:
-        """The resources behind a header: the very same object for everyone who asks with the same header."""
-        kept = self._messages.get(delta)
-        if kept is None or kept[0] != header:
-            kept = self._messages[delta] = (header, b"".join((header, *self.frames(delta=delta))))
-        return kept[1]
-
-    def body(self, *, delta: bool) -> bytes:
-        """The resources for a message in which there are others too. Many are put together once."""
-        if len(self.resources) < _MANY:
-            return b"".join(self.frames(delta=delta))
-        if delta not in self._bodies:
-            self._bodies[delta] = b"".join(self.frames(delta=delta))
-        return self._bodies[delta]
-
-    def __len__(self) -> int:
-        return len(self.resources)
-
-    def __iter__(self) -> Iterator[PackedResource]:
-        return iter(self.resources)
-
-    def __eq__(self, other: object) -> bool:
-        return self.resources == other.resources if isinstance(other, ResourceBatch) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-    def __repr__(self) -> str:
-        return f"Batch({[packed.name for packed in self.resources]})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,32 +233,3 @@ def _difference(before: SnapshotPart, after: SnapshotPart, type_url: str) -> Par
     changed = [packed for name, packed in new.items() if name not in old or old[name].version != packed.version]
     updated = after.whole(type_url) if len(changed) == len(new) else ResourceBatch(changed)
     return PartDifference(updated, tuple(name for name in old if name not in new))
-
-
-def version_of(digest: int) -> str:
-    return f"{digest % (1 << 64):016x}"
-
-
-def digest_of(content: str) -> int:
-    return int.from_bytes(hashlib.sha256(content.encode()).digest()[: _DIGEST_BITS // 8])
-
-
-_LOW_BITS = 0x7F
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > _LOW_BITS:
-        out.append((number & _LOW_BITS) | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def bytes_field(field_number: int, value: bytes) -> bytes:
-    """A length-delimited protobuf field. Messages join by concatenation, so framed resources can be joined too."""
-    return _varint(field_number << 3 | 2) + _varint(len(value)) + value
-
-
-def text_field(field_number: int, value: str) -> bytes:
-    return bytes_field(field_number, value.encode())

@@ -3,6 +3,8 @@
 An exit allows calls to a network or to a domain. For a network the address alone decides. For a domain Envoy has to
 parse the beginning of the connection: the server name of TLS, or the host of each HTTP request. The listener has a
 list of rules; the first rule that matches a connection chooses its filter chain.
+
+See record 0035.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Listeners for the outbounds and inbounds of a proxy."""
+"""Listeners for the outbounds and inbounds of a proxy.
+
+See record 0019.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource, Snapshot, SnapshotPart
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 
 GOOD, BAD, POISON = "good", "bad", "poison"
 """A bad resource is refused by name, and what came with it is applied; a poisonous one spoils the whole response."""
@@ -65,13 +66,14 @@ class Mesh:
 
     def snapshot(self, shared: Iterable[str] = ()) -> Snapshot:
         """Cut into two parts: what has a name that is shared, and what has not."""
-        every = [
-            *(pack(CLUSTER, one) for one in self.clusters),
-            *(pack(ENDPOINTS, one) for one in self.assignments),
-            *(pack(LISTENER, one) for one in self.listeners),
-            *(pack(ROUTES, one) for one in self.tables),
+        resources = [
+            *(pack(CLUSTER, content) for content in self.clusters),
+            *(pack(ENDPOINTS, content) for content in self.assignments),
+            *(pack(LISTENER, content) for content in self.listeners),
+            *(pack(ROUTES, content) for content in self.tables),
         ]
         names = set(shared)
         return Snapshot(
-            SnapshotPart(p for p in every if p.name in names), SnapshotPart(p for p in every if p.name not in names)
+            SnapshotPart(p for p in resources if p.name in names),
+            SnapshotPart(p for p in resources if p.name not in names),
         )

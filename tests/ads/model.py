@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from cp.ads.session.messages import DeltaRequest, Response, SotwRequest
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
 from tests.ads.content import GOOD, POISON, unpack
 
 ORDER = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
@@ -233,7 +233,7 @@ class DeltaClient(Client):
         names = self.wanted.get(type_url, frozenset())
         if type_url not in self.subscribed:
             held = {name: packed.version for name, packed in self.has[type_url].items()}
-            self.outbox.append(DeltaRequest(type_url, subscribe=names, held=held))
+            self.outbox.append(DeltaRequest(type_url, subscribe=names, initial_versions=held))
         elif names != self.subscribed[type_url]:
             known = self.subscribed[type_url]
             self.outbox.append(DeltaRequest(type_url, subscribe=names - known, unsubscribe=known - names))

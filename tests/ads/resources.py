@@ -17,7 +17,7 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
 from tests.support.loopback import Address
 
 

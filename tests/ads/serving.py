@@ -8,10 +8,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
-from cp.ads.hub import Connection, Hub
+from cp.ads.connection import Connection
+from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import AdsServer, ServerOptions
-from cp.translate.snapshot import PackedResource, Snapshot, SnapshotPart
+from cp.translate.packing import PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from tests.support.loopback import Address
 from tests.support.waiting import eventually
 
@@ -48,17 +50,17 @@ class Serving:
 
     def publish(self, proxy: str, *resources: PackedResource) -> Snapshot:
         snapshot = Snapshot(SnapshotPart(resources))
-        self._on_loop(_made(lambda: self.hub.publish(proxy, snapshot)))
+        self._on_loop(_made(lambda: self.hub.publisher.publish(proxy, snapshot)))
         return snapshot
 
     def in_sync(self, proxy: str, within: float = 10) -> None:
-        eventually(lambda: self._on_loop(_made(lambda: self.hub.is_in_sync(proxy))), within)
+        eventually(lambda: self._on_loop(_made(lambda: self.hub.observer.is_in_sync(proxy))), within)
 
     def seat(self, proxy: str, within: float = 10) -> Connection:
         """The one stream of a proxy."""
 
         def seated() -> Connection:
-            seats = self.hub.of(proxy)
+            seats = self.hub.observer.of(proxy)
             assert len(seats) == 1
             return seats[0]
 

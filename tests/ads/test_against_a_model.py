@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
+    invariant,
     precondition,
     rule,
     run_state_machine_as_test,
 )
 
-from cp.ads.session.base import ITS_USERS, SessionBase
+from cp.ads.session.base import CLUSTER_USERS, SessionBase
 from cp.ads.session.delta import DeltaSession
 from cp.ads.session.sotw import SotwSession
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from cp.translate.snapshot import Snapshot
 from tests.ads.content import BAD, GOOD, POISON, Content, Mesh
 from tests.ads.model import Client, DeltaClient, SotwClient
 
@@ -57,10 +59,10 @@ class Conversation(RuleBasedStateMachine):
     @initialize(naming=st.booleans())
     def connected(self, naming: bool) -> None:
         self.client.naming = naming
-        self.begin(trusting=True)
+        self.begin(trusts_versions=True)
 
-    def begin(self, *, trusting: bool) -> None:
-        self.session: SessionBase = self.make_session(trusting=trusting)
+    def begin(self, *, trusts_versions: bool) -> None:
+        self.session: SessionBase = self.make_session(trusts_versions=trusts_versions)
         self.under_way.clear()
         self.client.connect()
         if self.newest is not None:
@@ -95,25 +97,25 @@ class Conversation(RuleBasedStateMachine):
             self.the_client_reads()
         elif self.client.outbox:
             self.the_session_reads()
-        elif self.session.awaits == ITS_USERS:  # it may have no routes to ask for
-            self.under_way += self.session.expire(ITS_USERS)
+        elif self.session.awaited_answer == CLUSTER_USERS:  # it may have no routes to ask for
+            self.under_way += self.session.expire(CLUSTER_USERS)
         else:
             return False
         return True
 
     @rule()
     def the_stream_breaks(self) -> None:
-        trusting = self.session.is_settled
+        trusts_versions = self.session.is_settled
         self.client.suspended = self.client.suspended or self.is_blind()
-        if not trusting:  # it may be waiting for endpoints that it has
+        if not trusts_versions:  # it may be waiting for endpoints that it has
             self.client.asked_again.update((ENDPOINTS, name) for name in NAMES)
-        self.begin(trusting=trusting)
+        self.begin(trusts_versions=trusts_versions)
 
-    @precondition(lambda self: self.session.awaits is not None)
+    @precondition(lambda self: self.session.awaited_answer is not None)
     @rule()
     def the_deadline_passes(self) -> None:
         """The client may well be on its way; what should come first then does not."""
-        awaited = self.session.awaits
+        awaited = self.session.awaited_answer
         assert awaited is not None
         self.under_way += self.session.expire(awaited)
         self.client.suspended = True
@@ -122,8 +124,13 @@ class Conversation(RuleBasedStateMachine):
         """A state-of-the-world client does not say what it has, so the old cannot be kept until the new is there."""
         return isinstance(self.client, SotwClient)
 
+    @invariant()
+    def what_is_held_back_is_a_deviation(self) -> None:
+        for channel in self.session._channels.values():
+            assert channel._resources.nacked.keys() <= channel._resources.deviations.keys()
+
     def check(self) -> None:
-        assert self.session.awaits is None, "only the deadline would help"
+        assert self.session.awaited_answer is None, "only the deadline would help"
         self.client.rest()
         if self.newest is not None:
             self.expect(self.newest)
@@ -158,14 +165,14 @@ class Refusing(Conversation):
         """A cluster may wait for endpoints that are gone until it gives up, as its removal was refused."""
         if super().step():
             return True
-        stuck = self.session.awaits
+        stuck = self.session.awaited_answer
         if stuck is not None:
             self.under_way += self.session.expire(stuck)
             self.client.give_up()
         return stuck is not None
 
     def check(self) -> None:
-        assert self.session.awaits is None, "only the deadline would help"
+        assert self.session.awaited_answer is None, "only the deadline would help"
 
     def teardown(self) -> None:
         self.all_is_read()
@@ -207,3 +214,23 @@ def test_whatever_happens_the_client_ends_up_with_the_newest(machine: type[Conve
 @pytest.mark.parametrize("machine", MACHINES)
 def test_whatever_happens_for_long_the_client_ends_up_with_the_newest(machine: type[Conversation]) -> None:
     converse(machine, examples=2000, steps=50)
+
+
+def test_a_version_that_was_never_taken_does_not_stand_for_a_later_one() -> None:
+    """The client NACKs two snapshots one after the other, and says of neither which resource is to blame."""
+    conversation = RefusingSotw()
+    conversation.connected(naming=False)
+    conversation.all_is_read()
+    conversation.publish(Mesh(clusters=(Content("b", 0, BAD),), assignments=(Content("b", 0),)), set())
+    later = Mesh(
+        clusters=(*(Content(name, 0) for name in "abc"), Content("d", 0, BAD)),
+        assignments=tuple(Content(name, 0) for name in NAMES),
+        tables=(Content("a", 0, to=("a",)),),
+        listeners=(Content("a", 0, to=("a",)),),
+    )
+    conversation.publish(later, set())
+
+    conversation.all_is_read()
+
+    assert conversation.client.has[CLUSTER].keys() == {"a", "b", "c"}
+    conversation.teardown()

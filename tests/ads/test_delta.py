@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cp.ads.session.base import ITS_USERS
+from cp.ads.session.base import CLUSTER_USERS
 from cp.ads.session.delta import DeltaSession
 from cp.ads.session.messages import DeltaRequest, Response
 from cp.ads.session.wire import encoded_delta
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource, Snapshot, SnapshotPart
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from tests.ads.content import cluster, endpoints, listener, routes, secret, snapshot
 
 WEB = (cluster("web"), endpoints("web"), listener("out", "table"), routes("table", "web"))
@@ -27,7 +28,7 @@ def nack(response: Response, text: str) -> DeltaRequest:
     return DeltaRequest(response.type_url, nonce=response.nonce, error=text)
 
 
-def said(responses: list[Response]) -> list[tuple[str, list[str], list[str]]]:
+def contents(responses: list[Response]) -> list[tuple[str, list[str], list[str]]]:
     """The type of each response, the names in it, and the names that it says are gone."""
     return [(r.type_url, sorted(packed.name for packed in r.resources), sorted(r.removed)) for r in responses]
 
@@ -56,36 +57,36 @@ def test_nothing_is_sent_before_there_is_a_snapshot() -> None:
     session = DeltaSession()
 
     assert not session.receive(DeltaRequest(CLUSTER))
-    assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"], [])]
+    assert contents(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"], [])]
 
 
-@pytest.mark.parametrize("wanted", [names(), names("*")], ids=["no names", "a star"])
-def test_asking_for_all_clusters_gets_all(wanted: frozenset[str]) -> None:
+@pytest.mark.parametrize("wanted_names", [names(), names("*")], ids=["no names", "a star"])
+def test_asking_for_all_clusters_gets_all(wanted_names: frozenset[str]) -> None:
     session = DeltaSession()
     session.publish(snapshot(cluster("a"), cluster("b")))
 
-    assert said(session.receive(DeltaRequest(CLUSTER, wanted))) == [(CLUSTER, ["a", "b"], [])]
+    assert contents(session.receive(DeltaRequest(CLUSTER, wanted_names))) == [(CLUSTER, ["a", "b"], [])]
 
 
 def test_there_being_no_clusters_is_an_answer() -> None:
     session = DeltaSession()
     session.publish(snapshot())
 
-    assert said(session.receive(DeltaRequest(CLUSTER))) == [(CLUSTER, [], [])]
+    assert contents(session.receive(DeltaRequest(CLUSTER))) == [(CLUSTER, [], [])]
 
 
 def test_endpoints_are_sent_for_the_names_asked_and_no_others() -> None:
     session = DeltaSession()
     session.publish(snapshot(endpoints("a"), endpoints("b")))
 
-    assert said(session.receive(DeltaRequest(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"], [])]
-    assert said(session.receive(DeltaRequest(ENDPOINTS, names("b")))) == [(ENDPOINTS, ["b"], [])]
+    assert contents(session.receive(DeltaRequest(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"], [])]
+    assert contents(session.receive(DeltaRequest(ENDPOINTS, names("b")))) == [(ENDPOINTS, ["b"], [])]
 
 
 def test_a_name_asked_for_again_is_sent_again() -> None:
     session = begun(*WEB)
 
-    assert said(session.receive(DeltaRequest(ENDPOINTS, names("web")))) == [(ENDPOINTS, ["web"], [])]
+    assert contents(session.receive(DeltaRequest(ENDPOINTS, names("web")))) == [(ENDPOINTS, ["web"], [])]
 
 
 def test_a_name_no_longer_asked_for_is_not_kept_up_to_date() -> None:
@@ -100,7 +101,7 @@ def test_endpoints_that_are_not_there_are_answered_as_gone() -> None:
     session = DeltaSession()
     session.publish(snapshot())
 
-    assert said(session.receive(DeltaRequest(ENDPOINTS, names("web")))) == [(ENDPOINTS, [], ["web"])]
+    assert contents(session.receive(DeltaRequest(ENDPOINTS, names("web")))) == [(ENDPOINTS, [], ["web"])]
 
 
 @pytest.mark.parametrize("type_url", [ROUTES, SECRET])
@@ -117,7 +118,7 @@ def test_routes_that_were_not_there_are_sent_once_they_are() -> None:
     session.publish(snapshot())
     session.receive(DeltaRequest(ROUTES, names("table")))
 
-    assert said(session.publish(snapshot(routes("table")))) == [(ROUTES, ["table"], [])]
+    assert contents(session.publish(snapshot(routes("table")))) == [(ROUTES, ["table"], [])]
 
 
 def test_a_type_that_nobody_serves_is_not_answered() -> None:
@@ -132,7 +133,7 @@ def test_a_client_may_name_the_clusters_that_it_wants() -> None:
     session = DeltaSession()
     session.publish(snapshot(cluster("a"), cluster("b")))
 
-    assert said(session.receive(DeltaRequest(CLUSTER, names("a", "c")))) == [(CLUSTER, ["a"], ["c"])]
+    assert contents(session.receive(DeltaRequest(CLUSTER, names("a", "c")))) == [(CLUSTER, ["a"], ["c"])]
     assert not session.publish(snapshot(cluster("a"), cluster("b", revision=1)))
 
 
@@ -144,7 +145,7 @@ def test_a_client_may_stop_wanting_all() -> None:
 
     newer = snapshot(cluster("a", revision=1), cluster("b", revision=1))
 
-    assert said(session.publish(newer)) == [(CLUSTER, ["a"], [])]
+    assert contents(session.publish(newer)) == [(CLUSTER, ["a"], [])]
 
 
 # --- changes ---
@@ -159,7 +160,7 @@ def test_only_what_changed_is_sent() -> None:
 
     sent = session.publish(snapshot(*WEB, cluster("b", revision=1), cluster("d")))
 
-    assert said(sent) == [(CLUSTER, ["b", "d"], [])]
+    assert contents(sent) == [(CLUSTER, ["b", "d"], [])]
 
 
 def test_a_secret_that_changed_is_sent() -> None:
@@ -167,7 +168,7 @@ def test_a_secret_that_changed_is_sent() -> None:
     session.publish(snapshot(secret("ca"), secret("identity")))
     session.receive(DeltaRequest(SECRET, names("ca", "identity")))
 
-    assert said(session.publish(snapshot(secret("ca", revision=1), secret("identity")))) == [(SECRET, ["ca"], [])]
+    assert contents(session.publish(snapshot(secret("ca", revision=1), secret("identity")))) == [(SECRET, ["ca"], [])]
 
 
 def test_a_changed_cluster_gets_its_endpoints_again_right_behind() -> None:
@@ -175,13 +176,13 @@ def test_a_changed_cluster_gets_its_endpoints_again_right_behind() -> None:
 
     sent = session.publish(snapshot(cluster("web", revision=1), *WEB[1:]))
 
-    assert said(sent) == [(CLUSTER, ["web"], []), (ENDPOINTS, ["web"], [])]
+    assert contents(sent) == [(CLUSTER, ["web"], []), (ENDPOINTS, ["web"], [])]
 
 
 def test_listeners_that_are_gone_are_named() -> None:
     session = begun(*WEB)
 
-    assert said(session.publish(snapshot(*WEB[:2], WEB[3]))) == [(LISTENER, [], ["out"])]
+    assert contents(session.publish(snapshot(*WEB[:2], WEB[3]))) == [(LISTENER, [], ["out"])]
 
 
 def test_endpoints_of_a_cluster_that_is_gone_are_not_mentioned() -> None:
@@ -190,7 +191,7 @@ def test_endpoints_of_a_cluster_that_is_gone_are_not_mentioned() -> None:
 
     sent = accept(session, session.publish(snapshot(*WEB[2:3], routes("table"))))
 
-    assert said(sent) == [(ROUTES, ["table"], []), (CLUSTER, [], ["web"])]
+    assert contents(sent) == [(ROUTES, ["table"], []), (CLUSTER, [], ["web"])]
 
 
 def test_a_cluster_that_goes_and_comes_back_gets_its_endpoints() -> None:
@@ -201,7 +202,7 @@ def test_a_cluster_that_goes_and_comes_back_gets_its_endpoints() -> None:
     sent += session.receive(DeltaRequest(ENDPOINTS, unsubscribe=names("web")))
     sent += session.receive(DeltaRequest(ENDPOINTS, names("web")))
 
-    assert (ENDPOINTS, ["web"], []) in said(sent)[1:]
+    assert (ENDPOINTS, ["web"], []) in contents(sent)[1:]
 
 
 # --- the order of things ---
@@ -219,7 +220,7 @@ def test_clusters_come_first_then_routes_then_the_old_cluster_goes() -> None:
     (table,) = session.receive(ack(clusters))
     (removal,) = session.receive(ack(table))
 
-    assert said([clusters, table, removal]) == [
+    assert contents([clusters, table, removal]) == [
         (CLUSTER, ["new"], []),
         (ROUTES, ["table"], []),
         (CLUSTER, [], ["web"]),
@@ -229,9 +230,9 @@ def test_clusters_come_first_then_routes_then_the_old_cluster_goes() -> None:
 def test_a_deadline_lets_the_routes_go() -> None:
     session = begun(*WEB)
     (clusters,) = session.publish(moved())
-    assert session.awaits == clusters.nonce
+    assert session.awaited_answer == clusters.nonce
 
-    assert said(session.expire(clusters.nonce)) == [(ROUTES, ["table"], [])]
+    assert contents(session.expire(clusters.nonce)) == [(ROUTES, ["table"], [])]
 
 
 def test_answers_of_clusters_that_were_stuck_come_late_and_each_for_itself() -> None:
@@ -243,7 +244,7 @@ def test_answers_of_clusters_that_were_stuck_come_late_and_each_for_itself() -> 
     session.receive(nack(stuck, "cluster stuck: min_ring_size"))
     session.receive(ack(freed))
 
-    assert session.heard == freed.version
+    assert session.answer == freed.version
     assert session.is_at(snapshot(*WEB, cluster("stuck", revision=1)))
 
 
@@ -253,21 +254,23 @@ def test_a_cluster_stays_while_the_routes_that_leave_it_are_refused() -> None:
     (table,) = session.receive(ack(clusters))
 
     assert not session.receive(nack(table, "no good"))
-    assert said(session.publish(snapshot(cluster("new"), endpoints("new"), WEB[2], routes("table", "new", revision=1))))
+    assert contents(
+        session.publish(snapshot(cluster("new"), endpoints("new"), WEB[2], routes("table", "new", revision=1)))
+    )
 
 
 # --- refusing ---
 
 
-def test_a_refusal_is_known_with_its_text_and_its_names() -> None:
+def test_a_nack_is_known_with_its_text_and_its_names() -> None:
     session = begun(*WEB)
     (sent,) = session.publish(snapshot(*WEB, cluster("b"), cluster("c")))
 
     session.receive(nack(sent, "Error adding/updating cluster(s) b: bad"))
 
-    (refusal,) = (nack for status in session.statuses for nack in status.refused)
-    assert (refusal.version, refusal.names) == (sent.version, ("b",))
-    assert refusal.text == "Error adding/updating cluster(s) b: bad"
+    (standing_nack,) = (nack for status in session.statuses for nack in status.nacks)
+    assert (standing_nack.version, standing_nack.names) == (sent.version, ("b",))
+    assert standing_nack.text == "Error adding/updating cluster(s) b: bad"
 
 
 def test_what_was_refused_is_not_sent_again_and_what_came_with_it_is() -> None:
@@ -276,22 +279,22 @@ def test_what_was_refused_is_not_sent_again_and_what_came_with_it_is() -> None:
 
     again = accept(session, session.receive(nack(sent, "cluster bad: no")))
 
-    assert said(again) == [(CLUSTER, ["good"], [])]
-    assert said(session.publish(snapshot(*WEB, cluster("bad"), cluster("good", revision=1)))) == [
+    assert contents(again) == [(CLUSTER, ["good"], [])]
+    assert contents(session.publish(snapshot(*WEB, cluster("bad"), cluster("good", revision=1)))) == [
         (CLUSTER, ["good"], [])
     ]
 
 
-def test_a_refusal_that_names_nobody_is_cleared_up_until_the_culprit_stands_alone() -> None:
+def test_a_nack_that_names_nobody_is_cleared_up_until_the_culprit_stands_alone() -> None:
     session = begun(*WEB)
     (sent,) = session.publish(snapshot(*WEB, cluster("a"), cluster("b")))
 
     (first,) = session.receive(nack(sent, "Proto constraint validation failed"))
     (second,) = session.receive(nack(first, "Proto constraint validation failed"))
 
-    assert said([first, second]) == [(CLUSTER, ["a"], []), (CLUSTER, ["b"], [])]
+    assert contents([first, second]) == [(CLUSTER, ["a"], []), (CLUSTER, ["b"], [])]
     assert not session.receive(ack(second))
-    assert said(session.publish(snapshot(*WEB, cluster("a", revision=1), cluster("b")))) == [(CLUSTER, ["a"], [])]
+    assert contents(session.publish(snapshot(*WEB, cluster("a", revision=1), cluster("b")))) == [(CLUSTER, ["a"], [])]
 
 
 def test_finding_the_culprit_among_many_takes_few_responses() -> None:
@@ -304,8 +307,8 @@ def test_finding_the_culprit_among_many_takes_few_responses() -> None:
         is_bad = any(packed.name == "t77" for packed in response.resources)
         sent += session.receive(nack(response, "missing ]: [") if is_bad else ack(response))
 
-    (refusal,) = (nack for status in session.statuses for nack in status.refused)
-    assert refusal.names == ("t77",)
+    (standing_nack,) = (nack for status in session.statuses for nack in status.nacks)
+    assert standing_nack.names == ("t77",)
     assert len(sent) < 40
 
 
@@ -314,8 +317,8 @@ def test_going_back_from_what_was_refused_sends_what_was_there_before() -> None:
     (sent,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
     session.receive(nack(sent, "bad"))
 
-    assert said(session.publish(snapshot(*WEB))) == [(ROUTES, ["table"], [])]
-    assert not [status.refused for status in session.statuses if status.refused]
+    assert contents(session.publish(snapshot(*WEB))) == [(ROUTES, ["table"], [])]
+    assert not [status.nacks for status in session.statuses if status.nacks]
 
 
 def test_a_refused_cluster_that_is_taken_back_is_taken_back_from_the_client_too() -> None:
@@ -323,15 +326,15 @@ def test_a_refused_cluster_that_is_taken_back_is_taken_back_from_the_client_too(
     (sent,) = session.publish(snapshot(*WEB, cluster("bad")))
     session.receive(nack(sent, "cluster bad: no"))
 
-    assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, [], ["bad"])]
+    assert contents(session.publish(snapshot(*WEB))) == [(CLUSTER, [], ["bad"])]
 
 
 def test_a_removal_that_came_with_what_was_refused_is_repeated() -> None:
     session = begun(*WEB, listener("in", "table"))
     (sent,) = session.publish(snapshot(*WEB, listener("bad", "table")))
-    assert said([sent]) == [(LISTENER, ["bad"], ["in"])]
+    assert contents([sent]) == [(LISTENER, ["bad"], ["in"])]
 
-    assert said(session.receive(nack(sent, "listener bad: no"))) == [(LISTENER, [], ["in"])]
+    assert contents(session.receive(nack(sent, "listener bad: no"))) == [(LISTENER, [], ["in"])]
 
 
 def test_what_was_refused_is_not_sent_again_though_it_is_asked_for_again() -> None:
@@ -347,18 +350,20 @@ def test_a_removal_that_is_refused_alone_is_known_and_not_repeated() -> None:
     (sent,) = session.publish(snapshot(*WEB))
 
     assert not session.receive(nack(sent, "no"))
-    assert [nack.version for status in session.statuses for nack in status.refused] == [sent.version]
+    assert [nack.version for status in session.statuses for nack in status.nacks] == [sent.version]
     assert not session.is_at(snapshot(*WEB))
 
 
 # --- coming back ---
 
 
-def returned(newer: Snapshot, *, trusting: bool = True) -> tuple[DeltaSession, list[Response]]:
+def returned(newer: Snapshot, *, trusts_versions: bool = True) -> tuple[DeltaSession, list[Response]]:
     """What a client is sent that had `WEB` on an earlier stream."""
-    session = DeltaSession(trusting=trusting)
+    session = DeltaSession(trusts_versions=trusts_versions)
     session.publish(newer)
-    requests = (DeltaRequest(p.type_url, NAMED.get(p.type_url, frozenset()), held={p.name: p.version}) for p in WEB)
+    requests = (
+        DeltaRequest(p.type_url, NAMED.get(p.type_url, frozenset()), initial_versions={p.name: p.version}) for p in WEB
+    )
     return session, [response for request in requests for response in session.receive(request)]
 
 
@@ -371,19 +376,19 @@ def test_a_client_that_comes_back_is_sent_the_differences() -> None:
 
     session, sent = returned(newer)
 
-    assert said(accept(session, sent)) == [(CLUSTER, ["b"], []), (ROUTES, ["table"], [])]
+    assert contents(accept(session, sent)) == [(CLUSTER, ["b"], []), (ROUTES, ["table"], [])]
 
 
 def test_a_client_that_comes_back_to_a_changed_cluster_gets_endpoints_that_it_says_it_has() -> None:
     changed = snapshot(cluster("web", revision=1), *WEB[1:])
 
-    assert said(returned(changed)[1]) == [(CLUSTER, ["web"], []), (ENDPOINTS, ["web"], [])]
+    assert contents(returned(changed)[1]) == [(CLUSTER, ["web"], []), (ENDPOINTS, ["web"], [])]
 
 
 def test_a_client_that_comes_back_keeps_a_cluster_until_its_routes_left_it() -> None:
     session, sent = returned(moved())
 
-    assert said(accept(session, sent)) == [
+    assert contents(accept(session, sent)) == [
         (CLUSTER, ["new"], []),
         (ROUTES, ["table"], []),
         (CLUSTER, [], ["web"]),
@@ -393,31 +398,33 @@ def test_a_client_that_comes_back_keeps_a_cluster_until_its_routes_left_it() -> 
 def test_a_client_that_comes_back_without_routes_keeps_a_cluster_until_the_deadline() -> None:
     session = DeltaSession()
     session.publish(snapshot())
-    assert not session.receive(DeltaRequest(CLUSTER, held={"web": WEB[0].version}))
-    assert session.awaits == ITS_USERS
+    assert not session.receive(DeltaRequest(CLUSTER, initial_versions={"web": WEB[0].version}))
+    assert session.awaited_answer == CLUSTER_USERS
 
-    assert said(session.expire(ITS_USERS)) == [(CLUSTER, [], ["web"])]
+    assert contents(session.expire(CLUSTER_USERS)) == [(CLUSTER, [], ["web"])]
 
 
 def test_what_a_client_says_it_has_and_does_not_ask_for_is_not_sent() -> None:
     session = DeltaSession()
     session.publish(snapshot(endpoints("a"), endpoints("b")))
 
-    assert not session.receive(DeltaRequest(ENDPOINTS, names("a"), held={"a": endpoints("a").version, "b": "old"}))
+    assert not session.receive(
+        DeltaRequest(ENDPOINTS, names("a"), initial_versions={"a": endpoints("a").version, "b": "old"})
+    )
 
 
 def test_a_client_whose_last_stream_broke_off_gets_endpoints_that_it_says_it_has() -> None:
     """A cluster of it may still be waiting for them."""
-    assert said(returned(snapshot(*WEB), trusting=False)[1]) == [(ENDPOINTS, ["web"], [])]
+    assert contents(returned(snapshot(*WEB), trusts_versions=False)[1]) == [(ENDPOINTS, ["web"], [])]
 
 
 def test_what_a_client_says_it_has_is_compared_once_there_is_a_snapshot() -> None:
     session = DeltaSession()
-    session.receive(DeltaRequest(CLUSTER, held={"web": WEB[0].version, "old": "1"}))
+    session.receive(DeltaRequest(CLUSTER, initial_versions={"web": WEB[0].version, "old": "1"}))
     session.receive(DeltaRequest(LISTENER))
     session.receive(DeltaRequest(ROUTES))
 
-    assert said(session.publish(snapshot(*WEB))) == [(LISTENER, ["out"], [])]
+    assert contents(session.publish(snapshot(*WEB))) == [(LISTENER, ["out"], [])]
 
 
 # --- what it costs ---
@@ -437,8 +444,8 @@ def test_streams_of_a_class_send_the_very_same_bytes() -> None:
 
 
 def test_streams_of_a_class_hold_one_set_of_names() -> None:
-    known: dict[frozenset[str], frozenset[str]] = {}
-    sessions = [DeltaSession(lambda wanted: known.setdefault(wanted, wanted)) for _ in range(2)]
+    known_sets: dict[frozenset[str], frozenset[str]] = {}
+    sessions = [DeltaSession(lambda names: known_sets.setdefault(names, names)) for _ in range(2)]
     for session in sessions:
         session.receive(DeltaRequest(ENDPOINTS, names("a", "b")))
 

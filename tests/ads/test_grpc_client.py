@@ -25,7 +25,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 from google.protobuf.message import Message
 
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, PackedResource
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, PackedResource
 from tests.ads.resources import routes
 from tests.ads.serving import Serving
 from tests.support.loopback import Address, new_address

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from cp.ads.hub import REMEMBERED, Connection, Hub
+from cp.ads.connection import Connection
+from cp.ads.hub import REMEMBERED, Hub
 from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
-from cp.translate.snapshot import CLUSTER, Snapshot
+from cp.translate.packing import CLUSTER
+from cp.translate.snapshot import Snapshot
 from tests.ads.content import cluster, snapshot
 
 WITHIN = 10
@@ -23,19 +25,19 @@ class Client:
     def __init__(self) -> None:
         self.at: Snapshot | None = None
         self.is_settled = True
-        self.refused: tuple[Nack, ...] = ()
+        self.nacks: tuple[Nack, ...] = ()
 
     @property
     def statuses(self) -> tuple[TypeStatus, ...]:
-        held = tuple(NackedResource(name, nack.version, "") for nack in self.refused for name in nack.names)
-        return (TypeStatus(CLUSTER, "1", "1", self.refused, self.at is not None, 1, 1, 1, held),)
+        held = tuple(NackedResource(name, nack.version, "") for nack in self.nacks for name in nack.names)
+        return (TypeStatus(CLUSTER, "1", "1", self.nacks, self.at is not None, 1, 1, 1, held),)
 
     @property
     def tallies(self) -> tuple[ResponseCounts, ...]:
         return (ResponseCounts(CLUSTER, 3, 2, 1),)
 
     def has_answered_all(self, snapshot: Snapshot) -> bool:
-        return self.is_at(snapshot) or len(self.refused) > 0
+        return self.is_at(snapshot) or len(self.nacks) > 0
 
     def is_at(self, snapshot: Snapshot) -> bool:
         return self.at is snapshot
@@ -48,63 +50,63 @@ def seat(proxy: str, client: Client | None = None, wake: Callable[[], Any] = lam
 def test_a_change_wakes_the_streams_of_its_proxy_and_no_others() -> None:
     hub, woken = Hub(), list[str]()
     with (
-        hub.seat(seat("a", wake=lambda: woken.append("a"))),
-        hub.seat(seat("a", wake=lambda: woken.append("a again"))),
-        hub.seat(seat("b", wake=lambda: woken.append("b"))),
+        hub.streams.connected(seat("a", wake=lambda: woken.append("a"))),
+        hub.streams.connected(seat("a", wake=lambda: woken.append("a again"))),
+        hub.streams.connected(seat("b", wake=lambda: woken.append("b"))),
     ):
-        assert hub.publish("a", snapshot(cluster("x")))
+        assert hub.publisher.publish("a", snapshot(cluster("x")))
 
     assert woken == ["a", "a again"]
 
 
 def test_equal_content_wakes_nobody() -> None:
     hub, woken = Hub(), list[str]()
-    with hub.seat(seat("a", wake=lambda: woken.append("a"))):
+    with hub.streams.connected(seat("a", wake=lambda: woken.append("a"))):
         first = snapshot(cluster("x"))
-        hub.publish("a", first)
+        hub.publisher.publish("a", first)
 
-        assert not hub.publish("a", snapshot(cluster("x")))
-        assert hub.newest("a") is first
+        assert not hub.publisher.publish("a", snapshot(cluster("x")))
+        assert hub.observer.newest("a") is first
 
     assert woken == ["a"]
 
 
 def test_what_was_published_before_is_no_answer_to_who_comes_back_until_it_is_confirmed() -> None:
     hub, woken, first = Hub(), list[str](), snapshot(cluster("x"))
-    with hub.seat(seat("a")):
-        hub.publish("a", first)
-    with hub.seat(seat("a", wake=lambda: woken.append("a"))):
-        assert (hub.newest("a"), hub.is_in_sync("a")) == (None, False)
+    with hub.streams.connected(seat("a")):
+        hub.publisher.publish("a", first)
+    with hub.streams.connected(seat("a", wake=lambda: woken.append("a"))):
+        assert (hub.observer.newest("a"), hub.observer.is_in_sync("a")) == (None, False)
 
-        hub.publish("a", snapshot(cluster("x")))
+        hub.publisher.publish("a", snapshot(cluster("x")))
 
-        assert hub.newest("a") is first
+        assert hub.observer.newest("a") is first
     assert woken == ["a"]
 
 
 @pytest.mark.parametrize("was_served", [True, False])
 def test_what_is_published_to_who_has_left_is_no_answer_when_it_comes_back(was_served: bool) -> None:
     hub = Hub()
-    with hub.seat(seat("a")):
+    with hub.streams.connected(seat("a")):
         if was_served:
-            hub.publish("a", snapshot(cluster("x")))
+            hub.publisher.publish("a", snapshot(cluster("x")))
 
-    hub.publish("a", snapshot(cluster("y")))
-    hub.confirm("a")
+    hub.publisher.publish("a", snapshot(cluster("y")))
+    hub.publisher.confirm("a")
 
-    with hub.seat(seat("a")):
-        assert hub.newest("a") is None
-        hub.confirm("a")
-        assert hub.newest("a") == snapshot(cluster("y"))
+    with hub.streams.connected(seat("a")):
+        assert hub.observer.newest("a") is None
+        hub.publisher.confirm("a")
+        assert hub.observer.newest("a") == snapshot(cluster("y"))
 
 
 def test_who_computes_hears_who_connected_since_it_last_asked() -> None:
     async def arrivals() -> list[list[str]]:
         hub = Hub()
-        with hub.seat(seat("a")), hub.seat(seat("b")):
-            first = sorted(await hub.arrivals())
-            with hub.seat(seat("c")):
-                return [first, sorted(await asyncio.wait_for(hub.arrivals(), WITHIN))]
+        with hub.streams.connected(seat("a")), hub.streams.connected(seat("b")):
+            first = sorted(await hub.publisher.arrivals())
+            with hub.streams.connected(seat("c")):
+                return [first, sorted(await asyncio.wait_for(hub.publisher.arrivals(), WITHIN))]
 
     assert asyncio.run(arrivals()) == [["a", "b"], ["c"]]
 
@@ -112,90 +114,78 @@ def test_who_computes_hears_who_connected_since_it_last_asked() -> None:
 def test_a_proxy_is_in_sync_when_all_its_streams_have_the_newest() -> None:
     hub, one, other = Hub(), Client(), Client()
     newest = snapshot(cluster("x"))
-    assert not hub.is_in_sync("a")
-    with hub.seat(seat("a", one)), hub.seat(seat("a", other)):
-        assert not hub.is_in_sync("a")
-        hub.publish("a", newest)
+    assert not hub.observer.is_in_sync("a")
+    with hub.streams.connected(seat("a", one)), hub.streams.connected(seat("a", other)):
+        assert not hub.observer.is_in_sync("a")
+        hub.publisher.publish("a", newest)
         one.at = newest
-        assert not hub.is_in_sync("a")
+        assert not hub.observer.is_in_sync("a")
 
         other.at = newest
-        assert hub.is_in_sync("a")
+        assert hub.observer.is_in_sync("a")
 
-    assert not hub.is_in_sync("a")
+    assert not hub.observer.is_in_sync("a")
 
 
-def test_waiting_ends_when_the_last_answer_is_there() -> None:
-    async def waits() -> bool:
+def test_a_watch_wakes_when_an_answer_brings_a_proxy_in_sync() -> None:
+    async def standings() -> list[bool]:
         hub, client, newest = Hub(), Client(), snapshot(cluster("x"))
-        hub.publish("a", newest)
-        with hub.seat(seat("a", client)):
-            async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
-                waiting = tasks.create_task(hub.until(lambda: hub.is_in_sync("a")))
-                await asyncio.sleep(0)
-                hub.answered(hub.of("a")[0], CLUSTER)
-                await asyncio.sleep(0)
-                early = waiting.done()
-                client.at = newest
-                hub.answered(hub.of("a")[0], CLUSTER)
-        return early
+        hub.publisher.publish("a", newest)
+        seen = list[bool]()
+        with hub.observer.watch() as watch, hub.streams.connected(seat("a", client)) as taken:
+            await watch.news()
+            for at in (None, newest):
+                client.at = at
+                hub.streams.answered(taken, CLUSTER)
+                assert await watch.news() == {"a"}
+                seen.append(hub.observer.is_in_sync("a"))
+        return seen
 
-    assert asyncio.run(waits()) is False
-
-
-def test_waiting_ends_when_who_is_waited_for_goes() -> None:
-    async def waits() -> None:
-        hub = Hub()
-        async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
-            with hub.seat(seat("a")):
-                tasks.create_task(hub.until(lambda: not hub.of("a")))
-                await asyncio.sleep(0)
-
-    asyncio.run(waits())
+    assert asyncio.run(asyncio.wait_for(standings(), WITHIN)) == [False, True]
 
 
-def test_refusals_of_a_stream_are_there_to_read() -> None:
+def test_nacks_of_a_stream_are_there_to_read() -> None:
     hub, client = Hub(), Client()
-    client.refused = (Nack("1", "no", ("x",)),)
-    with hub.seat(seat("a", client)):
-        (found,) = hub.seats["a"]
+    client.nacks = (Nack("1", "no", ("x",)),)
+    with hub.streams.connected(seat("a", client)):
+        (found,) = hub.observer.connections["a"]
 
-    assert found.refusals == client.refused
+    assert found.nacks == client.nacks
 
 
 def test_a_proxy_that_left_in_the_middle_of_something_is_not_believed_until_it_left_in_order() -> None:
     hub, client = Hub(), Client()
-    with hub.seat(seat("a", client)):
+    with hub.streams.connected(seat("a", client)):
         client.is_settled = False
-        assert not hub.trusts("a")
-    assert not hub.trusts("a")
+        assert not hub.streams.trusts_versions("a")
+    assert not hub.streams.trusts_versions("a")
 
-    with hub.seat(seat("a", Client())):
+    with hub.streams.connected(seat("a", Client())):
         pass
-    assert hub.trusts("a")
+    assert hub.streams.trusts_versions("a")
 
 
 def test_it_is_known_since_when_a_proxy_is_in_sync_and_since_when_not() -> None:
     times = iter(range(1, 10))
     hub, client, newest = Hub(clock=lambda: float(next(times))), Client(), snapshot(cluster("x"))
-    assert hub.since("a") is None
-    with hub.seat(seat("a", client)) as taken:
-        assert hub.since("a") == 1
-        hub.publish("a", newest)
-        assert hub.since("a") == 2
+    assert hub.observer.since("a") is None
+    with hub.streams.connected(seat("a", client)) as taken:
+        assert hub.observer.since("a") == 1
+        hub.publisher.publish("a", newest)
+        assert hub.observer.since("a") == 2
 
         client.at = newest
-        hub.answered(taken, CLUSTER)
-        assert hub.since("a") == 3
+        hub.streams.answered(taken, CLUSTER)
+        assert hub.observer.since("a") == 3
 
 
 def test_a_forgotten_proxy_has_no_snapshot() -> None:
     hub = Hub()
-    hub.publish("a", snapshot())
+    hub.publisher.publish("a", snapshot())
 
-    hub.forget("a")
+    hub.publisher.forget("a")
 
-    assert hub.newest("a") is None
+    assert hub.observer.newest("a") is None
 
 
 def observed(hub: Hub) -> float:
@@ -206,56 +196,56 @@ def observed(hub: Hub) -> float:
 def test_it_is_measured_how_long_a_change_takes_and_not_how_long_a_proxy_takes_to_connect() -> None:
     hub, client = Hub(), Client()
     first, second = snapshot(cluster("x")), snapshot(cluster("y"))
-    with hub.seat(seat("a", client)) as taken:
-        hub.publish("a", first)
+    with hub.streams.connected(seat("a", client)) as taken:
+        hub.publisher.publish("a", first)
         client.at = first
-        hub.answered(taken, CLUSTER)
+        hub.streams.answered(taken, CLUSTER)
         assert observed(hub) == 0
 
-        hub.publish("a", second, changed=0.0)
-        hub.answered(taken, CLUSTER)
+        hub.publisher.publish("a", second, changed=0.0)
+        hub.streams.answered(taken, CLUSTER)
         assert observed(hub) == 0
         client.at = second
-        hub.answered(taken, CLUSTER)
-        hub.answered(taken, CLUSTER)
+        hub.streams.answered(taken, CLUSTER)
+        hub.streams.answered(taken, CLUSTER)
         assert observed(hub) == 1
 
 
 def test_a_change_of_which_a_proxy_needs_nothing_is_not_measured_with_the_next_one() -> None:
     hub, client = Hub(), Client()
     first, second = snapshot(cluster("x")), snapshot(cluster("y"))
-    with hub.seat(seat("a", client)):
-        hub.publish("a", first, changed=1.0)
+    with hub.streams.connected(seat("a", client)):
+        hub.publisher.publish("a", first, changed=1.0)
         client.at = first  # without a word: it was sent nothing
-        hub.publish("a", second, changed=2.0)
+        hub.publisher.publish("a", second, changed=2.0)
 
-        assert hub._under_way == {"a": 2.0}
+        assert hub.publisher._state.changed_at == {"a": 2.0}
 
 
 def test_proxies_are_counted_by_where_they_stand() -> None:
     hub, newest = Hub(), snapshot(cluster("x"))
     clients = {name: Client() for name in ("has it", "is behind", "refuses")}
     clients["has it"].at = newest
-    clients["refuses"].refused = (Nack("1", "no", ("x",)),)
+    clients["refuses"].nacks = (Nack("1", "no", ("x",)),)
     with ExitStack() as seats:
         for name, client in clients.items():
-            hub.publish(name, newest)
-            seats.enter_context(hub.seat(seat(name, client)))
+            hub.publisher.publish(name, newest)
+            seats.enter_context(hub.streams.connected(seat(name, client)))
 
-        assert hub.standings() == {"in sync": 1, "behind": 1, "refusing": 1}
-        assert hub.streams() == {"delta": 3}
+        assert hub.observer.standings() == {"in sync": 1, "behind": 1, "refusing": 1}
+        assert hub.observer.stream_counts() == {"delta": 3}
 
 
 def test_who_watches_hears_of_everybody_who_comes_goes_or_answers() -> None:
     async def heard() -> list[set[str]]:
         hub, found = Hub(), list[set[str]]()
-        with hub.watch() as watch:
-            with hub.seat(seat("a")) as taken, hub.seat(seat("b")):
+        with hub.observer.watch() as watch:
+            with hub.streams.connected(seat("a")) as taken, hub.streams.connected(seat("b")):
                 found.append(set(await watch.news()))
-                hub.answered(taken, CLUSTER)
+                hub.streams.answered(taken, CLUSTER)
                 found.append(set(await watch.news()))
             found.append(set(await watch.news()))
-        with hub.seat(seat("c")):
+        with hub.streams.connected(seat("c")):
             assert not watch._proxies
         return found
 
@@ -265,13 +255,13 @@ def test_who_watches_hears_of_everybody_who_comes_goes_or_answers() -> None:
 def test_it_is_told_who_refused_something_since_one_last_asked() -> None:
     async def told() -> list[set[str]]:
         hub, client = Hub(), Client()
-        with hub.seat(seat("a", client)) as a, hub.seat(seat("b")) as b:
-            hub.answered(b, CLUSTER)
-            client.refused = (Nack("1", "no", ("x",)),)
-            hub.answered(a, CLUSTER, client.refused[0])
-            first = set(await hub.refusing())
-            hub.answered(b, CLUSTER, Nack("1", "no", ()))
-            return [first, set(await hub.refusing())]
+        with hub.streams.connected(seat("a", client)) as a, hub.streams.connected(seat("b")) as b:
+            hub.streams.answered(b, CLUSTER)
+            client.nacks = (Nack("1", "no", ("x",)),)
+            hub.streams.answered(a, CLUSTER, client.nacks[0])
+            first = set(await hub.observer.nacking())
+            hub.streams.answered(b, CLUSTER, Nack("1", "no", ()))
+            return [first, set(await hub.observer.nacking())]
 
     assert asyncio.run(asyncio.wait_for(told(), WITHIN)) == [{"a"}, {"b"}]
 
@@ -280,51 +270,51 @@ def test_a_proxy_is_behind_since_the_first_change_that_it_has_not_confirmed() ->
     times = iter(range(1, 20))
     hub, client = Hub(clock=lambda: float(next(times))), Client()
     first, second, third = (snapshot(cluster("x", revision=number)) for number in range(3))
-    with hub.seat(seat("a", client)) as taken:
-        hub.publish("a", first)
+    with hub.streams.connected(seat("a", client)) as taken:
+        hub.publisher.publish("a", first)
         client.at = first
-        hub.answered(taken, CLUSTER)
-        hub.publish("a", second)
-        behind = hub.since("a")
-        hub.publish("a", third)
-        assert hub.since("a") == behind
+        hub.streams.answered(taken, CLUSTER)
+        hub.publisher.publish("a", second)
+        behind = hub.observer.since("a")
+        hub.publisher.publish("a", third)
+        assert hub.observer.since("a") == behind
 
         client.at = third
-        hub.caught_up(taken)
-        hub.publish("a", first)
-        assert (hub.since("a") or 0) > (behind or 0)
+        hub.streams.caught_up(taken)
+        hub.publisher.publish("a", first)
+        assert (hub.observer.since("a") or 0) > (behind or 0)
 
 
 def test_of_who_has_left_it_is_remembered_when_and_not_for_more_than_so_many() -> None:
     times = iter(range(1, 10 * REMEMBERED))
     hub = Hub(clock=lambda: float(next(times)))
-    with hub.seat(seat("a")):
-        assert hub.left("a") is None
-    left = hub.left("a")
-    assert left is not None
-    assert (left.since, left.until, left.tallies[0].accepted) == (1.0, 2.0, 2)
+    with hub.streams.connected(seat("a")):
+        assert hub.observer.last_connection("a") is None
+    last = hub.observer.last_connection("a")
+    assert last is not None
+    assert (last.since, last.until, last.tallies[0].accepted) == (1.0, 2.0, 2)
 
     for number in range(REMEMBERED):
-        with hub.seat(seat(f"p{number}")):
+        with hub.streams.connected(seat(f"p{number}")):
             pass
 
-    assert hub.left("a") is None
-    assert hub.left("p0") is not None
+    assert hub.observer.last_connection("a") is None
+    assert hub.observer.last_connection("p0") is not None
 
 
 def test_trouble_with_a_resource_lasts_until_a_version_of_it_is_accepted() -> None:
     times = iter(range(1, 20))
     hub, client = Hub(clock=lambda: float(next(times))), Client()
-    with hub.seat(seat("a", client)) as taken:
-        client.refused = (Nack("1", "no", ("x",)),)
-        hub.answered(taken, CLUSTER, client.refused[0])
-        began = dict(taken.troubled)
-        client.refused = (Nack("2", "no again", ("x",)),)
-        hub.answered(taken, CLUSTER, client.refused[0])
-        assert taken.troubled == began == {(CLUSTER, "x"): 2.0}
-        assert list(taken.refused_at) == list(client.refused)
+    with hub.streams.connected(seat("a", client)) as taken:
+        client.nacks = (Nack("1", "no", ("x",)),)
+        hub.streams.answered(taken, CLUSTER, client.nacks[0])
+        began = dict(taken.trouble_since)
+        client.nacks = (Nack("2", "no again", ("x",)),)
+        hub.streams.answered(taken, CLUSTER, client.nacks[0])
+        assert taken.trouble_since == began == {(CLUSTER, "x"): 2.0}
+        assert list(taken.nacked_at) == list(client.nacks)
 
-        client.refused = ()
-        hub.answered(taken, CLUSTER)
-        assert not taken.troubled
-        assert not taken.refused_at
+        client.nacks = ()
+        hub.streams.answered(taken, CLUSTER)
+        assert not taken.trouble_since
+        assert not taken.nacked_at

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cp.ads.session.name_sets import LONG, REMEMBERED, NameSets
-from cp.ads.session.wire import decoded, decoded_delta, said
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, ROUTES
+from cp.ads.session.wire import decoded, decoded_delta, encoded_names
+from cp.translate.packing import CLUSTER, ENDPOINTS, ROUTES
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 MANY = [f"service-{number}" for number in range(200)]
@@ -36,7 +36,7 @@ def delta_request(names: list[str], node: str = "", nonce: str = "", held: Mappi
 
 
 def test_equal_names_are_one_set_for_as_long_as_anybody_holds_it() -> None:
-    names = NameSets(said)
+    names = NameSets(encoded_names)
     first = names.shared(frozenset({"a", "b"}))
 
     assert names.shared(frozenset({"b", "a"})) is first
@@ -45,7 +45,7 @@ def test_equal_names_are_one_set_for_as_long_as_anybody_holds_it() -> None:
 
 
 def test_names_that_are_repeated_are_not_made_a_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = NameSets(said)
+    known = NameSets(encoded_names)
     first = decoded(request(MANY), known)
     monkeypatch.setattr("cp.ads.session.name_sets.frozenset", pytest.fail, raising=False)
 
@@ -58,7 +58,7 @@ def test_names_that_are_repeated_are_not_made_a_set_again(monkeypatch: pytest.Mo
 def test_names_that_another_delta_stream_subscribed_to_are_not_made_a_set_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = NameSets(said)
+    known = NameSets(encoded_names)
     first = decoded_delta(delta_request(MANY, "web"), known)
     monkeypatch.setattr("cp.ads.session.name_sets.frozenset", pytest.fail, raising=False)
 
@@ -66,7 +66,7 @@ def test_names_that_another_delta_stream_subscribed_to_are_not_made_a_set_again(
 
 
 def test_the_same_names_in_another_order_are_the_same_set() -> None:
-    known = NameSets(said)
+    known = NameSets(encoded_names)
     first = decoded(request(MANY), known)
 
     assert decoded(request(MANY[::-1]), known).names is first.names
@@ -78,7 +78,7 @@ def test_no_more_is_remembered_than_is_bounded() -> None:
         run = f"{number}".ljust(LONG)
         kept.append(known.read([run], memoryview(run.encode())))
 
-    assert len(known._said) == 5
+    assert len(known._recognised) == 5
 
 
 MORE = (b"", request(["late"]), request(MANY), b"\x1a\x01b", b"\x22\x01b", b"\x0a", b"\x12\xff", b"\x1a\x02" * 2)
@@ -122,12 +122,12 @@ def test_a_delta_request_says_the_same_whatever_was_said_before(told: list[bytes
 
 
 def _say_the_same(told: list[bytes], decode: Callable[[bytes, NameSets], Any]) -> None:
-    known = NameSets(said)
+    known = NameSets(encoded_names)
     kept = []  # sets that nobody holds are not known any more
     for data in told:
         read = _read(data, known, decode)
         kept.append(read)
-        assert read == _read(data, NameSets(said), decode)
+        assert read == _read(data, NameSets(encoded_names), decode)
 
 
 def _read(data: bytes, known: NameSets, decode: Callable[[bytes, NameSets], Any]) -> object:
@@ -138,18 +138,18 @@ def _read(data: bytes, known: NameSets, decode: Callable[[bytes, NameSets], Any]
 
 
 def test_a_run_that_is_known_says_nothing_of_names_elsewhere() -> None:
-    known = NameSets(said)
+    known = NameSets(encoded_names)
     first = decoded(request(MANY), known)
 
     assert decoded(request(MANY) + b"\x1a\x01b", known).names == {*first.names, "b"}
 
 
 def test_a_run_that_holds_more_than_names_or_less_is_not_known_later() -> None:
-    known = NameSets(said)
+    known = NameSets(encoded_names)
     type_first = DiscoveryRequest(type_url=ENDPOINTS).SerializeToString()
     one, other = ([*MANY, f"{ENDPOINTS}/{last}"] for last in "ab")
 
-    first = decoded(type_first + said(one), known)
+    first = decoded(type_first + encoded_names(one), known)
 
     assert first.names == frozenset(one)
-    assert decoded(type_first + said(other), known).names == frozenset(other)
+    assert decoded(type_first + encoded_names(other), known).names == frozenset(other)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from cp.ads.session.messages import Nack
-from cp.translate.snapshot import PackedResource
+from cp.translate.packing import PackedResource
 from tests.ads.resources import cluster, endpoints, listener, routes, stuck_cluster, wrong_regex
 from tests.ads.serving import Sent, Serving
 from tests.support.bootstraps import socket_address
@@ -94,13 +94,13 @@ class Rig:
     def settled(self) -> None:
         self.serving.in_sync(PROXY)
 
-    def refusal(self) -> Nack:
+    def standing_nack(self) -> Nack:
         """What the Envoy refused, once it did."""
 
         def refused() -> Nack:
-            refusals = self.serving.seat(PROXY).refusals
-            assert len(refusals) == 1
-            return refusals[0]
+            standing_nacks = self.serving.seat(PROXY).nacks
+            assert len(standing_nacks) == 1
+            return standing_nacks[0]
 
         return eventually(refused)
 
@@ -199,12 +199,12 @@ def test_what_changed_while_the_control_plane_was_away_is_made_up_for(rig: Rig) 
 def test_a_refused_cluster_is_reported_while_traffic_goes_on(rig: Rig) -> None:
     with Traffic(rig.listener) as traffic:
         rig.publish(cluster("bad", broken=True), endpoints("bad"), routes("outbound", to="backend"))
-        refusal = rig.refusal()
+        standing_nack = rig.standing_nack()
         count = len(traffic.outcomes)
         eventually(lambda: len(traffic.outcomes) > count + 5)
 
-    assert refusal.names == ("bad",)
-    assert "ConnectTimeout" in refusal.text
+    assert standing_nack.names == ("bad",)
+    assert "ConnectTimeout" in standing_nack.text
     assert not traffic.failures
 
 
@@ -217,13 +217,13 @@ def test_what_comes_with_a_refused_cluster_is_in_force_all_the_same(rig: Rig) ->
     )
 
     eventually(lambda: call(rig.listener).service == "other")
-    assert rig.refusal().names == ("bad",)
+    assert rig.standing_nack().names == ("bad",)
 
 
 def test_a_refused_table_leaves_the_one_before_in_force(rig: Rig) -> None:
     rig.publish(routes("outbound", to="backend", broken=True))
 
-    assert rig.refusal().names == ("outbound",)
+    assert rig.standing_nack().names == ("outbound",)
     assert call(rig.listener).status == 200
 
 
@@ -235,7 +235,7 @@ def test_a_refused_table_does_not_hold_back_the_one_that_came_with_it(rig: Rig) 
 
     rig.publish(routes("outbound", to="backend", broken=True), more[0], routes("second", to="backend", prefix="/new"))
 
-    assert rig.refusal().names == ("outbound",)
+    assert rig.standing_nack().names == ("outbound",)
     eventually(lambda: call(second, "/new").status == 200)
     assert call(rig.listener).status == 200
 
@@ -249,18 +249,18 @@ def test_a_table_that_is_refused_without_being_named_does_not_hold_back_the_othe
 
     for address in addresses:
         eventually(lambda address=address: call(address, "/new").status == 200)  # type: ignore[misc]
-    eventually(lambda: rig.refusal().names == ("outbound",))
+    eventually(lambda: rig.standing_nack().names == ("outbound",))
     assert call(rig.listener).status == 200
 
 
 def test_what_was_refused_is_forgotten_once_it_is_right(rig: Rig) -> None:
     rig.publish(cluster("bad", broken=True), endpoints("bad"), routes("outbound", to="backend"))
-    rig.refusal()
+    rig.standing_nack()
 
     rig.publish(cluster("bad"), endpoints("bad"), routes("outbound", to="backend"))
     rig.settled()
 
-    assert not rig.serving.seat(PROXY).refusals
+    assert not rig.serving.seat(PROXY).nacks
 
 
 def test_moving_to_a_new_cluster_and_removing_the_old_one_costs_no_request(rig: Rig) -> None:
@@ -289,4 +289,4 @@ def test_clusters_that_get_stuck_hold_up_the_routes_no_longer_than_the_deadline(
 
     rig.publish(*new, routes("outbound", to="other"))
     rig.settled()
-    assert not rig.serving.seat(PROXY).refusals
+    assert not rig.serving.seat(PROXY).nacks

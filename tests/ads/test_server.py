@@ -15,7 +15,7 @@ from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import AdsServer, ServerOptions, serving
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, PackedResource
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, PackedResource
 from tests.ads.content import cluster, listener, snapshot
 from tests.ads.proxy import Proxy, until
 
@@ -45,16 +45,16 @@ def large(name: str, filling: bytes = b"x") -> PackedResource:
 
 def test_a_proxy_gets_what_is_published_and_its_answer_is_known() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
-        hub.publish(WEB, snapshot(cluster("a")))
+        hub.publisher.publish(WEB, snapshot(cluster("a")))
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
             first = await proxy.hear()
             assert first.resources[0].value == cluster("a").body
             await proxy.answer(first)
-            (seat,) = hub.of(WEB)
+            (seat,) = hub.observer.of(WEB)
             await until(lambda: seat.session.statuses[0].acked == first.version_info)
 
-            hub.publish(WEB, snapshot(cluster("b")))
+            hub.publisher.publish(WEB, snapshot(cluster("b")))
             assert (await proxy.hear()).resources[0].value == cluster("b").body
 
     play(scene)
@@ -64,10 +64,9 @@ def test_a_proxy_that_nobody_knows_yet_is_announced_and_waits() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
-            (node,) = (await hub.arrivals()).values()
-            assert node.id == WEB
+            assert await hub.publisher.arrivals() == {WEB}
 
-            hub.publish(WEB, snapshot(cluster("a")))
+            hub.publisher.publish(WEB, snapshot(cluster("a")))
             assert (await proxy.hear()).resources[0].value == cluster("a").body
 
     play(scene)
@@ -86,7 +85,7 @@ def test_a_stream_keeps_nothing_of_a_large_first_request() -> None:
         try:
             async with Proxy(server.port) as proxy:
                 await proxy.say(data)
-                await until(lambda: hub.of(WEB))
+                await until(lambda: hub.observer.of(WEB))
                 await until(lambda: tracemalloc.get_traced_memory()[0] < size)
         finally:
             tracemalloc.stop()
@@ -98,8 +97,8 @@ def test_a_stream_that_ends_takes_its_seat_along() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
-            await until(lambda: hub.of(WEB))
-        await until(lambda: not hub.of(WEB))
+            await until(lambda: hub.observer.of(WEB))
+        await until(lambda: not hub.observer.of(WEB))
 
     play(scene)
 
@@ -108,7 +107,7 @@ def test_a_client_that_hangs_up_is_let_go() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
-            await until(lambda: hub.of(WEB))
+            await until(lambda: hub.observer.of(WEB))
             await proxy.hang_up()
 
             assert (await proxy.end())[0] is grpc.StatusCode.OK
@@ -122,7 +121,7 @@ def test_a_client_that_hangs_up_before_it_says_anything_is_let_go() -> None:
             await proxy.hang_up()
 
             assert (await proxy.end())[0] is grpc.StatusCode.OK
-            assert not hub.seats
+            assert not hub.observer.connections
 
     play(scene)
 
@@ -142,7 +141,7 @@ def test_a_proxy_that_does_not_say_who_it_is_is_told_so() -> None:
 @pytest.mark.parametrize("begins", [True, False], ids=["at first", "later"])
 def test_what_is_not_a_request_ends_the_stream_and_no_other(begins: bool) -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
-        hub.publish("default.other", snapshot(cluster("a")))
+        hub.publisher.publish("default.other", snapshot(cluster("a")))
         async with Proxy(server.port, "default.other") as other, Proxy(server.port) as proxy:
             if not begins:
                 await proxy.ask(CLUSTER)
@@ -157,12 +156,12 @@ def test_what_is_not_a_request_ends_the_stream_and_no_other(begins: bool) -> Non
 
 def test_what_happens_on_a_stream_is_logged_with_the_proxy_it_happens_to() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
-        hub.publish(WEB, snapshot(cluster("a")))
+        hub.publisher.publish(WEB, snapshot(cluster("a")))
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
             await proxy.answer(await proxy.hear(), error="cluster a: no")
-            await until(lambda: any(seat.refusals for seat in hub.of(WEB)))
-        await until(lambda: not hub.of(WEB))
+            await until(lambda: any(seat.nacks for seat in hub.observer.of(WEB)))
+        await until(lambda: not hub.observer.of(WEB))
 
     with structlog.testing.capture_logs() as logs:
         play(scene)
@@ -175,7 +174,7 @@ def test_what_happens_on_a_stream_is_logged_with_the_proxy_it_happens_to() -> No
 
 def test_listeners_wait_for_the_answer_about_clusters_until_time_is_up() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
-        hub.publish(WEB, snapshot(cluster("a"), listener("in")))
+        hub.publisher.publish(WEB, snapshot(cluster("a"), listener("in")))
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
             await proxy.ask(LISTENER)
@@ -190,14 +189,14 @@ def test_listeners_wait_for_the_answer_about_clusters_until_time_is_up() -> None
 
 def test_a_clock_that_is_no_longer_needed_does_not_go_off() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
-        hub.publish(WEB, snapshot(cluster("a"), listener("in")))
+        hub.publisher.publish(WEB, snapshot(cluster("a"), listener("in")))
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
             await proxy.ask(LISTENER)
             await proxy.answer(await proxy.hear())
             assert (await proxy.hear()).type_url == LISTENER
             (stream,) = server._streams
-            assert stream._alarm is None
+            assert stream._deadline is None
 
     play(scene)
 
@@ -206,14 +205,14 @@ def test_a_slow_client_gets_the_newest_and_not_everything_in_between() -> None:
     last = 200
 
     async def scene(hub: Hub, server: AdsServer) -> None:
-        hub.publish(WEB, snapshot(large("a")))
+        hub.publisher.publish(WEB, snapshot(large("a")))
         async with Proxy(server.port) as proxy:
             await proxy.ask(ENDPOINTS, "a")
             await proxy.hear()
             for turn in range(1, last + 1):
-                hub.publish(WEB, snapshot(large("a", filling=b"%c" % turn)))
+                hub.publisher.publish(WEB, snapshot(large("a", filling=b"%c" % turn)))
                 await asyncio.sleep(0)
-            newest = hub.newest(WEB)
+            newest = hub.observer.newest(WEB)
             assert newest is not None
 
             count, version = 0, ""
@@ -233,7 +232,7 @@ def test_a_client_that_reads_and_does_not_answer_gets_the_newest_once_it_does() 
             await proxy.ask(CLUSTER)
             heard = []
             for turn in range(50):
-                hub.publish(WEB, snapshot(cluster("a", turn)))
+                hub.publisher.publish(WEB, snapshot(cluster("a", turn)))
                 for _ in range(5):
                     await asyncio.sleep(0)
                 if turn < 8:
@@ -242,7 +241,7 @@ def test_a_client_that_reads_and_does_not_answer_gets_the_newest_once_it_does() 
             assert stream._session.unanswered == 8
 
             await proxy.answer(heard[-1])
-            newest = hub.newest(WEB)
+            newest = hub.observer.newest(WEB)
             assert newest is not None
             assert (await proxy.hear()).version_info == newest.version(CLUSTER)
 
@@ -254,11 +253,11 @@ def test_a_client_that_reads_and_does_not_answer_gets_the_newest_once_it_does() 
 def test_a_client_that_does_not_read_delays_nobody_else() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         too_much = [large(f"t{number}") for number in range(64)]  # for what lies between server and client
-        hub.publish("default.stuck", snapshot(*too_much))
-        hub.publish(WEB, snapshot(large("a")))
+        hub.publisher.publish("default.stuck", snapshot(*too_much))
+        hub.publisher.publish(WEB, snapshot(large("a")))
         async with Proxy(server.port, "default.stuck") as stuck, Proxy(server.port) as proxy:
             await stuck.ask(ENDPOINTS, *(packed.name for packed in too_much))
-            await until(server._turns._free.locked)
+            await until(server._slots._free.locked)
             await proxy.ask(ENDPOINTS, "a")
 
             assert len((await proxy.hear()).resources) == 1
@@ -269,7 +268,7 @@ def test_a_client_that_does_not_read_delays_nobody_else() -> None:
 def test_a_client_that_talks_without_listening_is_not_listened_to_for_ever() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         names = [f"t{number}" for number in range(100)]
-        hub.publish(WEB, snapshot(*map(large, names)))
+        hub.publisher.publish(WEB, snapshot(*map(large, names)))
         async with Proxy(server.port) as proxy:
             for name in names:
                 await proxy.ask(ENDPOINTS, name)
@@ -299,18 +298,18 @@ def test_a_stream_that_is_old_is_closed_without_an_error() -> None:
 def test_streams_that_began_together_do_not_end_together() -> None:
     options = ServerOptions(max_age=100)
 
-    assert [options.age(number) for number in (0.0, 0.5, 1.0)] == [50, 75, 100]
-    assert ServerOptions().age(0.5) is None
+    assert [options.stream_age(number) for number in (0.0, 0.5, 1.0)] == [50, 75, 100]
+    assert ServerOptions().stream_age(0.5) is None
 
 
 def test_a_server_that_stops_finishes_what_it_has_to_say() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
-        hub.publish(WEB, snapshot(cluster("a")))
+        hub.publisher.publish(WEB, snapshot(cluster("a")))
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
             await proxy.answer(await proxy.hear())
-            await until(lambda: hub.of(WEB)[0].session.is_settled)
-            hub.publish(WEB, snapshot(cluster("b")))
+            await until(lambda: hub.observer.of(WEB)[0].session.is_settled)
+            hub.publisher.publish(WEB, snapshot(cluster("b")))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(server.stop())
                 assert (await proxy.hear()).resources[0].value == cluster("b").body
@@ -327,10 +326,10 @@ def test_a_server_that_stops_lets_streams_go_one_after_the_other_and_takes_no_ne
         async with Proxy(server.port, "default.a") as a, Proxy(server.port, "default.b") as b:
             for proxy in (a, b):
                 await proxy.ask(CLUSTER)
-            await until(lambda: len(hub.seats) == 2)
+            await until(lambda: len(hub.observer.connections) == 2)
             async with asyncio.TaskGroup() as tasks:
                 stopping = tasks.create_task(server.stop())
-                await until(lambda: len(hub.seats) == 1)
+                await until(lambda: len(hub.observer.connections) == 1)
                 assert not stopping.done()
                 async with Proxy(server.port, "default.late") as late:
                     assert (await late.end())[0] is grpc.StatusCode.UNAVAILABLE
@@ -344,7 +343,7 @@ def test_a_server_that_stops_lets_streams_go_one_after_the_other_and_takes_no_ne
 
 def test_no_more_streams_than_wanted_are_served_and_whoever_comes_then_is_told_why() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
-        hub.publish(WEB, snapshot(cluster("a")))
+        hub.publisher.publish(WEB, snapshot(cluster("a")))
         async with Proxy(server.port) as first:
             await first.ask(CLUSTER)
             await first.hear()
@@ -357,7 +356,7 @@ def test_no_more_streams_than_wanted_are_served_and_whoever_comes_then_is_told_w
 
 def test_a_request_that_is_too_large_ends_its_stream_and_no_other() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
-        hub.publish(WEB, snapshot(cluster("a")))
+        hub.publisher.publish(WEB, snapshot(cluster("a")))
         async with Proxy(server.port) as proxy, Proxy(server.port, "default.large") as greedy:
             await greedy.ask(ENDPOINTS, *(f"{number:0100}" for number in range(1000)))
             assert (await greedy.end())[0] is grpc.StatusCode.RESOURCE_EXHAUSTED

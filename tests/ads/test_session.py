@@ -5,20 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cp.ads.session.messages import Response, SotwRequest
-from cp.ads.session.pending import UNANSWERED
+from cp.ads.session.pending import MOST_PENDING
 from cp.ads.session.sotw import SotwSession
 from cp.ads.session.wire import encoded
-from cp.translate.snapshot import (
-    CLUSTER,
-    ENDPOINTS,
-    LISTENER,
-    ROUTES,
-    SECRET,
-    TYPES,
-    PackedResource,
-    Snapshot,
-    SnapshotPart,
-)
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, TYPES, PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from tests.ads.content import cluster, endpoints, listener, routes, secret, snapshot
 
 WEB = (cluster("web"), endpoints("web"), listener("out", "table"), routes("table", "web"))
@@ -29,17 +20,17 @@ def names(*values: str) -> frozenset[str]:
     return frozenset(values)
 
 
-def ack(response: Response, wanted: frozenset[str] | None = None) -> SotwRequest:
-    wanted = NAMED.get(response.type_url, frozenset()) if wanted is None else wanted
-    return SotwRequest(response.type_url, wanted, response.nonce, response.version)
+def ack(response: Response, wanted_names: frozenset[str] | None = None) -> SotwRequest:
+    wanted_names = NAMED.get(response.type_url, frozenset()) if wanted_names is None else wanted_names
+    return SotwRequest(response.type_url, wanted_names, response.nonce, response.version)
 
 
 def nack(response: Response, text: str, in_force: str = "") -> SotwRequest:
-    wanted = NAMED.get(response.type_url, frozenset())
-    return SotwRequest(response.type_url, wanted, response.nonce, in_force, error=text)
+    wanted_names = NAMED.get(response.type_url, frozenset())
+    return SotwRequest(response.type_url, wanted_names, response.nonce, in_force, error=text)
 
 
-def said(responses: list[Response]) -> list[tuple[str, list[str]]]:
+def contents(responses: list[Response]) -> list[tuple[str, list[str]]]:
     """The type of each response, and the names in it."""
     return [(r.type_url, sorted(packed.name for packed in r.resources)) for r in responses]
 
@@ -68,15 +59,15 @@ def test_nothing_is_sent_before_there_is_a_snapshot() -> None:
     session = SotwSession()
 
     assert not session.receive(SotwRequest(CLUSTER))
-    assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"])]
+    assert contents(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"])]
 
 
-@pytest.mark.parametrize("wanted", [names(), names("*")], ids=["no names", "a star"])
-def test_asking_for_all_clusters_gets_all(wanted: frozenset[str]) -> None:
+@pytest.mark.parametrize("wanted_names", [names(), names("*")], ids=["no names", "a star"])
+def test_asking_for_all_clusters_gets_all(wanted_names: frozenset[str]) -> None:
     session = SotwSession()
     session.publish(snapshot(cluster("a"), cluster("b")))
 
-    assert said(session.receive(SotwRequest(CLUSTER, wanted))) == [(CLUSTER, ["a", "b"])]
+    assert contents(session.receive(SotwRequest(CLUSTER, wanted_names))) == [(CLUSTER, ["a", "b"])]
 
 
 def test_there_being_no_clusters_is_an_answer() -> None:
@@ -92,7 +83,7 @@ def test_endpoints_are_sent_for_the_names_asked_and_no_others() -> None:
     session = SotwSession()
     session.publish(snapshot(endpoints("a"), endpoints("b")))
 
-    assert said(session.receive(SotwRequest(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"])]
+    assert contents(session.receive(SotwRequest(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"])]
     assert not session.receive(SotwRequest(ENDPOINTS, names("a")))
 
 
@@ -101,7 +92,7 @@ def test_a_further_name_is_answered_alone() -> None:
     session.publish(snapshot(endpoints("a"), endpoints("b")))
     (first,) = session.receive(SotwRequest(ENDPOINTS, names("a")))
 
-    assert said(session.receive(ack(first, names("a", "b")))) == [(ENDPOINTS, ["b"])]
+    assert contents(session.receive(ack(first, names("a", "b")))) == [(ENDPOINTS, ["b"])]
 
 
 @pytest.mark.parametrize("type_url", [ENDPOINTS, ROUTES, SECRET])
@@ -117,7 +108,7 @@ def test_a_name_that_is_not_there_is_answered_once_it_is() -> None:
     session.publish(snapshot())
 
     assert not session.receive(SotwRequest(ROUTES, names("table")))
-    assert said(session.publish(snapshot(routes("table")))) == [(ROUTES, ["table"])]
+    assert contents(session.publish(snapshot(routes("table")))) == [(ROUTES, ["table"])]
 
 
 def test_a_name_dropped_and_asked_for_again_is_sent_again() -> None:
@@ -126,7 +117,7 @@ def test_a_name_dropped_and_asked_for_again_is_sent_again() -> None:
     (first,) = session.receive(SotwRequest(ENDPOINTS, names("a")))
 
     assert not session.receive(ack(first, names()))
-    assert said(session.receive(ack(first, names("a")))) == [(ENDPOINTS, ["a"])]
+    assert contents(session.receive(ack(first, names("a")))) == [(ENDPOINTS, ["a"])]
 
 
 def test_a_name_no_longer_asked_for_is_not_kept_up_to_date() -> None:
@@ -144,8 +135,8 @@ def test_secrets_are_sent_for_the_names_asked() -> None:
 
     (sent,) = session.receive(SotwRequest(SECRET, names("ca")))
 
-    assert said([sent]) == [(SECRET, ["ca"])]
-    assert said(session.publish(snapshot(secret("ca", revision=1)))) == [(SECRET, ["ca"])]
+    assert contents([sent]) == [(SECRET, ["ca"])]
+    assert contents(session.publish(snapshot(secret("ca", revision=1)))) == [(SECRET, ["ca"])]
 
 
 def test_a_type_that_nobody_serves_is_not_answered() -> None:
@@ -165,7 +156,7 @@ def test_an_ack_is_not_answered() -> None:
     (sent,) = session.receive(SotwRequest(CLUSTER))
 
     assert not session.receive(ack(sent))
-    assert session.heard == sent.version
+    assert session.answer == sent.version
 
 
 def test_an_old_nonce_accepts_nothing() -> None:
@@ -176,7 +167,7 @@ def test_an_old_nonce_accepts_nothing() -> None:
 
     session.receive(ack(first))
 
-    assert session.heard is None
+    assert session.answer is None
     assert not session.is_settled
 
 
@@ -187,22 +178,22 @@ def test_the_names_of_a_request_with_an_old_nonce_count() -> None:
     session.receive(ack(first, names("a")))
     session.publish(snapshot(endpoints("a", revision=1), endpoints("b")))
 
-    assert said(session.receive(ack(first, names("a", "b")))) == [(ENDPOINTS, ["b"])]
+    assert contents(session.receive(ack(first, names("a", "b")))) == [(ENDPOINTS, ["b"])]
 
 
 def test_two_first_requests_without_nonce_are_both_answered() -> None:
     session = SotwSession()
     session.publish(snapshot(endpoints("a"), endpoints("b")))
 
-    assert said(session.receive(SotwRequest(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"])]
-    assert said(session.receive(SotwRequest(ENDPOINTS, names("a", "b")))) == [(ENDPOINTS, ["b"])]
+    assert contents(session.receive(SotwRequest(ENDPOINTS, names("a")))) == [(ENDPOINTS, ["a"])]
+    assert contents(session.receive(SotwRequest(ENDPOINTS, names("a", "b")))) == [(ENDPOINTS, ["b"])]
 
 
 def test_a_first_request_with_a_nonce_of_an_earlier_server_is_answered() -> None:
     session = SotwSession()
     session.publish(snapshot(cluster("a")))
 
-    assert said(session.receive(SotwRequest(CLUSTER, nonce="of another server"))) == [(CLUSTER, ["a"])]
+    assert contents(session.receive(SotwRequest(CLUSTER, nonce="of another server"))) == [(CLUSTER, ["a"])]
 
 
 def test_no_two_responses_that_a_client_may_still_speak_of_share_a_nonce() -> None:
@@ -238,7 +229,9 @@ def test_a_changed_table_is_sent_alone() -> None:
     more = (listener("in", "second"), routes("second"))
     session = begun(*WEB, *more)
 
-    assert said(session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1), *more))) == [(ROUTES, ["table"])]
+    assert contents(session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1), *more))) == [
+        (ROUTES, ["table"])
+    ]
 
 
 def test_a_changed_cluster_is_sent_with_all_others() -> None:
@@ -246,7 +239,7 @@ def test_a_changed_cluster_is_sent_with_all_others() -> None:
 
     sent = session.publish(snapshot(*WEB, cluster("b", revision=1)))
 
-    assert said(sent) == [(CLUSTER, ["b", "web"])]
+    assert contents(sent) == [(CLUSTER, ["b", "web"])]
 
 
 def test_a_changed_cluster_gets_its_endpoints_again_right_behind() -> None:
@@ -254,7 +247,7 @@ def test_a_changed_cluster_gets_its_endpoints_again_right_behind() -> None:
 
     sent = session.publish(snapshot(cluster("web", revision=1), *WEB[1:]))
 
-    assert said(sent) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
+    assert contents(sent) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
 
 
 def test_a_cluster_that_is_only_sent_along_does_not_get_its_endpoints_again() -> None:
@@ -262,13 +255,13 @@ def test_a_cluster_that_is_only_sent_along_does_not_get_its_endpoints_again() ->
 
     sent = session.publish(snapshot(*WEB, cluster("b"), endpoints("b")))
 
-    assert said(sent) == [(CLUSTER, ["b", "web"])]
+    assert contents(sent) == [(CLUSTER, ["b", "web"])]
 
 
 def test_endpoints_taken_away_are_an_assignment_like_any_other() -> None:
     session = begun(*WEB)
 
-    assert said(session.publish(snapshot(WEB[0], endpoints("web", revision=1), *WEB[2:]))) == [(ENDPOINTS, ["web"])]
+    assert contents(session.publish(snapshot(WEB[0], endpoints("web", revision=1), *WEB[2:]))) == [(ENDPOINTS, ["web"])]
 
 
 # --- the order of things ---
@@ -284,9 +277,9 @@ def test_routes_wait_until_their_clusters_are_in_force() -> None:
 
     (clusters,) = session.publish(moved())
 
-    assert said([clusters]) == [(CLUSTER, ["new", "web"])]
-    assert session.awaits == clusters.nonce
-    assert said(session.receive(ack(clusters))) == [(ROUTES, ["table"])]
+    assert contents([clusters]) == [(CLUSTER, ["new", "web"])]
+    assert session.awaited_answer == clusters.nonce
+    assert contents(session.receive(ack(clusters))) == [(ROUTES, ["table"])]
 
 
 def test_a_cluster_goes_once_no_route_in_force_uses_it() -> None:
@@ -294,7 +287,7 @@ def test_a_cluster_goes_once_no_route_in_force_uses_it() -> None:
     (clusters,) = session.publish(moved())
     (table,) = session.receive(ack(clusters))
 
-    assert said(session.receive(ack(table))) == [(CLUSTER, ["new"])]
+    assert contents(session.receive(ack(table))) == [(CLUSTER, ["new"])]
 
 
 def test_a_cluster_stays_while_the_routes_that_leave_it_are_refused() -> None:
@@ -310,8 +303,8 @@ def test_a_deadline_lets_the_routes_go() -> None:
     (clusters,) = session.publish(moved())
 
     assert not session.expire("of another response")
-    assert said(session.expire(clusters.nonce)) == [(ROUTES, ["table"])]
-    assert session.awaits is None
+    assert contents(session.expire(clusters.nonce)) == [(ROUTES, ["table"])]
+    assert session.awaited_answer is None
 
 
 def test_an_answer_after_the_deadline_still_counts() -> None:
@@ -321,7 +314,7 @@ def test_an_answer_after_the_deadline_still_counts() -> None:
 
     session.receive(ack(clusters))
 
-    assert session.heard == clusters.version
+    assert session.answer == clusters.version
 
 
 def test_a_change_without_new_clusters_waits_for_nothing() -> None:
@@ -329,14 +322,14 @@ def test_a_change_without_new_clusters_waits_for_nothing() -> None:
 
     session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
 
-    assert session.awaits is None
+    assert session.awaited_answer is None
 
 
 def test_the_removal_of_a_cluster_holds_nothing_up() -> None:
     session = begun(*WEB, cluster("b"))
 
-    assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"])]
-    assert session.awaits is None
+    assert contents(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"])]
+    assert session.awaited_answer is None
 
 
 def test_clusters_are_not_sent_again_while_one_of_them_waits_to_go() -> None:
@@ -344,8 +337,8 @@ def test_clusters_are_not_sent_again_while_one_of_them_waits_to_go() -> None:
 
     (table,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
 
-    assert said([table]) == [(ROUTES, ["table"])]
-    assert said(session.receive(ack(table))) == [(CLUSTER, ["web"])]
+    assert contents([table]) == [(ROUTES, ["table"])]
+    assert contents(session.receive(ack(table))) == [(CLUSTER, ["web"])]
 
 
 def test_a_stream_of_changes_does_not_hold_up_the_routes() -> None:
@@ -355,7 +348,7 @@ def test_a_stream_of_changes_does_not_hold_up_the_routes() -> None:
     later = (cluster("new", revision=1), endpoints("new"), WEB[2], routes("table", "new", revision=1))
 
     assert not session.publish(snapshot(*later))
-    assert said(session.receive(ack(clusters))) == [(ROUTES, ["table"]), (CLUSTER, ["new", "web"])]
+    assert contents(session.receive(ack(clusters))) == [(ROUTES, ["table"]), (CLUSTER, ["new", "web"])]
 
 
 def test_clusters_of_a_snapshot_that_waited_are_sent_though_the_next_one_did_not_change_them() -> None:
@@ -365,7 +358,7 @@ def test_clusters_of_a_snapshot_that_waited_are_sent_though_the_next_one_did_not
     session.publish(snapshot(*more, routes("table", "new")))
     session.publish(snapshot(*more, routes("table", "new", revision=1)))
 
-    assert (CLUSTER, ["more", "new", "web"]) in said(session.receive(ack(clusters)))
+    assert (CLUSTER, ["more", "new", "web"]) in contents(session.receive(ack(clusters)))
 
 
 def test_endpoints_do_not_wait_for_the_order_of_things() -> None:
@@ -374,8 +367,8 @@ def test_endpoints_do_not_wait_for_the_order_of_things() -> None:
 
     changed = snapshot(WEB[0], endpoints("web", revision=1), *WEB[2:], cluster("b"))
 
-    assert said(session.publish(changed)) == [(ENDPOINTS, ["web"])]
-    assert session.awaits == clusters.nonce
+    assert contents(session.publish(changed)) == [(ENDPOINTS, ["web"])]
+    assert session.awaited_answer == clusters.nonce
 
 
 def test_endpoints_of_a_cluster_on_its_way_are_there_though_it_is_gone_from_the_newest_snapshot() -> None:
@@ -385,7 +378,7 @@ def test_endpoints_of_a_cluster_on_its_way_are_there_though_it_is_gone_from_the_
 
     asked = SotwRequest(ENDPOINTS, names("web", "b"))
 
-    assert said(session.receive(asked)) == [(ENDPOINTS, ["b"])]
+    assert contents(session.receive(asked)) == [(ENDPOINTS, ["b"])]
 
 
 def test_endpoints_of_a_cluster_that_waits_to_go_are_there() -> None:
@@ -396,27 +389,27 @@ def test_endpoints_of_a_cluster_that_waits_to_go_are_there() -> None:
     session.receive(SotwRequest(LISTENER))
     session.publish(moved())
 
-    assert said(session.receive(SotwRequest(ENDPOINTS, names("web", "new")))) == [(ENDPOINTS, ["new", "web"])]
+    assert contents(session.receive(SotwRequest(ENDPOINTS, names("web", "new")))) == [(ENDPOINTS, ["new", "web"])]
 
 
 # --- refusing ---
 
 
-def test_a_refusal_is_known_with_its_text_its_version_and_its_names() -> None:
+def test_a_nack_is_known_with_its_text_its_version_and_its_names() -> None:
     session = begun(*WEB)
     (sent,) = session.publish(snapshot(*WEB, cluster("b"), cluster("c")))
 
     session.receive(nack(sent, "Error adding/updating cluster(s) b: bad", in_force="before"))
 
     status = next(status for status in session.statuses if status.type_url == CLUSTER)
-    (refusal,) = status.refused
-    assert (refusal.version, refusal.names) == (sent.version, ("b",))
-    assert refusal.text == "Error adding/updating cluster(s) b: bad"
-    assert session.heard == refusal
+    (standing_nack,) = status.nacks
+    assert (standing_nack.version, standing_nack.names) == (sent.version, ("b",))
+    assert standing_nack.text == "Error adding/updating cluster(s) b: bad"
+    assert session.answer == standing_nack
     assert not status.in_sync
 
 
-def test_what_was_in_force_before_a_refusal_is_known() -> None:
+def test_what_was_in_force_before_a_nack_is_known() -> None:
     session = begun(*WEB)
     before = next(status.acked for status in session.statuses if status.type_url == ROUTES)
     (sent,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
@@ -434,7 +427,7 @@ def test_a_refused_table_is_not_sent_again() -> None:
 
     assert not session.receive(nack(sent, "bad"))
     assert not session.publish(snapshot(*WEB[:2], bad, listener("out", "table")))
-    assert said(session.publish(snapshot(*WEB[:3], routes("table", "web", revision=2)))) == [(ROUTES, ["table"])]
+    assert contents(session.publish(snapshot(*WEB[:3], routes("table", "web", revision=2)))) == [(ROUTES, ["table"])]
 
 
 def test_going_back_from_a_refused_table_sends_the_one_before() -> None:
@@ -442,14 +435,14 @@ def test_going_back_from_a_refused_table_sends_the_one_before() -> None:
     (sent,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
     session.receive(nack(sent, "bad"))
 
-    assert said(session.publish(snapshot(*WEB))) == [(ROUTES, ["table"])]
+    assert contents(session.publish(snapshot(*WEB))) == [(ROUTES, ["table"])]
 
 
 def test_a_refused_cluster_is_left_out_and_what_came_with_it_sent_again() -> None:
     session = begun(*WEB)
     (sent,) = session.publish(snapshot(*WEB, cluster("bad"), cluster("good")))
 
-    assert said(session.receive(nack(sent, "cluster bad: no"))) == [(CLUSTER, ["good", "web"])]
+    assert contents(session.receive(nack(sent, "cluster bad: no"))) == [(CLUSTER, ["good", "web"])]
 
 
 def test_a_refused_change_of_a_cluster_leaves_the_one_before_in_the_set() -> None:
@@ -472,29 +465,29 @@ def test_however_often_a_cluster_is_refused_the_last_good_one_stays_in_the_set()
     assert WEB[0] in clusters.resources
 
 
-def test_a_refusal_that_names_nobody_is_cleared_up_until_the_culprit_stands_alone() -> None:
+def test_a_nack_that_names_nobody_is_cleared_up_until_the_culprit_stands_alone() -> None:
     session = begun(*WEB)
     (sent,) = session.publish(snapshot(*WEB, cluster("a"), cluster("b")))
 
     (first,) = session.receive(nack(sent, "Proto constraint validation failed"))
     (second,) = session.receive(nack(first, "Proto constraint validation failed"))
 
-    assert said([first, second]) == [(CLUSTER, ["a", "web"]), (CLUSTER, ["b", "web"])]
+    assert contents([first, second]) == [(CLUSTER, ["a", "web"]), (CLUSTER, ["b", "web"])]
     assert not session.receive(ack(second))
-    (refusal,) = (nack for status in session.statuses for nack in status.refused)
-    assert refusal.names == ("a",)
+    (standing_nack,) = (nack for status in session.statuses for nack in status.nacks)
+    assert standing_nack.names == ("a",)
 
 
 def test_what_goes_while_it_is_under_suspicion_is_no_longer_tried() -> None:
-    session, wanted = SotwSession(), names("a", "b", "c")
+    session, wanted_names = SotwSession(), names("a", "b", "c")
     session.publish(snapshot(routes("a"), routes("b"), routes("c")))
-    (sent,) = session.receive(SotwRequest(ROUTES, wanted))
-    (first,) = session.receive(SotwRequest(ROUTES, wanted, sent.nonce, error="missing ]"))
+    (sent,) = session.receive(SotwRequest(ROUTES, wanted_names))
+    (first,) = session.receive(SotwRequest(ROUTES, wanted_names, sent.nonce, error="missing ]"))
     session.publish(snapshot(routes("a"), routes("c")))
 
-    second = session.receive(ack(first, wanted))
+    second = session.receive(ack(first, wanted_names))
 
-    assert said([first, *second]) == [(ROUTES, ["a"]), (ROUTES, ["c"])]
+    assert contents([first, *second]) == [(ROUTES, ["a"]), (ROUTES, ["c"])]
 
 
 def test_going_back_from_a_refused_cluster_sends_nothing() -> None:
@@ -513,7 +506,7 @@ def test_a_cluster_that_was_not_answered_for_yet_may_be_what_is_refused_later() 
     session.expire(unanswered.nonce)
     (sent,) = session.publish(snapshot(*WEB, cluster("bad"), cluster("good")))
 
-    assert said(session.receive(nack(sent, "cluster bad: no"))) == [(CLUSTER, ["good", "web"])]
+    assert contents(session.receive(nack(sent, "cluster bad: no"))) == [(CLUSTER, ["good", "web"])]
 
 
 def returned_and_refused(*resources: PackedResource) -> SotwSession:
@@ -532,20 +525,20 @@ def test_a_version_that_was_refused_as_a_whole_is_not_sent_again() -> None:
     assert not session.publish(snapshot(*WEB, cluster("bad"), routes("other")))
 
 
-def test_after_a_refusal_as_a_whole_every_cluster_is_new_and_gets_its_endpoints() -> None:
+def test_after_a_nack_as_a_whole_every_cluster_is_new_and_gets_its_endpoints() -> None:
     session = returned_and_refused(*WEB, cluster("bad"))
     session.publish(snapshot(*WEB, cluster("bad"), routes("other")))
 
-    assert said(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
+    assert contents(session.publish(snapshot(*WEB))) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
 
 
-def test_after_a_refusal_as_a_whole_there_being_no_clusters_is_said() -> None:
+def test_after_a_nack_as_a_whole_there_being_no_clusters_is_said() -> None:
     session = returned_and_refused(*WEB, cluster("bad"))
 
-    assert (CLUSTER, []) in said(session.publish(snapshot()))
+    assert (CLUSTER, []) in contents(session.publish(snapshot()))
 
 
-def test_a_refusal_by_a_client_whose_clusters_are_unknown_leaves_none_of_them_out() -> None:
+def test_a_nack_by_a_client_whose_clusters_are_unknown_leaves_none_of_them_out() -> None:
     """It came back with an older version: what is left out of the next response it would remove."""
     session = SotwSession()
     session.publish(snapshot(*WEB, cluster("bad")))
@@ -562,7 +555,7 @@ def test_of_what_is_held_back_it_is_known_which_version_is_in_force_instead() ->
     session.receive(nack(sent, "cluster web: no; cluster new: no"))
 
     (status,) = (status for status in session.statuses if status.type_url == CLUSTER)
-    assert {(held.name, held.version, held.in_force) for held in status.held} == {
+    assert {(held.name, held.version, held.in_force) for held in status.held_back} == {
         ("web", bad.version, WEB[0].version),
         ("new", cluster("new", revision=1).version, ""),
     }
@@ -571,25 +564,25 @@ def test_of_what_is_held_back_it_is_known_which_version_is_in_force_instead() ->
 
 
 def test_a_client_has_answered_all_when_nothing_is_under_way_though_it_may_refuse_something() -> None:
-    session, wanted = begun(*WEB), snapshot(*WEB, cluster("bad"), listener("more"))
-    assert not session.has_answered_all(wanted)
-    (clusters,) = session.publish(wanted)
-    assert not session.has_answered_all(wanted)
+    session, newest = begun(*WEB), snapshot(*WEB, cluster("bad"), listener("more"))
+    assert not session.has_answered_all(newest)
+    (clusters,) = session.publish(newest)
+    assert not session.has_answered_all(newest)
 
     rest = session.receive(nack(clusters, "cluster bad: no"))
-    assert not session.has_answered_all(wanted), "the listener is on its way"
+    assert not session.has_answered_all(newest), "the listener is on its way"
     accept(session, rest)
 
-    assert session.has_answered_all(wanted)
-    assert not session.is_at(wanted)
+    assert session.has_answered_all(newest)
+    assert not session.is_at(newest)
 
 
 def test_a_client_that_has_asked_for_no_listeners_has_not_answered_all() -> None:
-    session, wanted = SotwSession(), snapshot(*WEB)
-    session.publish(wanted)
+    session, newest = SotwSession(), snapshot(*WEB)
+    session.publish(newest)
     accept(session, session.receive(SotwRequest(CLUSTER)))
 
-    assert not session.has_answered_all(wanted)
+    assert not session.has_answered_all(newest)
 
 
 def test_a_name_is_not_taken_for_a_part_of_another_name() -> None:
@@ -598,8 +591,8 @@ def test_a_name_is_not_taken_for_a_part_of_another_name() -> None:
 
     session.receive(nack(sent, "cluster(s) backend: bad, back-2: bad"))
 
-    (refusal,) = (nack for status in session.statuses for nack in status.refused)
-    assert refusal.names == ("back-2", "backend")
+    (standing_nack,) = (nack for status in session.statuses for nack in status.nacks)
+    assert standing_nack.names == ("back-2", "backend")
 
 
 def test_a_late_error_with_the_new_version_is_an_acceptance() -> None:
@@ -611,17 +604,17 @@ def test_a_late_error_with_the_new_version_is_an_acceptance() -> None:
 
     session.receive(nack(freed, "cluster stuck: min_ring_size", in_force=freed.version))
 
-    assert session.heard == freed.version
-    assert not [status.refused for status in session.statuses if status.refused]
+    assert session.answer == freed.version
+    assert not [status.nacks for status in session.statuses if status.nacks]
 
 
 # --- coming back ---
 
 
-def returned(newer: Snapshot, *, trusting: bool = True) -> list[Response]:
+def returned(newer: Snapshot, *, trusts_versions: bool = True) -> list[Response]:
     """What a client is sent that had `WEB` on an earlier stream."""
     before = snapshot(*WEB)
-    session = SotwSession(trusting=trusting)
+    session = SotwSession(trusts_versions=trusts_versions)
     session.publish(newer)
     requests = [SotwRequest(t, NAMED.get(t, frozenset()), version=before.version(t)) for t in TYPES[:4]]
     return [response for request in requests for response in session.receive(request)]
@@ -645,21 +638,24 @@ def test_it_does_not_matter_how_what_it_has_is_cut_into_parts() -> None:
 def test_a_client_that_comes_back_is_sent_the_type_that_changed() -> None:
     newer = routes("table", "web", revision=1)
 
-    assert said(returned(snapshot(*WEB[:3], newer))) == [(ROUTES, ["table"])]
+    assert contents(returned(snapshot(*WEB[:3], newer))) == [(ROUTES, ["table"])]
 
 
 def test_a_client_that_comes_back_to_a_changed_cluster_gets_endpoints_that_it_says_it_has() -> None:
     changed = snapshot(cluster("web", revision=1), *WEB[1:])
 
-    assert said(returned(changed)) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
+    assert contents(returned(changed)) == [(CLUSTER, ["web"]), (ENDPOINTS, ["web"])]
 
 
 def test_a_client_whose_last_stream_broke_off_is_not_believed() -> None:
-    assert [type_url for type_url, _ in said(returned(snapshot(*WEB), trusting=False))] == [CLUSTER, ENDPOINTS]
+    assert [type_url for type_url, _ in contents(returned(snapshot(*WEB), trusts_versions=False))] == [
+        CLUSTER,
+        ENDPOINTS,
+    ]
 
 
 def test_a_client_that_is_not_believed_is_once_it_accepted_clusters_and_listeners() -> None:
-    session = SotwSession(trusting=False)
+    session = SotwSession(trusts_versions=False)
     session.publish(snapshot(*WEB))
     assert not session.is_settled
 
@@ -688,7 +684,7 @@ def test_routes_asked_for_after_new_listeners_are_sent_whatever_version_the_clie
 
     asked = SotwRequest(ROUTES, NAMED[ROUTES], version=snapshot(*WEB).version(ROUTES))
 
-    assert said(session.receive(asked)) == [(ROUTES, ["table"])]
+    assert contents(session.receive(asked)) == [(ROUTES, ["table"])]
 
 
 # --- clients that name what they want ---
@@ -698,8 +694,8 @@ def test_a_client_may_name_the_clusters_that_it_wants() -> None:
     session = SotwSession()
     session.publish(snapshot(cluster("a"), cluster("b"), cluster("c")))
 
-    assert said(session.receive(SotwRequest(CLUSTER, names("a")))) == [(CLUSTER, ["a"])]
-    assert said(session.receive(SotwRequest(CLUSTER, names("a", "b")))) == [(CLUSTER, ["a", "b"])]
+    assert contents(session.receive(SotwRequest(CLUSTER, names("a")))) == [(CLUSTER, ["a"])]
+    assert contents(session.receive(SotwRequest(CLUSTER, names("a", "b")))) == [(CLUSTER, ["a", "b"])]
     assert not session.publish(snapshot(cluster("a"), cluster("b"), cluster("c", revision=1)))
 
 
@@ -719,7 +715,7 @@ def test_a_client_that_names_one_more_is_answered_even_if_that_is_not_there() ->
 
     more = SotwRequest(LISTENER, names("a", "b"), version=first.version)
 
-    assert said(session.receive(more)) == [(LISTENER, ["a"])]
+    assert contents(session.receive(more)) == [(LISTENER, ["a"])]
 
 
 def test_a_client_that_named_clusters_and_names_none_any_more_wants_none() -> None:
@@ -756,7 +752,7 @@ def test_a_large_part_that_others_share_is_not_mixed_with_what_is_one_proxy_s_ow
 
     first, last = session.receive(SotwRequest(ENDPOINTS, names("a", "b")))
 
-    assert said([first, last]) == [(ENDPOINTS, ["a"]), (ENDPOINTS, ["b"])]
+    assert contents([first, last]) == [(ENDPOINTS, ["a"]), (ENDPOINTS, ["b"])]
     assert first.batches[0] is shared.whole(ENDPOINTS)
 
 
@@ -786,7 +782,19 @@ def test_a_client_that_never_answers_costs_no_more_than_a_bounded_memory() -> No
     for turn in range(1000):
         session.publish(snapshot(*WEB[:3], routes("table", "web", revision=turn)))
 
-    assert len(session._channels[ROUTES]._in_flight) == UNANSWERED
+    assert len(session._channels[ROUTES]._pending) == MOST_PENDING
+
+
+def test_a_nack_ends_when_a_newer_version_answers_a_request_for_it() -> None:
+    session = begun(*WEB)
+    (bad,) = session.publish(snapshot(WEB[0], endpoints("web", revision=1), *WEB[2:]))
+    session.receive(nack(bad, "no"))
+    newer = snapshot(cluster("web", revision=1), endpoints("web", revision=2), *WEB[2:])
+
+    accept(session, session.publish(newer))
+
+    assert session.is_at(newer)
+    assert not any(status.held_back for status in session.statuses)
 
 
 def test_a_proxy_is_in_sync_once_it_confirmed_everything() -> None:

@@ -7,17 +7,8 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.translate.snapshot import (
-    CLUSTER,
-    EMPTY,
-    ENDPOINTS,
-    ROUTES,
-    PackedResource,
-    PartDifference,
-    ResourceBatch,
-    Snapshot,
-    SnapshotPart,
-)
+from cp.translate.packing import CLUSTER, ENDPOINTS, ROUTES, PackedResource, ResourceBatch
+from cp.translate.snapshot import EMPTY, PartDifference, Snapshot, SnapshotPart
 from tests.ads.content import cluster, endpoints, routes
 
 packs = st.builds(cluster, st.sampled_from("abcd"), st.integers(0, 2))

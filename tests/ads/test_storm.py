@@ -13,7 +13,7 @@ import grpc
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import ServerOptions, serving
-from cp.translate.snapshot import CLUSTER
+from cp.translate.packing import CLUSTER
 from tests.ads.content import cluster, snapshot
 from tests.ads.proxy import Proxy
 
@@ -27,7 +27,7 @@ def test_no_stream_of_a_storm_is_cancelled() -> None:
     async def scene() -> str:
         hub = Hub()
         for number in range(PROXIES):
-            hub.publish(f"default.p{number}", snapshot(cluster("a")))
+            hub.publisher.publish(f"default.p{number}", snapshot(cluster("a")))
         async with serving(hub, ServerOptions(grace=0), lambda: 0.5) as server:
             command = [sys.executable, "-m", "tests.ads.test_storm", str(server.port)]
             with Popen(command, stdout=PIPE, text=True, cwd=ROOT) as storm:  # noqa: ASYNC220  the loop has to stand still

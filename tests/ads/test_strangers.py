@@ -13,41 +13,41 @@ from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import ServerOptions, serving
 from cp.ads.unknown_nodes import TooManyUnknownNodes, UnknownNodes
-from cp.translate.snapshot import CLUSTER
+from cp.translate.packing import CLUSTER
 from tests.ads.content import cluster, snapshot
 from tests.ads.proxy import Proxy, until
 
 
 def test_no_more_than_wanted_are_admitted_at_once() -> None:
-    strangers = UnknownNodes(2, lambda _: False)
+    unknown_nodes = UnknownNodes(2, lambda _: False)
     with ExitStack() as stack:
-        stack.enter_context(strangers.admitted("a"))
+        stack.enter_context(unknown_nodes.admitted("a"))
         with (
-            strangers.admitted("a"),
+            unknown_nodes.admitted("a"),
             pytest.raises(TooManyUnknownNodes, match="KOGUMA_MOST_UNKNOWN"),
-            strangers.admitted("b"),
+            unknown_nodes.admitted("b"),
         ):
             pass
-        with strangers.admitted("b"):
+        with unknown_nodes.admitted("b"):
             pass
 
 
 def test_whose_dataplane_has_come_no_longer_counts() -> None:
     known: set[str] = set()
-    strangers = UnknownNodes(1, known.__contains__)
-    with strangers.admitted("a"):
+    unknown_nodes = UnknownNodes(1, known.__contains__)
+    with unknown_nodes.admitted("a"):
         known.add("a")
-        with strangers.admitted("b"):
+        with unknown_nodes.admitted("b"):
             pass
     known.clear()
-    with strangers.admitted("a"), pytest.raises(TooManyUnknownNodes), strangers.admitted("b"):
+    with unknown_nodes.admitted("a"), pytest.raises(TooManyUnknownNodes), unknown_nodes.admitted("b"):
         pass
 
 
 def test_who_comes_without_a_dataplane_is_turned_away_and_who_has_one_is_served() -> None:
     async def scene() -> None:
         hub = Hub()
-        hub.publish("default.web", snapshot(cluster("a")))
+        hub.publisher.publish("default.web", snapshot(cluster("a")))
         options = ServerOptions(grace=0.5, most_unknown=1)
         known = "default.web".__eq__
         async with (
@@ -57,7 +57,7 @@ def test_who_comes_without_a_dataplane_is_turned_away_and_who_has_one_is_served(
             Proxy(server.port) as web,
         ):
             await first.ask(CLUSTER)
-            await until(lambda: bool(hub.of("default.x")))
+            await until(lambda: bool(hub.observer.of("default.x")))
             await second.ask(CLUSTER)
             status, reason = await second.end()
             assert (status, "without a Dataplane" in reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)

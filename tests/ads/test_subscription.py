@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cp.ads.session.client_resources import Subscription
-from cp.translate.snapshot import ENDPOINTS, Snapshot, SnapshotPart
+from cp.ads.session.subscription import Subscription
+from cp.translate.packing import ENDPOINTS
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from tests.ads.content import endpoints
 
 NAMES = [f"e{number:02}" for number in range(40)]
@@ -20,7 +21,7 @@ def test_a_part_that_is_asked_for_as_a_whole_goes_on_being_so() -> None:
     asked = subscription(*NAMES, "of-its-own")
 
     for newer in (part, part.updated([endpoints("e07", 1)]), part.updated([endpoints("e07", 2)])):
-        (batch,) = asked.of(Snapshot(newer))
+        (batch,) = asked.batches_of(Snapshot(newer))
         assert batch is newer.whole(ENDPOINTS)
         assert newer.names(ENDPOINTS) is part.names(ENDPOINTS)
 
@@ -28,18 +29,18 @@ def test_a_part_that_is_asked_for_as_a_whole_goes_on_being_so() -> None:
 def test_who_asks_for_less_gets_less_of_the_same_part() -> None:
     part = SnapshotPart(map(endpoints, NAMES))
     asked = subscription(*NAMES)
-    asked.of(Snapshot(part))
+    asked.batches_of(Snapshot(part))
 
     asked.names = frozenset(NAMES[:3])
 
-    (batch,) = asked.of(Snapshot(part))
+    (batch,) = asked.batches_of(Snapshot(part))
     assert [packed.name for packed in batch] == NAMES[:3]
 
 
 def test_a_part_with_more_in_it_is_another() -> None:
     asked = subscription(*NAMES)
-    asked.of(Snapshot(SnapshotPart(map(endpoints, NAMES))))
+    asked.batches_of(Snapshot(SnapshotPart(map(endpoints, NAMES))))
 
-    (batch,) = asked.of(Snapshot(SnapshotPart(map(endpoints, [*NAMES, "one-more"]))))
+    (batch,) = asked.batches_of(Snapshot(SnapshotPart(map(endpoints, [*NAMES, "one-more"]))))
 
     assert batch.names == frozenset(NAMES)

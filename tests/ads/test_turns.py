@@ -14,12 +14,12 @@ WITHIN = 10
 class Crowd:
     """Those who want a turn: how many had one at the same time."""
 
-    def __init__(self, turns: LargeMessageSlots) -> None:
-        self._turns = turns
+    def __init__(self, slots: LargeMessageSlots) -> None:
+        self._slots = slots
         self.now = self.most = 0
 
     async def take(self, during: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        async with self._turns.turn():
+        async with self._slots.slot():
             self.now += 1
             self.most = max(self.most, self.now)
             await during()
@@ -43,11 +43,11 @@ def test_no_more_have_a_turn_at_once_than_there_are() -> None:
 
 def test_who_takes_too_long_keeps_nobody_waiting_for_longer() -> None:
     async def others() -> None:
-        turns, done = LargeMessageSlots(at_once=1, patience=0.01), asyncio.Event()
+        slots, done = LargeMessageSlots(at_once=1, patience=0.01), asyncio.Event()
         async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
-            tasks.create_task(Crowd(turns).take(done.wait))
+            tasks.create_task(Crowd(slots).take(done.wait))
             await asyncio.sleep(0)
-            await Crowd(turns).take(a_moment)
+            await Crowd(slots).take(a_moment)
             done.set()
 
     asyncio.run(others())
@@ -55,13 +55,13 @@ def test_who_takes_too_long_keeps_nobody_waiting_for_longer() -> None:
 
 def test_a_turn_that_was_taken_away_is_not_given_back_as_well() -> None:
     async def most() -> int:
-        turns, done = LargeMessageSlots(at_once=1, patience=0.01), asyncio.Event()
+        slots, done = LargeMessageSlots(at_once=1, patience=0.01), asyncio.Event()
         async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
-            tasks.create_task(Crowd(turns).take(done.wait))
+            tasks.create_task(Crowd(slots).take(done.wait))
             await asyncio.sleep(0)
-            await Crowd(turns).take(a_moment)
+            await Crowd(slots).take(a_moment)
             done.set()
-        crowd = Crowd(turns)
+        crowd = Crowd(slots)
         async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
             for _ in range(3):
                 tasks.create_task(crowd.take(a_moment))

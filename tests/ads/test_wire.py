@@ -13,9 +13,18 @@ from google.protobuf.message import DecodeError
 
 from cp.ads.session.messages import DeltaRequest, Node, ProtocolViolation, Response, SotwRequest
 from cp.ads.session.name_sets import NameSets
-from cp.ads.session.wire import MOST_NAMES, decoded, decoded_delta, encoded, encoded_delta, node_of, node_of_delta, said
+from cp.ads.session.wire import (
+    MOST_NAMES,
+    decoded,
+    decoded_delta,
+    encoded,
+    encoded_delta,
+    encoded_names,
+    node_of,
+    node_of_delta,
+)
 from cp.serving.delivery.nacks import reason
-from cp.translate.snapshot import CLUSTER, SECRET, ResourceBatch
+from cp.translate.packing import CLUSTER, SECRET, ResourceBatch
 from tests.ads.content import cluster
 
 TWO = ResourceBatch([cluster("a"), cluster("b")])
@@ -71,18 +80,20 @@ def test_a_request_is_read() -> None:
     message = DiscoveryRequest(version_info="v", type_url=CLUSTER, response_nonce="n", resource_names=["a", "b"])
     message.error_detail.message = "no"
 
-    assert decoded(message.SerializeToString(), NameSets(said)) == SotwRequest(CLUSTER, frozenset("ab"), "n", "v", "no")
+    assert decoded(message.SerializeToString(), NameSets(encoded_names)) == SotwRequest(
+        CLUSTER, frozenset("ab"), "n", "v", "no"
+    )
 
 
 def test_a_request_without_an_error_has_none() -> None:
-    assert decoded(DiscoveryRequest(type_url=CLUSTER).SerializeToString(), NameSets(said)).error is None
+    assert decoded(DiscoveryRequest(type_url=CLUSTER).SerializeToString(), NameSets(encoded_names)).error is None
 
 
 def test_an_error_without_a_text_is_an_error() -> None:
     message = DiscoveryRequest(type_url=CLUSTER)
     message.error_detail.SetInParent()
 
-    assert decoded(message.SerializeToString(), NameSets(said)).error == ""
+    assert decoded(message.SerializeToString(), NameSets(encoded_names)).error == ""
 
 
 def test_a_delta_request_is_read() -> None:
@@ -94,7 +105,7 @@ def test_a_delta_request_is_read() -> None:
         initial_resource_versions={"c": "1"},
     )
 
-    assert decoded_delta(message.SerializeToString(), NameSets(said)) == DeltaRequest(
+    assert decoded_delta(message.SerializeToString(), NameSets(encoded_names)) == DeltaRequest(
         CLUSTER, frozenset("a"), frozenset("b"), {"c": "1"}, "n"
     )
 
@@ -121,7 +132,7 @@ def test_a_request_without_a_node_has_none() -> None:
 
 def test_what_is_not_a_request_is_not_read() -> None:
     with pytest.raises(DecodeError):
-        decoded(b"\xff\xff\xff", NameSets(said))
+        decoded(b"\xff\xff\xff", NameSets(encoded_names))
 
 
 def test_what_a_client_says_is_wrong_with_a_secret_repeats_nothing_of_it() -> None:
@@ -129,13 +140,15 @@ def test_what_a_client_says_is_wrong_with_a_secret_repeats_nothing_of_it() -> No
     message.error_detail.message = 'goo.gle/debugonly tls_certificate { private_key {\n "KEY" } } : no certificate'
 
     assert (
-        decoded(message.SerializeToString(), NameSets(said)).error
+        decoded(message.SerializeToString(), NameSets(encoded_names)).error
         == "goo.gle/debugonly tls_certificate {…} : no certificate"
     )
     message.error_detail.message = 'goo.gle/debugonly tls_certificate { private_key {\n "KEY", which was cut o'
-    assert decoded(message.SerializeToString(), NameSets(said)).error == "goo.gle/debugonly tls_certificate {…}"
+    assert (
+        decoded(message.SerializeToString(), NameSets(encoded_names)).error == "goo.gle/debugonly tls_certificate {…}"
+    )
     message.type_url = CLUSTER
-    assert "KEY" in (decoded(message.SerializeToString(), NameSets(said)).error or "")
+    assert "KEY" in (decoded(message.SerializeToString(), NameSets(encoded_names)).error or "")
 
 
 @pytest.mark.parametrize("type_url", [CLUSTER, SECRET])
@@ -144,7 +157,7 @@ def test_what_a_client_says_is_wrong_is_cut_before_anything_else_is_made_of_it(t
     """A text of some megabytes took minutes: with the time limit of tests this fails where it is not linear."""
     message = DiscoveryRequest(type_url=type_url)
     message.error_detail.message = text
-    error = decoded(message.SerializeToString(), NameSets(said)).error or ""
+    error = decoded(message.SerializeToString(), NameSets(encoded_names)).error or ""
 
     assert len(error) < 10_000
     assert len(reason(error)) < 10_000
@@ -153,7 +166,7 @@ def test_what_a_client_says_is_wrong_is_cut_before_anything_else_is_made_of_it(t
 def test_of_a_long_text_the_beginning_and_the_end_are_kept() -> None:
     message = DiscoveryRequest(type_url=CLUSTER)
     message.error_detail.message = f"first{'x' * 100_000}last"
-    error = decoded(message.SerializeToString(), NameSets(said)).error or ""
+    error = decoded(message.SerializeToString(), NameSets(encoded_names)).error or ""
 
     assert error.startswith("first")
     assert error.endswith("last")
@@ -184,11 +197,11 @@ def test_a_request_with_very_many_names_is_refused() -> None:
     held = {str(number): "" for number in range(MOST_NAMES + 1)}
 
     with pytest.raises(ProtocolViolation, match="names"):
-        decoded(DiscoveryRequest(resource_names=names).SerializeToString(), NameSets(said))
+        decoded(DiscoveryRequest(resource_names=names).SerializeToString(), NameSets(encoded_names))
     for message in (
         DeltaDiscoveryRequest(resource_names_subscribe=names),
         DeltaDiscoveryRequest(resource_names_unsubscribe=names),
         DeltaDiscoveryRequest(initial_resource_versions=held),
     ):
         with pytest.raises(ProtocolViolation, match="names"):
-            decoded_delta(message.SerializeToString(), NameSets(said))
+            decoded_delta(message.SerializeToString(), NameSets(encoded_names))

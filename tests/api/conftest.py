@@ -53,7 +53,7 @@ class NobodyThere:
     async def delivery(self, dataplane: Key) -> Delivery:
         return Delivery(dataplane, Presence(ProxyState.OFFLINE, None, ()), ())
 
-    async def complaints(self) -> Iterable[NackReport]:
+    async def nack_reports(self) -> Iterable[NackReport]:
         return ()
 
     async def progress(

@@ -14,16 +14,14 @@ from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, 
 from cp.model.names import Key
 from cp.serving.delivery import ChangeProgress, Delivery, NackReport, PolicyPart, Presence, ProxyState, StandingNack
 from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
-from cp.translate.snapshot import CLUSTER, LISTENER
+from cp.translate.packing import CLUSTER, LISTENER
 from tests.api.conftest import Api, FixedState, NobodyThere, Unit
 from tests.api.samples import dataplane, timeout
 
 WEB = Key("Dataplane", "default", "web-1")
 PLACE = PolicyPart(Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[0]", "patch.yaml", 7)
 NACK = Nack("2", "cluster backend: no", ("backend",))
-COMPLAINT = NackReport(
-    "default.web-1", WEB, CLUSTER, NACK, 20.0, 10.0, ("backend",), True, (PLACE,), (PLACE,), (PLACE,)
-)
+REPORT = NackReport("default.web-1", WEB, CLUSTER, NACK, 20.0, 10.0, ("backend",), True, (PLACE,), (PLACE,), (PLACE,))
 NODE = Node("default.web-1", version="1.36.0", metadata={"version": {"kumaDp": {"version": "2.14.3"}}})
 VISIT = ConnectionRecord(
     NODE, "delta", 0.0, None, 20.0, (ResponseCounts(CLUSTER, 3, 2, 1), ResponseCounts(LISTENER, 1, 1, 0))
@@ -42,18 +40,18 @@ class Seen(NobodyThere):
 
     async def delivery(self, dataplane: Key) -> Delivery:
         status = TypeStatus(CLUSTER, "2", "1", (NACK,), False, 3, 9, 900, (NackedResource("backend", "v2", "v1"),))
-        of_type = TypeDelivery(status, 10.0, 2, 1, (StandingNack(NACK, 10.0, status.held, COMPLAINT),))
+        of_type = TypeDelivery(status, 10.0, 2, 1, (StandingNack(NACK, 10.0, status.held_back, REPORT),))
         return Delivery(dataplane, self.presence, (StreamDelivery("delta", "1.36.0", 0.0, 20.0, (of_type,)),))
 
-    async def complaints(self) -> Iterable[NackReport]:
-        return [COMPLAINT]
+    async def nack_reports(self) -> Iterable[NackReport]:
+        return [REPORT]
 
     async def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
     ) -> AsyncIterator[ChangeProgress]:
         self.asked.append((revisions, resources, within))
         yield ChangeProgress(7, 2, 1, waiting=("default.web-1",))
-        yield ChangeProgress(7, 2, 1, refusing=("default.web-1",), complaints=(COMPLAINT,), is_done=True)
+        yield ChangeProgress(7, 2, 1, refusing=("default.web-1",), nack_reports=(REPORT,), is_done=True)
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from cp.api.work import WorkBudget, WorkQueue, WorkQueues
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.serving.delivery import ChangeProgress, Delivery, NackReport
-from cp.translate.snapshot import CLUSTER, SECRET, PackedResource, Snapshot, SnapshotPart
+from cp.translate.packing import CLUSTER, SECRET, PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from tests.api.conftest import Api, FixedState, NobodyThere, Unit
 from tests.api.samples import dataplane
 
@@ -77,7 +78,7 @@ class Busy(NobodyThere):
     async def delivery(self, dataplane: Key) -> Delivery:
         return await never()
 
-    async def complaints(self) -> Iterable[NackReport]:
+    async def nack_reports(self) -> Iterable[NackReport]:
         return await never()
 
     async def progress(

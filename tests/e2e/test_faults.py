@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.client import Answer, call
+from tests.support.client import TICK, Answer, call
 from tests.support.loopback import Address
 from tests.support.mesh import Document, mesh_service
 from tests.support.playground import Playground
@@ -85,19 +85,19 @@ def test_as_many_fail_as_was_said(mesh: Playground, mobile: Address) -> None:
 
 def test_requests_are_slow(mesh: Playground, mobile: Address) -> None:
     with mesh.having(faulty("backend", fault(delay={"value": "400ms", "percentage": ALWAYS}))):
-        eventually(lambda: call(mobile).seconds >= 0.39)
+        eventually(lambda: call(mobile).seconds >= 0.39 - TICK)
 
-        assert call(mobile).seconds >= 0.39
-        assert call(mesh.proxies["mobile"].outbound("other")).seconds < 0.39
+        assert call(mobile).seconds >= 0.39 - TICK
+        assert min(call(mesh.proxies["mobile"].outbound("other")).seconds for _ in range(10)) < 0.39
 
 
 def test_answers_trickle(mesh: Playground, mobile: Address) -> None:
     """An answer that repeats 4 KiB of the request, at 10 KiB/s."""
     bulky = {"x-bulky": "x" * 4096}
     with mesh.having(faulty("backend", fault(responseBandwidth={"limit": "82 kbps", "percentage": ALWAYS}))):
-        eventually(lambda: call(mobile, headers=bulky).seconds >= 0.3)
+        eventually(lambda: call(mobile, headers=bulky).seconds >= 0.3 - TICK)
 
-        assert 0.3 <= call(mobile, headers=bulky).seconds < 3
+        assert call(mobile, headers=bulky).seconds >= 0.3 - TICK
 
 
 def test_clients_are_told_apart_by_their_tags(mesh: Playground, mobile: Address, desktop: Address) -> None:

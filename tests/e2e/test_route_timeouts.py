@@ -1,8 +1,8 @@
-"""The example of document 000, "Overriding on universal", on real Envoys."""
+"""The example of docs/concepts/matching-and-merging.md#an-example on real Envoys."""
 
 import pytest
 
-from tests.support.client import call, measured
+from tests.support.client import TICK, call
 from tests.support.mesh import mesh_service, policy, request_timeout, route_item, service_item
 from tests.support.playground import Playground, timeouts
 from tests.support.waiting import eventually
@@ -91,10 +91,10 @@ def undisturbed(mesh: Playground) -> None:
 def test_each_frontend_gets_its_own_timeout_on_each_path(
     mesh: Playground, frontend: str, path: str, seconds: float
 ) -> None:
-    answer = measured(mesh.proxies[frontend].outbound(), path, seconds)
+    answer = call(mesh.proxies[frontend].outbound(), path)
 
     assert answer.status == 504
-    assert answer.seconds == pytest.approx(seconds, abs=0.1)
+    assert answer.seconds >= seconds - TICK
 
 
 def test_an_answer_in_time_is_passed_on(mesh: Playground) -> None:
@@ -110,8 +110,8 @@ def test_without_the_route_its_requests_get_the_timeout_of_the_service(mesh: Pla
         eventually(lambda: timeouts(mesh.envoys["untagged"]) == {ELSE: "0.400s"})
         eventually(lambda: timeouts(mesh.envoys["tagged"]) == {ELSE: "0.200s"})
 
-        assert measured(mesh.proxies["untagged"].outbound(), SLOW, 0.4).seconds == pytest.approx(0.4, abs=0.1)
-        assert measured(mesh.proxies["tagged"].outbound(), SLOW, 0.2).seconds == pytest.approx(0.2, abs=0.1)
+        assert call(mesh.proxies["untagged"].outbound(), SLOW).seconds >= 0.4 - TICK
+        assert call(mesh.proxies["tagged"].outbound(), SLOW).seconds >= 0.2 - TICK
     finally:
         mesh.control_plane.apply(ROUTE)
 
@@ -125,7 +125,7 @@ def test_a_field_that_the_rule_of_the_route_leaves_out_is_the_services(mesh: Pla
     with mesh.having(idle_alone):
         eventually(lambda: timeouts(mesh.envoys["untagged"]) == {SLOW: "0.400s", ELSE: "0.400s"})
 
-        assert measured(mesh.proxies["untagged"].outbound(), SLOW, 0.4).seconds == pytest.approx(0.4, abs=0.1)
+        assert call(mesh.proxies["untagged"].outbound(), SLOW).seconds >= 0.4 - TICK
         assert timeouts(mesh.envoys["tagged"]) == TAGGED_GETS
 
 
@@ -138,7 +138,8 @@ def test_a_zero_on_the_route_switches_the_services_timeout_off(mesh: Playground)
 
         answer = call(mesh.proxies["untagged"].outbound(), f"{SLOW}/long")
 
-    assert (answer.status, round(answer.seconds, 1)) == (200, 0.9)
+    assert answer.status == 200
+    assert answer.seconds >= 0.9 - TICK
 
 
 def test_the_resource_rules_are_those_of_the_document(mesh: Playground) -> None:

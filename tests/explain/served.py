@@ -1,4 +1,4 @@
-"""What stands in the configuration that Envoy is served, in the words of the policies: read from the bytes alone."""
+"""The timeouts and retries that Envoy is served, decoded from the bytes and named by the fields of policies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from cp.model.duration import Duration
-from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, Snapshot
+from cp.translate.packing import CLUSTER, LISTENER, ROUTES
+from cp.translate.snapshot import Snapshot
 
 Fields = dict[tuple[str, str], Any]
 
@@ -35,7 +36,7 @@ CONDITIONS: Final = {
 }
 
 
-class Sent:
+class DecodedSnapshot:
     """A snapshot, decoded."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -46,7 +47,7 @@ class Sent:
             listener = Listener.FromString(packed.body)
             at = listener.address.socket_address
             if (at.address, at.port_value) == (address, port):
-                return _terminal(listener)
+                return _terminal_filter(listener)
         raise KeyError(port)
 
     def table(self, manager: HttpConnectionManager) -> RouteConfiguration:
@@ -59,80 +60,84 @@ class Sent:
         return host.routes[index]
 
     def cluster(self, name: str) -> Fields:
-        """Timeouts of a cluster."""
+        """The timeouts of a cluster."""
         packed = self._snapshot.get(CLUSTER, name)
         assert packed is not None
-        return dict(_of_cluster(Cluster.FromString(packed.body)))
+        return dict(_cluster_fields(Cluster.FromString(packed.body)))
 
 
-def of_manager(manager: HttpConnectionManager) -> Fields:
-    return dict(_timeout("http.requestHeadersTimeout", manager, "request_headers_timeout"))
+def manager_fields(manager: HttpConnectionManager) -> Fields:
+    return dict(_timeout_field("http.requestHeadersTimeout", manager, "request_headers_timeout"))
 
 
-def of_proxy(proxy: TcpProxy) -> Fields:
-    found: Fields = dict(_timeout("idleTimeout", proxy, "idle_timeout"))
+def tcp_fields(proxy: TcpProxy) -> Fields:
+    fields: Fields = dict(_timeout_field("idleTimeout", proxy, "idle_timeout"))
     if proxy.HasField("max_connect_attempts"):
-        found["MeshRetry", "tcp.maxConnectAttempt"] = proxy.max_connect_attempts.value
-    return found
+        fields["MeshRetry", "tcp.maxConnectAttempt"] = proxy.max_connect_attempts.value
+    return fields
 
 
-def of_row(row: Route, section: str) -> Fields:
-    """Timeouts and retries of a row that forwards; one that answers by itself has none."""
+def row_fields(row: Route, section: str) -> Fields:
+    """The timeouts and retries of a row that forwards requests; any other row has none."""
     if not row.HasField("route"):
         return {}
-    found: Fields = dict(_timeout("http.requestTimeout", row.route, "timeout"))
-    found |= _timeout("http.streamIdleTimeout", row.route, "idle_timeout")
+    fields: Fields = dict(_timeout_field("http.requestTimeout", row.route, "timeout"))
+    fields |= _timeout_field("http.streamIdleTimeout", row.route, "idle_timeout")
     if row.route.HasField("retry_policy"):
-        found |= {("MeshRetry", f"{section}.{name}"): value for name, value in _retry(row.route.retry_policy)}
-    return found
+        fields |= {("MeshRetry", f"{section}.{name}"): value for name, value in _retry_fields(row.route.retry_policy)}
+    return fields
 
 
-def _terminal(listener: Listener) -> HttpConnectionManager | TcpProxy:
-    last = listener.filter_chains[0].filters[-1].typed_config
-    found: HttpConnectionManager | TcpProxy = HttpConnectionManager()
-    if not last.Is(found.DESCRIPTOR):
-        found = TcpProxy()
-    last.Unpack(found)
-    return found
+def _terminal_filter(listener: Listener) -> HttpConnectionManager | TcpProxy:
+    any_message = listener.filter_chains[0].filters[-1].typed_config
+    message: HttpConnectionManager | TcpProxy = HttpConnectionManager()
+    if not any_message.Is(message.DESCRIPTOR):
+        message = TcpProxy()
+    any_message.Unpack(message)
+    return message
 
 
-def _of_cluster(cluster: Cluster) -> Iterator[tuple[tuple[str, str], str]]:
-    yield from _timeout("connectionTimeout", cluster, "connect_timeout").items()
+def _cluster_fields(cluster: Cluster) -> Iterator[tuple[tuple[str, str], str]]:
+    yield from _timeout_field("connectionTimeout", cluster, "connect_timeout").items()
     if HTTP_OPTIONS in cluster.typed_extension_protocol_options:
         options = HttpProtocolOptions.FromString(cluster.typed_extension_protocol_options[HTTP_OPTIONS].value)
         common = options.common_http_protocol_options
-        yield from _timeout("idleTimeout", common, "idle_timeout").items()
-        yield from _timeout("http.maxStreamDuration", common, "max_stream_duration").items()
-        yield from _timeout("http.maxConnectionDuration", common, "max_connection_duration").items()
+        yield from _timeout_field("idleTimeout", common, "idle_timeout").items()
+        yield from _timeout_field("http.maxStreamDuration", common, "max_stream_duration").items()
+        yield from _timeout_field("http.maxConnectionDuration", common, "max_connection_duration").items()
 
 
-def _timeout(path: str, message: Any, field: str) -> dict[tuple[str, str], str]:
-    return {("MeshTimeout", path): duration(getattr(message, field))} if message.HasField(field) else {}
+def _timeout_field(path: str, message: Any, field: str) -> dict[tuple[str, str], str]:
+    return {("MeshTimeout", path): duration_text(getattr(message, field))} if message.HasField(field) else {}
 
 
-def duration(message: Any) -> str:
+def duration_text(message: Any) -> str:
     return str(Duration(message.seconds * 1_000_000_000 + message.nanos))
 
 
-def _retry(policy: Any) -> Iterator[tuple[str, Any]]:
-    """Every field that a retry policy of Envoy's has, in the words of MeshRetry."""
+def _retry_fields(policy: Any) -> Iterator[tuple[str, Any]]:
+    """Every field of Envoy's retry policy, by the name of MeshRetry's field."""
     yield from (("numRetries", policy.num_retries.value) for _ in "1" if policy.HasField("num_retries"))
-    yield from (("perTryTimeout", duration(policy.per_try_timeout)) for _ in "1" if policy.HasField("per_try_timeout"))
+    yield from (
+        ("perTryTimeout", duration_text(policy.per_try_timeout)) for _ in "1" if policy.HasField("per_try_timeout")
+    )
     conditions = sorted(_conditions(policy))
     yield from (("retryOn", conditions) for _ in "1" if conditions)
     back_off = policy.retry_back_off
     for name, field in (("baseInterval", "base_interval"), ("maxInterval", "max_interval")):
         if back_off.HasField(field):
-            yield f"backOff.{name}", duration(getattr(back_off, field))
-    limited = [{"name": one.name, "format": ("Seconds", "UnixTimestamp")[one.format]} for one in _reset(policy)]
-    yield from (("rateLimitedBackOff.resetHeaders", limited) for _ in "1" if limited)
+            yield f"backOff.{name}", duration_text(getattr(back_off, field))
+    reset_headers = [
+        {"name": entry.name, "format": ("Seconds", "UnixTimestamp")[entry.format]} for entry in _reset(policy)
+    ]
+    yield from (("rateLimitedBackOff.resetHeaders", reset_headers) for _ in "1" if reset_headers)
     for name, headers in (
-        ("retriableRequestHeaders", [one for one in policy.retriable_request_headers if one.name != ":method"]),
+        ("retriableRequestHeaders", [entry for entry in policy.retriable_request_headers if entry.name != ":method"]),
         ("retriableResponseHeaders", policy.retriable_headers),
     ):
-        found = [{"name": one.name, "type": "Exact", "value": one.string_match.exact} for one in headers]
-        yield from ((name, found) for _ in "1" if found)
-    predicates = [one.name.rpartition(".")[2] for one in policy.retry_host_predicate]
+        header_data = [{"name": entry.name, "type": "Exact", "value": entry.string_match.exact} for entry in headers]
+        yield from ((name, header_data) for _ in "1" if header_data)
+    predicates = [entry.name.rpartition(".")[2] for entry in policy.retry_host_predicate]
     yield from (("hostSelection", predicates) for _ in "1" if predicates)
     if policy.host_selection_retry_max_attempts:
         yield "hostSelectionMaxAttempts", policy.host_selection_retry_max_attempts
@@ -143,9 +148,9 @@ def _reset(policy: Any) -> Any:
 
 
 def _conditions(policy: Any) -> Iterator[str]:
-    for one in policy.retry_on.split(","):
-        if one not in {"retriable-status-codes", "retriable-headers"}:
-            yield CONDITIONS.get(one, one)
+    for condition in policy.retry_on.split(","):
+        if condition not in {"retriable-status-codes", "retriable-headers"}:
+            yield CONDITIONS.get(condition, condition)
     yield from map(str, policy.retriable_status_codes)
     for header in policy.retriable_request_headers:
         if header.name == ":method":

@@ -1,4 +1,4 @@
-"""Golden cases of explanations. The first document of a case asks, the others are the mesh."""
+"""Golden cases of explanations. The first document of a case is the question, the others are the mesh."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from cp.cli.explained import lines
 from cp.cli.output import as_json
-from cp.insight.explain import asked, explain
+from cp.insight.explain import explain, parse_call
 from cp.model.names import Key
 from cp.model.source import read_documents
 from cp.model.violation import Severity
@@ -24,23 +24,27 @@ _KEYS = {"proxy", "request", "headers", "form"}
 
 @pytest.mark.parametrize("case", cases("explain"))
 def test_what_is_explained(case: Case, golden: Golden) -> None:
-    first = next(iter(parse_all(case.text))).data
-    assert not set(first) - _KEYS, f"{case.name} asks in words that no case knows"
-    explained = _explained(case, first)
+    question = next(iter(parse_all(case.text))).data
+    assert not set(question) - _KEYS, f"{case.name} asks in words that no case knows"
+    explained = _explained(case, question)
 
-    golden.check(case, as_json(explained) if first.get("form") == "json" else _text(explained))
+    golden.check(case, as_json(explained) if question.get("form") == "json" else _text(explained))
 
 
-def _explained(case: Case, first: dict[str, Any]) -> dict[str, Any]:
-    question, _, rest = case.text.partition("\n---\n")
-    reading = read_documents(rest, case.path.name, first_line=question.count("\n") + 3)
+def _explained(case: Case, question: dict[str, Any]) -> dict[str, Any]:
+    header_text, _, documents_text = case.text.partition("\n---\n")
+    reading = read_documents(documents_text, case.path.name, first_line=header_text.count("\n") + 3)
     world = World.of(reading.documents, kinds(policies()))
     errors = [str(finding) for finding in (*reading.findings, *world.findings) if finding.severity is Severity.ERROR]
     assert not errors
-    dataplane = world.get(Key("Dataplane", "default", first["proxy"]))
+    dataplane = world.get(Key("Dataplane", "default", question["proxy"]))
     assert dataplane is not None
     return explain(
-        Compiler(policies()), policies(), world, dataplane, asked(first["request"], tuple(first.get("headers", ())))
+        Compiler(policies()),
+        policies(),
+        world,
+        dataplane,
+        parse_call(question["request"], tuple(question.get("headers", ()))),
     ).as_json()
 
 

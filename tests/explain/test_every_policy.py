@@ -1,4 +1,4 @@
-"""Whatever policies hold: every call of every golden case can be explained, and each field is asked what it does."""
+"""Every call of every golden case can be explained, whatever policies hold for it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_every_call_of_a_case_can_be_explained(case: Case) -> None:
     question = Question.of(case)
     world, compiler = question.world(), Compiler(policies())
     for dataplane in world.table("Dataplane", question.mesh):
-        for one in outbounds(world, dataplane):
-            call = CallQuery("GET", one.address, one.port, "/api/v1")
+        for address in outbounds(world, dataplane):
+            call = CallQuery("GET", address.address, address.port, "/api/v1")
             if case.name == WITHOUT_LISTENER:
                 with pytest.raises(AmbiguousCall, match="no listener"):
                     explain(compiler, policies(), world, dataplane, call)
@@ -31,4 +31,4 @@ def test_every_call_of_a_case_can_be_explained(case: Case) -> None:
 
             assert json.dumps(explained.as_json())
             assert list(lines(explained.as_json(), 100))
-            assert all(value.said.level for value in explained.values)
+            assert all(value.winner.level for value in explained.values)

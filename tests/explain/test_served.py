@@ -1,4 +1,4 @@
-"""What is explained is what is served: over random meshes, field by field, compared with Envoy's bytes."""
+"""Explanations agree with the served bytes, field by field, over random meshes."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from cp.translate.view.proxies import OutboundAddress, outbounds
-from tests.explain.served import CONDITIONS, Fields, Sent, of_manager, of_proxy, of_row
+from tests.explain.served import CONDITIONS, DecodedSnapshot, Fields, manager_fields, row_fields, tcp_fields
 from tests.random_mesh import CALLS, PATHS, Mesh, dataplanes, for_meshes
 from tests.snapshots import policies
 
-OURS = ("MeshTimeout", "MeshRetry")
+COMPARED_KINDS = ("MeshTimeout", "MeshRetry")
 
 
 def calls(world: World, chance: Random) -> Iterator[tuple[Resource, OutboundAddress, CallQuery]]:
-    """For every outbound a few calls, among them those that routes ask for."""
+    """A few calls to every outbound, some of which match the routes of random meshes."""
     for dataplane in (proxy for proxy in dataplanes(world) if not is_grpc_client(proxy)):
-        for listening in outbounds(world, dataplane):
+        for address in outbounds(world, dataplane):
             for path in chance.sample([*PATHS, "/%00"], 2):
                 headers = chance.choice([(), (("x-version", "1"),)])
                 target = path + chance.choice(["", "/x", "?q"])
                 method = chance.choice(["GET", "POST"])
-                yield dataplane, listening, CallQuery(method, listening.address, listening.port, target, headers)
+                yield dataplane, address, CallQuery(method, address.address, address.port, target, headers)
 
 
 @for_meshes(CALLS, times=0.75, also=(28,))
 def test_every_timeout_and_retry_is_explained_with_the_value_that_is_served(mesh: Mesh) -> None:
     world, compiler = mesh.world(), Compiler(policies())
-    for dataplane, listening, call in calls(world, Random(mesh.seed)):
-        sent = Sent(compiler.snapshot(world, dataplane))
-        found = explain(compiler, policies(), world, dataplane, call)
+    for dataplane, address, call in calls(world, Random(mesh.seed)):
+        snapshot = DecodedSnapshot(compiler.snapshot(world, dataplane))
+        explanation = explain(compiler, policies(), world, dataplane, call)
 
-        assert_same(of_request(found), served_for_request(sent, listening, found))
-        for backend in found.backends:
-            if not backend.missing:
-                assert_same([*backend.values, *found.values], sent.cluster(backend.cluster), "cluster")
+        assert_same(values_of_request(explanation), served_fields(snapshot, address, explanation))
+        for backend in explanation.backends:
+            if not backend.missing_reason:
+                assert_same([*backend.values, *explanation.values], snapshot.cluster(backend.cluster), "cluster")
 
 
 @for_meshes(CALLS, times=0.5)
@@ -54,12 +54,14 @@ def test_limits_of_servers_are_those_that_their_proxies_are_served(mesh: Mesh) -
     world, compiler = mesh.world(), Compiler(policies())
     for dataplane, _, call in calls(world, Random(mesh.seed)):
         for hop in explain(compiler, policies(), world, dataplane, call).hops:
-            limits = {(one.policy, one.field): _text(one.said.value) for one in hop.limits if one.side == "server"}
+            limits = {
+                (limit.policy, limit.field): _text(limit.origin.value) for limit in hop.limits if limit.side == "server"
+            }
             for name in hop.servers:
-                server = next(one for one in dataplanes(world) if one.name == name)
+                server = next(proxy for proxy in dataplanes(world) if proxy.name == name)
                 if len(server.spec.networking.inbound) > 1 or is_grpc_client(server):
                     continue
-                served = of_inbound(Sent(compiler.snapshot(world, server)), server)
+                served = inbound_fields(DecodedSnapshot(compiler.snapshot(world, server)), server)
 
                 assert limits == {key: served[key] for key in limits if key in served}
 
@@ -69,75 +71,81 @@ def test_the_first_limit_of_both_sides_is_the_binding_one(mesh: Mesh) -> None:
     world, compiler = mesh.world(), Compiler(policies())
     for dataplane, _, call in calls(world, Random(mesh.seed)):
         for hop in explain(compiler, policies(), world, dataplane, call).hops:
-            for of in {one.of for one in hop.limits}:
-                limits = [one for one in hop.limits if one.of == of]
-                smallest = min((one.seconds for one in limits if one.seconds > 0), default=None)
+            for subject in {limit.subject for limit in hop.limits}:
+                limits = [limit for limit in hop.limits if limit.subject == subject]
+                smallest = min((limit.seconds for limit in limits if limit.seconds > 0), default=None)
 
-                assert [one.binding for one in limits] == [one.seconds == smallest for one in limits]
+                assert [limit.is_binding for limit in limits] == [limit.seconds == smallest for limit in limits]
 
 
 @for_meshes(CALLS, times=0.5)
-def test_every_value_stands_on_the_line_that_is_named(mesh: Mesh) -> None:
+def test_every_value_is_on_the_line_of_its_origin(mesh: Mesh) -> None:
     world, compiler, lines = mesh.world(), Compiler(policies()), mesh.text.splitlines()
     for dataplane, _, call in calls(world, Random(mesh.seed)):
-        found = explain(compiler, policies(), world, dataplane, call)
-        values = [*found.values, *(value for backend in found.backends for value in backend.values)]
+        explanation = explain(compiler, policies(), world, dataplane, call)
+        values = [*explanation.values, *(value for backend in explanation.backends for value in backend.values)]
         for value in values:
-            for one in (value.said, *value.over):
-                if one.policy is not None:
-                    line, names = lines[one.line - 1].strip(), value.path.split(".")
-                    is_of_a_section = line in {f"{name}: null" for name in names}
-                    assert is_of_a_section or line.startswith(f"{names[-1]}:"), (value.path, line)
+            for origin in (value.winner, *value.losers):
+                if origin.policy is not None:
+                    line, names = lines[origin.line - 1].strip(), value.path.split(".")
+                    is_section_null = line in {f"{name}: null" for name in names}
+                    assert is_section_null or line.startswith(f"{names[-1]}:"), (value.path, line)
 
 
-def of_request(found: Explanation) -> list[FieldValue]:
-    """What is said of timeouts and retries of the request, less what a zero switches off."""
-    values = [one for one in found.values if not one.note.startswith(("has no meaning", "has no effect"))]
-    retries = found.outcome.forward is not None and found.outcome.forward.retry is not None
-    return [one for one in values if retries or one.policy != "MeshRetry" or one.path.startswith("tcp")]
+def values_of_request(explanation: Explanation) -> list[FieldValue]:
+    """The explained timeouts and retries of the request, without retries if a zero switches them off."""
+    values = [value for value in explanation.values if not value.note.startswith(("has no meaning", "has no effect"))]
+    has_retries = explanation.outcome.forward is not None and explanation.outcome.forward.retry is not None
+    return [value for value in values if has_retries or value.policy != "MeshRetry" or value.path.startswith("tcp")]
 
 
-def assert_same(values: Iterable[FieldValue], served: Fields, at: str = "") -> None:
-    """All that is served is explained; all that is explained is served, unless it is what Envoy does by itself."""
-    ours = [value for value in values if value.policy in OURS and value.said.value is not None]
-    said = {(one.policy, one.path): _text(_with_default(one)) for one in reversed(ours)}
-    certain = {(one.policy, one.path) for one in ours if one.said.level != ENVOY and (not at or one.at == at)}
+def assert_same(values: Iterable[FieldValue], served: Fields, served_in: str = "") -> None:
+    """Every served field is explained, and every explained field is served unless it is a default of Envoy's."""
+    compared = [value for value in values if value.policy in COMPARED_KINDS and value.winner.value is not None]
+    explained_fields = {(value.policy, value.path): _text(_with_default(value)) for value in reversed(compared)}
+    certain_keys = {
+        (value.policy, value.path)
+        for value in compared
+        if value.winner.level != ENVOY and (not served_in or value.served_in == served_in)
+    }
 
-    assert {key: said.get(key) for key in served} == served
-    assert certain - served.keys() == set()
+    assert {key: explained_fields.get(key) for key in served} == served
+    assert certain_keys - served.keys() == set()
 
 
 def _with_default(value: FieldValue) -> Any:
-    """A list of methods alone says in its note on which conditions."""
+    """The value; with the conditions from its note if it lists methods only."""
     _, _, conditions = value.note.partition("on the default ")
-    return [*value.said.value, *conditions.split(", ")] if conditions else value.said.value
+    return [*value.winner.value, *conditions.split(", ")] if conditions else value.winner.value
 
 
 def _text(value: Any) -> Any:
-    """As the bytes have it: durations in one form, lists that are sets in one order, predicates by Envoy's names."""
+    """A value in the form of the bytes: durations in one form, sets in one order, predicates by Envoy's names."""
     if isinstance(value, str):
         return str(Duration.parse(value))
     if isinstance(value, list) and value and isinstance(value[0], str):
-        return sorted(CONDITIONS.get(one, one) for one in value)
+        return sorted(CONDITIONS.get(condition, condition) for condition in value)
     if isinstance(value, list) and value and "predicate" in value[0]:
         return ["previous_hosts"]
     return value
 
 
-def served_for_request(sent: Sent, listening: OutboundAddress, found: Explanation) -> Fields:
-    end = sent.listener(listening.address, listening.port)
-    if not isinstance(end, HttpConnectionManager):
-        return of_proxy(end)
-    row = found.outcome.row
-    section = "grpc" if found.outbound.protocol == "grpc" else "http"
-    return of_manager(end) | ({} if row is None else of_row(sent.row(end, row.index), section))
+def served_fields(snapshot: DecodedSnapshot, address: OutboundAddress, explanation: Explanation) -> Fields:
+    last_filter = snapshot.listener(address.address, address.port)
+    if not isinstance(last_filter, HttpConnectionManager):
+        return tcp_fields(last_filter)
+    row = explanation.outcome.row
+    section = "grpc" if explanation.outbound.protocol == "grpc" else "http"
+    return manager_fields(last_filter) | (
+        {} if row is None else row_fields(snapshot.row(last_filter, row.index), section)
+    )
 
 
-def of_inbound(sent: Sent, server: Resource) -> Fields:
+def inbound_fields(snapshot: DecodedSnapshot, server: Resource) -> Fields:
     networking = server.spec.networking
     (inbound,) = networking.inbound
-    end = sent.listener(networking.address, inbound.port)
-    of_cluster = sent.cluster(f"localhost:{inbound.service_port}")
-    if not isinstance(end, HttpConnectionManager):
-        return of_cluster | of_proxy(end)
-    return of_cluster | of_manager(end) | of_row(sent.row(end, 0), "http")
+    last_filter = snapshot.listener(networking.address, inbound.port)
+    cluster_fields = snapshot.cluster(f"localhost:{inbound.service_port}")
+    if not isinstance(last_filter, HttpConnectionManager):
+        return cluster_fields | tcp_fields(last_filter)
+    return cluster_fields | manager_fields(last_filter) | row_fields(snapshot.row(last_filter, 0), "http")

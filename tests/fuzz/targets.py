@@ -11,10 +11,10 @@ from typing import Any, Final, TypeAlias
 from google.protobuf.message import DecodeError
 
 from cp.ads.session.name_sets import NameSets
-from cp.ads.session.wire import decoded, decoded_delta, node_of, node_of_delta, said
+from cp.ads.session.wire import decoded, decoded_delta, encoded_names, node_of, node_of_delta
 from cp.api.body import BodyOrigin, _reading
 from cp.api.errors import ApiError
-from cp.insight.explain.query import AmbiguousCall, asked
+from cp.insight.explain.query import AmbiguousCall, parse_call
 from cp.insight.lint import lint
 from cp.model.document import Document
 from cp.model.duration import Duration
@@ -151,7 +151,7 @@ def _pattern(data: bytes) -> None:
 
 def _call(data: bytes) -> None:
     with suppress(AmbiguousCall):
-        asked(_text(data))
+        parse_call(_text(data))
 
 
 def _duration(data: bytes) -> None:
@@ -178,7 +178,7 @@ def _request(data: bytes) -> None:
     """What a client of the ADS port sends."""
     for decode in (decoded, decoded_delta):
         with suppress(DecodeError, UnicodeDecodeError):
-            decode(data, NameSets(said))
+            decode(data, NameSets(encoded_names))
     for node in (node_of, node_of_delta):
         with suppress(DecodeError):
             node(data)

@@ -12,8 +12,9 @@ import msgspec
 from cp.resources.world import World
 from cp.rules import PolicyRules
 from cp.translate.compiler import CompiledProxy, Compiler
+from cp.translate.effective import Effective, Rules, rules_of
 from cp.translate.fragments import Fragment, build
-from cp.translate.stages import Effective, OutboundResult, Rules, rules_of
+from cp.translate.outbound import OutboundResult
 from cp.translate.view.proxies import inbounds
 from generators.proxy import Sidecar
 from tests.random_mesh.words import SERVICES, TEAMS
@@ -53,7 +54,7 @@ def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Observed:
         "whole": {
             kind: of.proxy.conf.value
             for kind, of in of_calls.items()
-            if of.shape.single and of.proxy and (kind != PASSTHROUGH or proxy.captured is not None)
+            if of.shape.single and of.proxy and (kind != PASSTHROUGH or proxy.capture_result is not None)
         },
     }
 
@@ -96,7 +97,7 @@ def _of_clients(rules: PolicyRules, index: int, clients: list[Mapping[str, str]]
         for tags in clients:
             if (rule := rules.from_(index).of(tags)) is not None:
                 found[tuple(tags.items())] = rule.combined.conf.value
-    for some in rules.inbound(index).for_some:
+    for some in rules.inbound(index).with_matches:
         found.setdefault(msgspec.json.encode(some.match), some.combined.conf.value)
     return found
 

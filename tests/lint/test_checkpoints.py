@@ -15,7 +15,7 @@ CALLS: dict[str, Any] = {
 }
 
 
-def test_each_policy_of_one_spot_that_is_looked_at_closely_has_a_checkpoint() -> None:
+def test_each_policy_of_one_site_that_is_looked_at_closely_has_a_checkpoint() -> None:
     policies = (timeout(f"t{number:02}", WHOLE_MESH, 1) for number in range(POLICIES))
     world = world_of(text(MESH, proxy(**CALLS), service("backend"), *policies))
     passed = [0]
@@ -23,9 +23,9 @@ def test_each_policy_of_one_spot_that_is_looked_at_closely_has_a_checkpoint() ->
     def checkpoint() -> None:
         passed[0] += 1
 
-    scene = MeshSurvey(discover(), world, checkpoint)
-    assert scene.spots
+    survey = MeshSurvey(discover(), world, checkpoint)
+    assert survey.sites
     before = passed[0]
-    assert scene.effective is not None
+    assert survey.effective is not None
 
     assert passed[0] - before >= POLICIES

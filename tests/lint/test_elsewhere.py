@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from cp.insight.inspect import affected
+from cp.insight.inspect import affected_proxies
 from cp.insight.lint import NO_EFFECT, lint
 from cp.model.document import Document
 from cp.model.names import Key
@@ -43,8 +43,8 @@ def statuses(policy: Key, of: World) -> dict[str, str]:
     """What is told of each field of a policy at `web`: why it does nothing, or nothing where it is in force."""
     found = of.get(policy)
     assert found is not None
-    effects = (one for proxy in affected(of, found) if proxy.dataplane.name == "web" for one in proxy.effects)
-    return {one.path: one.idle for one in effects}
+    effects = (one for proxy in affected_proxies(of, found) if proxy.dataplane.name == "web" for one in proxy.effects)
+    return {one.path: one.idle_reason for one in effects}
 
 
 def configuration(of: World) -> list[tuple[str, bytes]]:
@@ -120,7 +120,7 @@ def test_a_null_with_nothing_to_remove_stands_beside_what_is_not_served_each_wit
     of = World.of(read_documents(cut, CASE.name).documents, kinds(policies()))
     found = of.get(POLICIES[0])
     assert found is not None
-    (web,) = (one for one in affected(of, found) if one.dataplane.name == "web")
+    (web,) = (one for one in affected_proxies(of, found) if one.dataplane.name == "web")
 
     assert {one["field"]: one["reason"] for one in web.data["withoutEffect"]} == {
         "connectionLimits.maxConnections": f"has no effect: {TO_OTHERS}",
@@ -128,7 +128,7 @@ def test_a_null_with_nothing_to_remove_stands_beside_what_is_not_served_each_wit
             "has no effect: there is no weaker item for the same target that sets it"
         ),
     }
-    assert (web.survives, web.lost) == ((), ())
+    assert (web.effects_in_force, web.overridden_effects) == ((), ())
 
 
 def test_a_null_that_removes_what_would_have_had_no_effect_has_none_either() -> None:
@@ -148,8 +148,8 @@ def test_at_a_route_that_leads_elsewhere_nothing_about_the_cluster_of_the_servic
     of = World.of(read_documents(canary, CASE.name).documents, kinds(policies()))
     breaker = of.get(Key("MeshCircuitBreaker", "default", "cb"))
     assert breaker is not None
-    effects = [one for proxy in affected(of, breaker) if proxy.dataplane.name == "web" for one in proxy.effects]
+    effects = [one for proxy in affected_proxies(of, breaker) if proxy.dataplane.name == "web" for one in proxy.effects]
 
-    by_route = {bool(one.idle) for one in effects if "by MeshHTTPRoute" in str(one.place)}
-    others = {bool(one.idle) for one in effects if "by MeshHTTPRoute" not in str(one.place)}
+    by_route = {bool(one.idle_reason) for one in effects if "by MeshHTTPRoute" in str(one.scope)}
+    others = {bool(one.idle_reason) for one in effects if "by MeshHTTPRoute" not in str(one.scope)}
     assert (by_route, others) == ({True}, {False})

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from cp.insight.inspect import affected
+from cp.insight.inspect import affected_proxies
 from cp.insight.lint import NO_EFFECT, lint
 from cp.model.document import Document
 from cp.model.names import Key
@@ -40,7 +40,7 @@ def test_what_changes_what_is_served_is_in_force_somewhere(mesh: Mesh) -> None:
     world = mesh.world()
     before = served(world)
     for policy in policies_of(world) if not has_gateways(world) else ():
-        if any(proxy.survives for proxy in affected(world, policy)):
+        if any(proxy.effects_in_force for proxy in affected_proxies(world, policy)):
             continue
         assert served(without(world, policy.key)) == before, f"{policy.key} is said to be in force nowhere"
 
@@ -50,7 +50,12 @@ def test_a_null_that_changes_what_is_served_is_in_force_somewhere(mesh: Mesh) ->
     world = mesh.world()
     before = served(world)
     for policy in policies_of(world) if not has_gateways(world) else ():
-        told = {effect.path for proxy in affected(world, policy) for effect in proxy.survives if effect.removes}
+        told = {
+            effect.path
+            for proxy in affected_proxies(world, policy)
+            for effect in proxy.effects_in_force
+            if effect.removed_settings
+        }
         for path, shorter in with_one_null_less(policy.document):
             is_told = any(f"{one}.".startswith(f"{path}.") for one in told)
             changed = World.of((shorter if one.key == policy.key else one.document for one in world), world.kinds)
@@ -90,8 +95,8 @@ def assert_in_force_nowhere(world: World) -> None:
         policy = world.get(finding.resource) if finding.resource is not None else None
         if policy is None or not finding.message.startswith(NO_EFFECT) or finding.code in HOLDS_ALL_THE_SAME:
             continue
-        for proxy in affected(world, policy):
-            in_force = [f"{effect.place}: {effect.path}" for effect in proxy.survives]
+        for proxy in affected_proxies(world, policy):
+            in_force = [f"{effect.scope}: {effect.path}" for effect in proxy.effects_in_force]
             assert not in_force, f"{finding}, and of {proxy.dataplane.name} is said to be in force {in_force}"
 
 
@@ -146,8 +151,10 @@ def statuses(kind: str, spec: str, proxy: str) -> dict[str, set[str]]:
     policy = world.get(Key(kind, "default", "p"))
     assert policy is not None
     found: dict[str, set[str]] = {}
-    for effect in (one for other in affected(world, policy) if other.dataplane.name == proxy for one in other.effects):
-        found.setdefault(str(effect.place), set()).add(effect.idle)
+    for effect in (
+        one for other in affected_proxies(world, policy) if other.dataplane.name == proxy for one in other.effects
+    ):
+        found.setdefault(str(effect.scope), set()).add(effect.idle_reason)
     return found
 
 
@@ -209,3 +216,12 @@ def test_what_a_grpc_client_does_not_do_or_cannot_call_is_not_in_force() -> None
     assert statuses("MeshTimeout", calls("{http: {requestTimeout: 1s}}"), "client") == {
         "to web": {"has no effect: a gRPC client calls only what understands gRPC"}
     }
+
+
+def test_a_patch_of_what_a_proxy_does_not_have_is_not_in_force() -> None:
+    patch = "{appendModifications: [{cluster: {operation: Remove, match: {name: %s}}}]}"
+
+    assert statuses("MeshProxyPatch", f"default: {patch % 'nosuch'}", "web") == {
+        "on the proxy": {"has no effect: the proxy has nothing that `match` is about"}
+    }
+    assert statuses("MeshProxyPatch", f"default: {patch % 'localhost:80'}", "web") == {"on the proxy": {""}}

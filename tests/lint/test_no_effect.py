@@ -17,6 +17,7 @@ from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.resources.world import World
 from tests.lint.observed import observed
+from tests.lint.test_told import served, without
 from tests.random_mesh import CALLS, Mesh, dataplanes, for_meshes
 from tests.rules.worlds import world_of
 from tests.snapshots import policies
@@ -33,16 +34,13 @@ def idle(world: World) -> set[Key | None]:
 
 
 def really_idle(world: World) -> set[Key | None]:
-    before = observed(world)
+    before, served_before = observed(world), served(world)
     judged = (resource.key for resource in world if resource.kind.policy is not None)
-    return {key for key in judged if observed(without(world, key)) == before}
+    same = (key for key in judged if observed(without(world, key)) == before)
+    return {key for key in same if served(without(world, key)) == served_before}
 
 
-def without(world: World, key: Key) -> World:
-    return World.of((resource.document for resource in world if resource.key != key), world.kinds)
-
-
-@for_meshes()
+@for_meshes(also=(202, 346, 433, 736))
 def test_policies_of_every_shape_have_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
     world = mesh.world()
     if is_judged(world):
@@ -50,7 +48,7 @@ def test_policies_of_every_shape_have_no_effect_if_and_only_if_it_is_told(mesh: 
         assert not wrong, f"told or so, and not both: {wrong}"
 
 
-@for_meshes(CALLS)
+@for_meshes(CALLS, also=(921,))
 def test_policies_for_calls_have_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
     world = mesh.world()
     if is_judged(world):
@@ -58,13 +56,22 @@ def test_policies_for_calls_have_no_effect_if_and_only_if_it_is_told(mesh: Mesh)
         assert not wrong, f"told or so, and not both: {wrong}"
 
 
-@for_meshes(CALLS)
+@for_meshes(("Dataplane", "MeshFaultInjection"), also=())
+def test_an_item_about_clients_has_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
+    assert_told_of_items(mesh)
+
+
+@for_meshes(CALLS, also=(249,))
 def test_an_item_has_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
     """For items of policies that have one. Of the only one for a route it is never told, see `is_the_only_route`."""
+    assert_told_of_items(mesh)
+
+
+def assert_told_of_items(mesh: Mesh) -> None:
     world = mesh.world()
     if not is_judged(world):
         return
-    findings, before = lint(policies(), world), observed(world)
+    findings, before, served_before = lint(policies(), world), observed(world), served(world)
     told = {(one.resource, root(one)) for one in findings if one.message.startswith(NO_EFFECT_OF_ITEM)}
     effective = [
         one for one in world if dataplanes(world) and one.kind.policy is not None and one.key not in idle(world)
@@ -72,7 +79,7 @@ def test_an_item_has_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
 
     for key, path, shorter in (found for policy in effective for found in with_one_item_less(policy.document)):
         changed = World.of((shorter if one.key == key else one.document for one in world), world.kinds)
-        is_told, is_so = (key, path) in told, observed(changed) == before
+        is_told, is_so = (key, path) in told, observed(changed) == before and served(changed) == served_before
         is_excused = is_so and (is_the_only_route(world, key, path) or is_named_at_the_top(world, key))
         assert is_told == is_so or is_excused, f"{key} {path}: told {is_told}, so {is_so}"
 
@@ -88,9 +95,12 @@ def is_the_only_route(world: World, key: Key, path: str) -> bool:
 
 
 def is_named_at_the_top(world: World, key: Key) -> bool:
-    """A route by which other policies choose their proxies: of its items nothing is told."""
+    """A route by which other policies choose their proxies, by its display name: of its items nothing is told."""
+    route = world.get(key)
     tops = (policy.data.get("targetRef") or {} for policy in world if policy.kind.policy is not None)
-    return any((top.get("kind"), top.get("name")) == (key.type, key.name) for top in tops)
+    return route is not None and any(
+        (top.get("kind"), top.get("name")) == (route.type, route.display_name) for top in tops
+    )
 
 
 def root(finding: Finding) -> str:

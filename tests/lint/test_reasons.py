@@ -230,3 +230,54 @@ def test_a_policy_for_a_route_that_only_contributes_to_a_rule_has_an_effect() ->
     world = world_of(MESH + SERVICES + REAL + BOTH_ROUTES)
 
     assert not [str(one) for one in lint(policies(), world) if one.resource and one.resource.name == "of-weak"]
+
+
+def test_a_null_overrides_nothing_and_takes_away() -> None:
+    weak = timeout("b-weak", "{kind: Mesh} => {http: {requestTimeout: 2s}}")
+    null = timeout("a-null", "{kind: Mesh} => {http: {requestTimeout: null}, connectionTimeout: 2s}")
+    (finding,) = of(weak + null, "MeshTimeout", "b-weak")
+
+    assert "`http.requestTimeout` is overridden by a null of MeshTimeout a-null" in finding.message
+
+
+def test_of_a_namespace_without_the_service_it_is_told_that_the_item_is_for_the_tag() -> None:
+    (finding,) = of(
+        timeout("t", "{kind: MeshService, name: backend, namespace: nosuch} => {connectionTimeout: 2s}"),
+        "MeshTimeout",
+        "t",
+    )
+
+    assert (finding.code, finding.path) == ("target-missing", "spec.to[0].targetRef.namespace")
+    assert finding.message == (
+        "there is no MeshService backend in the namespace nosuch: the item is for what is called by `kuma.io/service`"
+    )
+
+
+CANARY = """
+---
+type: MeshHTTPRoute
+mesh: default
+name: all-elsewhere
+spec:
+  to:
+    - targetRef: {kind: MeshService, name: backend}
+      rules:
+        - matches: [{path: {type: PathPrefix, value: /}}]
+          default: {backendRefs: [{kind: MeshService, name: redis, port: 80}]}
+---
+type: MeshRetry
+mesh: default
+name: of-connections
+spec:
+  to:
+    - targetRef: {kind: MeshService, name: backend}
+      default: {tcp: {maxConnectAttempt: 3}}
+"""
+
+
+def test_what_has_no_meaning_is_not_said_to_be_routed_elsewhere() -> None:
+    only_caller = MESH[: MESH.index("---\ntype: Dataplane")]
+    (finding,) = of(SERVICES + REAL + CANARY, "MeshRetry", "of-connections", only_caller)
+
+    assert finding.code == "no-meaning"
+    assert finding.message == "has no effect: `tcp` has no meaning where http is spoken, as with MeshService backend"

@@ -9,7 +9,6 @@ import pytest
 from cp.insight.lint import lint
 from cp.insight.lint.routes import covers, paths_over
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.meaning import MEANS
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import kinds
@@ -30,6 +29,8 @@ SECTIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("MeshRateLimit", "local.http"): {"local": {"http": {"requestRate": {"num": 1, "interval": "1s"}}}},
     ("MeshRateLimit", "local.tcp"): {"local": {"tcp": {"connectionRate": {"num": 1, "interval": "1s"}}}},
 }
+
+MEANS = {policy.kind.name: policy.section_protocols for policy in policies()}
 
 
 def mesh(protocol: str = "http", proxies: int = 1, services: int = 1) -> list[Document]:
@@ -143,7 +144,7 @@ def test_an_earlier_match_takes_all_of_a_later_one(
 
 
 def test_proxies_of_a_class_are_looked_at_once() -> None:
-    """A hundred proxies have the spots of one, and twice the services have twice the spots."""
+    """A hundred proxies have the sites of one, and twice the services have twice the sites."""
     timeouts = [
         document(
             "MeshTimeout",
@@ -155,7 +156,7 @@ def test_proxies_of_a_class_are_looked_at_once() -> None:
         for n in range(10)
     ]
     counts = {
-        (proxies, services): len(MeshSurvey(policies(), world([*mesh("http", proxies, services), *timeouts])).spots)
+        (proxies, services): len(MeshSurvey(policies(), world([*mesh("http", proxies, services), *timeouts])).sites)
         for proxies, services in ((1, 5), (100, 5), (1, 10))
     }
 

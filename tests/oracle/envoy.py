@@ -16,7 +16,8 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
-from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, Snapshot
+from cp.translate.packing import CLUSTER, LISTENER, ROUTES
+from cp.translate.snapshot import Snapshot
 from tests.oracle.destinations import MISSING
 from tests.oracle.request import NOTHING_LISTENS, Answer
 from tests.oracle.routes import Call

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from cp.insight.inspect import affected, inspect_policies, inspect_rules
+from cp.insight.inspect import affected_proxies, inspect_policies, inspect_rules
 from cp.insight.lint import lint
 from cp.model.document import Document
 from cp.model.names import Destination, Key
@@ -208,10 +208,10 @@ def test_inspection_says_in_force_of_nothing_that_is_not(place: Place) -> None:
     )
     policy = made.get(found.key)
     assert policy is not None
-    effects = [effect for proxy in affected(made, policy) for effect in proxy.effects]
+    effects = [effect for proxy in affected_proxies(made, policy) for effect in proxy.effects]
 
     assert effects
-    assert all(effect.idle.startswith(WORDS) for effect in effects)
+    assert all(effect.idle_reason.startswith(WORDS) for effect in effects)
 
 
 def test_inspection_of_a_builtin_gateway_says_in_force_of_nothing() -> None:
@@ -220,20 +220,20 @@ def test_inspection_of_a_builtin_gateway_says_in_force_of_nothing() -> None:
     made = world(document("MeshRetry", "x", retry), gateway, asking(("MeshGateway", "")))
     policy = made.get(Key("MeshRetry", "default", "x"))
     assert policy is not None
-    found = {proxy.dataplane.name: proxy for proxy in affected(made, policy)}
+    found = {proxy.dataplane.name: proxy for proxy in affected_proxies(made, policy)}
 
-    assert found["web"].survives
+    assert found["web"].effects_in_force
     assert found["edge"].effects
-    assert not found["edge"].survives
+    assert not found["edge"].effects_in_force
 
 
 def test_of_a_policy_whose_rules_differ_the_rule_for_some_clients_alone_is_not_enforced() -> None:
     made = world(asking(("MeshFaultInjection", "spec.rules[].matches")))
     (policy,) = made.table("MeshFaultInjection", "default")
-    (proxy,) = affected(made, policy)
+    (proxy,) = affected_proxies(made, policy)
 
-    assert [one.setting.origin.index for one in proxy.survives] == [0]
-    assert [one.setting.origin.index for one in proxy.idle] == [1]
+    assert [one.setting.origin.index for one in proxy.effects_in_force] == [0]
+    assert [one.setting.origin.index for one in proxy.idle_effects] == [1]
 
 
 def test_rules_and_policies_of_a_proxy_warn_of_what_is_not_enforced() -> None:

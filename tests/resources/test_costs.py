@@ -11,7 +11,7 @@ import pytest
 
 from cp.api.body import BodyOrigin, _reading
 from cp.api.errors import ApiError
-from cp.insight.explain.query import AmbiguousCall, asked
+from cp.insight.explain.query import AmbiguousCall, parse_call
 from cp.model.document import Document
 from cp.model.duration import Duration
 from cp.model.source import key_of, read_documents
@@ -44,7 +44,7 @@ def policy(kind: str, **spec: Any) -> dict[str, Any]:
 
 def call(text: str) -> None:
     with pytest.raises(AmbiguousCall):
-        asked(text)
+        parse_call(text)
 
 
 def template(text: str) -> None:

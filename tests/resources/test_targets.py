@@ -148,7 +148,7 @@ CONF_OF_ROUTE = {
 
 @pytest.mark.parametrize("kind", CONF_OF_ROUTE)
 def test_a_policy_for_a_gateway_may_be_for_a_route(kind: str) -> None:
-    """Document 000, "either Mesh, MeshSubset or MeshGateway", for each of the policies that it names."""
+    """For each of the policies that document 000 names (record 0024)."""
     to = f"[{{targetRef: {{kind: MeshHTTPRoute, name: a}}, default: {CONF_OF_ROUTE[kind]}}}]"
 
     accepted(policy(kind, f"{{targetRef: {{kind: MeshGateway, name: a}}, to: {to}}}"))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cp.insight.inspect import standing
+from cp.insight.inspect import confs_by_scope
 from cp.model.names import Destination, Identity
 from cp.model.source import read_documents
 from cp.resources.resource import Resource
@@ -166,7 +166,7 @@ def _holds(world: World, proxy: Resource, matched: Iterable[str]) -> Data:
     for kind in matched:
         if kind in ROUTES:
             continue
-        for place, merged in standing(world, proxy, world.kinds[kind]):
+        for place, merged in confs_by_scope(world, proxy, world.kinds[kind]):
             answer.setdefault(str(place), {})[kind] = _fields(merged)
     return answer
 

@@ -1,4 +1,4 @@
-"""The outcomes that document 000 states, word for word."""
+"""The outcomes that document 000 states, word for word (record 0024 lists the documents)."""
 
 from __future__ import annotations
 

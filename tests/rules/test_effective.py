@@ -47,12 +47,12 @@ def levels(conf: MergedConf, path: str) -> list[tuple[str, Any]]:
     return [(one.origin.level, one.value) for one in (field.winner, *field.losers)]
 
 
-def test_nothing_said_is_nothing() -> None:
+def test_without_items_there_is_no_conf() -> None:
     assert of() is NOTHING
 
 
 def test_a_route_takes_from_its_service_what_it_leaves_out() -> None:
-    """Decision 2: field by field, and not the whole conf."""
+    """Field by field, and not the whole conf (record 0007)."""
     some = timeout(
         "t", [(ms("backend"), http(requestTimeout="1s", streamIdleTimeout="2s")), (hr("r"), http(requestTimeout="3s"))]
     )
@@ -61,7 +61,7 @@ def test_a_route_takes_from_its_service_what_it_leaves_out() -> None:
     assert of(some).value == http(requestTimeout="1s", streamIdleTimeout="2s")
 
 
-def test_every_level_is_told_the_strongest_first() -> None:
+def test_the_settings_of_every_level_are_in_order_the_strongest_first() -> None:
     items = [(WHOLE_MESH, 1), (ms("backend"), 2), (ms("backend", sectionName="http"), 3)]
     some = timeout("t", [*items, (hr("r"), http(requestTimeout="4s"))])
 
@@ -74,7 +74,7 @@ def test_every_level_is_told_the_strongest_first() -> None:
 
 
 def test_zero_of_a_route_is_a_value_and_switches_off() -> None:
-    """Decision 3."""
+    """A difference from Kuma (record 0024)."""
     some = timeout("t", [(ms("backend"), http(requestTimeout="1s")), (hr("r"), http(requestTimeout="0s"))])
 
     assert of(some, via=(ROUTE,)).value == http(requestTimeout="0s")
@@ -96,7 +96,7 @@ TARGET_OF: Final = dict(zip(LEVELS, (WHOLE_MESH, ms("backend"), SECTION, hr("r")
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("removes", [True, False])
 def test_a_null_uncovers_what_the_next_wider_level_says(level: str, removes: bool) -> None:  # a table
-    """The fallback of `matching-and-merging.md`: a level that a null empties leaves the field out."""
+    """A level that a null empties leaves the field out (docs/concepts/matching-and-merging.md#what-fills-the-gaps)."""
     said = [TARGET_OF[one] for one in LEVELS[: LEVELS.index(level) + int(removes)]]
     values = [timeout(f"z-{index}", target, http(requestTimeout=f"{index}s")) for index, target in enumerate(said)]
     conf = of(*values, timeout("a", TARGET_OF[level], NULL), via=(ROUTE,) if level == "route" else ())
@@ -105,7 +105,7 @@ def test_a_null_uncovers_what_the_next_wider_level_says(level: str, removes: boo
     assert (conf.value.get("http") or {}).get("requestTimeout") == (f"{wider}s" if wider >= 0 else None)
 
 
-def test_a_null_for_the_mesh_of_a_policy_for_fewer_proxies_takes_away_what_is_said_of_services() -> None:
+def test_a_null_for_the_mesh_in_a_policy_for_fewer_proxies_removes_values_for_services() -> None:
     """The target at the top counts before that of an item."""
     weak = timeout("t", ms("backend"), http(requestTimeout="1s"))
     strong = timeout("u", WHOLE_MESH, NULL, top=subset(**{"kuma.io/service": "web"}))
@@ -113,13 +113,13 @@ def test_a_null_for_the_mesh_of_a_policy_for_fewer_proxies_takes_away_what_is_sa
     assert of(weak, strong).value.get("http") == {}
 
 
-def test_a_null_of_a_tagged_service_uncovers_what_the_mesh_says() -> None:
+def test_a_null_for_a_tagged_service_uncovers_the_value_for_the_mesh() -> None:
     some = timeout("t", [(WHOLE_MESH, http(requestTimeout="1s")), (ms("backend"), http(requestTimeout="2s"))])
 
     assert of(some, timeout("a", ms("backend"), NULL), destination=TAGGED).value == http(requestTimeout="1s")
 
 
-def test_a_null_of_the_old_way_uncovers_what_the_service_says() -> None:
+def test_a_null_for_a_route_at_the_top_uncovers_the_value_for_the_service() -> None:
     some = timeout("t", ms("backend"), http(requestTimeout="2s"))
     old = [
         timeout(name, WHOLE_MESH, conf, top=hr("r")) for name, conf in (("z", http(requestTimeout="3s")), ("a", NULL))
@@ -150,7 +150,7 @@ def test_of_two_routes_that_contribute_the_stronger_counts_field_by_field_and_th
     assert [one.origin.policy.name for one in conf.fields["http.requestTimeout"].losers] == ["of-weak", "of-service"]
 
 
-def test_a_null_of_the_stronger_route_leaves_the_weaker_its_say() -> None:
+def test_a_null_for_the_stronger_route_uncovers_the_value_for_the_weaker() -> None:
     some = [timeout("of-weak", hr("r"), http(requestTimeout="2s")), timeout("of-strong", hr("s"), NULL)]
 
     assert of(route("s"), *some, via=(OTHER, ROUTE)).value == http(requestTimeout="2s")
@@ -163,7 +163,7 @@ def test_a_policy_of_another_route_does_not_count() -> None:
 
 
 def test_a_route_that_is_named_at_the_top_counts_for_real_services_too() -> None:
-    """Decision 6."""
+    """See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route."""
     old = timeout("t", WHOLE_MESH, http(requestTimeout="1s"), top=hr("r"))
 
     assert of(old, via=(ROUTE,)).value == http(requestTimeout="1s")
@@ -171,7 +171,7 @@ def test_a_route_that_is_named_at_the_top_counts_for_real_services_too() -> None
 
 
 def test_the_new_way_of_naming_a_route_takes_precedence() -> None:
-    """Decision 6, whatever the names."""
+    """Whatever the names of the policies are (docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route)."""
     old = timeout("a", WHOLE_MESH, http(requestTimeout="1s", streamIdleTimeout="2s"), top=hr("r"))
     new = timeout("z", hr("r"), http(requestTimeout="3s"))
 

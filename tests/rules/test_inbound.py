@@ -63,7 +63,7 @@ def test_every_match_is_a_rule_of_its_own_and_the_exact_ones_come_first() -> Non
         "Prefix",
         None,
     ]
-    assert [one.match for one in rules.for_some] == [one.match for one in rules.rules[:2]]
+    assert [one.match for one in rules.with_matches] == [one.match for one in rules.rules[:2]]
 
 
 def test_what_holds_for_all_is_the_rules_without_matches_merged() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cp.cli import rule_tables
-from cp.insight.inspect import AffectedProxy, affected, inspect_policies, inspect_rules
+from cp.insight.inspect import AffectedProxy, affected_proxies, inspect_policies, inspect_rules
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -46,7 +46,7 @@ def of_policy(name: str, *some: Data) -> dict[str, AffectedProxy]:
     world = world_of(text(MESH, service("backend"), *some))
     found = world.get(Key("MeshTimeout", "default", name))
     assert found is not None
-    return {one.dataplane.name: one for one in affected(world, found)}
+    return {one.dataplane.name: one for one in affected_proxies(world, found)}
 
 
 def test_a_rule_names_the_stored_resource_and_the_items() -> None:
@@ -99,10 +99,10 @@ def test_a_policy_tells_whom_it_selects() -> None:
 def test_what_survives_of_it_is_told_place_by_place() -> None:
     found = of_policy("t", WEB, timeout("t", ms("backend"), {"http": {"requestTimeout": "1s"}}))["web"]
 
-    assert [(str(one.place), one.path, one.setting.value) for one in found.survives] == [
+    assert [(str(one.scope), one.path, one.setting.value) for one in found.effects_in_force] == [
         ("to MeshService backend:http", "http.requestTimeout", "1s")
     ]
-    assert found.lost == ()
+    assert found.overridden_effects == ()
 
 
 def test_what_is_lost_of_it_is_told_with_who_took_it() -> None:
@@ -110,10 +110,10 @@ def test_what_is_lost_of_it_is_told_with_who_took_it() -> None:
     some = [timeout("z", ms("backend"), conf), timeout("a", ms("backend"), {"http": {"requestTimeout": "2s"}})]
     found = of_policy("z", WEB, *some)["web"]
 
-    assert [one.path for one in found.survives] == ["http.streamIdleTimeout"]
-    assert [(one.path, one.overridden_by and one.overridden_by.origin.policy.name) for one in found.lost] == [
-        ("http.requestTimeout", "a")
-    ]
+    assert [one.path for one in found.effects_in_force] == ["http.streamIdleTimeout"]
+    assert [
+        (one.path, one.overridden_by and one.overridden_by.origin.policy.name) for one in found.overridden_effects
+    ] == [("http.requestTimeout", "a")]
 
 
 def of_nulls(name: str) -> AffectedProxy:
@@ -138,26 +138,26 @@ TO_BACKEND, BY_R = "to MeshService backend:http", "to MeshService backend:http b
 
 
 def test_a_null_is_told_with_what_it_removes_and_what_holds_then() -> None:
-    survives = [effect for effect in of_nulls("null-of-section").survives if str(effect.place) == TO_BACKEND]
+    survives = [effect for effect in of_nulls("null-of-section").effects_in_force if str(effect.scope) == TO_BACKEND]
 
     ((effect),) = survives
     assert effect.setting.value is None
-    assert [one.origin.policy.name for one in effect.removes or ()] == ["of-section"]
-    assert effect.then is not None
-    assert effect.then.origin.policy.name == "of-service"
+    assert [one.origin.policy.name for one in effect.removed_settings or ()] == ["of-section"]
+    assert effect.replacement is not None
+    assert effect.replacement.origin.policy.name == "of-service"
 
 
 def test_a_null_of_a_route_is_told_on_that_route() -> None:
-    (effect,) = of_nulls("null-of-route").survives
+    (effect,) = of_nulls("null-of-route").effects_in_force
 
-    assert str(effect.place) == BY_R
-    assert [one.origin.policy.name for one in effect.removes or ()] == ["of-route"]
-    assert effect.then is not None
-    assert effect.then.origin.policy.name == "of-service"
+    assert str(effect.scope) == BY_R
+    assert [one.origin.policy.name for one in effect.removed_settings or ()] == ["of-route"]
+    assert effect.replacement is not None
+    assert effect.replacement.origin.policy.name == "of-service"
 
 
 def test_what_a_null_takes_away_is_told_with_the_null() -> None:
-    (lost,) = of_nulls("of-route").lost
+    (lost,) = of_nulls("of-route").overridden_effects
 
     assert lost.overridden_by is not None
     assert (lost.overridden_by.origin.policy.name, lost.overridden_by.value) == ("null-of-route", None)
@@ -166,13 +166,13 @@ def test_what_a_null_takes_away_is_told_with_the_null() -> None:
 def test_a_null_that_has_nothing_to_take_away_is_no_effect() -> None:
     found = of_nulls("null-for-nothing")
 
-    assert (found.survives, found.lost) == ((), ())
-    assert {effect.path for effect in found.idle} == {"http.streamIdleTimeout"}
+    assert (found.effects_in_force, found.overridden_effects) == ((), ())
+    assert {effect.path for effect in found.idle_effects} == {"http.streamIdleTimeout"}
     assert {entry["field"] for entry in found.data["withoutEffect"]} == {"http.streamIdleTimeout"}
 
 
 def test_a_null_under_a_stronger_value_is_overridden() -> None:
-    (lost,) = [effect for effect in of_nulls("null-overridden").lost if str(effect.place) == TO_BACKEND]
+    (lost,) = [effect for effect in of_nulls("null-overridden").overridden_effects if str(effect.scope) == TO_BACKEND]
 
     assert lost.overridden_by is not None
     assert lost.overridden_by.origin.policy.name == "over-the-null"
@@ -186,12 +186,12 @@ def test_a_service_s_value_that_a_route_hides_is_lost_on_the_route_alone() -> No
     ]
     found = of_policy("s", WEB, *some)["web"]
 
-    assert [str(one.place) for one in found.survives] == ["to MeshService backend:http"]
-    assert [str(one.place) for one in found.lost] == ["to MeshService backend:http by MeshHTTPRoute r"]
+    assert [str(one.scope) for one in found.effects_in_force] == ["to MeshService backend:http"]
+    assert [str(one.scope) for one in found.overridden_effects] == ["to MeshService backend:http by MeshHTTPRoute r"]
 
 
 def test_a_policy_for_a_route_that_is_nowhere_has_no_effect() -> None:
-    """Document 000: route and timeout select different proxies."""
+    """Route and timeout select different proxies (docs/concepts/routes.md#policies-on-a-route)."""
     some = [route("r", top=subset(team="b")), timeout("t", hr("r"), {"http": {"requestTimeout": "2s"}})]
 
     assert of_policy("t", WEB, *some)["web"].effects == ()
@@ -208,7 +208,7 @@ spec:
       idleTimeout: 1s
 """
     world = world_of(text(yaml, MESH, service("backend"), WEB), "t.yaml")
-    (found,) = affected(world, next(iter(world.table("MeshTimeout", "default"))))
+    (found,) = affected_proxies(world, next(iter(world.table("MeshTimeout", "default"))))
 
     assert found.data["survives"] == [
         {"where": "to MeshService backend:http", "field": "idleTimeout", "value": "1s", "file": "t.yaml", "line": 8}
@@ -218,9 +218,9 @@ spec:
 def test_permissions_are_told_by_their_clients() -> None:
     items = [{"targetRef": {"kind": "MeshSubset", "tags": {"env": "dev"}}, "default": {"action": "Allow"}}]
     world = world_of(text(MESH, WEB, policy("MeshTrafficPermission", "p", from_=items)))
-    (found,) = affected(world, next(iter(world.table("MeshTrafficPermission", "default"))))
+    (found,) = affected_proxies(world, next(iter(world.table("MeshTrafficPermission", "default"))))
 
-    assert [str(one.place) for one in found.effects] == ["on inbound 80 from env=dev"]
+    assert [str(one.scope) for one in found.effects] == ["on inbound 80 from env=dev"]
 
 
 def long_route(rules: int, *, elsewhere: bool) -> Data:
@@ -244,16 +244,16 @@ def test_the_answer_costs_no_more_than_in_proportion_to_the_rules_of_a_route(
     def asked(world: World) -> None:
         found = world.get(Key(kind, "default", "r"))
         assert found is not None
-        assert list(affected(world, found))
+        assert list(affected_proxies(world, found))
 
     assert growth(world, asked, size) < MOST
 
 
 def test_a_route_says_for_a_service_what_its_rules_are_and_not_again_at_each_of_them() -> None:
     world = world_of(text(MESH, WEB, service("backend"), route("r", "backend", "/a", "/b")))
-    (found,) = affected(world, next(iter(world.table("MeshHTTPRoute", "default"))))
+    (found,) = affected_proxies(world, next(iter(world.table("MeshHTTPRoute", "default"))))
 
-    assert {str(one.place) for one in found.effects} == {"to MeshService backend:http"}
+    assert {str(one.scope) for one in found.effects} == {"to MeshService backend:http"}
 
 
 def test_what_a_policy_comes_to_is_worked_out_once_for_proxies_that_are_alike() -> None:
@@ -290,8 +290,8 @@ def test_what_is_not_enforced_for_one_proxy_is_not_said_of_another_with_the_same
     zone = proxy("zone", inbounds=[], listeners=[listener])
     found = of_policy("slow", slow, proxy("web", inbounds=inbounds), zone)
 
-    assert not found["web"].idle
-    assert not found["zone"].survives
+    assert not found["web"].idle_effects
+    assert not found["zone"].effects_in_force
 
 
 def test_a_target_by_labels_is_no_rule_for_a_service_without_a_name() -> None:

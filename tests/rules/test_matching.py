@@ -139,7 +139,7 @@ def test_tags_of_a_listener_lie_over_those_of_its_gateway_and_of_the_proxy() -> 
     assert (of_listener.listeners, of_proxy.listeners) == ((0,), (1,))
 
 
-def test_a_gateway_takes_the_mesh_gateway_whose_selector_says_most() -> None:
+def test_a_gateway_takes_the_mesh_gateway_with_the_most_specific_selector() -> None:
     some = (
         gateway(team="a"),
         mesh_gateway("general"),
@@ -297,7 +297,7 @@ def test_a_precedence_can_be_read() -> None:
     assert precedence(policy) == (-1, 0, 0, -3, 0, -1, "t", "t")
 
 
-def test_proxies_that_look_the_same_share_one_answer() -> None:
+def test_proxies_with_equal_signatures_share_their_matches() -> None:
     world = world_of(
         text(MESH, *(proxy(f"p{i}", inbounds=[inbound(80)]) for i in range(3)), timeout("t", WHOLE_MESH, 1))
     )

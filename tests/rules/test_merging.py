@@ -85,7 +85,7 @@ def test_the_worked_example_of_the_documentation() -> None:
 
 
 @given(st.lists(confs(), max_size=4))
-def test_it_is_rfc_7386_but_for_objects_of_nulls(some: list[Conf]) -> None:
+def test_a_merge_is_rfc_7396_but_for_objects_of_nulls(some: list[Conf]) -> None:
     wanted: Any = {}
     for conf in some:
         wanted = patched(wanted, conf)
@@ -99,11 +99,11 @@ def test_merging_the_same_conf_twice_changes_nothing(before: list[Conf], conf: C
 
 
 @given(shaped(), shaped(), shaped())
-def test_without_nulls_it_does_not_matter_how_confs_are_grouped(a: Conf, b: Conf, c: Conf) -> None:
+def test_without_nulls_the_grouping_of_confs_does_not_matter(a: Conf, b: Conf, c: Conf) -> None:
     assert merged(a, dict(merged(b, c))) == merged(a, b, c)
 
 
-def test_with_a_null_it_does_matter_so_no_partial_merge_may_be_kept() -> None:
+def test_with_a_null_the_grouping_matters_so_no_partial_merge_may_be_kept() -> None:
     a, b, c = {"x": {"y": 1}}, {"x": {"y": None}}, {"x": {"z": 2}}
 
     assert merged(a, b, c) == {"x": {"z": 2}}
@@ -111,7 +111,7 @@ def test_with_a_null_it_does_matter_so_no_partial_merge_may_be_kept() -> None:
 
 
 @given(st.lists(confs(), max_size=4))
-def test_every_leaf_has_a_winner_and_it_is_the_value(some: list[Conf]) -> None:
+def test_the_winner_of_every_leaf_has_its_value(some: list[Conf]) -> None:
     conf = merge(layers(some))
 
     assert {path: field.value for path, field in conf.fields.items()} == leaves(conf.value)
@@ -130,7 +130,7 @@ def test_losers_come_the_strongest_first() -> None:
     assert said_by(conf, "a") == ("p3", ["p1", "p0"])
 
 
-def test_a_null_that_takes_something_away_is_remembered() -> None:
+def test_a_null_that_removes_a_value_is_remembered() -> None:
     conf = merge(layers([{"http": {"requestTimeout": "1s"}}, {"http": {"requestTimeout": None}}]))
     (field,) = conf.removed.values()
 
@@ -146,7 +146,7 @@ def test_a_null_for_a_whole_object_takes_away_each_of_its_fields() -> None:
     assert sorted(conf.removed) == ["http.a", "http.b"]
 
 
-def test_what_is_set_again_after_a_null_remembers_all_before() -> None:
+def test_a_value_set_after_a_null_remembers_the_values_before_it() -> None:
     conf = merge(layers([{"http": {"a": 1}}, {"http": None}, {"http": {"a": 3}}]))
 
     field = conf.fields["http.a"]
@@ -192,7 +192,7 @@ NULLS: Final[dict[str, tuple[list[tuple[str, Any]], Any]]] = {
     "and uncovers it with nothing": ([("section", 4), ("mesh", 1), ("mesh", None)], None),
     "a section's null does not reach a stronger service's": ([("section", 4), ("section", None), ("service", 3)], 3),
 }
-"""Items from the weakest to the strongest, and what holds: the levels of `matching-and-merging.md`."""
+"""Items from the weakest to the strongest, and the result (docs/concepts/matching-and-merging.md#what-is-merged)."""
 
 
 @pytest.mark.parametrize("name", NULLS)
@@ -223,7 +223,7 @@ def shaped_with_nulls() -> st.SearchStrategy[Conf]:
 
 
 @given(st.lists(st.tuples(st.sampled_from(LEVELS), shaped_with_nulls()), max_size=6))
-def test_nulls_of_several_levels_are_as_told_leaf_by_leaf(some: list[tuple[str, Conf]]) -> None:
+def test_nulls_of_several_levels_merge_leaf_by_leaf_as_documented(some: list[tuple[str, Conf]]) -> None:
     found = leaves(by_level(some).value)
 
     assert {path: value for path, value in found.items() if not isinstance(value, dict)} == levelled(some)

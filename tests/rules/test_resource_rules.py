@@ -52,7 +52,7 @@ def test_a_service_has_the_items_of_the_mesh_too_and_a_section_those_of_its_serv
 
 
 def test_a_route_has_its_own_items_alone() -> None:
-    """Decision 1: neither those of the mesh nor those of the service."""
+    """Neither those of the mesh nor those of the service (record 0007)."""
     items = [(WHOLE_MESH, {"http": {"requestTimeout": "1s"}}), (ms("backend"), {"http": {"requestTimeout": "2s"}})]
     some = timeout("t", [*items, (hr("r"), {"http": {"requestTimeout": "3s"}})])
 
@@ -60,7 +60,7 @@ def test_a_route_has_its_own_items_alone() -> None:
 
 
 def test_a_tcp_route_can_be_named_too() -> None:
-    """Decision 4."""
+    """A difference from Kuma (record 0024)."""
     backends = [{"default": {"backendRefs": [{"kind": "MeshService", "name": "db", "port": 80}]}}]
     tcp = policy("MeshTCPRoute", "r", to=[{"targetRef": ms("db"), "rules": backends}])
     some = timeout("t", {"kind": "MeshTCPRoute", "name": "r"}, {"idleTimeout": "3s"})
@@ -91,7 +91,7 @@ def test_a_target_is_one_by_name_or_all_with_the_labels(target: Data, named: lis
 
 @pytest.mark.parametrize("written", ["http", "8080"])
 def test_a_port_goes_by_its_name_and_by_its_number(written: str) -> None:
-    """Decision 13: both mean the port's name."""
+    """Both mean the same port (docs/concepts/matching-and-merging.md#ports)."""
     found = all_rules(service("backend", (8080, "http")), conf(ms("backend", sectionName=written), 1))
 
     assert list(found) == ["MeshService backend:http"]

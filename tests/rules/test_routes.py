@@ -99,7 +99,7 @@ def test_a_route_without_rules_is_there_and_no_route_is_not() -> None:
 
 
 def test_where_a_consumer_and_a_producer_match_the_same_the_consumer_s_route_takes_precedence() -> None:
-    """Document 000, "consumer route always takes precedence over producer route"."""
+    """See docs/concepts/routes.md#policies-on-a-route."""
     labels = {"kuma.io/policy-role": "producer"}
     of_consumer = {"kuma.io/policy-role": "consumer", "k8s.kuma.io/namespace": "ns"}
     web = proxy(labels={"k8s.kuma.io/namespace": "ns"})

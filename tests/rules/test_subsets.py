@@ -153,7 +153,7 @@ def test_parts_that_are_left_together_do_not_overlap() -> None:
 def test_items_that_tell_apart_too_many_sorts_of_clients_hold_up_nobody() -> None:
     rules = from_rules(*((subset(**{f"tag-{index}": value}), "Allow") for index in range(30) for value in "xy"))
 
-    assert rules.is_too_much
+    assert rules.has_too_many_parts
     assert rules.rules == ()
     assert rules.of({"tag-1": "x"}) is None
 
@@ -189,7 +189,7 @@ def test_a_policy_that_names_a_route_in_to_is_for_real_destinations_altogether()
 
 @pytest.mark.parametrize(("path", "expected"), [("/v1", "1s"), ("/v2", "2s")])
 def test_a_route_at_the_top_is_for_its_matches(path: str, expected: str) -> None:
-    """Decision 6: the old way of configuring a route, which has the service's conf mixed in."""
+    """The service's conf is mixed in (docs/concepts/rules-by-tags.md#policies-that-name-a-route)."""
     of_route = timeout("a", WHOLE_MESH, {"http": {"requestTimeout": "1s"}}, top=hr("r"))
     of_service = timeout("b", ms("backend"), {"http": {"requestTimeout": "2s", "streamIdleTimeout": "9s"}})
     world = world_of(text(MESH, proxy(), route("r", "backend", "/v1"), of_route, of_service))

@@ -16,7 +16,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyRules, RouteRule, build, effective, routes
 from cp.rules.matching import match
-from cp.rules.matching.matcher import matcher
+from cp.rules.matching.matcher import PolicyMatcher
 from cp.rules.merging import MergedField
 from tests.rules.test_merging import leaves
 from tests.rules.texts import MESH, WHOLE_MESH, Data, hr, inbound, ms, policy, proxy, route, service, subset, timeout
@@ -244,7 +244,7 @@ def test_an_edit_of_one_policy_asks_that_policy_alone() -> None:
         match(world, one)
     edited = after(world, (timeout("t3", WHOLE_MESH, 2), False), 2)
 
-    assert edited.derived(matcher).asked == 1
+    assert edited.derived(PolicyMatcher).asked == 1
 
 
 def test_an_edit_asks_its_policy_once_for_each_kind_of_tags_that_some_policy_looks_at() -> None:
@@ -260,7 +260,7 @@ def test_an_edit_asks_its_policy_once_for_each_kind_of_tags_that_some_policy_loo
         match(world, one)
     edited = after(world, (timeout("t3", WHOLE_MESH, 2), False), 2)
 
-    assert edited.derived(matcher).asked == 2
+    assert edited.derived(PolicyMatcher).asked == 2
 
 
 def test_dataplanes_that_look_alike_match_what_is_in_their_own_mesh() -> None:

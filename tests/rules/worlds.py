@@ -30,7 +30,7 @@ EXAMPLE_POLICY = Kind(
     validate=_anything_goes,
     policy=PolicyShape(to=True, from_=True, single=True),
 )
-"""The policy of document 002, with the fields that its examples have."""
+"""The policy of document 002 (listed in record 0024), with the fields that its examples have."""
 
 NON_DIRECTIONAL_POLICY = Kind(
     name="NonDirectionalPolicy",

@@ -1,4 +1,4 @@
-"""A real Envoy that is asked what it does with a call: a listener for each route table, one service behind all."""
+"""A real Envoy with a listener for each route table and one service behind all, to which calls are sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from google.protobuf import json_format
 
 from cp.insight.simulate import Call
-from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, PackedResource, Snapshot, SnapshotPart
+from cp.translate.packing import CLUSTER, LISTENER, ROUTES, PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from generators.build.clusters import backend_cluster
 from generators.build.listeners import outbound_listener
 from generators.proxy import Backend, Outbound, Protocol
@@ -37,25 +38,25 @@ _SEEN_HOST: Final = "x-seen-host"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What came of a call, as far as it can be seen from outside."""
+class ObservedAnswer:
+    """The answer to a call, as its client sees it."""
 
     status: int
     row: int | None = None
     location: str = ""
     body: str = ""
     path: str = ""
-    """As the service saw it; empty where it did not get to see the call."""
+    """The path that the service saw; empty if the call did not reach it."""
 
     host: str = ""
 
 
 def is_modern() -> bool:
-    """Whether this Envoy is one of those that are simulated to the last corner: 1.39 and later."""
-    said = subprocess.run([envoy_binary(), "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"/(\d+)\.(\d+)\.\d+", said)
-    assert found is not None, said
-    return (int(found[1]), int(found[2])) >= (1, 39)
+    """Whether this Envoy is 1.39 or later, which are simulated without exceptions."""
+    output = subprocess.run([envoy_binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"/(\d+)\.(\d+)\.\d+", output)
+    assert version is not None, output
+    return (int(version[1]), int(version[2])) >= (1, 39)
 
 
 class Oracle:
@@ -69,12 +70,12 @@ class Oracle:
         self._envoy = Envoy(_bootstrap(listeners, self._service.address), folder)
         self._connections: dict[Address, _Connection] = {}
 
-    def ask(self, at: Address, call: Call) -> Seen:
-        """Send a call for real."""
+    def send(self, at: Address, call: Call) -> ObservedAnswer:
+        """Send a call to the Envoy."""
         connection = self._connections.get(at)
         if connection is None or connection.is_closed:
             connection = self._connections[at] = _Connection(at)
-        return connection.ask(call)
+        return connection.send(call)
 
     def __enter__(self) -> Self:
         self._envoy.ready()
@@ -90,23 +91,23 @@ class Oracle:
 
 
 class _Connection:
-    """A connection that is kept open, on which anything can be written, right or wrong."""
+    """A connection that is kept open, on which any bytes can be sent, valid HTTP or not."""
 
     def __init__(self, at: Address) -> None:
         self._socket = socket.create_connection(at, 10)
         self._file = self._socket.makefile("rb")
         self.is_closed = False
 
-    def ask(self, call: Call) -> Seen:
-        headers = (("host", call.host), *call.headers)
-        lines = [f"{call.method} {call.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
+    def send(self, call: Call) -> ObservedAnswer:
+        sent_headers = (("host", call.host), *call.headers)
+        lines = [f"{call.method} {call.path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent_headers)]
         self._socket.sendall("\r\n".join([*lines, "", ""]).encode())
         status = int(self._file.readline().split(b" ")[1])
-        found = dict(_headers(self._file))
-        body = self._file.read(int(found.get("content-length", "0"))).decode()
-        if status == 400 or found.get("connection") == "close":  # and whatever else stands behind it
+        headers = dict(_headers(self._file))
+        body = self._file.read(int(headers.get("content-length", "0"))).decode()
+        if status == 400 or headers.get("connection") == "close":  # and whatever else stands behind it
             self.close()
-        return _seen(status, found, body)
+        return _observed_answer(status, headers, body)
 
     def close(self) -> None:
         self.is_closed = True
@@ -114,11 +115,11 @@ class _Connection:
         self._socket.close()
 
 
-def _seen(status: int, headers: dict[str, str], body: str) -> Seen:
+def _observed_answer(status: int, headers: dict[str, str], body: str) -> ObservedAnswer:
     index = int(headers[_ROW]) if _ROW in headers else None
     if _SEEN_PATH in headers:
-        return Seen(status, index, path=headers[_SEEN_PATH], host=headers[_SEEN_HOST])
-    return Seen(status, index, headers.get("location", ""), body)
+        return ObservedAnswer(status, index, path=headers[_SEEN_PATH], host=headers[_SEEN_HOST])
+    return ObservedAnswer(status, index, headers.get("location", ""), body)
 
 
 def _headers(file: BufferedIOBase | BinaryIO) -> Iterator[tuple[str, str]]:
@@ -128,7 +129,7 @@ def _headers(file: BufferedIOBase | BinaryIO) -> Iterator[tuple[str, str]]:
 
 
 class _Service(socketserver.ThreadingTCPServer):
-    """Answers with the path and the host as they came, to the letter: the standard library's server tidies paths up."""
+    """Answers with the path and the host of the request, byte for byte; the standard library's server changes paths."""
 
     daemon_threads = True
     block_on_close = False
@@ -153,14 +154,16 @@ class _Echo(socketserver.StreamRequestHandler):
 
 
 def _resources(tables: Sequence[RouteConfiguration], addresses: Sequence[Address]) -> list[PackedResource]:
-    """What we serve for an HTTP service, with these tables in place of its own."""
+    """The resources of an HTTP service, with the given tables in place of its own."""
     cluster = backend_cluster(Backend(UPSTREAM, UPSTREAM, Protocol.HTTP))
-    found = [_packed(CLUSTER, message) for message in cluster.finish()]
+    resources = [_packed(CLUSTER, message) for message in cluster.finish()]
     for index, (table, address) in enumerate(zip(tables, addresses, strict=True)):
         draft = outbound_listener(Outbound(str(index), "backend", address.host, address.port, Protocol.HTTP))
-        found += [_packed(LISTENER, one) for one in draft.finish() if one[1].DESCRIPTOR.name == "Listener"]
-        found.append(_packed(ROUTES, (str(index), table)))
-    return found
+        resources += [
+            _packed(LISTENER, finished) for finished in draft.finish() if finished[1].DESCRIPTOR.name == "Listener"
+        ]
+        resources.append(_packed(ROUTES, (str(index), table)))
+    return resources
 
 
 def _packed(type_url: str, finished: tuple[str, Any]) -> PackedResource:
@@ -169,15 +172,15 @@ def _packed(type_url: str, finished: tuple[str, Any]) -> PackedResource:
 
 
 def _with_table(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """A listener with its table inside, as a file can have it; each row says its number."""
+    """A listener with its table inside, as a file can have it; each row answers with its index in a header."""
     packed = snapshot.get(ROUTES, name)
     assert packed is not None
     table = RouteConfiguration.FromString(packed.body)
     table.validate_clusters.value = False
     for host in table.virtual_hosts:
-        for index, one in enumerate(host.routes):
-            one.response_headers_to_add.add().header.key = _ROW
-            one.response_headers_to_add[-1].header.value = str(index)
+        for index, row in enumerate(host.routes):
+            row.response_headers_to_add.add().header.key = _ROW
+            row.response_headers_to_add[-1].header.value = str(index)
     return _inlined(snapshot, name, table)
 
 

@@ -1,4 +1,4 @@
-"""Random route tables, and calls that now and then hit them."""
+"""Random route tables, and random calls of which some match their rows."""
 
 from __future__ import annotations
 
@@ -79,38 +79,40 @@ _DOMAINS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """Where tables and calls come from."""
+    """The source of random tables and calls."""
 
     random: Random
     is_modern: bool = True
-    """Whether to come near the corners in which Envoy 1.39 differs from those before."""
+    """Whether to draw what Envoy 1.39 reads in another way than earlier versions."""
 
     def __call__(self, probability: float) -> bool:
         return self.random.random() < probability
 
-    def one(self, choices: Any) -> Any:
+    def choice(self, choices: Any) -> Any:
         return self.random.choice(choices)
 
-    def some(self, make: Callable[[], Any], most: int) -> tuple[Any, ...]:
+    def several(self, make: Callable[[], Any], most: int) -> tuple[Any, ...]:
         return tuple(make() for _ in range(self.random.randint(0, most)))
 
     def path(self, oddities: float = 0.0) -> str:
-        segments = [self.one(_ODDITIES if self(oddities) else _SEGMENTS) for _ in range(self.random.randint(1, 3))]
-        found = "/" + "/".join(segments)
-        return found if self.is_modern else found.replace("..;", "..")
+        segments = [self.choice(_ODDITIES if self(oddities) else _SEGMENTS) for _ in range(self.random.randint(1, 3))]
+        path = "/" + "/".join(segments)
+        return path if self.is_modern else path.replace("..;", "..")
 
     def expression(self) -> str:
-        """Before Envoy 1.39, classes of Unicode were too large for it."""
-        found: str = self.one(_EXPRESSIONS)
-        return found if self.is_modern else found.replace("\\pP", "[!-/]")
+        """A regular expression. Envoy before 1.39 rejects classes of Unicode as too large."""
+        expression: str = self.choice(_EXPRESSIONS)
+        return expression if self.is_modern else expression.replace("\\pP", "[!-/]")
 
     def row(self, index: int) -> Any:
-        """A row as we write them."""
+        """A row as our generators build it."""
         filters = (self.filter(),) if self(0.4) else ()
         splits: tuple[Split, ...] = (Split(UPSTREAM),)
         if self(0.2):
             splits = (Split(UPSTREAM, self.random.randint(0, 3)), Split("gone", 1, missing=True))
-        refusal = "nobody is there" if self(0.1) and not any(isinstance(one, Redirect) for one in filters) else ""
+        refusal = (
+            "nobody is there" if self(0.1) and not any(isinstance(filter_, Redirect) for filter_ in filters) else ""
+        )
         return row(
             Route(f"row-{index}", match=self.match(), splits=splits, filters=filters, unavailable_reason=refusal)
         )
@@ -118,41 +120,43 @@ class Chance:
     def match(self) -> Match:
         return Match(
             path=self.path_match(),
-            method=self.one(_METHODS) if self(0.2) else "",
-            headers=self.some(
+            method=self.choice(_METHODS) if self(0.2) else "",
+            headers=self.several(
                 lambda: self.value(_HEADERS, ("Exact", "RegularExpression", "Prefix", "Present", "Absent")), 2
             )
             if self(0.4)
             else (),
-            queries=self.some(lambda: self.value(_PARAMETERS, ("Exact", "RegularExpression")), 2) if self(0.3) else (),
+            queries=self.several(lambda: self.value(_PARAMETERS, ("Exact", "RegularExpression")), 2)
+            if self(0.3)
+            else (),
         )
 
     def path_match(self) -> PathMatch:
-        kind = self.one((PathKind.EXACT, PathKind.PREFIX, PathKind.PREFIX, PathKind.REGEX))
+        kind = self.choice((PathKind.EXACT, PathKind.PREFIX, PathKind.PREFIX, PathKind.REGEX))
         if kind is PathKind.REGEX:
             return PathMatch(kind, self.expression())
         value = self.path().rstrip("/") or "/"
         return PathMatch(kind, "/" if self(0.1) else value)
 
     def value(self, names: tuple[str, ...], kinds: tuple[str, ...]) -> ValueMatch:
-        kind = self.one(kinds)
+        kind = self.choice(kinds)
         return ValueMatch(
-            self.one(names), kind, self.expression() if kind == "RegularExpression" else self.one(_VALUES)
+            self.choice(names), kind, self.expression() if kind == "RegularExpression" else self.choice(_VALUES)
         )
 
     def filter(self) -> Filter:
         change = None
         if self(0.8):
             full = PathChange(full=self.path() + ("?q=1" if self(0.1) else ""))
-            change = full if self(0.5) else PathChange(prefix=self.one(("/", "/new", "/new/v9", "/new/")))
-        hostname = self.one(("", "elsewhere", "else.where"))
+            change = full if self(0.5) else PathChange(prefix=self.choice(("/", "/new", "/new/v9", "/new/")))
+        hostname = self.choice(("", "elsewhere", "else.where"))
         if self(0.5):
             return Rewrite(hostname, change)
-        scheme, port = self.one(("", "http", "https")), self.one((0, 0, 80, 8080))
-        return Redirect(scheme, hostname, port, self.one((301, 302, 303, 307, 308)), change)
+        scheme, port = self.choice(("", "http", "https")), self.choice((0, 0, 80, 8080))
+        return Redirect(scheme, hostname, port, self.choice((301, 302, 303, 307, 308)), change)
 
     def foreign_row(self, index: int) -> Any:
-        """A row with what others write: patches, other control planes."""
+        """A row with fields that our generators never set, as patches and other control planes write it."""
         message = self.row(index)
         if self(0.6):
             message.match.CopyFrom(RouteMatch(prefix=self.path()[: self.random.randint(1, 4)]))
@@ -161,40 +165,42 @@ class Chance:
         if message.WhichOneof("action") == "redirect" and self(0.3):
             message.redirect.strip_query = True
         if message.WhichOneof("action") == "redirect" and self(0.3):
-            message.redirect.path_redirect = self.path() + self.one(("", "?q=2"))
+            message.redirect.path_redirect = self.path() + self.choice(("", "?q=2"))
         message.match.ClearField("headers")
-        message.match.headers.extend(self.some(self.header, 2) if self(0.6) else ())
-        message.match.query_parameters.extend(self.some(self.parameter, 1) if self(0.3) else ())
+        message.match.headers.extend(self.several(self.header, 2) if self(0.6) else ())
+        message.match.query_parameters.extend(self.several(self.parameter, 1) if self(0.3) else ())
         return message
 
     def header(self) -> HeaderMatcher:
-        found = HeaderMatcher(name=self.one(_HEADERS), invert_match=self(0.3), treat_missing_header_as_empty=self(0.2))
+        header = HeaderMatcher(
+            name=self.choice(_HEADERS), invert_match=self(0.3), treat_missing_header_as_empty=self(0.2)
+        )
         if self(0.2):
-            found.present_match = self(0.7)
+            header.present_match = self(0.7)
         elif self(0.3):
-            found.range_match.start, found.range_match.end = 0, 12
+            header.range_match.start, header.range_match.end = 0, 12
         else:
-            found.string_match.CopyFrom(self.string())
-        return found
+            header.string_match.CopyFrom(self.string())
+        return header
 
     def parameter(self) -> QueryParameterMatcher:
-        name = self.one(_PARAMETERS)
+        name = self.choice(_PARAMETERS)
         if self(0.4):
             return QueryParameterMatcher(name=name, present_match=True)
         return QueryParameterMatcher(name=name, string_match=self.string())
 
     def string(self) -> StringMatcher:
-        kind = self.one(("exact", "prefix", "suffix", "contains", "safe_regex"))
-        found = StringMatcher()
+        kind = self.choice(("exact", "prefix", "suffix", "contains", "safe_regex"))
+        matcher = StringMatcher()
         if kind == "safe_regex":
-            found.safe_regex.regex = self.expression()
+            matcher.safe_regex.regex = self.expression()
         else:
-            setattr(found, kind, self.one([one for one in _VALUES if one or kind == "exact"]))
-            found.ignore_case = self(0.4)
-        return found
+            setattr(matcher, kind, self.choice([value for value in _VALUES if value or kind == "exact"]))
+            matcher.ignore_case = self(0.4)
+        return matcher
 
     def table(self, rows: int) -> RouteConfiguration:
-        """As we write them: one virtual host, at the end a row for everything or none."""
+        """A table as our generators build it: one virtual host, with or without a last row for all other requests."""
         table = RouteConfiguration(name="table")
         host = table.virtual_hosts.add(name="all", domains=["*"])
         host.routes.extend(self.row(index) for index in range(rows))
@@ -203,14 +209,14 @@ class Chance:
         return table
 
     def everything(self) -> RouteConfiguration:
-        """One row, which takes all there is."""
+        """A table with one row, which takes every request."""
         table = RouteConfiguration(name="table")
         table.virtual_hosts.add(name="all", domains=["*"]).routes.append(row(Route("all", splits=(Split(UPSTREAM),))))
         return table
 
     def foreign_table(self, rows: int) -> RouteConfiguration:
         table = RouteConfiguration(name="table", ignore_port_in_host_matching=self(0.3))
-        domains = list(dict.fromkeys(["*", *(self.one(_DOMAINS) for _ in range(4))][:: self.one((1, -1))]))
+        domains = list(dict.fromkeys(["*", *(self.choice(_DOMAINS) for _ in range(4))][:: self.choice((1, -1))]))
         for index in range(0, len(domains), 2):
             host = table.virtual_hosts.add(name=f"host-{index}", domains=domains[index : index + 2])
             host.routes.extend(self.foreign_row(at) for at in range(rows))
@@ -220,16 +226,16 @@ class Chance:
 
     def call(self, at: Call) -> Call:
         query = "&".join(
-            f"{self.one(_PARAMETERS)}{self.one(('=', ''))}{self.one(('1', 'a', 'ab', '12', ''))}" for _ in "12"
+            f"{self.choice(_PARAMETERS)}{self.choice(('=', ''))}{self.choice(('1', 'a', 'ab', '12', ''))}" for _ in "12"
         )
         return replace(
             at,
-            method=self.one(_METHODS) if self(0.3) else "GET",
+            method=self.choice(_METHODS) if self(0.3) else "GET",
             path=self.path(0.15) + (f"?{query}" if self(0.4) else ""),
-            host=self.one(_HOSTS),
+            host=self.choice(_HOSTS),
             headers=self.sent(),
         )
 
     def sent(self) -> tuple[tuple[str, str], ...]:
-        found = self.some(lambda: (self.one(_SENT), self.one(_VALUES)), 3) if self(0.6) else ()
-        return found if self.is_modern else tuple({name.lower(): (name, value) for name, value in found}.values())
+        headers = self.several(lambda: (self.choice(_SENT), self.choice(_VALUES)), 3) if self(0.6) else ()
+        return headers if self.is_modern else tuple({name.lower(): (name, value) for name, value in headers}.values())

@@ -1,4 +1,4 @@
-"""The simulated route is the one that a real Envoy took: over random route tables and random calls, every time."""
+"""The simulation agrees with a real Envoy, over random route tables and random calls."""
 
 from __future__ import annotations
 
@@ -8,48 +8,54 @@ from random import Random
 
 import pytest
 
-from cp.insight.simulate import Call, Outcome, Unsimulated, simulate
-from cp.insight.simulate.paths import Unacceptable, normalized
-from tests.simulate.oracle import Oracle, Seen, is_modern
+from cp.insight.simulate import Call, Outcome, UnsimulatedFeature, simulate
+from cp.insight.simulate.paths import InvalidRequest, normalized_target
+from tests.simulate.oracle import ObservedAnswer, Oracle, is_modern
 from tests.simulate.tables import Chance
 
 KINDS = ("table", "foreign_table")
-"""As we write them, and with what others write."""
+"""Tables as our generators build them, and with fields that they never set."""
 
 
 def differences(folder: Path, kind: str, seed: int, tables: int, calls: int) -> tuple[list[str], Counter[str]]:
-    """Every call of which something else came than was simulated; and how many came to what."""
+    """Every call with another answer than simulated, and the number of calls by their outcome."""
     chance = Chance(Random(seed), is_modern())
-    made = [getattr(chance, kind)(chance.random.randint(1, 8)) for _ in range(tables)]
-    wrong, count = [], Counter[str]()
-    with Oracle(made, folder) as oracle:
+    route_tables = [getattr(chance, kind)(chance.random.randint(1, 8)) for _ in range(tables)]
+    disagreements, count = [], Counter[str]()
+    with Oracle(route_tables, folder) as oracle:
         for address in oracle.addresses:
             for _ in range(calls):
                 call = chance.call(Call(*address))
-                seen = oracle.ask(address, call)
+                observed = oracle.send(address, call)
                 try:
                     outcome = simulate(oracle.snapshot, call)
-                except Unsimulated:
+                except UnsimulatedFeature:
                     count["unsimulated"] += 1
                     continue
                 count["forwarded" if outcome.forward else "answered"] += 1
-                if not agrees(outcome, seen):
-                    wrong.append(
-                        f"{call}\n  simulated {outcome.row}, {outcome.forward or outcome.reply}\n  seen {seen}"
+                if not agrees(outcome, observed):
+                    disagreements.append(
+                        f"{call}\n  simulated {outcome.row}, {outcome.forward or outcome.reply}\n  seen {observed}"
                     )
-    return wrong, count
+    return disagreements, count
 
 
-def agrees(outcome: Outcome, seen: Seen) -> bool:
-    """Whether all is as simulated that can be seen from outside."""
+def agrees(outcome: Outcome, observed: ObservedAnswer) -> bool:
+    """Whether an observed answer is one that the simulated outcome allows."""
     row = None if outcome.row is None else outcome.row.index
     if outcome.reply is not None:
         expected = (outcome.reply.status, row, outcome.reply.location, outcome.reply.body)
-        return (seen.status, seen.row, seen.location) == expected[:3] and outcome.reply.body in {seen.body, ""}
+        return (observed.status, observed.row, observed.location) == expected[:3] and outcome.reply.body in {
+            observed.body,
+            "",
+        }
     assert outcome.forward is not None
-    statuses = {share.status if share.missing else 200 for share in outcome.forward.shares if share.weight > 0}
-    reached = seen.status != 200 or (seen.path, seen.host) == (outcome.forward.path, outcome.forward.host)
-    return seen.row == row and seen.status in statuses and reached
+    statuses = {share.status if share.is_missing else 200 for share in outcome.forward.shares if share.weight > 0}
+    is_as_sent = observed.status != 200 or (observed.path, observed.host) == (
+        outcome.forward.path,
+        outcome.forward.host,
+    )
+    return observed.row == row and observed.status in statuses and is_as_sent
 
 
 @pytest.mark.envoy
@@ -124,20 +130,20 @@ PIECES = (
 def test_paths_are_read_as_envoy_reads_them(tmp_path: Path) -> None:
     chance = Chance(Random(7), is_modern())
     pieces = PIECES if chance.is_modern else [piece for piece in PIECES if piece != ";"]
-    wrong = []
+    disagreements = []
     with Oracle([chance.everything()], tmp_path) as oracle:
         (address,) = oracle.addresses
         for _ in range(4000):
             path = "/" + "".join(chance.random.choices(pieces, k=chance.random.randint(0, 9)))
-            seen = oracle.ask(address, Call(*address, path=path, host="backend"))
-            if (seen.path or str(seen.status)) != _normalized(path):
-                wrong.append((path, seen, _normalized(path)))
+            observed = oracle.send(address, Call(*address, path=path, host="backend"))
+            if (observed.path or str(observed.status)) != _normalized(path):
+                disagreements.append((path, observed, _normalized(path)))
 
-    assert wrong == []
+    assert disagreements == []
 
 
 def _normalized(path: str) -> str:
     try:
-        return normalized(path)
-    except Unacceptable:
+        return normalized_target(path)
+    except InvalidRequest:
         return "400"

@@ -1,4 +1,4 @@
-"""What the simulation says beyond the route: timeouts, retries, shares; and nothing that it does not know."""
+"""The simulated timeouts, retries and shares of a call, and the features that are not simulated."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import pytest
 from envoy.config.route.v3.route_components_pb2 import Route as RouteMessage
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from cp.insight.simulate import Call, NotListening, Outcome, RetryRule, TrafficShare, Unsimulated, simulate
+from cp.insight.simulate import Call, NoListener, Outcome, RetryRule, TrafficShare, UnsimulatedFeature, simulate
 from cp.model.duration import Duration
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource, Snapshot, SnapshotPart
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
+from cp.translate.snapshot import Snapshot, SnapshotPart
 from generators.build.clusters import backend_cluster
 from generators.build.endpoints import assignment
 from generators.build.listeners import outbound_listener
@@ -40,7 +41,7 @@ TYPE_URLS = {
 
 
 def packed(*drafts: Any) -> Snapshot:
-    finished = (one for draft in drafts for one in draft.finish())
+    finished = (resource for draft in drafts for resource in draft.finish())
     return Snapshot(
         SnapshotPart(PackedResource.of(TYPE_URLS[m.DESCRIPTOR.name], n, m.SerializeToString()) for n, m in finished)
     )
@@ -57,16 +58,18 @@ def served(*routes: Route, protocol: Protocol = Protocol.HTTP) -> Snapshot:
 
 
 def with_rows(*messages: RouteMessage) -> Snapshot:
-    """A snapshot with rows that we do not write ourselves."""
+    """A snapshot with the given rows, which our generators need not be able to build."""
     table = RouteConfiguration(name="backend")
     table.virtual_hosts.add(name="backend", domains=["*"]).routes.extend(messages)
-    resources = [one for part in served().parts for one in part if one.type_url != ROUTES]
+    resources = [
+        packed_resource for part in served().parts for packed_resource in part if packed_resource.type_url != ROUTES
+    ]
     return Snapshot(SnapshotPart([*resources, PackedResource.of(ROUTES, "backend", table.SerializeToString())]))
 
 
 def to(path: str = "/", method: str = "GET", **headers: str) -> Call:
-    found = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return Call(HOST, PORT, method, path, "backend", found)
+    sent_headers = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    return Call(HOST, PORT, method, path, "backend", sent_headers)
 
 
 def outcome(snapshot: Snapshot, call: Call | None = None) -> Outcome:
@@ -80,36 +83,36 @@ def prefix(value: str) -> Match:
 def test_a_call_goes_to_the_shares_of_the_row_that_takes_it() -> None:
     routes = (Route("api", match=prefix("/api"), splits=(Split("v1", 9), Split("v2", 1))), Route("rest"))
 
-    found = outcome(served(*routes), to("/api/x"))
+    result = outcome(served(*routes), to("/api/x"))
 
-    assert found.row is not None
-    assert found.row.name == "api"
-    assert found.forward is not None
-    assert found.forward.shares == (
+    assert result.row is not None
+    assert result.row.name == "api"
+    assert result.forward is not None
+    assert result.forward.shares == (
         TrafficShare("v1", 9, ("10.0.0.1:8080", "10.0.0.2:8080")),
         TrafficShare("v2", 1, ("10.0.0.3:8080",)),
     )
 
 
 def test_a_share_of_a_backend_that_is_missing_is_answered_with_500() -> None:
-    found = outcome(served(Route("all", splits=(Split("v1"), Split("gone", missing=True)))))
+    result = outcome(served(Route("all", splits=(Split("v1"), Split("gone", missing=True)))))
 
-    assert found.forward is not None
-    assert [(share.missing, share.status) for share in found.forward.shares] == [(False, 0), (True, 500)]
-
-
-def test_a_cluster_that_is_not_served_is_503() -> None:
-    found = outcome(served(Route("all", splits=(Split("elsewhere"),))))
-
-    assert found.forward is not None
-    assert found.forward.shares == (TrafficShare("elsewhere", missing=True, status=503),)
+    assert result.forward is not None
+    assert [(share.is_missing, share.status) for share in result.forward.shares] == [(False, 0), (True, 500)]
 
 
-def test_what_is_not_configured_is_as_envoy_has_it() -> None:
-    found = outcome(served(Route("all", splits=(Split("v1"),)))).forward
+def test_a_share_of_a_cluster_that_is_not_served_is_answered_with_503() -> None:
+    result = outcome(served(Route("all", splits=(Split("elsewhere"),))))
 
-    assert found is not None
-    assert (str(found.timeout), str(found.idle_timeout), found.retry) == ("15s", "5m0s", None)
+    assert result.forward is not None
+    assert result.forward.shares == (TrafficShare("elsewhere", is_missing=True, status=503),)
+
+
+def test_timeouts_that_are_not_configured_are_the_defaults_of_envoy() -> None:
+    forward = outcome(served(Route("all", splits=(Split("v1"),)))).forward
+
+    assert forward is not None
+    assert (str(forward.timeout), str(forward.idle_timeout), forward.retry) == ("15s", "5m0s", None)
 
 
 def test_timeouts_and_retries_are_those_of_the_row() -> None:
@@ -121,11 +124,11 @@ def test_timeouts_and_retries_are_those_of_the_row() -> None:
     policy.retriable_status_codes.append(503)
     policy.retry_back_off.base_interval.nanos = 50_000_000
 
-    found = outcome(with_rows(message)).forward
+    forward = outcome(with_rows(message)).forward
 
-    assert found is not None
-    assert (str(found.timeout), str(found.idle_timeout)) == ("2s", "0s")
-    assert found.retry == RetryRule(
+    assert forward is not None
+    assert (str(forward.timeout), str(forward.idle_timeout)) == ("2s", "0s")
+    assert forward.retry == RetryRule(
         on=("5xx", "retriable-status-codes"),
         retries=1,
         per_try_timeout=Duration(),
@@ -135,45 +138,48 @@ def test_timeouts_and_retries_are_those_of_the_row() -> None:
     )
 
 
-def test_a_redirect_says_where_to() -> None:
-    found = outcome(served(Route("all", filters=(Redirect(hostname="new", status=301),))), to("/a?b"))
+def test_a_redirect_is_answered_with_its_location() -> None:
+    result = outcome(served(Route("all", filters=(Redirect(hostname="new", status=301),))), to("/a?b"))
 
-    assert found.reply is not None
-    assert (found.reply.status, found.reply.location) == (301, "http://new/a?b")
-
-
-def test_a_refusal_says_why() -> None:
-    found = outcome(served(Route("all", unavailable_reason="nobody is there")))
-
-    assert found.reply is not None
-    assert (found.reply.status, found.reply.body) == (500, "nobody is there")
+    assert result.reply is not None
+    assert (result.reply.status, result.reply.location) == (301, "http://new/a?b")
 
 
-def test_without_a_row_that_fits_it_is_404() -> None:
-    found = outcome(served(Route("api", match=prefix("/api"))), to("/other"))
+def test_an_unavailable_route_is_answered_with_its_reason() -> None:
+    result = outcome(served(Route("all", unavailable_reason="nobody is there")))
 
-    assert found.row is None
-    assert found.reply is not None
-    assert found.reply.status == 404
+    assert result.reply is not None
+    assert (result.reply.status, result.reply.body) == (500, "nobody is there")
+
+
+def test_a_request_that_no_row_takes_is_answered_with_404() -> None:
+    result = outcome(served(Route("api", match=prefix("/api"))), to("/other"))
+
+    assert result.row is None
+    assert result.reply is not None
+    assert result.reply.status == 404
 
 
 @pytest.mark.parametrize(
     "call", [to("no-slash"), to("/a b"), to("/a#b"), to("/%00"), to(method="FETCH"), to(method="get")]
 )
-def test_what_is_no_request_is_400(call: Call) -> None:
-    found = outcome(served(Route("all")), call)
+def test_an_invalid_request_is_answered_with_400(call: Call) -> None:
+    result = outcome(served(Route("all")), call)
 
-    assert found.reply is not None
-    assert found.reply.status == 400
-    assert found.rows == ()
+    assert result.reply is not None
+    assert result.reply.status == 400
+    assert result.rows == ()
 
 
-def test_each_row_says_which_of_its_conditions_fail() -> None:
+def test_each_row_has_its_conditions_and_whether_they_hold() -> None:
     match = Match(PathMatch(PathKind.EXACT, "/a"), "POST", (ValueMatch("x-version", value="2"),), (ValueMatch("q"),))
 
-    (found,) = outcome(served(Route("all", match=match)), to("/a?q=1", x_version="1")).rows
+    (trial,) = outcome(served(Route("all", match=match)), to("/a?q=1", x_version="1")).rows
 
-    assert [(one.of, one.kind, one.wanted, one.given, one.holds) for one in found.conditions] == [
+    assert [
+        (condition.subject, condition.kind, condition.pattern, condition.value, condition.holds)
+        for condition in trial.conditions
+    ] == [
         ("path", "Exact", "/a", "/a", True),
         ("method", "Exact", "POST", "GET", False),
         ("header x-version", "Exact", "2", "1", False),
@@ -182,34 +188,34 @@ def test_each_row_says_which_of_its_conditions_fail() -> None:
 
 
 def test_a_connection_goes_to_the_shares_of_its_listener() -> None:
-    found = outcome(served(Route("all", splits=(Split("v1", 4), Split("v2", 1))), protocol=Protocol.TCP))
+    result = outcome(served(Route("all", splits=(Split("v1", 4), Split("v2", 1))), protocol=Protocol.TCP))
 
-    assert found.rows == ()
-    assert found.forward is not None
-    assert [(share.cluster, share.weight) for share in found.forward.shares] == [("v1", 4), ("v2", 1)]
+    assert result.rows == ()
+    assert result.forward is not None
+    assert [(share.cluster, share.weight) for share in result.forward.shares] == [("v1", 4), ("v2", 1)]
 
 
-def test_where_nothing_listens_there_is_no_outcome() -> None:
-    with pytest.raises(NotListening):
+def test_a_call_to_an_address_without_a_listener_has_no_outcome() -> None:
+    with pytest.raises(NoListener):
         simulate(served(Route("all")), Call(HOST, PORT + 1))
 
 
-def test_a_row_that_cannot_be_simulated_is_no_reason_if_another_is_first() -> None:
+def test_a_row_that_is_not_simulated_does_not_matter_behind_one_that_matches() -> None:
     odd = row(Route("odd", splits=(Split("v1"),)))
     odd.match.runtime_fraction.default_value.numerator = 50
     api = row(Route("api", match=prefix("/api"), splits=(Split("v2"),)))
     snapshot = with_rows(api, odd)
 
     assert outcome(snapshot, to("/api")).forward is not None
-    with pytest.raises(Unsimulated, match="runtime_fraction"):
+    with pytest.raises(UnsimulatedFeature, match="runtime_fraction"):
         outcome(snapshot, to("/other"))
 
 
-def test_an_id_that_envoy_makes_up_is_not_guessed() -> None:
+def test_a_route_by_an_id_that_envoy_generates_is_not_simulated() -> None:
     snapshot = served(
         Route("all", match=Match(headers=(ValueMatch("x-request-id", value="1"),)), splits=(Split("v1"),))
     )
 
     assert outcome(snapshot, to(x_request_id="1")).forward is not None
-    with pytest.raises(Unsimulated, match="x-request-id"):
+    with pytest.raises(UnsimulatedFeature, match="x-request-id"):
         outcome(snapshot)

@@ -26,7 +26,7 @@ from envoy.service.discovery.v3.discovery_pb2 import (
 )
 
 from cp.ads.server import SERVICE
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES
 from tests.support.loopback import Address
 
 FOLLOWS = {CLUSTER: ENDPOINTS, LISTENER: ROUTES}

@@ -20,7 +20,8 @@ from cp.policies import kinds
 from cp.resources.world import World
 from cp.store.open import open_store
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Snapshot
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from cp.translate.snapshot import Snapshot
 from tests.snapshots import policies
 from tests.soak.chaos import Chaos, of_fake, of_real
 from tests.soak.crowd import Crowd

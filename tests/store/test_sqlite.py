@@ -294,7 +294,7 @@ def test_one_who_writes_for_too_long_is_waited_for_and_then_named(path: Path, mo
             with pytest.raises(Unusable, match="another process has been writing for too long"):
                 await store.write(put("a", 2))
             assert (await held(store, "a")).document == document("a", 1)
-            assert (await asyncio.to_thread(store._look)).again  # as the watch does meanwhile, and will again
+            assert (await asyncio.to_thread(store._look)).looks_again  # as the watch does meanwhile, and will again
             other.execute("COMMIT")
             other.close()
             await store.write(put("a", 2))
@@ -360,7 +360,7 @@ def test_one_who_goes_on_writing_hides_nothing_that_is_written_already(path: Pat
 
             for turn in range(1, 4):
                 assert (await told(store, turn - 1, partial(write_and_go_on, turn))).revision == turn
-                assert (await asyncio.to_thread(store._look)).again  # at once, not when the third is done
+                assert (await asyncio.to_thread(store._look)).looks_again  # at once, not when the third is done
                 third.execute("ROLLBACK")
             third.close()
 

@@ -12,7 +12,7 @@ import pytest
 from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from cp.store import watch
-from cp.store.watch import DirectoryWatch, Ears, Listen, Sight
+from cp.store.watch import ChangeListener, DirectoryWatch, Listen, LookResult
 from tests.store.harness import DEADLINE, NEVER
 
 PLACES = frozenset({"/a place"})
@@ -21,11 +21,11 @@ PLACES = frozenset({"/a place"})
 class Looks:
     """A look that answers what the test says, and tells when it was asked."""
 
-    def __init__(self, answer: Callable[[], Sight]) -> None:
+    def __init__(self, answer: Callable[[], LookResult]) -> None:
         self._answer = answer
         self._asked = queue.SimpleQueue[None]()
 
-    def __call__(self) -> Sight:
+    def __call__(self) -> LookResult:
         self._asked.put(None)
         return self._answer()
 
@@ -37,7 +37,7 @@ class Looks:
 
 
 class Fake:
-    """Ears that hear what the test says."""
+    """ChangeListener that hear what the test says."""
 
     def __init__(self) -> None:
         self.heard = queue.SimpleQueue[Exception | None]()
@@ -72,10 +72,10 @@ def watching(look: watch.Look, listen: Listen = watch.listen) -> Iterator[queue.
 
 
 def test_it_looks_before_and_after_it_begins_to_listen_and_then_waits() -> None:
-    ears, looks = Fake(), Looks(lambda: Sight(PLACES))
+    ears, looks = Fake(), Looks(lambda: LookResult(PLACES))
     asked: list[frozenset[str]] = []
 
-    def listen(places: frozenset[str]) -> Ears:
+    def listen(places: frozenset[str]) -> ChangeListener:
         looks.wait()
         assert not looks.more()
         asked.append(places)
@@ -94,7 +94,7 @@ def test_it_looks_before_and_after_it_begins_to_listen_and_then_waits() -> None:
 
 
 def test_it_looks_when_it_is_called_though_nothing_was_heard() -> None:
-    ears, looks = Fake(), Looks(lambda: Sight(PLACES))
+    ears, looks = Fake(), Looks(lambda: LookResult(PLACES))
     watched = DirectoryWatch(looks, lambda _: None, pause=0.01, backstop=NEVER, listen=lambda _: ears)
     watched.start()
     for _ in range(2):
@@ -114,11 +114,11 @@ def test_it_listens_where_the_last_look_said() -> None:
     remaining = iter(answers)
     made: list[tuple[frozenset[str], Fake]] = []
 
-    def listen(places: frozenset[str]) -> Ears:
+    def listen(places: frozenset[str]) -> ChangeListener:
         made.append((places, Fake()))
         return made[-1][1]
 
-    looks = Looks(lambda: Sight(next(remaining)))
+    looks = Looks(lambda: LookResult(next(remaining)))
     with watching(looks, listen):
         looks.wait()
         looks.wait()
@@ -132,7 +132,7 @@ def test_it_listens_where_the_last_look_said() -> None:
 
 def test_what_has_not_settled_is_looked_at_again_without_being_told() -> None:
     again = iter([True, True, True, False])
-    ears, looks = Fake(), Looks(lambda: Sight(PLACES, again=next(again)))
+    ears, looks = Fake(), Looks(lambda: LookResult(PLACES, looks_again=next(again)))
 
     with watching(looks, lambda _: ears):
         for _ in range(4):
@@ -145,11 +145,11 @@ def test_ears_that_failed_are_replaced() -> None:
     """They stay deaf after an error."""
     made: list[Fake] = []
 
-    def listen(places: frozenset[str]) -> Ears:
+    def listen(places: frozenset[str]) -> ChangeListener:
         made.append(Fake())
         return made[-1]
 
-    looks = Looks(lambda: Sight(PLACES))
+    looks = Looks(lambda: LookResult(PLACES))
     with watching(looks, listen):
         looks.wait()
         looks.wait()
@@ -165,11 +165,11 @@ def test_ears_that_failed_are_replaced() -> None:
 def test_where_nothing_can_be_heard_it_looks_from_time_to_time(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def listen(places: frozenset[str]) -> Ears:
+    def listen(places: frozenset[str]) -> ChangeListener:
         raise error
 
     monkeypatch.setattr(watch, "_DEAF", 0.01)
-    looks = Looks(lambda: Sight(PLACES))
+    looks = Looks(lambda: LookResult(PLACES))
     with watching(looks, listen) as failures:
         for _ in range(5):
             looks.wait()
@@ -177,7 +177,7 @@ def test_where_nothing_can_be_heard_it_looks_from_time_to_time(
 
 
 def test_a_look_that_fails_ends_the_watch_and_is_reported() -> None:
-    def look() -> Sight:
+    def look() -> LookResult:
         raise ValueError("a bug")
 
     with watching(look) as failures:
@@ -186,7 +186,7 @@ def test_a_look_that_fails_ends_the_watch_and_is_reported() -> None:
 
 def test_it_hears_of_changes_in_the_directory_itself_and_not_below(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
-    looks = Looks(lambda: Sight(frozenset({str(tmp_path)})))
+    looks = Looks(lambda: LookResult(frozenset({str(tmp_path)})))
 
     with watching(looks):
         looks.wait()
@@ -199,7 +199,7 @@ def test_it_hears_of_changes_in_the_directory_itself_and_not_below(tmp_path: Pat
 
 
 def test_the_backstop_looks_though_nothing_was_heard(tmp_path: Path) -> None:
-    looks = Looks(lambda: Sight(frozenset({str(tmp_path)})))
+    looks = Looks(lambda: LookResult(frozenset({str(tmp_path)})))
     watched = DirectoryWatch(looks, lambda failure: pytest.fail(str(failure)), pause=0.01, backstop=0.02)
     watched.start()
     for _ in range(5):

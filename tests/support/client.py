@@ -6,15 +6,18 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from tests.support.loopback import Address
 
 T = TypeVar("T")
+
+TICK: Final = 0.02
+"""Seconds by which Envoy may be early: its timers tick in milliseconds and begin before the clock of the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,27 +174,8 @@ class Traffic:
         return Outcome(begun, answer.status, answer.seconds)
 
 
-def measured(address: Address, path: str, seconds: float, tolerance: float = 0.1, attempts: int = 3) -> Answer:
-    """The answer, measured again when it came too late: other tests may keep the machine busy, but not speed it up."""
-    return at_best(lambda: call(address, path), lambda answer: answer.seconds, seconds + tolerance, attempts)
-
-
-def at_best(measure: Callable[[], T], seconds: Callable[[T], float], limit: float, attempts: int = 3) -> T:
-    """What was measured, and again while it took longer than it should."""
-    found = measure()
-    for _ in range(attempts - 1):
-        if seconds(found) <= limit:
-            break
-        found = measure()
-    return found
-
-
-def closed_after(address: Address, seconds: float, sent: str = "", tolerance: float = 0.1) -> tuple[float, str]:
+def closed_after(address: Address, sent: str = "") -> tuple[float, str]:
     """After how long a connection is closed on which no more than this is sent, and what came until then."""
-
-    def measure() -> tuple[float, str]:
-        with Conversation(address) as conversation:
-            conversation.say(sent)
-            return conversation.until_closed()
-
-    return at_best(measure, lambda found: found[0], seconds + tolerance)
+    with Conversation(address) as conversation:
+        conversation.say(sent)
+        return conversation.until_closed()

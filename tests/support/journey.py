@@ -21,8 +21,9 @@ from cp.rules import build
 from cp.rules.matching import match
 from cp.rules.merging import MergedConf, MergedField
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SHORT, PackedResource, Snapshot
-from cp.translate.stages import OutboundResult
+from cp.translate.outbound import OutboundResult
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SHORT, PackedResource
+from cp.translate.snapshot import Snapshot
 from tests.golden import dump
 from tests.support import rooms
 
@@ -141,7 +142,7 @@ def _documents() -> Iterator[Document]:
 def _policies(policies: Policies) -> str:
     """Which policies do something: those that fill in a hook."""
     writing = {"cluster", "endpoints", "listener", "route", "clients", "sidecar", "finish"}
-    hooks = {"shape", "arrange", "passes", *writing}
+    hooks = {"shape", "arrange", "capture", *writing}
     acting = [policy.kind.name for policy in policies if hooks & vars(type(policy)).keys()]
     others = [policy.kind.name for policy in policies if policy.kind.name not in acting]
     lines = [("in effect:", acting), ("read and checked, without effect yet:", others)]

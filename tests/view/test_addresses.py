@@ -12,7 +12,7 @@ from cp.policies import kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import LISTENER
+from cp.translate.packing import LISTENER
 from cp.translate.view.proxies import inbounds, outbounds
 from cp.translate.view.services import endpoints_of
 from tests.snapshots import policies

@@ -13,7 +13,7 @@ from cp.policies import kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import CLUSTER
+from cp.translate.packing import CLUSTER
 from tests.snapshots import policies
 
 PAYMENTS: Final = "payments"

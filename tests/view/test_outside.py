@@ -21,7 +21,7 @@ from cp.model.source import read_documents
 from cp.policies import kinds
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import CLUSTER, LISTENER, ROUTES, SECRET
+from cp.translate.packing import CLUSTER, LISTENER, ROUTES, SECRET
 from cp.translate.view.outside import ExternalDestination, outside
 from tests.snapshots import policies
 

@@ -14,9 +14,11 @@ import structlog
 from cp.serving.delivery import ChangeProgress
 from cp.serving.workers import crew as crew_module
 from cp.serving.workers.crew import Crew, SilentWorkers, WorkerProcess
-from cp.serving.workers.link import ALIVE, ProcessLink
+from cp.serving.workers.link import BrokenFrame, ProcessLink
+from cp.serving.workers.messages import to_message
 from cp.serving.workers.observers import CombinedObserver
 from cp.settings import Settings
+from koguma.v1 import workers_pb2 as pb
 
 WITHIN = 20
 
@@ -32,39 +34,43 @@ class Process:
         self.killed.set()
 
 
-async def answering(what: str, _about: tuple[Any, ...]) -> Any:
-    if what == ALIVE:
-        return None
-    return ChangeProgress(7, proxies=1, have=1, is_done=True)
+FINAL_PROGRESS = pb.Request(final_progress=pb.ChangeScope())
 
 
-async def hung(line: ProcessLink) -> None:
-    """The end of a line at which nobody listens."""
+async def answering(request: pb.Request) -> pb.Answer:
+    if request.HasField("alive"):
+        return pb.Answer(alive=pb.Nothing())
+    return pb.Answer(final_progress=to_message(ChangeProgress(7, proxies=1, have=1, is_done=True)))
+
+
+async def hung(link: ProcessLink) -> None:
+    """The end of a link at which nobody listens."""
     try:
         await asyncio.Event().wait()
     finally:
-        line._writer.close()
+        link._writer.close()
 
 
 async def worker(number: int, group: asyncio.TaskGroup, *, hangs: bool) -> tuple[WorkerProcess, Process]:
-    """A worker with its line; at the other end somebody answers, unless it hangs."""
-    ours, theirs = socketpair()
-    line, other = await ProcessLink.over(ours, answering), await ProcessLink.over(theirs, answering)
+    """A worker with its link; at the other end somebody answers, unless it hangs."""
+    front_end, worker_end = socketpair()
+    front_link = await ProcessLink.over(front_end, answering)
+    worker_link = await ProcessLink.over(worker_end, answering)
     process = Process()
-    group.create_task(line.listen())
-    group.create_task(hung(other) if hangs else other.listen())
-    return WorkerProcess(number, cast("asyncio.subprocess.Process", process), line), process
+    group.create_task(front_link.listen())
+    group.create_task(hung(worker_link) if hangs else worker_link.listen())
+    return WorkerProcess(number, cast("asyncio.subprocess.Process", process), front_link), process
 
 
 def crew_of(workers: Iterable[WorkerProcess]) -> Crew:
-    made = Crew(Settings(), 1, silence=0.1)
-    made._workers = {one.number: one for one in workers}
-    return made
+    crew = Crew(Settings(), 1, silence=0.1)
+    crew._workers = {process.number: process for process in workers}
+    return crew
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew_module, "_ANSWERS", 0.1)
+    monkeypatch.setattr(crew_module, "_ANSWERS_WITHIN", 0.1)
     monkeypatch.setattr(crew_module, "_LOOKS_EVERY", 0.01)
 
 
@@ -85,7 +91,7 @@ def test_whoever_asks_is_told_that_a_worker_does_not_answer() -> None:
         crew = crew_of([well[0], hanging[0]])
 
         with pytest.raises(SilentWorkers, match="worker 2 does not answer") as silent:
-            await crew.ask("so_far")
+            await crew.ask(FINAL_PROGRESS)
 
         assert list(silent.value.answers) == [1]
 
@@ -97,9 +103,9 @@ def test_what_proxies_of_a_hanging_worker_have_is_not_taken_for_granted() -> Non
         well, hanging = await worker(1, group, hangs=False), await worker(2, group, hangs=True)
         observers = CombinedObserver(crew_of([well[0], hanging[0]]))
 
-        said = [progress async for progress in observers.progress([7], [], 0.2)]
+        steps = [progress async for progress in observers.progress([7], [], 0.2)]
 
-        assert said[-1].waiting == ("all of worker 2",)
+        assert steps[-1].waiting == ("all of worker 2",)
 
     play(scene)
 
@@ -129,5 +135,46 @@ def test_a_worker_that_answers_is_left_alone() -> None:
 
         assert not process.killed.is_set()
         assert crew.is_ready
+
+    play(scene)
+
+
+def test_a_worker_whose_link_breaks_is_told_of_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(_: asyncio.TaskGroup) -> None:
+        crew, is_ready, replaced = crew_of([]), asyncio.Event(), asyncio.Event()
+        starts: list[int] = []
+
+        async def broken(number: int, ready: asyncio.Event) -> None:
+            starts.append(number)
+            ready.set()
+            if len(starts) == 1:
+                raise BrokenFrame("a frame that is no message")
+            replaced.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(crew, "_run_process", broken)
+        monkeypatch.setattr(crew_module, "_FIRST_PAUSE", 0)
+        with structlog.testing.capture_logs() as logs:
+            async with asyncio.TaskGroup() as group:
+                keeping = group.create_task(crew._keep(3, is_ready))
+                await replaced.wait()
+                keeping.cancel()
+
+        assert [(entry["event"], entry["worker"]) for entry in logs] == [("worker.link_broken", 3), ("worker.died", 3)]
+        assert logs[0]["reason"] == "a frame that is no message"
+
+    play(scene)
+
+
+def test_a_link_that_breaks_before_the_first_worker_is_ready_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(_: asyncio.TaskGroup) -> None:
+        crew = crew_of([])
+
+        async def broken(_: int, __: asyncio.Event) -> None:
+            raise BrokenFrame("a frame that is no message")
+
+        monkeypatch.setattr(crew, "_run_process", broken)
+        with pytest.RaisesGroup(BrokenFrame):
+            await crew._keep(3, asyncio.Event())
 
     play(scene)

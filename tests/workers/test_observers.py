@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 from cp.serving.workers.crew import Crew
+from cp.serving.workers.messages import owners_message
 from cp.serving.workers.observers import CombinedObserver
+from koguma.v1 import workers_pb2 as pb
 
 
-class Workers:
-    """Two, with what each of them answers."""
+class TwoWorkers:
+    """A crew of two, with what each of them answers."""
 
-    async def ask(self, what: str, *about: Any) -> Mapping[int, Any]:
-        if what == "owners":
-            return {
-                1: {"default.a": frozenset({"one"})},
-                2: {"default.a": frozenset({"two"}), "default.b": frozenset()},
-            }
-        return {1: "", 2: f"what {about} brought"}
+    async def ask(self, request: pb.Request) -> Mapping[int, pb.Answer]:
+        if request.HasField("owners"):
+            first = {"default.a": frozenset({"one"})}
+            second = {"default.a": frozenset({"two"}), "default.b": frozenset[str]()}
+            return {1: pb.Answer(owners=owners_message(first)), 2: pb.Answer(owners=owners_message(second))}
+        run = request.dataplane_text
+        return {
+            1: pb.Answer(dataplane_text=""),
+            2: pb.Answer(dataplane_text=f"what {run.owner} of {run.proxy} brought"),
+        }
 
 
 def test_a_proxy_is_connected_wherever_one_of_its_runs_is() -> None:
-    observers = CombinedObserver(cast("Crew", Workers()))
+    observers = CombinedObserver(cast("Crew", TwoWorkers()))
 
     assert asyncio.run(observers.owners()) == {"default.a": frozenset({"one", "two"}), "default.b": frozenset()}
-    assert asyncio.run(observers.brought("default.a", "two")) == "what ('default.a', 'two') brought"
+    assert asyncio.run(observers.dataplane_text("default.a", "two")) == "what two of default.a brought"

@@ -1,11 +1,23 @@
-"""`SessionBase`: in which order a client is brought to the newest snapshot, so that nothing ever points at nothing.
+"""`SessionBase`: in which order a client is brought to the newest snapshot (make before break).
 
-    clusters, with their endpoints right behind  ->  the client's word (or its deadline)  ->  listeners, routes
-    ->  the client's word  ->  clusters that nobody uses any more go
+Clusters and routes go over the wire one after the other. So that no route ever points at a cluster that the client does
+not have, each snapshot is rolled out in steps:
 
-Endpoints and secrets depend on no order and are always the newest. A newer snapshot waits until the order above
-has come to its routes, so that a stream of changes cannot hold up the routes for ever.
-No clock is in here: `awaits` names the response on whose answer the rest waits, and who has a clock may `expire` it.
+    1  clusters, without removals, and their endpoints behind them
+    2  wait until the client has ACKed the clusters, or until `expire`
+    3  listeners, then routes
+    4  wait until the client has ACKed listeners and routes
+    5  removal of the clusters that nothing uses any more
+
+This is the order of "Eventual consistency considerations" in Envoy's xDS protocol:
+https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-eventual-consistency-considerations
+
+Endpoints and secrets are in nobody's way, and are always those of the newest snapshot. Clusters, listeners and routes
+are those of `_target`. A newer snapshot becomes the target only after step 3: otherwise a stream of changes, each of
+which has clusters to wait for, would hold up the routes for ever.
+
+There is no clock in here: `awaited_answer` tells what the session waits for, and a caller that has a clock may
+`expire` it (record docs/adr/0011).
 """
 
 from __future__ import annotations
@@ -14,97 +26,96 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 from cp.ads.session.channel import Channel
-from cp.ads.session.client_resources import LISTED
+from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, Nack, Response, ResponseCounts, TypeStatus
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.snapshot import (
-    CLUSTER,
-    EMPTY,
-    ENDPOINTS,
-    LISTENER,
-    NO_PART,
-    ROUTES,
-    SECRET,
-    ResourceBatch,
-    Snapshot,
-    SnapshotPart,
-)
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, ResourceBatch
+from cp.translate.snapshot import EMPTY, NO_PART, Snapshot, SnapshotPart
 
-ITS_USERS = "listeners and routes"
+# What a session awaits if it is no response: requests for listeners and routes of a client that has connected again.
+CLUSTER_USERS = "listeners and routes"
+
 _ALONE = 32 * 1024  # a batch of so many bytes goes in a response of its own, which other streams then share
 
 
 class SessionBase(ABC):
-    """The order of things on one stream. How a change is said is up to the kind of stream."""
+    """One stream, from requests and snapshots to responses. How an update becomes responses is up to the variant."""
 
     __slots__ = (
-        *("_channels", "_current", "_is_told", "_leaving", "_newest", "_rests", "_returned", "_share", "_trusting"),
-        "heard",
+        *("_channels", "_has_old_clusters", "_is_idle", "_is_target_sent", "_leaving_endpoints", "_newest", "_shared"),
+        *("_target", "_trusts_versions", "answer"),
     )
 
-    says_all = False  # a response for clusters or listeners holds all there are
+    sends_all = False  # a response for clusters or listeners holds all of them
 
-    def __init__(self, share: Callable[[frozenset[str]], frozenset[str]] = frozenset, *, trusting: bool = True) -> None:
-        """`share` finds an equal set that others hold; `trusting`: the versions that a client names say what it has."""
+    def __init__(
+        self, shared: Callable[[frozenset[str]], frozenset[str]] = frozenset, *, trusts_versions: bool = True
+    ) -> None:
+        """`shared` returns an equal set that other streams hold; `trusts_versions`: a client has what it names."""
         self._channels: dict[str, Channel] = {}
-        self._current = EMPTY  # whose clusters the client has or is being given
-        self._is_told = True  # its listeners and routes too
-        self._leaving = NO_PART  # the endpoints of clusters that are on their way out
         self._newest: Snapshot | None = None
-        self._share = share
-        self._trusting = trusting
-        self._rests = False
-        self._returned = False  # it brought clusters along
-        self.heard: Nack | str | None = None  # what the last request said
+        self._target = EMPTY  # the snapshot whose clusters, listeners and routes are being rolled out
+        self._is_target_sent = True  # up to step 3
+        self._leaving_endpoints = NO_PART  # of clusters that are no longer in the target and not removed yet
+        self._has_old_clusters = False  # the client brought clusters along from an earlier stream
+        self._is_idle = False  # nothing is to be sent, whatever is ACKed
+        self._shared = shared
+        self._trusts_versions = trusts_versions
+        self.answer: Nack | str | None = None  # of the last request to a response: the version that it ACKed, or a NACK
 
     @abstractmethod
-    def _responses(self, channel: Channel, changes: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]: ...
+    def _responses(self, channel: Channel, update: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]: ...
 
-    # --- what happens ---
+    # --- events ---
 
     def publish(self, snapshot: Snapshot) -> list[Response]:
         """There is a newer snapshot."""
-        before, self._newest = self._newest, snapshot
-        if self._rests and before is not None:
-            self._pass_over(snapshot.touched(before), snapshot)
+        previous, self._newest = self._newest, snapshot
+        # With nothing pending anywhere, a type in which the snapshots do not differ need not be looked at again.
+        if self._is_idle and previous is not None:
+            self._rebase(snapshot.touched(previous), snapshot)
         return self._advance()
 
-    def _pass_over(self, touched: frozenset[str], snapshot: Snapshot) -> None:
-        """What has all of the snapshot before has all of this one, where nothing changed."""
+    def _rebase(self, touched_types: frozenset[str], snapshot: Snapshot) -> None:
+        """Types in which nothing differs go on from the newer snapshot, at no cost."""
         for type_url, channel in self._channels.items():
-            if channel.asked and type_url not in touched:
-                channel.pass_to(snapshot)
+            if channel.is_subscribed and type_url not in touched_types:
+                channel.rebase(snapshot)
 
-    def expire(self, nonce: str) -> list[Response]:
+    def expire(self, awaited: str) -> list[Response]:
         """What was awaited is not coming in time: go on without it."""
-        if nonce == self.awaits:
-            self._returned = self._returned and nonce != ITS_USERS
-            self._channel(CLUSTER).wait_no_longer()
+        if awaited == self.awaited_answer:
+            self._has_old_clusters = self._has_old_clusters and awaited != CLUSTER_USERS
+            self._channel(CLUSTER).stop_blocking()
         return self._advance()
+
+    # --- where the client stands ---
 
     @property
-    def awaits(self) -> str | None:
-        """What others wait for, but not for ever: the nonce of a response, or `ITS_USERS`."""
-        if self._gate is not None or self._knows_users or not self._channel(CLUSTER).has_leaving:
-            return self._gate
-        return ITS_USERS
+    def awaited_answer(self) -> str | None:
+        """What holds up the roll-out: the nonce of a response, or `CLUSTER_USERS`."""
+        # Envoy does not ACK clusters while one of them is warming, and a cluster may be warming for ever; so each wait
+        # has to end: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-warming
+        if self._blocking_nonce is not None or self._knows_cluster_users:
+            return self._blocking_nonce
+        return CLUSTER_USERS if self._channel(CLUSTER).has_pending_removals else None
 
     @property
     def statuses(self) -> tuple[TypeStatus, ...]:
-        return tuple(channel.status(self._newest) for channel in self._channels.values() if channel.asked)
+        return tuple(channel.status(self._newest) for channel in self._channels.values() if channel.is_subscribed)
 
     @property
     def tallies(self) -> tuple[ResponseCounts, ...]:
-        return tuple(channel.tally for channel in self._channels.values() if channel.asked)
+        return tuple(channel.counts for channel in self._channels.values() if channel.is_subscribed)
 
     def is_at(self, snapshot: Snapshot) -> bool:
-        """The client has confirmed all of it. One that has not asked for listeners yet is still on its way."""
-        return self._has_asked and all(channel.is_at(snapshot) for channel in self._channels.values())
+        """The client has ACKed all of it. One that has not requested listeners yet is still on its way."""
+        return self._has_requested_roots and all(channel.is_at(snapshot) for channel in self._channels.values())
 
     def has_answered_all(self, snapshot: Snapshot) -> bool:
-        """The client was told all of it and has answered, though it may have refused a part."""
-        told = self._has_asked and self._current is snapshot and self._is_told
-        return told and self.unanswered == 0
+        """The client was sent all of it and has answered, though it may have NACKed a part."""
+        is_sent = self._has_requested_roots and self._target is snapshot and self._is_target_sent
+        return is_sent and self.unanswered == 0
 
     @property
     def unanswered(self) -> int:
@@ -112,127 +123,143 @@ class SessionBase(ABC):
         return sum(channel.unanswered for channel in self._channels.values())
 
     @property
-    def _has_asked(self) -> bool:
-        return all(self._channel(type_url).asked for type_url in LISTED)
+    def is_settled(self) -> bool:
+        """Nothing is pending or NACKed: on a next stream, the versions that the client names tell what it has."""
+        is_known = self._trusts_versions or all(self._channel(type_url).has_acknowledged for type_url in WILDCARD_TYPES)
+        return is_known and all(channel.is_acknowledged for channel in self._channels.values())
 
     @property
-    def is_settled(self) -> bool:
-        """Nothing is under way or refused: the versions that the client would name tell what it has."""
-        knows = self._trusting or all(self._channel(type_url).has_accepted for type_url in LISTED)
-        return knows and all(channel.is_confirmed for channel in self._channels.values())
+    def _has_requested_roots(self) -> bool:
+        """Clusters and listeners are the roots of all that a client requests."""
+        return all(self._channel(type_url).is_subscribed for type_url in WILDCARD_TYPES)
 
-    # --- the order ---
+    # --- the roll-out ---
 
     def _channel(self, type_url: str) -> Channel:
         if type_url not in self._channels:
-            self._channels[type_url] = Channel(
-                type_url, full=self.says_all and type_url in LISTED, trusting=self._trusting
-            )
+            sends_all = self.sends_all and type_url in WILDCARD_TYPES
+            self._channels[type_url] = Channel(type_url, sends_all=sends_all, trusts_versions=self._trusts_versions)
         return self._channels[type_url]
 
     def _advance(self) -> list[Response]:
+        """Send whatever may be sent by now, as far as the next wait."""
+        # A second round follows if a newer snapshot came while the one before waited for its clusters.
         responses: list[Response] = []
         while self._newest is not None:
-            if self._is_told and self._gate is None:
-                self._adopt(self._newest)
-            responses += self._send(CLUSTER, self._current, removing=False)
-            responses += self._send(ENDPOINTS, self._newest, self._behind)
-            responses += self._send(SECRET, self._newest, self._behind)
-            if self._gate is not None:
+            if self._is_target_sent and self._blocking_nonce is None:
+                self._start_rollout(self._newest)
+            responses += self._send(CLUSTER, self._target, removing=False)
+            responses += self._send(ENDPOINTS, self._newest, self._outgoing)
+            responses += self._send(SECRET, self._newest, self._outgoing)
+            if self._blocking_nonce is not None:
                 break
-            responses += self._send_what_uses_clusters(self._current)
-            self._is_told = True
-            if self._current is self._newest:
+            responses += self._send_cluster_users(self._target)
+            self._is_target_sent = True
+            if self._target is self._newest:
                 break
-        self._rests = self._is_resting()
+        self._is_idle = self._has_nothing_to_send()
         return responses
 
-    def _send_what_uses_clusters(self, snapshot: Snapshot) -> list[Response]:
-        """Once these are in force, clusters that they no longer use can go."""
+    def _send_cluster_users(self, snapshot: Snapshot) -> list[Response]:
+        """Steps 3 to 5."""
         responses = self._send(LISTENER, snapshot) + self._send(ROUTES, snapshot)
-        if self._knows_users and self._is_confirmed(LISTENER) and self._is_confirmed(ROUTES):
+        if self._knows_cluster_users and self._is_acknowledged(LISTENER) and self._is_acknowledged(ROUTES):
             responses += self._send(CLUSTER, snapshot)
-            self._leaving = NO_PART
+            self._leaving_endpoints = NO_PART
         return responses
 
-    def _is_resting(self) -> bool:
-        """Nothing is to be said whatever is accepted, so that most answers cost next to nothing."""
-        arrived = self._current is self._newest and self._gate is None and self._leaving is NO_PART
-        return arrived and all(channel.is_quiet for channel in self._channels.values() if channel.asked)
+    def _has_nothing_to_send(self) -> bool:
+        """Most requests are ACKs, and so cost next to nothing."""
+        is_complete = self._target is self._newest and self._blocking_nonce is None
+        if not is_complete or self._leaving_endpoints is not NO_PART:
+            return False
+        return all(channel.is_idle for channel in self._channels.values() if channel.is_subscribed)
 
     @property
-    def _gate(self) -> str | None:
+    def _blocking_nonce(self) -> str | None:
         clusters = self._channels.get(CLUSTER)
-        return None if clusters is None else clusters.gate
+        return None if clusters is None else clusters.blocking_nonce
 
     @property
-    def _knows_users(self) -> bool:
-        """A client that comes back has listeners and routes. Until it says which, they may use any cluster it has."""
-        return not self._returned or all(self._channel(type_url).asked for type_url in (LISTENER, ROUTES))
+    def _knows_cluster_users(self) -> bool:
+        """All that uses clusters is known.
 
-    def _adopt(self, snapshot: Snapshot) -> None:
-        self._is_told = False
-        before, self._current = self._current, snapshot
+        A client that connects again still has listeners and routes. Before it has requested them we do not know which,
+        and they may use any cluster that it has.
+        """
+        if not self._has_old_clusters:
+            return True
+        return all(self._channel(type_url).is_subscribed for type_url in (LISTENER, ROUTES))
+
+    def _start_rollout(self, snapshot: Snapshot) -> None:
+        """Make a snapshot the target. The endpoints of clusters that it has no more are kept until step 5."""
+        self._is_target_sent = False
+        previous, self._target = self._target, snapshot
         if self._channel(CLUSTER).is_at_base(snapshot):
             return
-        gone = (name for step in snapshot.steps(before, CLUSTER) for name in step.removed)
-        last = (before.get(ENDPOINTS, name) for name in gone)
-        still = [packed for packed in (*self._leaving.of(ENDPOINTS).values(), *last) if packed is not None]
-        stay = [packed for packed in still if snapshot.get(ENDPOINTS, packed.name) is None]
-        self._leaving = SnapshotPart(stay) if stay else NO_PART
+        gone = (name for difference in snapshot.steps(previous, CLUSTER) for name in difference.removed)
+        endpoints = [*self._leaving_endpoints.of(ENDPOINTS).values(), *(previous.get(ENDPOINTS, name) for name in gone)]
+        # A cluster may be back before it was removed, and its endpoints with it.
+        leaving = [packed for packed in endpoints if packed and snapshot.get(ENDPOINTS, packed.name) is None]
+        self._leaving_endpoints = SnapshotPart(leaving) if leaving else NO_PART
 
     @property
-    def _behind(self) -> Snapshot:
-        """What the newest snapshot has no more, and clusters may still need that are not gone yet."""
-        current = () if self._current is self._newest else self._current.parts
-        return Snapshot(*current, self._leaving) if current or len(self._leaving) > 0 else EMPTY
+    def _outgoing(self) -> Snapshot:
+        """What the newest snapshot may have no more, and what clusters that are not removed yet may still need."""
+        target_parts = () if self._target is self._newest else self._target.parts
+        if not target_parts and len(self._leaving_endpoints) == 0:
+            return EMPTY
+        return Snapshot(*target_parts, self._leaving_endpoints)
 
     def _send(
         self, type_url: str, snapshot: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True
     ) -> list[Response]:
         channel = self._channels.get(type_url)
-        if channel is None or not channel.asked:
+        if channel is None or not channel.is_subscribed:
             return []
-        changes = channel.changes(snapshot, fallback, removing=removing)
-        responses = list(self._responses(channel, changes, snapshot)) if changes else []
+        update = channel.advance_to(snapshot, fallback, removing=removing)
+        responses = list(self._responses(channel, update, snapshot)) if update else []
         if type_url == CLUSTER and responses:
-            self._warm(changes)
+            self._resend_endpoints(update)
         if type_url == LISTENER and responses:
-            self._channel(ROUTES).doubt()
+            # A changed listener may have dropped routes that the client names among its versions afterwards.
+            self._channel(ROUTES).distrust_versions()
         return responses
 
-    def _warm(self, changes: ChannelUpdate) -> None:
-        """A changed cluster warms up again, and for that needs its endpoints again, changed or not."""
-        for batch in changes.batches:
-            self._channel(ENDPOINTS).again(batch.names)
+    def _resend_endpoints(self, update: ChannelUpdate) -> None:
+        # A changed cluster warms anew, which only a new response for its endpoints ends, even if they did not change:
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-warming
+        for batch in update.batches:
+            self._channel(ENDPOINTS).resend(batch.names)
 
-    # --- what the client says ---
+    # --- requests ---
 
-    def _hear(self, channel: Channel, nonce: str, error: str | None, in_force: str = "") -> None:
-        self.heard = channel.answered(nonce, error, in_force)
-        if channel.type_url == CLUSTER and channel.is_confirmed:
-            self._channel(ENDPOINTS).not_again()
+    def _receive_answer(self, channel: Channel, nonce: str, error: str | None, version_in_force: str = "") -> None:
+        self.answer = channel.receive_answer(nonce, error, version_in_force)
+        if channel.type_url == CLUSTER and channel.is_acknowledged:
+            self._channel(ENDPOINTS).cancel_resends()  # an ACK of clusters says that none of them is warming
 
-    def _ask(self, channel: Channel, more: frozenset[str], less: frozenset[str]) -> None:
-        if less:
-            channel.leave(less)
-        if more:
-            channel.ask(more)
-        if more or less:
-            channel.subscription.names = self._share(channel.subscription.names)
+    def _change_names(self, channel: Channel, added_names: frozenset[str], removed_names: frozenset[str]) -> None:
+        if removed_names:
+            channel.unsubscribe(removed_names)
+        if added_names:
+            channel.subscribe(added_names)
+        if added_names or removed_names:
+            channel.subscription.names = self._shared(channel.subscription.names)
 
-    def _answer(self, *, is_only_an_answer: bool) -> list[Response]:
-        if is_only_an_answer and self._rests and not isinstance(self.heard, Nack):
+    def _react(self, *, is_only_an_answer: bool) -> list[Response]:
+        # An idle session has nothing that waits for an ACK. A NACK may call for another response.
+        if is_only_an_answer and self._is_idle and not isinstance(self.answer, Nack):
             return []
         return self._advance()
 
-    def _is_confirmed(self, type_url: str) -> bool:
+    def _is_acknowledged(self, type_url: str) -> bool:
         channel = self._channels.get(type_url)
-        return channel is None or channel.is_confirmed
+        return channel is None or channel.is_acknowledged
 
 
-def but_wildcard(names: frozenset[str]) -> frozenset[str]:
-    """Names that are all names are the very object that other streams have too."""
+def without_wildcard(names: frozenset[str]) -> frozenset[str]:
+    """The names but for `*`. Without one it is the very object, which other streams hold too."""
     return names - {WILDCARD} if WILDCARD in names else names
 
 

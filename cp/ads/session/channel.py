@@ -1,341 +1,450 @@
-"""`Channel`: one type of resources on one stream. It decides what is new to the client, and not how that is said."""
+"""`Channel`: one type of resources on one stream: what the client wants, what it has, and so what to send next.
+
+A channel decides what is new to the client. A session (`sotw`, `delta`) decides how that is spread over responses,
+and `SessionBase` in which order the types go. A channel is made of
+
+    Subscription       what the client wants, and which of its requests are not answered yet
+    ClientResources    what the client has: a snapshot, and the names in which the client deviates from it
+    PendingResponses   what was sent and awaits an ACK or a NACK
+    StandingNacks      the NACKs that still matter
+
+Its state follows from these (`Channel.state`):
+
+    UNSUBSCRIBED   the client has sent no request of this type
+    SUBSCRIBED     it has sent one, and what it has was not compared with a snapshot yet
+    ACKNOWLEDGED   every response is answered, and no NACK stands
+    PENDING        a response awaits its answer
+    NACKED         every response is answered; a resource, or a whole version, is held back
+
+Events are methods. What `advance_to` returns is sent with `respond` before anything else happens.
+
+    State          Event              Next           What is sent, and why                                     Rule
+    ------------   ----------------   ------------   -------------------------------------------------------   ----
+    UNSUBSCRIBED   open               SUBSCRIBED     nothing: there may be no snapshot yet                      [1]
+    SUBSCRIBED     subscribe_to_all   SUBSCRIBED     nothing: there may be no snapshot yet                      [1]
+    ACKNOWLEDGED   subscribe_to_all   SUBSCRIBED     nothing yet; what it got by name will be sent again        [1]
+    PENDING        subscribe_to_all   PENDING        nothing yet; what it got by name will be sent again        [1]
+    NACKED         subscribe_to_all   SUBSCRIBED     nothing yet; what is held back will be sent again          [1]
+    NACKED         subscribe_to_all   NACKED         nothing yet; a NACKed version stays NACKed                 [1]
+    SUBSCRIBED     advance_to         ACKNOWLEDGED   all it wants, or what differs from the versions that it    [2]
+                                                     named if it comes from an earlier stream
+    ACKNOWLEDGED   advance_to         ACKNOWLEDGED   what has changed, and newly requested names in any case    [3]
+    PENDING        advance_to         PENDING        the same: what is new need not wait for answers            [3]
+    NACKED         advance_to         NACKED         the same, without what is held back                        [4]
+    NACKED         advance_to         ACKNOWLEDGED   what was held back has changed or is gone                  [4]
+    ACKNOWLEDGED   respond            PENDING        a response; with nothing in it, it is an answer too        [5]
+    PENDING        respond            PENDING        a response                                                 [5]
+    NACKED         respond            PENDING        a response                                                 [5]
+    UNSUBSCRIBED   receive_answer     UNSUBSCRIBED   nothing: a stale nonce answers nothing                     [6]
+    SUBSCRIBED     receive_answer     SUBSCRIBED     nothing: a stale nonce answers nothing                     [6]
+    ACKNOWLEDGED   receive_answer     ACKNOWLEDGED   nothing: a stale nonce answers nothing                     [6]
+    NACKED         receive_answer     NACKED         nothing: a stale nonce answers nothing                     [6]
+    PENDING        receive_answer     PENDING        a stale nonce, or newer responses are still pending        [6]
+    PENDING        receive_answer     ACKNOWLEDGED   an ACK; or a NACK of what was replaced meanwhile           [4]
+    PENDING        receive_answer     NACKED         a NACK; or an ACK, while another NACK stands               [4]
+    SUBSCRIBED     unsubscribe        SUBSCRIBED     nothing                                                    [7]
+    ACKNOWLEDGED   unsubscribe        ACKNOWLEDGED   nothing                                                    [7]
+    PENDING        unsubscribe        PENDING        nothing                                                    [7]
+    NACKED         unsubscribe        NACKED         nothing                                                    [7]
+    NACKED         unsubscribe        ACKNOWLEDGED   nothing: what was held back is no longer wanted            [7]
+
+    Rules, under https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol
+    [1] #xds-protocol-resource-hints     [2] #xds-ack-nack and #xds-protocol-delta (initial_resource_versions)
+    [3] #xds-protocol-resource-update    [4] #ack-and-nack-semantics-summary; what to send after a NACK is ours to say
+    [5] #deleting-resources              [6] #resource-updates    [7] #xds-protocol-unsubscribing
+
+Two rules make one channel differ from another. `sends_all`: in a state-of-the-world stream a response for clusters or
+listeners holds all of them (#grouping-resources-into-responses), so what the client is to keep has to be repeated.
+And for some types "there is no such resource" is an answer (`ANSWERED_IF_MISSING`).
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from enum import Enum
+from typing import Final
 
-from cp.ads.session.client_resources import ABSENT, LISTED, ClientResources, Subscription
-from cp.ads.session.messages import WILDCARD, Nack, Response, ResponseCounts, TypeStatus
-from cp.ads.session.nack_suspects import NackSuspects
-from cp.ads.session.pending import NO_CHANGES, ChannelUpdate, PendingResponses, SentResponse
-from cp.translate.snapshot import CLUSTER, EMPTY, ENDPOINTS, PackedResource, ResourceBatch, Snapshot, version_of
+from cp.ads.session.client_resources import ABSENT, WILDCARD_TYPES, ClientResources
+from cp.ads.session.messages import Nack, Response, ResponseCounts, TypeStatus
+from cp.ads.session.nacks import StandingNacks, culprits
+from cp.ads.session.pending import NO_CHANGES, ChannelUpdate, PendingResponses, ResponseTotals, SentResponse
+from cp.ads.session.subscription import Subscription
+from cp.translate.packing import CLUSTER, ENDPOINTS, PackedResource, ResourceBatch, version_of
+from cp.translate.snapshot import EMPTY, PartDifference, Snapshot
 
-# Types of which "there is none" is an answer. A listener whose routes were answered so would never get ready.
-ANSWERED_IF_MISSING = LISTED | {ENDPOINTS}
+# Types for which a delta response says that a requested resource does not exist. Routes and secrets are not among them:
+# a listener that waits for its routes would never get ready if it was told that there are none.
+# https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-not-existed
+ANSWERED_IF_MISSING = WILDCARD_TYPES | {ENDPOINTS}
+
+# What `Channel.version` is when the client has no version of ours. No content has either of them.
+NO_VERSION: Final = ""  # nothing was sent yet, or nothing of it was ACKed
+MIXED_VERSION: Final = "?"  # the client NACKed a response and may have applied a part of it
+
+
+class ChannelState(Enum):
+    UNSUBSCRIBED = "unsubscribed"
+    SUBSCRIBED = "subscribed"
+    ACKNOWLEDGED = "acknowledged"
+    PENDING = "pending"
+    NACKED = "nacked"
+
+
+UNSUBSCRIBED, SUBSCRIBED, ACKNOWLEDGED, PENDING, NACKED = ChannelState
 
 
 class Channel:
     __slots__ = (
-        *("_acked", "_acked_version", "_again", "_begun", "_claims", "_due", "_fresh", "_holding", "_in_flight"),
-        *("_known", "_nacks", "_refusal", "_refused_version", "_sent", "_suspects", "_trusting", "asked", "claim"),
-        *("accepted", "full", "latest", "rejected"),
-        *("messages", "resources", "size", "subscription", "told", "type_url"),
+        *("_acknowledged", "_acknowledged_version", "_has_names_of_all", "_is_tracking", "_must_respond", "_nacks"),
+        *("_pending", "_resources", "_sent", "_totals", "_trusts_versions"),
+        *("is_subscribed", "nonce", "sends_all", "subscription", "type_url", "version"),
     )
 
-    def __init__(self, type_url: str, *, full: bool, trusting: bool) -> None:
+    def __init__(self, type_url: str, *, sends_all: bool, trusts_versions: bool) -> None:
         self.type_url = type_url
-        self.full = full  # every response holds all there is
-        self.asked = False
+        self.sends_all = sends_all  # every response holds all resources
         self.subscription = Subscription(type_url)
-        self.claim = ""  # the version that the client said it has of all
-        self.latest = ""  # the nonce of the newest response
-        self.told = ""  # the version that the client has, or will have once it has read everything
-        self.messages = self.resources = self.size = 0
-        self.accepted = self.rejected = 0  # responses
-        self._holding = ClientResources(self.subscription, keeps=full)
-        self._in_flight = PendingResponses()
-        self._claims: dict[str, str] = {}  # the versions that the client said it has of each
-        self._trusting = trusting
-        self._fresh: frozenset[str] = frozenset()  # asked for, and to be sent whatever was told before
-        self._again: list[frozenset[str]] = []
-        self._due = False
-        self._begun = False
-        self._known = False  # what the client has is known, name by name
-        self._sent = self._acked = EMPTY
-        self._acked_version = self._refused_version = ""
-        self._refusal: Nack | None = None  # of a whole version
-        self._nacks: dict[str, Nack] = {}  # of what is held back
-        self._suspects = NackSuspects()
+        self.is_subscribed = False
+        self.nonce = ""  # of the newest response; empty before the first
+        self.version = NO_VERSION  # that the client has, or will have once it has ACKed all that is pending
+        self._resources = ClientResources(self.subscription, repeats_all=sends_all)
+        self._pending = PendingResponses()
+        self._nacks = StandingNacks()
+        self._totals = ResponseTotals()
+        self._trusts_versions = trusts_versions
+        self._must_respond = False  # the client waits for a response, even if nothing is in it
+        self._is_tracking = False  # `_resources` says what the client has
+        self._has_names_of_all = False  # and it says so name by name: no resource of an earlier stream is left
+        self._sent = EMPTY  # the snapshot of the newest response
+        self._acknowledged = EMPTY  # the snapshot of the newest response that was ACKed
+        self._acknowledged_version = NO_VERSION
 
-    # --- what is asked for ---
+    @property
+    def state(self) -> ChannelState:
+        if self._pending:
+            return PENDING
+        if self._resources.nacked or self._nacks.of_version is not None:
+            return NACKED
+        if self._is_tracking:
+            return ACKNOWLEDGED
+        return SUBSCRIBED if self.is_subscribed else UNSUBSCRIBED
 
-    def ask_for_all(self) -> None:
+    # --- requests of the client ---
+
+    def open(self) -> None:
+        """The client sends its first request of this type."""
+        self.is_subscribed = True
+
+    def subscribe_to_all(self) -> None:
         if not self.subscription.wildcard:
-            self.subscription.wildcard, self._due, self._begun = True, True, False
-            self._holding = ClientResources(self.subscription, keeps=self.full)
+            # Which of all resources the client got by their names is not worth knowing: it is sent everything.
+            self.subscription.wildcard, self._must_respond, self._is_tracking = True, True, False
+            self._resources = ClientResources(self.subscription, repeats_all=self.sends_all)
 
-    def ask(self, names: frozenset[str]) -> None:
-        """From now on these too; those asked for again are sent again."""
-        self.subscription.names = _joined(self.subscription.names, names)
-        self._fresh = _joined(self._fresh, names)
+    def subscribe(self, names: frozenset[str]) -> None:
+        self.subscription.add(names)
 
-    def leave(self, names: frozenset[str]) -> None:
-        if WILDCARD in names:
-            self.subscription.wildcard = False
-        self.subscription.names -= names
-        self._fresh -= names
-        self._holding.forget(names)
-        for name in names & self._claims.keys():
-            del self._claims[name]
+    def unsubscribe(self, names: frozenset[str]) -> None:
+        self.subscription.remove(names)
+        self._resources.forget(names)
 
-    def hold(self, versions: Mapping[str, str]) -> None:
-        """What the client says it has already, from an earlier stream."""
-        self._claims.update(versions)
+    def note_initial_versions(self, versions: Mapping[str, str]) -> None:
+        """What the client has of an earlier stream, as a delta request says."""
+        self.subscription.initial_versions.update(versions)
 
-    def doubt(self) -> None:
-        """The client may since have dropped what it had when it got the version that it names."""
-        self._trusting = False
+    def distrust_versions(self) -> None:
+        """The client may have dropped what it had since it got the version that it names."""
+        self._trusts_versions = False
 
-    def again(self, names: frozenset[str]) -> None:
+    def resend(self, names: frozenset[str]) -> None:
         """The client needs these once more, though they did not change and it may say that it has them."""
-        self._again.append(names)
+        self.subscription.resends.append(names)
 
-    def not_again(self) -> None:
-        self._again.clear()
+    def cancel_resends(self) -> None:
+        self.subscription.resends.clear()
 
     # --- what is new to the client ---
 
-    def changes(self, wanted: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True) -> ChannelUpdate:
-        """What it takes to get the client to `wanted`; from here on that counts as told."""
-        if self._begun and not self._is_pending:
-            steps = () if wanted is self._holding.base else wanted.steps(self._holding.base, self.type_url)
-            if not steps:
-                self.pass_to(wanted)
+    def advance_to(self, snapshot: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True) -> ChannelUpdate:
+        """What to send so that the client has `snapshot`. It has to be sent: from here on it counts as sent.
+
+        `fallback` has what the snapshot has no more and other resources may still need. `removing` tells whether what
+        is gone may be removed yet.
+        """
+        # The usual case first: a snapshot in which nothing of this type differs costs a comparison of identities.
+        if self._is_tracking and not self._has_open_work:
+            differences = self._differences(snapshot)
+            if not differences:
+                self.rebase(snapshot)
                 return NO_CHANGES
-        self._begin(wanted)
-        fresh = self._taken_fresh(wanted)
-        batches, missing = self._answers(fresh, wanted, fallback)
-        batches += [self._holding.follow(step, fresh) for step in wanted.steps(self._holding.base, self.type_url)]
-        self._holding.base = wanted
-        updated, removed = self._holding.settle(wanted, fallback, removing=removing)
-        due, self._due = self._due or (self.full and len(fresh) > 0) or self._is_unsure, False
-        return ChannelUpdate(tuple(filter(None, (*batches, ResourceBatch(updated)))), (*missing, *removed), due)
+        # Requested names before differences, because those leave out what is requested; deviations last, because
+        # differences add to them.
+        self._compare_with_client(snapshot)
+        requested = self._take_requested(snapshot)
+        batches, missing = self._answer_requested(requested, snapshot, fallback)
+        batches += [self._resources.apply(difference, requested) for difference in self._differences(snapshot)]
+        self._resources.base = snapshot
+        updated, removed = self._resources.resolve(snapshot, fallback, removing=removing)
+        must_respond = self._must_respond or self._has_no_version or (self.sends_all and len(requested) > 0)
+        self._must_respond = False
+        all_batches = tuple(filter(None, (*batches, ResourceBatch(updated))))
+        return ChannelUpdate(all_batches, (*missing, *removed), must_respond)
 
     def is_at_base(self, snapshot: Snapshot) -> bool:
-        return self._holding.base is snapshot
+        """The client has or is being sent this very snapshot."""
+        return self._resources.base is snapshot
 
-    def pass_to(self, snapshot: Snapshot) -> None:
-        """The client has as much of this as of the one before, which is let go: nobody else may need it any more."""
-        base = self._holding.base
+    def rebase(self, snapshot: Snapshot) -> None:
+        """Nothing of this type differs in a newer snapshot: go on from that one, so that the older can be freed."""
+        base = self._resources.base
         if self._sent is base:
             self._sent = snapshot
-        if self._acked is base:
-            self._acked = snapshot
-        self._holding.base = snapshot
+        if self._acknowledged is base:
+            self._acknowledged = snapshot
+        self._resources.base = snapshot
+
+    def _differences(self, snapshot: Snapshot) -> tuple[PartDifference, ...]:
+        base = self._resources.base
+        return () if snapshot is base else snapshot.steps(base, self.type_url)
 
     @property
-    def _is_pending(self) -> bool:
-        asked = self._fresh or self._again or self._claims or self.claim
-        return bool(asked or self._holding.apart or self._is_unsure)
+    def _has_open_work(self) -> bool:
+        """Something may have to be sent even if the snapshot does not change."""
+        subscription = self.subscription
+        if subscription.has_open_requests or subscription.initial_version != "":
+            return True
+        return bool(self._resources.deviations) or self._has_no_version
 
     @property
-    def _is_unsure(self) -> bool:
-        """Some of what the client refused it may have applied, so that even what it had before has to be sent."""
-        return self.full and self.told == ""
+    def _has_no_version(self) -> bool:
+        """A client that has no version of ours is sent all resources, even those that it has."""
+        return self.sends_all and self.version in (NO_VERSION, MIXED_VERSION)
 
-    def _begin(self, wanted: Snapshot) -> None:
-        """Take what the client says it has from before as the point to start from."""
-        claim, self.claim = self.claim, ""
-        current = self._is_current(claim, wanted)
-        if current:
-            self._fresh = frozenset()
-        if not self._begun:
-            self._begun, self._known = True, current or claim == ""
-            if current or self._claims:
-                self._start_at(wanted, claim or wanted.version(self.type_url))
-            elif not self.subscription.wildcard:
-                self._holding.base = wanted
-        self._believe(wanted)
+    def _take_requested(self, snapshot: Snapshot) -> frozenset[str]:
+        requested = self.subscription.take_requested()
+        held_back = self._resources.held_back_names(snapshot)
+        return requested.difference(held_back) if held_back else requested
 
-    def _is_current(self, claim: str, wanted: Snapshot) -> bool:
-        weighs = claim != "" and self._trusting and not (self.full and self._begun)
-        return weighs and claim in (self.version(wanted), wanted.version(self.type_url))
-
-    def _start_at(self, wanted: Snapshot, version: str) -> None:
-        """The client has this, but for what it claims otherwise."""
-        self._holding.base = self._sent = self._acked = wanted
-        self.told = self._acked_version = version
-        self._due = False
-        if self.subscription.wildcard and self._claims:
-            missing = wanted.versions(self.type_url).keys() - self._claims.keys()
-            self._holding.apart = dict.fromkeys(missing, ABSENT)
-
-    def _believe(self, wanted: Snapshot) -> None:
-        """Compare what the client says it has with what it should have."""
-        claims, self._claims = self._claims, {}
-        if not claims or (self.type_url == ENDPOINTS and not self._trusting):
-            return  # what was under way may have left a cluster waiting for endpoints that the client has
-        versions = wanted.versions(self.type_url)
-        for name, version in () if claims == versions else claims.items() - versions.items():
-            if name in self.subscription:
-                self._holding.apart[name] = version
-        self._fresh -= claims.keys()
-
-    def _taken_fresh(self, wanted: Snapshot) -> frozenset[str]:
-        fresh, self._fresh = self._fresh, frozenset()
-        for names in self._again:
-            fresh = _joined(fresh, (names - fresh) & self.subscription.names)
-        self._again.clear()
-        refused = (wanted.get(self.type_url, name) for name in self._holding.refused)
-        but = [packed.name for packed in refused if packed and self._holding.is_refused(packed)]
-        return fresh.difference(but) if but else fresh
-
-    def _answers(
-        self, fresh: frozenset[str], wanted: Snapshot, fallback: Snapshot
+    def _answer_requested(
+        self, requested: frozenset[str], snapshot: Snapshot, fallback: Snapshot
     ) -> tuple[list[ResourceBatch], tuple[str, ...]]:
-        if not fresh:
+        """The resources that were requested, and the names for which "there is none" is the answer."""
+        # A client that subscribes to a name is sent it even if it should have it: it may have dropped it.
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-delta-subscribe
+        if not requested:
             return [], ()
-        for name in [name for name in self._holding.apart if name in fresh]:
-            del self._holding.apart[name]
-        batches = [*wanted.select(self.type_url, fresh)]
-        if sum(map(len, batches)) == len(fresh):
+        self._resources.supersede(requested)
+        batches = [*snapshot.select(self.type_url, requested)]
+        if sum(map(len, batches)) == len(requested):
             return batches, ()
-        missing = fresh.difference(*(batch.names for batch in batches))
-        behind = fallback.select(self.type_url, missing)
-        for packed in (packed for batch in behind for packed in batch):
-            self._holding.take(packed, wanted)
-        missing = missing.difference(*(batch.names for batch in behind))
-        return [*batches, *behind], tuple(sorted(missing)) if self.type_url in ANSWERED_IF_MISSING else ()
+        missing = requested.difference(*(batch.names for batch in batches))
+        outgoing = fallback.select(self.type_url, missing)
+        for packed in (packed for batch in outgoing for packed in batch):
+            self._resources.record_sent(packed, snapshot)
+        missing = missing.difference(*(batch.names for batch in outgoing))
+        return [*batches, *outgoing], tuple(sorted(missing)) if self.type_url in ANSWERED_IF_MISSING else ()
 
     def content(self, snapshot: Snapshot) -> tuple[ResourceBatch, ...]:
-        """What a full response holds."""
-        return self._holding.content(snapshot)
+        """What a response holds that holds all resources."""
+        return self._resources.content(snapshot)
 
-    def version(self, snapshot: Snapshot) -> str:
-        """What all that the client has amounts to."""
+    def version_at(self, snapshot: Snapshot) -> str:
+        """The version of all resources that the client has once it is at a snapshot."""
         return version_of(sum(batch.digest for batch in self.content(snapshot)))
 
-    # --- what was sent, and what the client says to it ---
+    # --- what the client has of an earlier stream ---
 
-    def say(
-        self, version: str, content: tuple[ResourceBatch, ...], changes: ChannelUpdate, removed: tuple[str, ...]
+    def _compare_with_client(self, snapshot: Snapshot) -> None:
+        """Start from what the client says that it has, if it says so."""
+        # A version belongs to the resources and not to a stream, so a client that comes back names what it has, and
+        # need not be sent it again: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-ack-nack
+        version = self.subscription.take_initial_version()
+        is_current = self._is_current(version, snapshot)
+        if is_current:
+            self.subscription.requested = frozenset()
+        if not self._is_tracking:
+            # With a version that is not current the client has resources of which we do not know the names.
+            self._is_tracking, self._has_names_of_all = True, is_current or version == ""
+            if is_current or self.subscription.initial_versions:
+                self._resume_at(snapshot, version or snapshot.version(self.type_url))
+            elif not self.subscription.wildcard:
+                self._resources.base = snapshot  # the names are in `requested`, and so is all there is to send
+        self._enter_initial_versions(snapshot)
+
+    def _is_current(self, version: str, snapshot: Snapshot) -> bool:
+        # A version is of the resources that the client wanted when it got it. For single names that is compared with
+        # what it wants now; in a response that holds all, later requests name the version as a matter of routine.
+        is_telling = version != "" and self._trusts_versions and not (self.sends_all and self._is_tracking)
+        return is_telling and version in (self.version_at(snapshot), snapshot.version(self.type_url))
+
+    def _resume_at(self, snapshot: Snapshot, version: str) -> None:
+        """The client has this snapshot, except for the versions that it named."""
+        self._resources.base = self._sent = self._acknowledged = snapshot
+        self.version = self._acknowledged_version = version
+        # Servers should send only what has changed, so a client that has everything is sent nothing:
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-update
+        self._must_respond = False
+        if self.subscription.wildcard and self.subscription.initial_versions:
+            missing = snapshot.versions(self.type_url).keys() - self.subscription.initial_versions.keys()
+            self._resources.deviations = dict.fromkeys(missing, ABSENT)
+
+    def _enter_initial_versions(self, snapshot: Snapshot) -> None:
+        """Each name of which the client has another version than the snapshot becomes a deviation."""
+        client_versions = self.subscription.take_initial_versions()
+        # After an unanswered response a cluster may be warming and wait for endpoints, though the client has them.
+        if not client_versions or (self.type_url == ENDPOINTS and not self._trusts_versions):
+            return
+        versions = snapshot.versions(self.type_url)
+        differing = () if client_versions == versions else client_versions.items() - versions.items()
+        for name, version in differing:
+            if name in self.subscription:
+                self._resources.deviations[name] = version
+        self.subscription.requested -= client_versions.keys()
+
+    # --- responses, and the client's answers to them ---
+
+    def respond(
+        self, version: str, content: tuple[ResourceBatch, ...], update: ChannelUpdate, removed: tuple[str, ...]
     ) -> Response:
-        response = Response(self.type_url, version, self._in_flight.nonce(version), content, removed)
-        sent = SentResponse(version, changes, self._holding.base)
-        self._in_flight.add(response.nonce, sent, gates=self.type_url == CLUSTER and len(changes.batches) > 0)
-        self._sent, self.latest, self.told = self._holding.base, response.nonce, version
-        self.messages += 1
-        self.resources += sum(map(len, content))
-        self.size += response.size
+        """Send `content`, of which `update` is new to the client."""
+        response = Response(self.type_url, version, self._pending.nonce(version), content, removed)
+        sent = SentResponse(version, update, self._resources.base)
+        # Listeners and routes wait for clusters (`SessionBase`); clusters that are only removed hold up nothing.
+        is_blocking = self.type_url == CLUSTER and len(update.batches) > 0
+        self._pending.add(response.nonce, sent, is_blocking=is_blocking)
+        self._sent, self.nonce, self.version = self._resources.base, response.nonce, version
+        self._totals.count_response(response)
         return response
 
-    def is_refused(self, version: str) -> bool:
-        return version == self._refused_version
+    def receive_answer(self, nonce: str, error: str | None, version_in_force: str = "") -> Nack | str | None:
+        """The NACK, or the version that was ACKed, or None if the nonce is stale.
 
-    def take_back(self) -> None:
-        """What was told did not arrive: the client is where it was when it last agreed."""
-        self._holding.base = self._acked
-
-    def answered(self, nonce: str, error: str | None, in_force: str = "") -> Nack | str | None:
-        """The refusal, or the version accepted, or None if the nonce is of no response that awaits an answer.
-
-        A client whose clusters were stuck accepts the response that frees them and tells, in the same request, what
-        was wrong with the one before: it is accepted if the version that it has `in_force` is that of the response.
+        A client whose clusters were stuck may ACK the response that frees them and tell, in the same request, what was
+        wrong with the one before. So an answer with an error is an ACK if `version_in_force` is that of the response.
         """
-        sent = self._in_flight.answered(nonce)
+        sent = self._pending.take_answered(nonce)
         if sent is None:
             return None
-        accepted = error is None or (sent.version == in_force and in_force != "")
-        self.accepted, self.rejected = self.accepted + accepted, self.rejected + (not accepted)
-        base = self._sent if nonce == self.latest else sent.base  # the same of this type, and not as old
-        heard = self._accepted(sent.version, base) if accepted else self._rejected(sent, error or "")
-        self._holding.release(self._suspects.next(self._holding.refused))
-        return heard
+        is_ack = error is None or (sent.version == version_in_force and version_in_force != "")
+        self._totals.count_answer(is_ack=is_ack)
+        answer = self._receive_ack(nonce, sent) if is_ack else self._receive_nack(sent, error or "")
+        # Suspects are released one group at a time, each when the response with the one before has been answered.
+        self._resources.release(self._nacks.next_suspects(self._resources.nacked))
+        return answer
 
-    def _accepted(self, version: str, base: Snapshot) -> str:
-        self._acked, self._acked_version = base, version
-        self._known, self._refused_version = True, ""
-        self._holding.accept()
-        return version
+    def _receive_ack(self, nonce: str, sent: SentResponse) -> str:
+        # `_sent` may have been rebased since, to a snapshot with the same resources that others hold too.
+        self._acknowledged = self._sent if nonce == self.nonce else sent.base
+        self._acknowledged_version = sent.version
+        self._has_names_of_all = True
+        self._nacks.of_version = None
+        self._resources.drop_replaced(self._acknowledged, is_everything_answered=not self._pending)
+        return sent.version
 
-    def _rejected(self, sent: SentResponse, text: str) -> Nack:
-        updated = self._refusable(sent)
-        culprits = [p for p in updated if len(updated) == 1 or _mentions(text, p.name)]
-        nack = Nack(sent.version, text, tuple(packed.name for packed in culprits or updated))
-        if not self._in_flight:
-            self.told = self._acked_version if len(culprits) == len(updated) else ""
-        if not updated or (self.full and not self._known):
-            self._reject_whole(nack)
+    def _receive_nack(self, sent: SentResponse, text: str) -> Nack:
+        new = self._new_resources(sent)
+        to_blame = culprits(text, new)
+        nack = Nack(sent.version, text, tuple(packed.name for packed in to_blame or new))
+        if not self._pending:
+            # Envoy applies the good resources of a response that it NACKs for the bad ones. Only if all that was new
+            # is to blame do we know what it has: what it had before.
+            self.version = self._acknowledged_version if len(to_blame) == len(new) else MIXED_VERSION
+        if not new or (self.sends_all and not self._has_names_of_all):
+            self._nack_version(nack)
             return nack
-        self._holding.quarantine(updated, culprits or updated, self._acked)
-        self._holding.repeat_removal(sent.changes.removed)
-        held = {name: before for name, before in self._nacks.items() if name in self._holding.refused}
-        self._nacks = held | dict.fromkeys(nack.names, nack)
-        if not culprits:
-            self._suspects.add(nack.names)
+        self._resources.hold_back(new, to_blame or new, self._acknowledged)
+        self._resources.repeat_removals(sent.update.removed)
+        self._nacks.add(nack, self._resources.nacked, is_explained=len(to_blame) > 0)
         return nack
 
-    def _refusable(self, sent: SentResponse) -> list[PackedResource]:
-        """What in a response may be wrong. A full one repeats what was said before it and is not accepted yet."""
-        if not self.full:
-            return list(sent.changes.updated)
-        new = (packed for step in sent.base.steps(self._acked, self.type_url) for packed in step.updated)
-        return [p for p in new if p.name in self.subscription and not self._holding.is_refused(p)]
+    def _new_resources(self, sent: SentResponse) -> list[PackedResource]:
+        """The resources of a response that may be the reason of a NACK: those that the client has not ACKed yet."""
+        if not self.sends_all:
+            return list(sent.update.updated)
+        # This response repeats what those before it have brought and the client has not ACKed either.
+        differences = sent.base.steps(self._acknowledged, self.type_url)
+        new = (packed for difference in differences for packed in difference.updated)
+        return [
+            packed for packed in new if packed.name in self.subscription and not self._resources.is_held_back(packed)
+        ]
 
-    def _reject_whole(self, nack: Nack) -> None:
-        """Nothing can be left out of it: the client would lose what it has, or there is nothing to leave out."""
-        self._refused_version, self._refusal = nack.version, nack
-        if self.full:
-            self.take_back()
+    def _nack_version(self, nack: Nack) -> None:
+        """Hold back the version as a whole: nothing can be left out of it.
 
-    @property
-    def _refusals(self) -> tuple[Nack, ...]:
-        found = [self._nacks[name] for name in self._holding.refused]
-        return tuple(dict.fromkeys(found + ([self._refusal] if self._refusal and self._refused_version else [])))
+        Either there is nothing in it, or the client has resources of an earlier stream of which we do not know the
+        names; a response without them would remove them.
+        """
+        self._nacks.of_version = nack
+        if self.sends_all:
+            self.rewind()
+
+    def has_nacked(self, version: str) -> bool:
+        return self._nacks.is_nacked(version)
+
+    def rewind(self) -> None:
+        """Nothing was sent after all, or it was not applied: the client is where it was when it last ACKed."""
+        self._resources.base = self._acknowledged
 
     # --- where the client stands ---
 
     @property
-    def gate(self) -> str | None:
-        """The nonce of the newest response whose answer decides how to go on."""
-        return self._in_flight.gate
+    def blocking_nonce(self) -> str | None:
+        """The nonce of the newest response that holds up what is sent after it."""
+        return self._pending.blocking_nonce
 
-    def wait_no_longer(self) -> None:
-        self._in_flight.gate = None
-
-    @property
-    def has_leaving(self) -> bool:
-        return self._begun and any(name not in self._holding.refused for name in self._holding.apart)
+    def stop_blocking(self) -> None:
+        self._pending.blocking_nonce = None
 
     @property
-    def has_accepted(self) -> bool:
-        return self._acked_version != ""
+    def has_pending_removals(self) -> bool:
+        deviations, nacked = self._resources.deviations, self._resources.nacked
+        return self._is_tracking and any(name not in nacked for name in deviations)
 
     @property
-    def is_confirmed(self) -> bool:
-        """All that was told is in force: nothing is under way, and nothing was refused."""
-        return not self._in_flight and not self._holding.refused and self._refused_version == ""
+    def has_acknowledged(self) -> bool:
+        """The client has ACKed a response on this stream, or named a current version."""
+        return self._acknowledged_version != NO_VERSION
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """All that was sent is in force."""
+        state = self.state
+        return state is not PENDING and state is not NACKED
 
     @property
     def unanswered(self) -> int:
-        """How many responses are under way. What was answered was accepted, or refused and is held back."""
-        return len(self._in_flight)
+        """How many responses await an answer."""
+        return len(self._pending)
 
     @property
-    def is_quiet(self) -> bool:
-        """Nothing is to be said, unless something happens."""
-        refused = self._refused_version != "" or not self._holding.is_even
-        return self._begun and not (refused or self._fresh or self._again or self._claims)
+    def is_idle(self) -> bool:
+        """Nothing is to be sent, whatever is ACKed, until there is a request, a NACK or a snapshot."""
+        if not self._is_tracking or self._nacks.of_version is not None or self._resources.has_open_deviations:
+            return False
+        return not self.subscription.has_open_requests
 
     def is_at(self, snapshot: Snapshot) -> bool:
-        base = self._holding.base
-        same = base is snapshot or base.digest(self.type_url) == snapshot.digest(self.type_url)
-        return not self.asked or (same and self.is_quiet and self.is_confirmed)
+        """All of the snapshot that the client wants is in force."""
+        if not self.is_subscribed:
+            return True
+        base = self._resources.base
+        is_same = base is snapshot or base.digest(self.type_url) == snapshot.digest(self.type_url)
+        return is_same and self.is_idle and self.is_acknowledged
 
-    def status(self, wanted: Snapshot | None) -> TypeStatus:
+    def status(self, newest: Snapshot | None) -> TypeStatus:
         return TypeStatus(
             type_url=self.type_url,
-            sent=version_of(sum(batch.digest for batch in self.subscription.of(self._sent))),
-            acked=self.version(self._acked),
-            refused=self._refusals,
-            in_sync=wanted is not None and self.is_at(wanted),
-            messages=self.messages,
-            resources=self.resources,
-            size=self.size,
-            held=self._holding.held,
+            sent=version_of(sum(batch.digest for batch in self.subscription.batches_of(self._sent))),
+            acked=self.version_at(self._acknowledged),
+            nacks=self._nacks.of(self._resources.nacked),
+            in_sync=newest is not None and self.is_at(newest),
+            messages=self._totals.messages,
+            resources=self._totals.resources,
+            size=self._totals.size,
+            held_back=self._resources.held_back,
             unanswered=self.unanswered,
         )
 
     @property
-    def tally(self) -> ResponseCounts:
-        return ResponseCounts(self.type_url, self.messages, self.accepted, self.rejected)
-
-
-def _joined(names: frozenset[str], more: frozenset[str]) -> frozenset[str]:
-    """Both. Where one of them is empty it is the other, the very object that other streams have too."""
-    return names | more if names and more else names or more
-
-
-def _mentions(text: str, name: str) -> bool:
-    return name in text and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text) is not None
+    def counts(self) -> ResponseCounts:
+        return self._totals.counts(self.type_url)

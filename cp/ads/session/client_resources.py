@@ -1,7 +1,14 @@
-"""`ClientResources`: what a client has of one type, without a list of it.
+"""`ClientResources`: what a client has of one type, without a list of its own.
 
-It has what `base` has, a snapshot that all streams share, but for the few names that stand `apart`: what it refused,
-what it is to lose only later, what it brought along from an earlier stream.
+The client has what `base` has, a snapshot that all streams share, except for the few names in `deviations`: what it
+NACKed, what it is to lose only later, what it kept from an earlier stream. A thousand clients that have the same
+thousand resources so cost a thousand references to one snapshot.
+
+Three things always hold:
+
+- a name in `nacked` is in `deviations` too: the client does not have what `base` has of it;
+- a name in `deviations` was subscribed to when it was entered, and `apply` leaves it alone until it is resolved;
+- where responses repeat everything, a deviation that the client has to keep is in `_kept`, as `base` no longer has it.
 """
 
 from __future__ import annotations
@@ -9,174 +16,186 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cp.ads.session.messages import NackedResource
-from cp.translate.snapshot import (
-    CLUSTER,
-    EMPTY,
-    LISTENER,
-    PackedResource,
-    PartDifference,
-    ResourceBatch,
-    Snapshot,
-    SnapshotPart,
-)
+from cp.ads.session.subscription import Subscription
+from cp.translate.packing import CLUSTER, LISTENER, PackedResource, ResourceBatch
+from cp.translate.snapshot import EMPTY, PartDifference, Snapshot
 
-# Types that a client may ask for without a name; what is gone is taken out of them. Of the others Envoy keeps the last
-# value it had, and drops it by unsubscribing.
-LISTED = frozenset({CLUSTER, LISTENER})
+# Types with a wildcard. Their removal is sent: in a delta response by name, in a state-of-the-world response by leaving
+# them out. Of other types Envoy drops a resource itself, once nothing that it has refers to it.
+# https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#deleting-resources
+WILDCARD_TYPES = frozenset({CLUSTER, LISTENER})
 
-ABSENT, UNKNOWN = "", "?"
-
-
-_MANY = 32
-
-
-class Subscription:
-    """What a client wants of one type: all there is, or these names."""
-
-    __slots__ = ("_covered", "names", "type_url", "wildcard")
-
-    def __init__(self, type_url: str) -> None:
-        self.type_url = type_url
-        self.wildcard = False
-        self.names: frozenset[str] = frozenset()
-        self._covered: tuple[frozenset[str], frozenset[str]] | None = None
-
-    def __contains__(self, name: str) -> bool:
-        return self.wildcard or name in self.names
-
-    def of(self, snapshot: Snapshot) -> tuple[ResourceBatch, ...]:
-        if self.wildcard:
-            return snapshot.whole(self.type_url)
-        return tuple(batch for part in snapshot.parts if (batch := self._of(part)))
-
-    def _of(self, part: SnapshotPart) -> ResourceBatch:
-        """A part whose names are all asked for goes on being so; that is found out once for it and its successors."""
-        there = part.names(self.type_url)
-        if self._covered is not None and self._covered[0] is self.names and self._covered[1] is there:
-            return part.whole(self.type_url)
-        if len(there) >= _MANY and there <= self.names:
-            self._covered = (self.names, there)
-        return part.select(self.type_url, self.names)
-
-    def news(self, updated: ResourceBatch, but: frozenset[str]) -> ResourceBatch:
-        if not but and (self.wildcard or updated.names <= self.names):
-            return updated
-        return ResourceBatch(packed for packed in updated if packed.name in self and packed.name not in but)
+# Versions in `deviations` that no resource has, so that any resource differs from them.
+ABSENT = ""  # the client does not have the resource
+UNKNOWN = "?"  # the client has the resource, or not, in a version that we do not know
 
 
 class ClientResources:
-    __slots__ = ("_keeps", "_kept", "_subscription", "_type_url", "apart", "base", "refused")
+    __slots__ = ("_kept", "_repeats_all", "_subscription", "_type_url", "_untaken", "base", "deviations", "nacked")
 
-    def __init__(self, subscription: Subscription, *, keeps: bool) -> None:
+    def __init__(self, subscription: Subscription, *, repeats_all: bool) -> None:
+        """`repeats_all`: each response holds all resources, so that what the client is to keep has to be in it."""
         self.base = EMPTY
-        self.apart: dict[str, str] = {}  # name -> the version that the client has instead of that in `base`
-        self.refused: dict[str, str] = {}
-        self._kept: dict[str, PackedResource] = {}  # what the client has instead, where that has to be repeated
-        self._keeps = keeps
+        self.deviations: dict[str, str] = {}  # name -> the version that the client has instead of that in `base`
+        self.nacked: dict[str, str] = {}  # name -> the version that is held back, because the client NACKed it
+        self._kept: dict[str, PackedResource] = {}  # name -> what the client has instead, to be repeated
+        self._untaken: dict[str, str] = {}  # name -> a version that the client NACKed and that was replaced since
+        self._repeats_all = repeats_all
         self._subscription = subscription
         self._type_url = subscription.type_url
 
     @property
-    def is_even(self) -> bool:
-        """Nothing stands apart that is still to be said."""
-        return not (self.refused or (self.apart and self._type_url in LISTED))
+    def has_open_deviations(self) -> bool:
+        """Something is held back or has still to be removed."""
+        # What is gone of a type without wildcard stays a deviation for ever: there is no message that removes it.
+        return bool(self.deviations) and (bool(self.nacked) or self._type_url in WILDCARD_TYPES)
 
-    def is_refused(self, packed: PackedResource | None) -> bool:
-        return packed is not None and self.refused.get(packed.name) == packed.version
+    def is_held_back(self, packed: PackedResource | None) -> bool:
+        return packed is not None and self.nacked.get(packed.name) == packed.version
+
+    def held_back_names(self, snapshot: Snapshot) -> list[str]:
+        """The names of which a snapshot has the very version that the client NACKed."""
+        resources = (snapshot.get(self._type_url, name) for name in self.nacked)
+        return [packed.name for packed in resources if packed is not None and self.is_held_back(packed)]
 
     def forget(self, names: Iterable[str]) -> None:
+        """The client has unsubscribed from these, so it is free to drop them."""
         for name in names:
-            self.apart.pop(name, None)
-            self.refused.pop(name, None)
+            self.deviations.pop(name, None)
+            self.nacked.pop(name, None)
             self._kept.pop(name, None)
+            self._untaken.pop(name, None)
 
     # --- on the way to another snapshot ---
 
-    def follow(self, step: PartDifference, fresh: frozenset[str]) -> ResourceBatch:
-        """What is new to the client in one step; what vanished stands apart until something is said about it."""
-        but = fresh | self.apart.keys() if self.apart else fresh
-        for name in step.removed:
-            if name in self._subscription and name not in but:
-                self._set_apart(name, self.base.get(self._type_url, name))
-        return self._subscription.news(step.updated, but)
+    def apply(self, difference: PartDifference, requested: frozenset[str]) -> ResourceBatch:
+        """The part of a difference that is new to the client; what it removes becomes a deviation.
 
-    def _set_apart(self, name: str, has: PackedResource | None) -> None:
-        self.apart[name] = UNKNOWN if has is None else has.version
-        if self._keeps and has is not None:
-            self._kept[name] = has
+        Requested names are left out, as they are answered in any case, and deviations, as they are resolved later.
+        """
+        # Nothing deviates most of the time; then the batch that all streams share is passed on as it is.
+        without = requested | self.deviations.keys() if self.deviations else requested
+        for name in difference.removed:
+            if name in self._subscription and name not in without:
+                self._enter_removed(name)
+        return self._subscription.select(difference.updated, without)
 
-    def settle(self, wanted: Snapshot, fallback: Snapshot, *, removing: bool) -> tuple[list[PackedResource], list[str]]:
-        """What can be said now of the names that stand apart: new content, or that they are gone."""
+    def _enter_removed(self, name: str) -> None:
+        packed = self.base.get(self._type_url, name)
+        self.deviations[name] = UNKNOWN if packed is None else packed.version
+        if self._repeats_all and packed is not None:
+            self._kept[name] = packed
+
+    def resolve(
+        self, snapshot: Snapshot, fallback: Snapshot, *, removing: bool
+    ) -> tuple[list[PackedResource], list[str]]:
+        """What can be sent now to end deviations: resources that differ, and names that are gone.
+
+        `fallback` has what the snapshot has no more and other resources may still need; `removing` tells whether
+        clusters may go yet.
+        """
         updated: list[PackedResource] = []
         removed: list[str] = []
-        goes = removing and self._type_url in LISTED
-        for name, has in list(self.apart.items()):
-            want = wanted.get(self._type_url, name) or fallback.get(self._type_url, name)
-            if self.is_refused(want):
+        is_removing = removing and self._type_url in WILDCARD_TYPES
+        for name, client_version in list(self.deviations.items()):
+            packed = snapshot.get(self._type_url, name) or fallback.get(self._type_url, name)
+            if self.is_held_back(packed):
                 continue
-            self.refused.pop(name, None)
-            if want is not None:
-                self.take(want, wanted)
-                updated += [want] if want.version != has else []
-            elif goes:
-                del self.apart[name]
+            # Another version than the one that was NACKed, or none: the NACK has had its effect.
+            self._end_nack(name)
+            if packed is not None:
+                self.record_sent(packed, snapshot)
+                updated += [packed] if packed.version != client_version else []
+            elif is_removing:
+                del self.deviations[name]
                 removed.append(name)
         return updated, removed
 
-    def take(self, packed: PackedResource, wanted: Snapshot) -> None:
-        """The client has it now. What is only there for a while still, behind the snapshot, stands apart."""
-        if wanted.get(self._type_url, packed.name) is None:
-            self.apart[packed.name] = packed.version
+    def record_sent(self, packed: PackedResource, snapshot: Snapshot) -> None:
+        """From here on the client has this resource, of the snapshot or of its fallback."""
+        if snapshot.get(self._type_url, packed.name) is None:  # it is the fallback's: the client will lose it
+            self.deviations[packed.name] = packed.version
         else:
-            self.apart.pop(packed.name, None)
+            self.deviations.pop(packed.name, None)
 
-    # --- what the client says ---
+    def supersede(self, names: frozenset[str]) -> None:
+        """These are sent in any case, which ends their deviations and their NACKs."""
+        # Deviations are few, and names may be thousands.
+        for name in [name for name in self.deviations if name in names]:
+            del self.deviations[name]
+            self._end_nack(name)
 
-    def accept(self) -> None:
-        for name in self._kept.keys() - self.apart.keys():
-            del self._kept[name]
+    def _end_nack(self, name: str) -> None:
+        """Another version takes the place of the one that the client NACKed, and never took."""
+        version = self.nacked.pop(name, None)
+        if version is not None:
+            self._untaken[name] = version
 
-    def quarantine(self, updated: list[PackedResource], culprits: list[PackedResource], good: Snapshot) -> None:
-        """Hold back what was refused until it changes; what came with it may not have been applied: say it again."""
+    # --- answers of the client ---
+
+    def hold_back(self, updated: list[PackedResource], culprits: list[PackedResource], good: Snapshot) -> None:
+        """Take note of a NACK: `updated` came with it, `culprits` are to blame, `good` is what was ACKed last.
+
+        A client may have applied what came together with a culprit, or not. So it is sent again.
+        """
         for packed in updated:
+            # Where base has another version by now, that one is on its way to the client and decides.
             if self.base.get(self._type_url, packed.name) == packed and self._is_at_base(packed.name):
-                self.apart[packed.name] = UNKNOWN
+                self.deviations[packed.name] = UNKNOWN
                 self._keep(good.get(self._type_url, packed.name), packed)
                 if packed in culprits:
-                    self.refused[packed.name] = packed.version
+                    self.nacked[packed.name] = packed.version
 
-    def repeat_removal(self, names: Iterable[str]) -> None:
+    def repeat_removals(self, names: Iterable[str]) -> None:
+        """The response that removed these was NACKed: remove them once more."""
         for name in names:
             if self.base.get(self._type_url, name) is None and self._is_at_base(name):
-                self.apart[name] = UNKNOWN
+                self.deviations[name] = UNKNOWN
 
     def release(self, names: Iterable[str]) -> None:
-        """Let these be sent again, though they were refused."""
-        for name in names:
-            self.refused.pop(name, None)
+        """Let these be sent again, though they were NACKed."""
+        if self.nacked:
+            for name in names:
+                self.nacked.pop(name, None)
+
+    def drop_replaced(self, acknowledged: Snapshot, *, is_everything_answered: bool) -> None:
+        """After an ACK the client has nothing any more of what no longer deviates.
+
+        While newer responses are pending it may yet NACK what replaces it, and then still has what it had.
+        """
+        if is_everything_answered:
+            for name in self._kept.keys() - self.deviations.keys():
+                del self._kept[name]
+        for name, version in list(self._untaken.items()):
+            packed = acknowledged.get(self._type_url, name)
+            if packed is None or packed.version != version:
+                del self._untaken[name]
 
     @property
-    def held(self) -> tuple[NackedResource, ...]:
-        """What was refused, and what the client has instead."""
-        found = ((name, version, self._kept.get(name)) for name, version in self.refused.items())
+    def held_back(self) -> tuple[NackedResource, ...]:
+        """What the client NACKed, and what it has instead."""
+        kept = ((name, version, self._kept.get(name)) for name, version in self.nacked.items())
         return tuple(
-            NackedResource(name, version, "" if kept is None else kept.version) for name, version, kept in found
+            NackedResource(name, version, "" if packed is None else packed.version) for name, version, packed in kept
         )
 
     def _is_at_base(self, name: str) -> bool:
-        return name in self._subscription and name not in self.apart
+        return name in self._subscription and name not in self.deviations
 
-    def _keep(self, good: PackedResource | None, refused: PackedResource) -> None:
-        if good is not None and good != refused:
-            self._kept.setdefault(refused.name, good)
+    def _keep(self, good: PackedResource | None, nacked: PackedResource) -> None:
+        # The first stays: after a second NACK the client still has what it had before the first. What was ACKed last is
+        # a snapshot: of what was held back then it has the version that the client did not take.
+        if good is not None and good != nacked and self._untaken.get(good.name) != good.version:
+            self._kept.setdefault(nacked.name, good)
 
-    # --- what it amounts to ---
+    # --- all of it ---
 
     def content(self, snapshot: Snapshot) -> tuple[ResourceBatch, ...]:
-        """All that the client should have now: also what goes only later, or stays in place of what was refused."""
-        asked = self._subscription.of(snapshot)
-        if not self.apart:
-            return asked
-        stays = [packed for batch in asked for packed in batch if packed.name not in self.apart]
-        kept = [self._kept[name] for name in self.apart if name in self._kept]
-        return (ResourceBatch(stays + kept),)
+        """All that the client should have now: also what goes only later, or stays in place of what it NACKed."""
+        # Without deviations these are the shared batches of the snapshot, and so are their bytes on the wire.
+        subscribed = self._subscription.batches_of(snapshot)
+        if not self.deviations:
+            return subscribed
+        unchanged = [packed for batch in subscribed for packed in batch if packed.name not in self.deviations]
+        kept = [self._kept[name] for name in self.deviations if name in self._kept]
+        return (ResourceBatch(unchanged + kept),)

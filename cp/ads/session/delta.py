@@ -1,58 +1,66 @@
 """`DeltaSession`: an incremental stream as a state machine without I/O.
 
-A response holds what is new and names what is gone.
+A response holds what is new and names what is gone:
+https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#incremental-xds
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.ads.session.base import SessionBase, but_wildcard, portions
+from cp.ads.session.base import SessionBase, portions, without_wildcard
 from cp.ads.session.channel import Channel
-from cp.ads.session.client_resources import LISTED
+from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, DeltaRequest, Response
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.snapshot import CLUSTER, TYPES, Snapshot, digest_of, version_of
+from cp.translate.packing import CLUSTER, TYPES, digest_of, version_of
+from cp.translate.snapshot import Snapshot
 
 
 class DeltaSession(SessionBase):
     __slots__ = ()
 
     def receive(self, request: DeltaRequest) -> list[Response]:
-        self.heard = None
+        self.answer = None
         if request.type_url not in TYPES:
             return []
         channel = self._channel(request.type_url)
         if request.nonce != "":
-            self._hear(channel, request.nonce, request.error)
-        asked = self._subscribe(channel, request)
-        return self._answer(is_only_an_answer=not asked and request.nonce != "")
+            self._receive_answer(channel, request.nonce, request.error)
+        # With a stale nonce too: it takes nothing from what the request says about names.
+        has_changed = self._subscribe(channel, request)
+        return self._react(is_only_an_answer=not has_changed and request.nonce != "")
 
     def _subscribe(self, channel: Channel, request: DeltaRequest) -> bool:
         """Whether the client wants anything else than before, or says what it has."""
-        if channel.asked and not (request.subscribe or request.unsubscribe or request.held):
+        if channel.is_subscribed and not (request.subscribe or request.unsubscribe or request.initial_versions):
             return False
-        everything = WILDCARD in request.subscribe or not (channel.asked or request.subscribe)
-        channel.asked = True
-        if everything and channel.type_url in LISTED:
-            channel.ask_for_all()
-        channel.hold(request.held)
-        self._returned = self._returned or (channel.type_url == CLUSTER and len(request.held) > 0)
-        self._ask(channel, more=but_wildcard(request.subscribe), less=request.unsubscribe)
+        # A first request without names is a wildcard:
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-hints
+        wants_all = WILDCARD in request.subscribe or not (channel.is_subscribed or request.subscribe)
+        if not channel.is_subscribed:
+            channel.open()
+        if wants_all and channel.type_url in WILDCARD_TYPES:
+            channel.subscribe_to_all()
+        channel.note_initial_versions(request.initial_versions)
+        if channel.type_url == CLUSTER and request.initial_versions:
+            self._has_old_clusters = True
+        self._change_names(channel, without_wildcard(request.subscribe), request.unsubscribe)
         return True
 
     def _responses(
         self,
         channel: Channel,
-        changes: ChannelUpdate,
-        snapshot: Snapshot,  # noqa: ARG002  what a state-of-the-world stream repeats all of
+        update: ChannelUpdate,
+        snapshot: Snapshot,  # noqa: ARG002  # a delta response is made of the update alone
     ) -> Iterator[Response]:
-        *earlier, last = portions(changes.batches) or [()]
+        *earlier, last = portions(update.batches) or [()]
         for portion in earlier:
-            yield self._tell(channel, ChannelUpdate(portion))
-        yield self._tell(channel, ChannelUpdate(last, changes.removed))
+            yield self._response(channel, ChannelUpdate(portion))
+        yield self._response(channel, ChannelUpdate(last, update.removed))
 
-    def _tell(self, channel: Channel, changes: ChannelUpdate) -> Response:
-        gone = sum(digest_of(f"-{name}") for name in changes.removed)
-        version = version_of(sum(batch.digest for batch in changes.batches) + gone)
-        return channel.say(version, changes.batches, changes, changes.removed)
+    def _response(self, channel: Channel, update: ChannelUpdate) -> Response:
+        # The version is there for people who debug: a delta client never names it.
+        removals = sum(digest_of(f"-{name}") for name in update.removed)
+        version = version_of(sum(batch.digest for batch in update.batches) + removals)
+        return channel.respond(version, update.batches, update, update.removed)

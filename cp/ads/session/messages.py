@@ -1,11 +1,15 @@
-"""What a proxy asks and what it is told, without protobuf around it, and what is known of where it stands."""
+"""Requests and responses without protobuf around them, and the status of a client that follows from them.
+
+The fields are those of DiscoveryRequest, DeltaDiscoveryRequest and their responses:
+https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/discovery/v3/discovery.proto
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cp.translate.snapshot import PackedResource, ResourceBatch
+from cp.translate.packing import PackedResource, ResourceBatch
 
 WILDCARD = "*"
 
@@ -16,7 +20,7 @@ class ProtocolViolation(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Who a proxy says that it is."""
+    """The node by which a proxy identifies itself. Nothing in it is verified."""
 
     id: str
     cluster: str = ""
@@ -26,30 +30,32 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class SotwRequest:
-    """A state-of-the-world request: everything of a type that the client wants, and what it says to a response."""
+    """All that the client wants of a type, and its answer to the response with this nonce, if there is one."""
 
     type_url: str
     names: frozenset[str] = frozenset()
     nonce: str = ""
-    version: str = ""
-    error: str | None = None
+    version: str = ""  # that the client has in force, of this stream or an earlier one
+    error: str | None = None  # if it is there, the answer is a NACK
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaRequest:
-    """An incremental request: what the client wants from now on, and what it says to a response."""
+    """What the client wants from now on, and no longer; and its answer to the response with this nonce."""
 
     type_url: str
     subscribe: frozenset[str] = frozenset()
     unsubscribe: frozenset[str] = frozenset()
-    held: Mapping[str, str] = field(default_factory=dict)  # initial_resource_versions
+    initial_versions: Mapping[str, str] = field(
+        default_factory=dict
+    )  # name -> what the client has of an earlier stream
     nonce: str = ""
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is sent next. `batches` are shared between streams, so their bytes are too (cp.ads.session.wire)."""
+    """A response of either variant. `batches` are shared between streams, and so are their bytes (`wire`)."""
 
     type_url: str
     version: str
@@ -64,13 +70,13 @@ class Response:
 
     @property
     def size(self) -> int:
-        """Bytes of the resources; the few of the header are left out."""
+        """Bytes of the resources, without the few of the header."""
         return sum(batch.size for batch in self.batches)
 
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """A proxy's refusal: what it said, of which version, and which resources it is about as far as it says."""
+    """Why a client rejected a response, and which resources are to blame: all that were new if the text names none."""
 
     version: str
     text: str
@@ -79,7 +85,7 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class NackedResource:
-    """A resource that a client refused, which is not sent again until it changes."""
+    """A resource that a client NACKed. It is held back, that is, not sent again, until it changes."""
 
     name: str
     version: str
@@ -101,12 +107,12 @@ class TypeStatus:
     """Where a client stands with one type of resources."""
 
     type_url: str
-    sent: str  # the version that it was told last
-    acked: str  # the version that it has in force, as far as it said
-    refused: tuple[Nack, ...]  # what it refused, as long as that is still wanted
-    in_sync: bool  # it has confirmed everything that is wanted
+    sent: str  # the version that was sent last
+    acked: str  # the version that it has in force, as far as it has ACKed
+    nacks: tuple[Nack, ...]  # those that stand: what they are about is still wanted
+    in_sync: bool  # it has ACKed all that it should have
     messages: int
     resources: int
     size: int
-    held: tuple[NackedResource, ...] = ()
+    held_back: tuple[NackedResource, ...] = ()
     unanswered: int = 0  # responses

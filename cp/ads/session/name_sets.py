@@ -1,7 +1,7 @@
-"""`NameSets`: sets of resource names, each there once, whoever asks for it.
+"""`NameSets`: sets of resource names, of which equal ones are one object for all streams.
 
-The streams of a class ask for the same names, and a state-of-the-world stream repeats all of them in each answer. So
-they are recognised by the bytes in which they were said before, which costs a fifth of making a set of them again.
+The streams of a class subscribe to the same names, and a state-of-the-world stream repeats all of them in each request.
+So a set is recognised by the bytes of its names in a request, which costs a fifth of making the set anew.
 """
 
 from __future__ import annotations
@@ -12,52 +12,52 @@ from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 REMEMBERED: Final = 10_000
-"""Ways to say a set: an Envoy may have an order of its own."""
+"""Byte strings that are remembered. There may be several for one set: an Envoy may have an order of its own."""
 
 LONG: Final = 1024
-"""So many bytes of names are worth the effort."""
+"""Bytes of names from which on recognition is worth its cost."""
 
-_Saying: TypeAlias = tuple[int, int, int]
+_Fingerprint: TypeAlias = tuple[int, int, int]
 
 
 class NameSets:
-    """Nothing is held here: a set that nobody asks for any more is forgotten."""
+    """It holds no set by itself: a set that no stream holds any more is forgotten."""
 
-    def __init__(self, said: Callable[[Sequence[str]], bytes]) -> None:
-        """`said` tells in which bytes names are said, if nothing else is among them."""
-        self._say = said
+    def __init__(self, encode: Callable[[Sequence[str]], bytes]) -> None:
+        """`encode` returns the bytes of names in a request, if nothing else stands among them."""
+        self._encode = encode
+        # By hash: a set that is its own key would be held for ever. Equality is checked at each look-up.
         self._sets: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()
-        self._said: WeakValueDictionary[_Saying, frozenset[str]] = WeakValueDictionary()
+        self._recognised: WeakValueDictionary[_Fingerprint, frozenset[str]] = WeakValueDictionary()
 
     def shared(self, names: frozenset[str]) -> frozenset[str]:
-        """The one set that has these names."""
-        known = self._sets.get(hash(names))
-        if known is not None and (known is names or known == names):
-            return known
+        """The set with these names that all streams hold."""
+        shared_set = self._sets.get(hash(names))
+        if shared_set is not None and (shared_set is names or shared_set == names):
+            return shared_set
         self._sets[hash(names)] = names
         return names
 
-    def read(self, names: Sequence[str], run: memoryview) -> frozenset[str]:
-        """The one set that has these names, which probably are what this run of bytes says.
-
-        Only a run that says them all and nothing else is remembered. A message with as many names that has this run in
-        it says no others.
-        """
-        if len(run) < LONG:
+    def read(self, names: Sequence[str], encoded_names: memoryview) -> frozenset[str]:
+        """The set with these names, which these bytes of the request probably encode."""
+        if len(encoded_names) < LONG:
             return self.shared(frozenset(names))
-        saying = (len(names), len(run), hash(run))  # with a secret of the process, so that nobody can make up another
-        known = self._said.get(saying)
-        if known is not None:
-            return known
-        known = self.shared(frozenset(map(intern, names)))  # other sets may have most of them too
-        if self._say(names) == run:
-            self._remember(saying, known)
-        return known
+        # Python hashes bytes with a secret of the process, so nobody can make up other bytes with the same hash.
+        fingerprint = (len(names), len(encoded_names), hash(encoded_names))
+        recognised = self._recognised.get(fingerprint)
+        if recognised is not None:
+            return recognised
+        names_set = self.shared(frozenset(map(intern, names)))  # interned: other sets may have most of the names too
+        # Only bytes that encode all of the names and nothing else are remembered. Another message that has these bytes
+        # in it and as many names can have no other names.
+        if self._encode(names) == encoded_names:
+            self._remember(fingerprint, names_set)
+        return names_set
 
-    def _remember(self, saying: _Saying, names: frozenset[str]) -> None:
-        if len(self._said) >= REMEMBERED:
-            self._said.clear()
-        self._said[saying] = names
+    def _remember(self, fingerprint: _Fingerprint, names: frozenset[str]) -> None:
+        if len(self._recognised) >= REMEMBERED:
+            self._recognised.clear()
+        self._recognised[fingerprint] = names
 
     def __len__(self) -> int:
         return len(self._sets)

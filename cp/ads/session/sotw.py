@@ -1,75 +1,91 @@
 """`SotwSession`: a state-of-the-world stream as a state machine without I/O.
 
-A response for clusters or listeners holds all of them; one for endpoints, routes or secrets only what is new.
+A response for clusters or listeners holds all of them; one for endpoints, routes or secrets only what is new:
+https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#grouping-resources-into-responses
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.ads.session.base import SessionBase, but_wildcard, portions
+from cp.ads.session.base import SessionBase, portions, without_wildcard
 from cp.ads.session.channel import Channel
-from cp.ads.session.client_resources import LISTED
+from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, Response, SotwRequest
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.snapshot import TYPES, ResourceBatch, Snapshot, version_of
+from cp.translate.packing import TYPES, ResourceBatch, version_of
+from cp.translate.snapshot import Snapshot
 
 
 class SotwSession(SessionBase):
     __slots__ = ()
 
-    says_all = True
+    sends_all = True
 
     def receive(self, request: SotwRequest) -> list[Response]:
-        self.heard = None
+        self.answer = None
         if request.type_url not in TYPES:
             return []
         channel = self._channel(request.type_url)
-        if request.nonce != "" and channel.latest != "":
-            self._hear(channel, request.nonce, request.error, request.version)
+        # A nonce is valid on one stream only, so before the first response it is of an earlier stream, and the version
+        # beside it tells what the client has:
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#basic-protocol-overview
+        if request.nonce != "" and channel.nonce != "":
+            self._receive_answer(channel, request.nonce, request.error, request.version)
         else:
-            channel.claim = request.version
-        asked = self._subscribe(channel, request.names)
-        return self._answer(is_only_an_answer=not asked and request.nonce != "")
+            channel.subscription.initial_version = request.version
+        has_changed = self._subscribe(channel, request.names)
+        return self._react(is_only_an_answer=not has_changed and request.nonce != "")
 
     def _subscribe(self, channel: Channel, names: frozenset[str]) -> bool:
         """Whether the client wants anything else than before.
 
-        A request with an old nonce answers nothing, but its names count: they are what the client wants by now.
-        A name that was dropped and asked for again while a response was under way would otherwise go unnoticed.
+        A request with a stale nonce answers nothing, but its names count: they are what the client wants by now.
+        A name that was dropped and requested again while a response was pending would otherwise go unnoticed.
         """
-        has = channel.subscription
-        is_same = names is has.names or names == has.names
-        if channel.asked and is_same and (len(names) > 0 or has.wildcard):
+        subscription = channel.subscription
+        is_same = names is subscription.names or names == subscription.names
+        if channel.is_subscribed and is_same and (len(names) > 0 or subscription.wildcard):
             return False
-        everything = WILDCARD in names or (not names and (has.wildcard or not channel.asked))
-        channel.asked = True
-        if everything and channel.type_url in LISTED:
-            channel.ask_for_all()
+        # No names are a wildcard only for as long as there never were any; later they are none.
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-hints
+        wants_all = WILDCARD in names or (not names and (subscription.wildcard or not channel.is_subscribed))
+        if not channel.is_subscribed:
+            channel.open()
+        if wants_all and channel.type_url in WILDCARD_TYPES:
+            channel.subscribe_to_all()
         else:
-            has.wildcard = False
-        named = but_wildcard(names)
-        self._ask(channel, more=named - has.names if has.names else named, less=has.names - named)
+            subscription.wildcard = False
+        # A request holds all names that the client wants, so what is no longer among them is unsubscribed:
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-unsubscribing
+        named = without_wildcard(names)
+        added_names = named - subscription.names if subscription.names else named
+        self._change_names(channel, added_names, removed_names=subscription.names - named)
         return True
 
-    def _responses(self, channel: Channel, changes: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
-        return self._all(channel, changes, snapshot) if channel.full else self._new(channel, changes, snapshot)
+    def _responses(self, channel: Channel, update: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
+        if channel.sends_all:
+            return self._response_with_all(channel, update, snapshot)
+        return self._responses_with_updates(channel, update, snapshot)
 
-    def _all(self, channel: Channel, changes: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
+    def _response_with_all(self, channel: Channel, update: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
         content = channel.content(snapshot)
         version = _version(content)
-        if channel.is_refused(version):
-            channel.take_back()
-        elif changes.due or version != channel.told:
-            yield channel.say(version, content, changes, ())
+        if channel.has_nacked(version):
+            channel.rewind()  # it would only be NACKed again
+        elif update.must_respond or version != channel.version:
+            yield channel.respond(version, content, update, ())
 
-    def _new(self, channel: Channel, changes: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
-        """Only the last response carries the version of the whole: a client that got no further has not got it all."""
-        *earlier, last = portions(changes.batches) or [()]
+    def _responses_with_updates(
+        self, channel: Channel, update: ChannelUpdate, snapshot: Snapshot
+    ) -> Iterator[Response]:
+        # Only the last response carries the version of the whole: on its next stream, a client that got no further
+        # must not name a version that it has only a part of.
+        *earlier, last = portions(update.batches) or [()]
         for portion in earlier:
-            yield channel.say(_version(portion), portion, ChannelUpdate(portion), ())
+            yield channel.respond(_version(portion), portion, ChannelUpdate(portion), ())
         if last:
-            yield channel.say(channel.version(snapshot), last, ChannelUpdate(last), ())
+            yield channel.respond(channel.version_at(snapshot), last, ChannelUpdate(last), ())
 
 
 def _version(batches: tuple[ResourceBatch, ...]) -> str:

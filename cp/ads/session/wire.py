@@ -1,7 +1,8 @@
-"""Between bytes on a stream and the values that sessions work with.
+"""Between the bytes on a stream and the values that sessions work with.
 
-A response is never built as a protobuf message: it is a few header fields with resources behind them that were
-serialised and framed once, whoever they are sent to. A request's names are read once, however often they are repeated.
+A response is never built as a protobuf message. It is a few header fields, and behind them resources that were
+serialised and framed once for all proxies (record docs/adr/0009). Protobuf allows that: fields may be concatenated, see
+https://protobuf.dev/programming-guides/encoding/#last-one-wins
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from google.protobuf.json_format import MessageToDict
 from cp.ads.session.messages import DeltaRequest, Node, ProtocolViolation, Response, SotwRequest
 from cp.ads.session.name_sets import NameSets
 from cp.model.registration import OWNER, RESOURCE
-from cp.translate.snapshot import SECRET, bytes_field, text_field
+from cp.translate.packing import SECRET, bytes_field, text_field
 
 MOST_NAMES: Final = 20_000
-"""In one request. It takes some milliseconds to read so many, in which nobody else is heard."""
+"""In one request. It takes some milliseconds to read so many, in which all other streams wait."""
 
 _LONGEST_NAME: Final = 1024
 """Characters of the name of a proxy or of its cluster: a mesh and a Dataplane have 253 each."""
@@ -37,42 +38,45 @@ _MORE: Final = 0x80
 """The bit of a byte of a number that says that there is another."""
 
 
-def decoded(data: bytes, known: NameSets) -> SotwRequest:
+def decoded(data: bytes, name_sets: NameSets) -> SotwRequest:
     message = DiscoveryRequest.FromString(data)
-    _must_be_few(len(message.resource_names))
-    end = data.rfind(message.type_url.encode()) - 2  # its tag and its size, of one byte each
+    _check_count(len(message.resource_names))
+    # The type follows the names, behind a tag and a size of one byte each. It is looked for from the end, because a
+    # name may contain it.
+    end = data.rfind(message.type_url.encode()) - 2
     return SotwRequest(
         type_url=message.type_url,
-        names=known.read(message.resource_names, _run_of_names(data, end)),
+        names=name_sets.read(message.resource_names, _names_bytes(data, end)),
         nonce=message.response_nonce,
         version=message.version_info,
         error=_error(message),
     )
 
 
-def decoded_delta(data: bytes, known: NameSets) -> DeltaRequest:
+def decoded_delta(data: bytes, name_sets: NameSets) -> DeltaRequest:
     message = DeltaDiscoveryRequest.FromString(data)
-    _must_be_few(len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe))
-    _must_be_few(len(message.initial_resource_versions))
-    held = dict(message.initial_resource_versions.items())
-    end = 0 if held else len(data)  # nothing else is said with names, or what it is makes them hard to tell apart
+    _check_count(len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe))
+    _check_count(len(message.initial_resource_versions))
+    initial_versions = dict(message.initial_resource_versions.items())
+    # Nothing else stands beside names here, or what does makes the names hard to tell apart.
+    end = 0 if initial_versions else len(data)
     return DeltaRequest(
         type_url=message.type_url,
-        subscribe=known.read(message.resource_names_subscribe, _run_of_names(data, end)),
+        subscribe=name_sets.read(message.resource_names_subscribe, _names_bytes(data, end)),
         unsubscribe=frozenset(message.resource_names_unsubscribe),
-        held=held,
+        initial_versions=initial_versions,
         nonce=message.response_nonce,
         error=_error(message),
     )
 
 
-def said(names: Sequence[str]) -> bytes:
-    """Names as they stand in a request of either kind."""
+def encoded_names(names: Sequence[str]) -> bytes:
+    """Names as they stand in a request: in either variant they are field 3."""
     return DiscoveryRequest(resource_names=names).SerializeToString()
 
 
 def node_of(data: bytes) -> Node | None:
-    """Who sends a request; only the first on a stream has to say."""
+    """Who sends a request. Only the first request on a stream has to tell."""
     return _node(DiscoveryRequest.FromString(data))
 
 
@@ -81,7 +85,7 @@ def node_of_delta(data: bytes) -> Node | None:
 
 
 def encoded(response: Response) -> bytes:
-    """A DiscoveryResponse. Streams that say the same get the same bytes, not a copy of them."""
+    """A DiscoveryResponse. Streams that send the same content send the same bytes, not a copy of them."""
     return _joined(_header(response.version, response.type_url, response.nonce), response, delta=False)
 
 
@@ -89,13 +93,13 @@ def encoded_delta(response: Response) -> bytes:
     """A DeltaDiscoveryResponse, likewise."""
     header = _header(response.version, response.type_url, response.nonce)
     if response.removed:
-        header += b"".join(bytes_field(6, name.encode()) for name in response.removed)
+        header += b"".join(bytes_field(6, name.encode()) for name in response.removed)  # removed_resources
     return _joined(header, response, delta=True)
 
 
 @lru_cache(maxsize=256)
 def _header(version: str, type_url: str, nonce: str) -> bytes:
-    """The fields before the resources, in either kind of response; streams that say the same have the same."""
+    """The fields before the resources. Version, type and nonce have the same numbers in both variants."""
     return text_field(1, version) + text_field(4, type_url) + text_field(5, nonce)
 
 
@@ -105,8 +109,11 @@ def _joined(header: bytes, response: Response, *, delta: bool) -> bytes:
     return b"".join((header, *(batch.body(delta=delta) for batch in response.batches)))
 
 
-def _run_of_names(data: bytes, end: int) -> memoryview:
-    """Where the names of a message probably are: in front of this, and behind what protobuf writes before them."""
+def _names_bytes(data: bytes, end: int) -> memoryview:
+    """The bytes where the names of a message probably are: before `end`, and behind the fields that come first.
+
+    Writers may order fields as they like, so this is a guess, which `NameSets` checks.
+    """
     begin = 0
     for tag in _BEFORE_NAMES:
         if data.startswith(tag, begin):
@@ -116,7 +123,10 @@ def _run_of_names(data: bytes, end: int) -> memoryview:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number in a message that could be read, and where it ends."""
+    """A varint of a message that protobuf has accepted, and where it ends.
+
+    https://protobuf.dev/programming-guides/encoding/#varints
+    """
     number = shift = 0
     while data[at] & _MORE:
         number |= (data[at] ^ _MORE) << shift
@@ -125,7 +135,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _error(message: DiscoveryRequest | DeltaDiscoveryRequest) -> str | None:
-    """What the client says is wrong. It may repeat what it was sent, and nobody needs to read a key."""
+    """What the client says is wrong. A NACK may repeat the resource that it is about, and a secret holds a key."""
     if not message.HasField("error_detail"):
         return None
     text: str = message.error_detail.message
@@ -133,7 +143,7 @@ def _error(message: DiscoveryRequest | DeltaDiscoveryRequest) -> str | None:
 
 
 def _without_braces(text: str) -> str:
-    """A text without what is in braces, which is a resource. What is not closed may have been cut off there."""
+    """A text without the resource that stands in braces. A brace that is not closed was cut off with all behind it."""
     begin, end = text.find("{"), text.rfind("}")
     if begin < 0:
         return text
@@ -141,12 +151,12 @@ def _without_braces(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """What matters of an error stands at its beginning or at its end."""
+    """The beginning and the end of an error, which are the parts that matter."""
     half = _LONGEST_ERROR // 2
     return text if len(text) <= _LONGEST_ERROR else f"{text[:half]} … {text[-half:]}"
 
 
-def _must_be_few(names: int) -> None:
+def _check_count(names: int) -> None:
     if names > MOST_NAMES:
         raise ProtocolViolation(f"a request with {names} names is refused: {MOST_NAMES} are the most")
 
@@ -161,7 +171,7 @@ def _node(message: DiscoveryRequest | DeltaDiscoveryRequest) -> Node | None:
 
 
 def _metadata(node: NodeMessage) -> dict[str, Any]:
-    """What is used of what a proxy says of itself: all of it can be as large as a request."""
+    """The metadata that is used. All of it can be as large as a request, and is kept as long as the stream lasts."""
     fields = node.metadata.fields
     used = (name for name, most in _USED_METADATA.items() if name in fields and fields[name].ByteSize() <= most)
     return {name: MessageToDict(fields[name]) for name in used}

@@ -1,4 +1,4 @@
-"""What somebody wrote for a call, or for all of the mesh, and what holds for nobody."""
+"""Warnings about parts of resources that no proxy enforces: those of the mesh and of both ends of a call."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from cp.resources.world import World
 from cp.rules.matching import match
 
 
-def not_enforced(world: World, client: Resource, servers: Iterable[Resource]) -> Iterator[str]:
-    """Of the mesh, of both ends of a call and of the policies that select them."""
+def enforcement_warnings(world: World, client: Resource, servers: Iterable[Resource]) -> Iterator[str]:
+    """The warnings about the mesh, the Dataplanes of client and servers, and the policies that select these."""
     mesh = world.mesh(client.mesh)
-    for resource in dict.fromkeys([*([] if mesh is None else [mesh]), *_concerned(world, (client, *servers))]):
+    for resource in dict.fromkeys([*([] if mesh is None else [mesh]), *_resources_of_call(world, (client, *servers))]):
         for part in missing_parts(resource.type, resource.document.data):
             yield f"{resource.key}: {warning(part, resource.kind.root)}"
 
 
-def _concerned(world: World, dataplanes: Iterable[Resource]) -> Iterator[Resource]:
+def _resources_of_call(world: World, dataplanes: Iterable[Resource]) -> Iterator[Resource]:
     for dataplane in dataplanes:
         yield dataplane
         for _, matched in sorted(match(world, dataplane).items()):
-            yield from (one.policy for one in matched)
+            yield from (matched_policy.policy for matched_policy in matched)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from cp.insight.explain.model import ExplainedBackend, ExplainedHop, ExplainedLimit, FieldValue
-from cp.insight.explain.values import acting, find, of_inbound
+from cp.insight.explain.values import acting_values, confs_of_inbound, find
 from cp.model.duration import Duration
-from cp.policies import Policies
+from cp.policies import LimitedTime, Policies
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
@@ -20,46 +21,25 @@ from generators.proxy import Protocol
 CLIENT: Final = "client"
 SERVER: Final = "server"
 
-_TIMEOUT: Final = "MeshTimeout"
-_REQUEST: Final = ((_TIMEOUT, "http.requestTimeout"), (_TIMEOUT, "http.maxStreamDuration"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Limited:
-    """Something that is limited, by which fields on which side."""
-
-    of: str
-    client: tuple[tuple[str, str], ...]
-    server: tuple[tuple[str, str], ...]
-
-
-def _http(section: str) -> tuple[_Limited, ...]:
-    silence, headers = ((_TIMEOUT, f"http.{name}") for name in ("streamIdleTimeout", "requestHeadersTimeout"))
-    return (
-        _Limited("a request", _REQUEST, _REQUEST),
-        _Limited("each try of it", (("MeshRetry", f"{section}.perTryTimeout"),), _REQUEST),
-        _Limited("silence within it", (silence,), (silence,)),
-        _Limited("its headers", (headers,), (headers,)),
-    )
-
-
-_TCP: Final = (_Limited("silence on the connection", ((_TIMEOUT, "idleTimeout"),), ((_TIMEOUT, "idleTimeout"),)),)
+_ON_SERVER: Final[Mapping[LimitedTime, LimitedTime]] = MappingProxyType({LimitedTime.TRY: LimitedTime.REQUEST})
+"""What the server's proxy sees of it: each try of the client's is a request to the server's proxy."""
 
 
 class ServerLimits:
     """The limits of the inbounds behind endpoints."""
 
     def __init__(self, compiler: Compiler, policies: Policies, world: World, mesh: str) -> None:
-        self._compiler, self._policies, self._world = compiler, policies, world
-        found = (port for dataplane in world.table("Dataplane", mesh) for port in ports_of(dataplane))
-        self._ports: Mapping[str, DataplanePort] = {f"{port.address}:{port.inbound.port}": port for port in found}
+        self._compiler, self._world = compiler, world
+        self.policies = tuple(policy for policy in policies if policy.time_limits)
+        ports = (port for dataplane in world.table("Dataplane", mesh) for port in ports_of(dataplane))
+        self._ports: Mapping[str, DataplanePort] = {f"{port.address}:{port.inbound.port}": port for port in ports}
 
     def behind(self, endpoints: Iterable[str]) -> Iterator[tuple[tuple[str, ...], tuple[FieldValue, ...]]]:
-        """Dataplanes with what holds on the inbound that is reached: those for which that is the same together."""
+        """The names of Dataplanes, with what holds on the inbound that is reached; those with equal values together."""
         groups: list[tuple[tuple[FieldValue, ...], list[str]]] = []
         for port in (self._ports[endpoint] for endpoint in endpoints if endpoint in self._ports):
             values = self._values(port)
-            names = next((names for same, names in groups if same == values), None)
+            names = next((names for known_values, names in groups if known_values == values), None)
             if names is None:
                 groups.append((values, names := []))
             names.append(port.dataplane.name)
@@ -70,43 +50,58 @@ class ServerLimits:
         return (self._ports[endpoint].dataplane for endpoint in endpoints if endpoint in self._ports)
 
     def _values(self, port: DataplanePort) -> tuple[FieldValue, ...]:
-        reached = self._compiler.proxy(self._world, port.dataplane).inbounds
+        results = self._compiler.proxy(self._world, port.dataplane).inbounds
         indexes = [index for index, _ in inbounds(port.dataplane)]
-        found = [one for index, one in zip(indexes, reached, strict=True) if index == port.index]
-        limiting = [policy for policy in self._policies if policy.kind.name == _TIMEOUT]
-        return tuple(acting(place for one in found for place in of_inbound(limiting, one)))
+        reached = [result for index, result in zip(indexes, results, strict=True) if index == port.index]
+        return tuple(acting_values(conf for result in reached for conf in confs_of_inbound(self.policies, result)))
 
 
 def hops(
     servers: ServerLimits, values: Sequence[FieldValue], backends: Iterable[ExplainedBackend], protocol: Protocol
 ) -> Iterator[ExplainedHop]:
-    section = "grpc" if protocol is Protocol.GRPC else "http"
-    limited = _http(section) if protocol.is_http else _TCP
-    for backend in (one for one in backends if not one.missing):
-        own = (*values, *backend.values)
-        for names, reached in [*servers.behind(backend.endpoints)] or [((), ())]:
-            found = (limit for one in limited for limit in _marked(tuple(_limits(one, own, reached))))
-            yield ExplainedHop(backend.cluster, names, tuple(found))
+    for backend in (backend for backend in backends if not backend.missing_reason):
+        on_client = (*values, *backend.values)
+        for names, on_server in [*servers.behind(backend.endpoints)] or [((), ())]:
+            compared = (_compared(servers.policies, of, protocol, on_client, on_server) for of in LimitedTime)
+            yield ExplainedHop(backend.cluster, names, tuple(limit for limits in compared for limit in limits))
 
 
-def _limits(limited: _Limited, client: Sequence[FieldValue], server: Sequence[FieldValue]) -> Iterator[ExplainedLimit]:
-    for side, fields, values in ((CLIENT, limited.client, client), (SERVER, limited.server, server)):
-        for policy, path in fields:
-            value = find(values, policy, path)
-            if value is not None and value.at:
-                yield ExplainedLimit(limited.of, side, policy, path, value.said, _seconds(value))
+def _compared(
+    policies: Policies,
+    of: LimitedTime,
+    protocol: Protocol,
+    on_client: Sequence[FieldValue],
+    on_server: Sequence[FieldValue],
+) -> tuple[ExplainedLimit, ...]:
+    """The limits of both sides, of which the smallest is marked. Zero is no limit, and so never the smallest."""
+    of_client = [_limit(of, CLIENT, value) for value in _limiting(policies, of, protocol, on_client)]
+    of_server = [
+        _limit(of, SERVER, value) for value in _limiting(policies, _ON_SERVER.get(of, of), protocol, on_server)
+    ]
+    if not of_client and of in _ON_SERVER:
+        return ()  # the same limits of the server's are listed where they belong
+    limits = (*of_client, *of_server)
+    smallest = min((limit.seconds for limit in limits if limit.seconds > 0), default=0.0)
+    return tuple(replace(limit, is_binding=limit.seconds > 0 and limit.seconds == smallest) for limit in limits)
 
 
-def _marked(limits: tuple[ExplainedLimit, ...]) -> tuple[ExplainedLimit, ...]:
-    """Zero is no limit, and so never the smallest. What only the server limits is no news of its own."""
-    if all(one.side == SERVER for one in limits) and limits and limits[0].of == "each try of it":
-        return ()
-    smallest = min((one.seconds for one in limits if one.seconds > 0), default=0.0)
-    return tuple(replace(one, binding=one.seconds > 0 and one.seconds == smallest) for one in limits)
+def _limit(of: LimitedTime, side: str, value: FieldValue) -> ExplainedLimit:
+    return ExplainedLimit(of.value, side, value.policy, value.path, value.winner, _seconds(value))
+
+
+def _limiting(
+    policies: Policies, of: LimitedTime, protocol: Protocol, values: Sequence[FieldValue]
+) -> Iterator[FieldValue]:
+    """The values, in the configuration of one side, of the fields that limit something."""
+    for policy in policies:
+        for limit in policy.time_limits:
+            value = find(values, policy.kind.name, limit.field)
+            if limit.of is of and protocol in limit.protocols and value is not None and value.served_in:
+                yield value
 
 
 def _seconds(value: FieldValue) -> float:
     try:
-        return Duration.parse(str(value.said.value)).seconds
+        return Duration.parse(str(value.winner.value)).seconds
     except ValueError:
         return 0.0

@@ -1,17 +1,19 @@
-"""What an explanation says: plain values, every fact of it."""
+"""The explanation of a call as plain values, and its JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from cp.insight.explain.query import CallQuery
-from cp.insight.simulate import Outcome, RouteCondition
+from cp.insight.simulate import Outcome, RouteCondition, TrafficShare
 from cp.model.duration import Duration
 from cp.model.names import Key
 
 BUILT_IN: Final = "built-in"
-"""The level of our own defaults."""
+"""The level of a policy's own defaults."""
 
 ENVOY: Final = "envoy"
 """The level of what Envoy does where nothing is configured."""
@@ -23,41 +25,37 @@ CLUSTER: Final = "cluster"
 
 @dataclass(frozen=True, slots=True)
 class ValueOrigin:
-    """A value, and who said it."""
+    """A value and where it was written."""
 
     value: Any
     level: str
-    """How far it reaches: route, section, service, mesh, inbound or proxy; else one of the two above."""
+    """What it was written for: route, section, service, mesh, inbound or proxy; else one of the two levels above."""
 
     policy: Key | None = None
     item: str = ""
     """The item of the policy: `to[0]`."""
 
     path: str = ""
-    """Where it stands in the document."""
+    """The path of the value in the document."""
 
     file: str = ""
     line: int = 0
     removed_by: ValueOrigin | None = None
-    """The null that took it away, if one did."""
-
-    @property
-    def place(self) -> str:
-        return f"{self.file}:{self.line}" if self.file and self.line else self.file
+    """The null that removed it, if one did."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldValue:
-    """One field of a policy: what holds, who said so, and who said something else."""
+    """One field of a policy: the value that holds, and the values that it overrides."""
 
     policy: str
     path: str
-    said: ValueOrigin
-    over: tuple[ValueOrigin, ...] = ()
-    """Those who were overridden, the strongest first."""
+    winner: ValueOrigin
+    losers: tuple[ValueOrigin, ...] = ()
+    """The overridden values, the strongest first."""
 
-    at: str = ""
-    """Which part of Envoy's configuration it is in: the route, the listener or the cluster; empty: in none."""
+    served_in: str = ""
+    """The Envoy resource that has it: `route`, `listener`, `cluster` or `inbound`; empty for a field without effect."""
 
     note: str = ""
 
@@ -68,22 +66,22 @@ class ExplainedRow:
 
     index: int
     owner: Key | None
-    """The route resource; None for the row that every service has for all the rest."""
+    """The route resource; None for the last row of every service, which takes all other requests."""
 
-    place: ValueOrigin | None
+    origin: ValueOrigin | None
     """Where its match is written."""
 
-    beside: tuple[Key, ...]
-    """Weaker route resources with the same match of which something is left: their policies hold as well."""
+    weaker_contributors: tuple[Key, ...]
+    """The weaker contributors with the same match: policies on them hold as well."""
 
-    asks: tuple[RouteCondition, ...]
+    conditions: tuple[RouteCondition, ...]
     matches: bool | None
-    taken: bool
+    is_taken: bool
     why: str
-    """Why it took the request, or did not."""
+    """Why it took the request, or why not."""
 
-    patched: bool = False
-    """Whether it is not of ours, but a patch's."""
+    is_patched: bool = False
+    """Whether a MeshProxyPatch wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,35 +92,35 @@ class ExplainedBackend:
     service: str
     weight: int
     share: float
-    """Percent of the requests."""
+    """The percentage of requests that it gets."""
 
     endpoints: tuple[str, ...] = ()
     values: tuple[FieldValue, ...] = ()
-    missing: str = ""
-    """Why there is no such cluster, where there is none."""
+    missing_reason: str = ""
+    """Why the cluster does not exist; empty if it does."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedLimit:
-    """One of several limits of the same thing, on the client's side or the server's."""
+    """A limit that one side, the client's proxy or the server's, sets to a duration."""
 
-    of: str
-    """What is limited: how long a request may take, how long nothing may come, …"""
+    subject: str
+    """What is limited: a request, each try of it, silence within it, …"""
 
     side: str
     policy: str
     field: str
-    said: ValueOrigin
+    origin: ValueOrigin
     seconds: float
     """Zero: no limit."""
 
-    binding: bool = False
-    """Whether it is the one that is reached first."""
+    is_binding: bool = False
+    """Whether it is the smallest limit of its subject, which is reached first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedHop:
-    """The limits on the way through the client's proxy to some servers with equal limits."""
+    """The limits on the way to the servers of one cluster that have equal limits."""
 
     cluster: str
     servers: tuple[str, ...]
@@ -131,53 +129,73 @@ class ExplainedHop:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedOutbound:
-    """The local address by which the call leaves."""
+    """The outbound that the call takes: a local address of the proxy, and its destination."""
 
     address: str
     port: int
     destination: str
     protocol: str
     kind: str
-    """MeshService and its like, or `kuma.io/service` for one that is known by tags."""
+    """The kind of the service's resource, or `kuma.io/service` for a service that is only a tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything about one call of one proxy."""
+    """The explanation of one call of one proxy."""
 
     proxy: Key
     call: CallQuery
     outbound: ExplainedOutbound
     outcome: Outcome
-    """What Envoy does, read from the bytes that it is served."""
+    """What Envoy does with the call, simulated on the bytes that it is served."""
 
     rows: tuple[ExplainedRow, ...]
     values: tuple[FieldValue, ...]
-    """What holds for the request, by the route and by the listener."""
+    """The fields in the route and the listener, and the fields without effect."""
 
     backends: tuple[ExplainedBackend, ...]
     hops: tuple[ExplainedHop, ...]
     changes: tuple[str, ...] = ()
-    """What the route does to the request and its response on the way."""
+    """The changes that the route makes to the request and the response."""
 
     not_enforced: tuple[str, ...] = ()
-    """What of the mesh, and of the policies of both ends, holds for nobody."""
-
-    @property
-    def row(self) -> ExplainedRow | None:
-        return next((row for row in self.rows if row.taken), None)
+    """Warnings about the mesh and the policies of both ends: parts that no proxy enforces."""
 
     def as_json(self) -> dict[str, Any]:
-        """Every fact as plain data."""
-        found: dict[str, Any] = _plain(self)
-        return found
+        """The answer of the API."""
+        data: dict[str, Any] = _plain(self)
+        return data
+
+
+_JSON_NAMES: Final[Mapping[tuple[type, str], str]] = MappingProxyType(
+    {
+        (FieldValue, "winner"): "said",
+        (FieldValue, "losers"): "over",
+        (FieldValue, "served_in"): "at",
+        (ExplainedRow, "origin"): "place",
+        (ExplainedRow, "weaker_contributors"): "beside",
+        (ExplainedRow, "conditions"): "asks",
+        (ExplainedRow, "is_taken"): "taken",
+        (ExplainedRow, "is_patched"): "patched",
+        (ExplainedBackend, "missing_reason"): "missing",
+        (ExplainedLimit, "subject"): "of",
+        (ExplainedLimit, "origin"): "said",
+        (ExplainedLimit, "is_binding"): "binding",
+        (RouteCondition, "subject"): "of",
+        (RouteCondition, "pattern"): "wanted",
+        (RouteCondition, "value"): "given",
+        (RouteCondition, "is_inverted"): "inverted",
+        (TrafficShare, "is_missing"): "missing",
+    }
+)
+"""The fields whose name in the API is not their own in camel case."""
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Duration):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {_camel(one.name): _plain(getattr(value, one.name)) for one in fields(value)}
+        return {_json_name(type(value), field.name): _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -185,6 +203,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
+def _json_name(kind: type, field: str) -> str:
+    head, *words = field.split("_")
+    return _JSON_NAMES.get((kind, field)) or head + "".join(map(str.capitalize, words))

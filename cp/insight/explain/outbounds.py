@@ -1,4 +1,4 @@
-"""Which outbound of a proxy a call leaves by."""
+"""The outbound of a proxy that a call means."""
 
 from __future__ import annotations
 
@@ -18,67 +18,75 @@ _USUAL_PORT: Final = 80
 _FEW: Final = 12
 
 
-def listening_for(world: World, dataplane: Resource, call: CallQuery) -> OutboundAddress:
-    """The one outbound that a call means: by the name of its service, or by its local address."""
-    known = outbounds(world, dataplane)
-    if not known:
+def outbound_for(world: World, dataplane: Resource, call: CallQuery) -> OutboundAddress:
+    """The outbound that a call means, by the name of its service or by its local address.
+
+    Raises `AmbiguousCall` if it means none of the proxy's outbounds, or several with different destinations.
+    """
+    addresses = outbounds(world, dataplane)
+    if not addresses:
         missing = next(missing_parts(dataplane.type, dataplane.document.data), None)
         hint = "its workload cannot call anybody through it" if missing is None else missing.sentence
         raise AmbiguousCall(f"{dataplane.key} has no outbound", hint)
-    named = [one for one in known if not call.host or call.host in _hosts(one)]
+    named = [address for address in addresses if not call.host or call.host in _hosts(address)]
     if not named:
-        raise AmbiguousCall(f"{dataplane.key} has no outbound for `{call.host}`", _there(world, known))
-    ported = [one for one in named if call.port is None or call.port in _ports(world, one, call.host)]
+        raise AmbiguousCall(f"{dataplane.key} has no outbound for `{call.host}`", _listed_outbounds(world, addresses))
+    ported = [address for address in named if call.port is None or call.port in _ports(world, address, call.host)]
     if not ported:
-        raise AmbiguousCall(f"{dataplane.key} has no outbound for `{call.host}:{call.port}`", _there(world, named))
-    return _the_one(world, ported, call)
+        raise AmbiguousCall(
+            f"{dataplane.key} has no outbound for `{call.host}:{call.port}`", _listed_outbounds(world, named)
+        )
+    return _only_outbound(world, ported, call)
 
 
-def _the_one(world: World, found: list[OutboundAddress], call: CallQuery) -> OutboundAddress:
-    if len(found) > 1 and call.port is None:
-        found = [one for one in found if _USUAL_PORT in _ports(world, one, call.host)] or found
-    if len(found) > 1 and len({one.destination for one in found}) > 1:
-        said = f"`{call.authority}`" if call.host else "a call without a host"
-        raise AmbiguousCall(f"{said} can be any of several outbounds", _there(world, found))
-    return found[0]
+def _only_outbound(world: World, addresses: list[OutboundAddress], call: CallQuery) -> OutboundAddress:
+    if len(addresses) > 1 and call.port is None:
+        addresses = [address for address in addresses if _USUAL_PORT in _ports(world, address, call.host)] or addresses
+    if len(addresses) > 1 and len({address.destination for address in addresses}) > 1:
+        call_name = f"`{call.authority}`" if call.host else "a call without a host"
+        raise AmbiguousCall(f"{call_name} can be any of several outbounds", _listed_outbounds(world, addresses))
+    return addresses[0]
 
 
-def _hosts(one: OutboundAddress) -> Iterator[str]:
-    """Every name by which a call can mean an outbound."""
-    service = one.destination.service
+def _hosts(address: OutboundAddress) -> Iterator[str]:
+    """Every host by which a call can mean an outbound."""
+    service = address.destination.service
     yield service
     yield f"{service}.mesh"
     yield f"{service.replace('_', '.')}.mesh"
-    if one.destination.identity is not None:
-        yield one.destination.identity.name
-    yield one.address
-    if one.address in _LOCALHOST:
+    if address.destination.identity is not None:
+        yield address.destination.identity.name
+    yield address.address
+    if address.address in _LOCALHOST:
         yield from _LOCALHOST
 
 
-def _ports(world: World, one: OutboundAddress, host: str) -> Iterator[int]:
-    """The ports by which a call can mean it: that of the listener and, by the service's name, that of the service."""
-    yield one.port
-    if host == one.address or host in _LOCALHOST:
+def _ports(world: World, address: OutboundAddress, host: str) -> Iterator[int]:
+    """The ports by which a call can mean an outbound: the local port and, with the service's name, the service's."""
+    yield address.port
+    if host == address.address or host in _LOCALHOST:
         return
-    yield service_port(world, one.destination) or _USUAL_PORT
+    yield service_port(world, address.destination) or _USUAL_PORT
 
 
 def service_port(world: World, destination: Destination) -> int | None:
-    """The port of a real service; services that are known by tags have none of their own."""
-    found = service_of(world, destination)
-    return None if found is None else int(found[1].port)
+    """The port of a real service; None for a service that is only a tag."""
+    service = service_of(world, destination)
+    return None if service is None else int(service[1].port)
 
 
-def _there(world: World, known: Iterable[OutboundAddress]) -> str:
-    """What could be meant."""
-    found = [f"`{called(world, one.destination)}` at {one.address}:{one.port}" for one in known]
-    more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""
-    return f"there is {', '.join(found[:_FEW])}{more}"
+def _listed_outbounds(world: World, addresses: Iterable[OutboundAddress]) -> str:
+    """The outbounds that a call could mean, in a sentence for a hint."""
+    labels = [
+        f"`{destination_label(world, address.destination)}` at {address.address}:{address.port}"
+        for address in addresses
+    ]
+    more = f" and {len(labels) - _FEW} more" if len(labels) > _FEW else ""
+    return f"there is {', '.join(labels[:_FEW])}{more}"
 
 
-def called(world: World, destination: Destination) -> str:
-    """A destination as a call can have it."""
+def destination_label(world: World, destination: Destination) -> str:
+    """A destination as a call can name it."""
     tags = "".join(f" {name}={value}" for name, value in destination.tags)
     port = service_port(world, destination)
     return f"{destination.service}{f':{port}' if port is not None else ''}{tags}"

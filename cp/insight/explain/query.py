@@ -16,7 +16,7 @@ _LONGEST_QUOTE: Final = 200
 
 
 class AmbiguousCall(Exception):
-    """A question that has no one answer: what is wrong with it, and what could be asked."""
+    """A call that cannot be read, or that means no outbound or several: what is wrong, and what could be asked."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         self.message, self.hint = message, hint
@@ -25,11 +25,11 @@ class AmbiguousCall(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CallQuery:
-    """One call that is asked about."""
+    """A call to explain."""
 
     method: str
     host: str
-    """Empty where the call names none."""
+    """Empty if the call names no host."""
 
     port: int | None
     path: str
@@ -45,7 +45,7 @@ class CallQuery:
         return f"{self.method} http://{self.authority}{self.path}"
 
 
-def asked(call: str, headers: tuple[str, ...] = ()) -> CallQuery:
+def parse_call(call: str, headers: tuple[str, ...] = ()) -> CallQuery:
     """Read a call, and headers such as `x-version: 2`. Without a method it is GET, without a path `/`."""
     words = call.split(maxsplit=1)
     if not words:
@@ -60,21 +60,21 @@ def asked(call: str, headers: tuple[str, ...] = ()) -> CallQuery:
 
 
 def _url(url: str) -> tuple[str, int | None, str]:
-    found = _URL.fullmatch(url)
-    if found is None or (found["port"] and not 0 < int(found["port"]) <= _MOST):
+    match = _URL.fullmatch(url)
+    if match is None or (match["port"] and not 0 < int(match["port"]) <= _MOST):
         raise AmbiguousCall(f"`{_quoted(url)}` is no URL", "write for example `http://backend:80/path`")
-    target = (found["path"] or "/") + (found["query"] or "")
-    port = int(found["port"]) if found["port"] else None
-    return found["host"].strip("[]").lower(), port, _NOT_IN_A_URL.sub(_escaped, target)
+    target = (match["path"] or "/") + (match["query"] or "")
+    port = int(match["port"]) if match["port"] else None
+    return match["host"].strip("[]").lower(), port, _NOT_IN_A_URL.sub(_escaped, target)
 
 
 def _quoted(text: str) -> str:
     return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    """As browsers send it: no client sends such a character as it is."""
-    return "".join(f"%{byte:02X}" for byte in found[0].encode())
+def _escaped(match: re.Match[str]) -> str:
+    """A character that no URL may contain, percent-encoded as UTF-8 (RFC 3986, section 2.1), as browsers send it."""
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -1,4 +1,9 @@
-"""The rows of an outbound's route table: whose each is, where it is written, and why it took the request or did not."""
+"""The rows of an outbound's route table: whose each is, where it is written, and why it took the request or not.
+
+Three tables are brought together: the rows that Envoy is served, the routes of the outbound that they were built from,
+and the matches in the documents. The first two are joined by name, the last two by position: `by_specificity` sorts the
+matches here as it did when the outbound was made.
+"""
 
 from __future__ import annotations
 
@@ -7,141 +12,177 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cp.insight.explain.model import ExplainedRow, ValueOrigin
-from cp.insight.explain.words import less_specific, why_not
+from cp.insight.explain.words import precedence_reason, unmet_conditions
 from cp.insight.simulate import Outcome, RowTrial
 from cp.model.names import Key
 from cp.model.paths import step
 from cp.resources.world import World
 from cp.rules import RouteRule, by_specificity, routes
-from cp.translate.stages import OutboundResult, Rules
+from cp.translate.effective import Rules
+from cp.translate.outbound import OutboundResult
 from generators.proxy import Route
 
-_ONLY: Final = "a connection has no other route"
+_ONLY_ROUTE: Final = "a connection has no other route"
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenMatch:
-    """A row as somebody wrote it: a match of a rule."""
+    """The match in a document from which a row was made, and its rule."""
 
     match: Mapping[str, Any]
     rule: RouteRule
 
 
-def rows(world: World, rules: Rules, entry: OutboundResult, outcome: Outcome) -> tuple[ExplainedRow, ...]:
-    if not entry.outbound.protocol.is_http:
-        return tuple(_only(world, rule) for rule in _tcp(entry))
-    made = _made(entry, outcome)
-    written = _written(rules, entry)
-    by_row = {index: written.get(of) for index, of in made.items()}
-    first = outcome.row
-    winner = by_row.get(first.index) if first is not None else None
-    found = (_row(world, one, first, by_row.get(one.index), winner) for one in outcome.rows)
-    return tuple(replace(row, patched=row.index not in made) for row in found)
+def explained_rows(world: World, rules: Rules, result: OutboundResult, outcome: Outcome) -> tuple[ExplainedRow, ...]:
+    if not result.outbound.protocol.is_http:
+        return tuple(_only_row(world, rule) for rule in _tcp_rules(result))
+    route_indexes = _route_indexes(result, outcome)
+    written_matches = _written_matches(rules, result)
+    matches_by_row = {index: written_matches.get(of) for index, of in route_indexes.items()}
+    taken_row = outcome.row
+    winning_match = matches_by_row.get(taken_row.index) if taken_row is not None else None
+    explained = (
+        _explained_row(world, trial, taken_row, matches_by_row.get(trial.index), winning_match)
+        for trial in outcome.rows
+    )
+    return tuple(replace(row, is_patched=row.index not in route_indexes) for row in explained)
 
 
-def _only(world: World, rule: RouteRule) -> ExplainedRow:
-    """The row of a table that has no other: connections have one route."""
-    place = _of_rule(world, rule)
-    return ExplainedRow(0, rule.origin.policy, place, beside=(), asks=(), matches=True, taken=True, why=_ONLY)
-
-
-def taken(entry: OutboundResult, outcome: Outcome) -> Route | None:
-    """The row that took the call, as it was before it became Envoy's; None if none did, or a patch wrote it."""
-    if not entry.outbound.protocol.is_http:
-        return entry.outbound.routes[0]
-    of = None if outcome.row is None else _made(entry, outcome).get(outcome.row.index)
-    return None if of is None else entry.outbound.routes[of]
-
-
-def _made(entry: OutboundResult, outcome: Outcome) -> Mapping[int, int]:
-    """Which row of ours each row of the table was made from. Patches can write others between them."""
-    if outcome.virtual_host != entry.outbound.service:
-        return {}
-    ours = _by_name([row.name for row in entry.outbound.routes])
-    served = _by_name([row.name for row in outcome.rows])
-    same = (name for name, places in served.items() if len(places) == len(ours.get(name, ())))
-    return {there: here for name in same for there, here in zip(served[name], ours[name], strict=True)}
-
-
-def _by_name(names: Sequence[str]) -> Mapping[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for index, name in enumerate(names):
-        found.setdefault(name, []).append(index)
-    return found
-
-
-def _row(
-    world: World, tried: RowTrial, taken: RowTrial | None, own: WrittenMatch | None, winner: WrittenMatch | None
-) -> ExplainedRow:
+def _only_row(world: World, rule: RouteRule) -> ExplainedRow:
+    """The row of a TCP outbound, which has no other."""
+    origin = _rule_origin(world, rule)
     return ExplainedRow(
-        index=tried.index,
-        owner=None if own is None else own.rule.origin.policy,
-        place=None if own is None else place_of(world, own),
-        beside=() if own is None else _beside(own.rule),
-        asks=tried.conditions,
-        matches=tried.matches,
-        taken=tried is taken,
-        why=_why(tried, taken, own, winner),
+        0,
+        rule.origin.policy,
+        origin,
+        weaker_contributors=(),
+        conditions=(),
+        matches=True,
+        is_taken=True,
+        why=_ONLY_ROUTE,
     )
 
 
-def _beside(rule: RouteRule) -> tuple[Key, ...]:
+def taken_route(result: OutboundResult, outcome: Outcome) -> Route | None:
+    """The outbound's route from which the row that took the call was built; None if no row did, or a patch wrote it."""
+    if not result.outbound.protocol.is_http:
+        return result.outbound.routes[0]
+    route_index = None if outcome.row is None else _route_indexes(result, outcome).get(outcome.row.index)
+    return None if route_index is None else result.outbound.routes[route_index]
+
+
+def _route_indexes(result: OutboundResult, outcome: Outcome) -> Mapping[int, int]:
+    """The index of the route from which each served row was built. Patches can add rows, remove and rename them.
+
+    Rows are matched by name, and several of one name in order. If a patch changed how many rows have a name, none of
+    them can be told apart, and they count as the patch's.
+    """
+    if outcome.virtual_host != result.outbound.service:
+        return {}
+    own_rows = _indexes_by_name([row.name for row in result.outbound.routes])
+    served_rows = _indexes_by_name([row.name for row in outcome.rows])
+    shared_names = (name for name, indexes in served_rows.items() if len(indexes) == len(own_rows.get(name, ())))
+    return {
+        served_index: own_index
+        for name in shared_names
+        for served_index, own_index in zip(served_rows[name], own_rows[name], strict=True)
+    }
+
+
+def _indexes_by_name(names: Sequence[str]) -> Mapping[str, list[int]]:
+    indexes: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        indexes.setdefault(name, []).append(index)
+    return indexes
+
+
+def _explained_row(
+    world: World,
+    trial: RowTrial,
+    taken_row: RowTrial | None,
+    written: WrittenMatch | None,
+    winning_match: WrittenMatch | None,
+) -> ExplainedRow:
+    return ExplainedRow(
+        index=trial.index,
+        owner=None if written is None else written.rule.origin.policy,
+        origin=None if written is None else match_origin(world, written),
+        weaker_contributors=() if written is None else _weaker_contributors(written.rule),
+        conditions=trial.conditions,
+        matches=trial.matches,
+        is_taken=trial is taken_row,
+        why=_reason(trial, taken_row, written, winning_match),
+    )
+
+
+def _weaker_contributors(rule: RouteRule) -> tuple[Key, ...]:
     return tuple(dict.fromkeys(origin.policy for origin in rule.origins if origin.policy != rule.origin.policy))
 
 
-def _why(tried: RowTrial, taken: RowTrial | None, own: WrittenMatch | None, winner: WrittenMatch | None) -> str:
-    if tried is taken:
+def _reason(
+    trial: RowTrial, taken_row: RowTrial | None, written: WrittenMatch | None, winning_match: WrittenMatch | None
+) -> str:
+    if trial is taken_row:
         return "the first that takes the request"
-    if tried.matches is False:
-        return why_not(tried.conditions)
-    if tried.matches is None:
+    if trial.matches is False:
+        return unmet_conditions(trial.conditions)
+    if trial.matches is None:
         return "whether it takes the request cannot be told"
-    reason = less_specific(None if own is None else own.match, None if winner is None else winner.match)
+    reason = precedence_reason(
+        None if written is None else written.match, None if winning_match is None else winning_match.match
+    )
     return f"takes it too, and comes later: {reason}"
 
 
-def _written(rules: Rules, entry: OutboundResult) -> Mapping[int, WrittenMatch]:
-    """What each row was made from. Rows that nobody wrote are not in it."""
-    for of_kind in rules.values():
-        found = by_specificity(_routes(rules, of_kind.kind.name, entry))
-        if _are_made_from(entry, found):
-            return {index: WrittenMatch(match, rule) for index, (match, rule) in enumerate(found)}
+def _written_matches(rules: Rules, result: OutboundResult) -> Mapping[int, WrittenMatch]:
+    """The match from which each route of an outbound was made, by index; none for the route to the service itself."""
+    for policy_rules in rules.values():
+        pairs = by_specificity(_route_rules(rules, policy_rules.kind.name, result))
+        if _are_made_from(result, pairs):
+            return {index: WrittenMatch(match, rule) for index, (match, rule) in enumerate(pairs)}
     return {}
 
 
-def _routes(rules: Rules, kind: str, entry: OutboundResult) -> Sequence[RouteRule]:
-    is_route = any(rule.owner.type == kind for rule in entry.owners.values())
-    return routes(rules[kind], entry.listening.destination) or () if is_route else ()
+def _route_rules(rules: Rules, kind: str, result: OutboundResult) -> Sequence[RouteRule]:
+    is_route = any(rule.owner.type == kind for rule in result.owners.values())
+    return routes(rules[kind], result.listening.destination) or () if is_route else ()
 
 
-def _are_made_from(entry: OutboundResult, found: Sequence[tuple[Mapping[str, Any], RouteRule]]) -> bool:
-    return 0 < len(found) <= len(entry.outbound.routes) and entry.outbound.protocol.is_http
+def _are_made_from(result: OutboundResult, pairs: Sequence[tuple[Mapping[str, Any], RouteRule]]) -> bool:
+    return 0 < len(pairs) <= len(result.outbound.routes) and result.outbound.protocol.is_http
 
 
-def _tcp(entry: OutboundResult) -> Iterator[RouteRule]:
-    """The rule of a TCP route, if there is one."""
-    return (rule for owner, rule in entry.owners.items() if owner == entry.outbound.routes[0].owner)
+def _tcp_rules(result: OutboundResult) -> Iterator[RouteRule]:
+    """The rule of the outbound's TCP route, if there is one."""
+    return (rule for owner, rule in result.owners.items() if owner == result.outbound.routes[0].owner)
 
 
-def place_of(world: World, written: WrittenMatch) -> ValueOrigin:
-    """Where a match stands in the document of its route."""
-    place = _of_rule(world, written.rule)
-    index = next((at for at, one in enumerate(written.rule.matches) if one is written.match), 0)
-    path = step(step(place.path, "matches"), index)
-    return replace(place, path=path, line=written.rule.origin.source.line(path))
+def match_origin(world: World, written: WrittenMatch) -> ValueOrigin:
+    """Where a match is written in the document of its route."""
+    origin = _rule_origin(world, written.rule)
+    index = next((position for position, match in enumerate(written.rule.matches) if match is written.match), 0)
+    path = step(step(origin.path, "matches"), index)
+    return replace(origin, path=path, line=written.rule.origin.source.line(path))
 
 
-def _of_rule(world: World, rule: RouteRule) -> ValueOrigin:
+def _rule_origin(world: World, rule: RouteRule) -> ValueOrigin:
     origin = rule.origin
     policy = world.get(origin.policy)
-    path = origin.path if policy is None else _path(policy.data, rule)
+    path = origin.path if policy is None else _rule_path(policy.data, rule)
     return ValueOrigin(
         None, origin.level, origin.policy, f"to[{origin.index}]", path, origin.file, origin.source.line(path)
     )
 
 
-def _path(data: Mapping[str, Any], rule: RouteRule) -> str:
-    """The path of a rule: of those with its matches the first, as that one counts."""
-    listed = data["to"][rule.origin.index].get("rules") or ()
-    at = next((at for at, one in enumerate(listed) if list(one.get("matches") or ()) == list(rule.matches)), None)
-    return rule.origin.path if at is None else step(step(rule.origin.path, "rules"), at)
+def _rule_path(data: Mapping[str, Any], rule: RouteRule) -> str:
+    """The path of a rule in its document. Of several rules with equal matches the first one counts."""
+    rules = data["to"][rule.origin.index].get("rules") or ()
+    position = next(
+        (
+            position
+            for position, rule_data in enumerate(rules)
+            if list(rule_data.get("matches") or ()) == list(rule.matches)
+        ),
+        None,
+    )
+    return rule.origin.path if position is None else step(step(rule.origin.path, "rules"), position)

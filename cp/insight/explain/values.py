@@ -1,4 +1,4 @@
-"""Every field of every policy that holds at some place, with who set it and who did not get their way."""
+"""The confs that apply to a call, and their fields: whether each has an effect, who set it, and whom that overrides."""
 
 from __future__ import annotations
 
@@ -13,150 +13,162 @@ from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
 from cp.resources.world import World
 from cp.rules.merging import Conf, MergedConf, MergedField, Origin, Setting
-from cp.translate import stages
-from cp.translate.stages import BackendResult, Effective, InboundResult, OutboundResult
+from cp.translate.backend import BackendResult
+from cp.translate.effective import BUILT_IN as BUILT_IN_PART
+from cp.translate.effective import Effective
+from cp.translate.inbound import InboundResult
+from cp.translate.outbound import OutboundResult
 from cp.translate.view.backend_refs import resolved_data
 from generators.proxy import Endpoints, Route
 
 _INBOUND = "inbound"
 _PROXY = "proxy"
-_SAME = "makes no difference: it would be the same without it"
+_NO_DIFFERENCE = "makes no difference: it would be the same without it"
 
 
 @dataclass(frozen=True, slots=True)
-class ConfPlace:
-    """One place at which a policy has an effective conf, and what it makes of it there."""
+class AppliedConf:
+    """The effective conf of one policy for one Envoy resource, and what the policy builds from it there."""
 
-    at: str
+    served_in: str
     policy: Policy[Any]
     merged: MergedConf
-    make: Build
+    build: Build
 
     def effect(self, path: str) -> FieldEffect:
-        return effects.effect(self.make, self.merged.value, path)
+        return effects.effect(self.build, self.merged.value, path)
 
 
-def of_request(
-    policies: Policies, world: World, mesh: str, entry: OutboundResult, row: Route | None
-) -> tuple[ConfPlace, ...]:
-    """The places of an outbound that a request passes: its row of the route table, and the listener."""
-    whole = _whole(entry)
-    own = whole if row is None else entry.of_routes.get(row.owner, whole)
-    return tuple(_resolving(place, world, mesh) for place in _of_request(policies, entry, row, own, whole))
+def confs_of_request(
+    policies: Policies, world: World, mesh: str, result: OutboundResult, row: Route | None
+) -> tuple[AppliedConf, ...]:
+    """The confs that apply to a request in its row of the route table and in the listener."""
+    listener_confs = _listener_confs(result)
+    row_confs = listener_confs if row is None else result.of_routes.get(row.owner, listener_confs)
+    return tuple(
+        _with_references_resolved(conf, world, mesh)
+        for conf in _confs_of_request(policies, result, row, row_confs, listener_confs)
+    )
 
 
-def _resolving(place: ConfPlace, world: World, mesh: str) -> ConfPlace:
-    """References are resolved before a conf gets to a policy."""
-    return replace(place, make=lambda conf: place.make(dict(resolved_data(world, mesh, conf))))
+def _with_references_resolved(applied: AppliedConf, world: World, mesh: str) -> AppliedConf:
+    """The same conf, built after its references are resolved, as when it is served."""
+    return replace(applied, build=lambda conf: applied.build(dict(resolved_data(world, mesh, conf))))
 
 
-def _whole(entry: OutboundResult) -> Effective:
-    """What holds for a listener: for TCP that is what holds for its one route."""
-    if entry.outbound.protocol.is_http:
-        return entry.effective
-    return entry.of_routes.get(entry.outbound.routes[0].owner, entry.effective)
+def _listener_confs(result: OutboundResult) -> Effective:
+    """The effective confs of a listener: for TCP those of its only route."""
+    if result.outbound.protocol.is_http:
+        return result.effective
+    return result.of_routes.get(result.outbound.routes[0].owner, result.effective)
 
 
-def _of_request(
-    policies: Policies, entry: OutboundResult, row: Route | None, own: Effective, whole: Effective
-) -> Iterator[ConfPlace]:
-    for policy in _speaking(policies, {**whole, **own}):
-        of_row, of_whole = own.get(policy.kind.name), whole.get(policy.kind.name)
-        if not entry.outbound.protocol.is_http or row is None or of_row is None:
-            own_conf = None
-        elif of_whole is not None and of_row.canonical == of_whole.canonical:
-            own_conf = None
-            yield ConfPlace(ROUTE, policy, of_row, effects.of_row(policy, entry, row))
+def _confs_of_request(
+    policies: Policies, result: OutboundResult, row: Route | None, row_confs: Effective, listener_confs: Effective
+) -> Iterator[AppliedConf]:
+    for policy in _policies_of_calls(policies, {**listener_confs, **row_confs}):
+        row_conf, listener_conf = row_confs.get(policy.kind.name), listener_confs.get(policy.kind.name)
+        if not result.outbound.protocol.is_http or row is None or row_conf is None:
+            own_row_conf = None
+        elif listener_conf is not None and row_conf.canonical == listener_conf.canonical:
+            own_row_conf = None
+            yield AppliedConf(ROUTE, policy, row_conf, effects.of_row(policy, result, row))
         else:
-            own_conf = of_row.value
-            yield ConfPlace(ROUTE, policy, of_row, effects.of_own_row(policy, entry, row, _conf(of_whole)))
-        if of_whole is not None:
-            some_row = row or entry.outbound.routes[0]
-            yield ConfPlace(LISTENER, policy, of_whole, effects.of_listener(policy, entry, some_row, own_conf))
+            own_row_conf = row_conf.value
+            yield AppliedConf(ROUTE, policy, row_conf, effects.of_own_row(policy, result, row, _conf(listener_conf)))
+        if listener_conf is not None:
+            listener_row = row or result.outbound.routes[0]
+            yield AppliedConf(
+                LISTENER, policy, listener_conf, effects.of_listener(policy, result, listener_row, own_row_conf)
+            )
 
 
 def _conf(merged: MergedConf | None) -> Conf:
     return {} if merged is None else merged.value
 
 
-def of_backend(
-    policies: Policies, upstream: BackendResult, endpoints: Endpoints, caller: Caller
-) -> tuple[ConfPlace, ...]:
+def confs_of_backend(
+    policies: Policies, backend: BackendResult, endpoints: Endpoints, caller: Caller
+) -> tuple[AppliedConf, ...]:
     return tuple(
-        ConfPlace(CLUSTER, policy, conf, effects.of_cluster(policy, upstream, endpoints, caller))
-        for policy in _speaking(policies, upstream.effective)
-        if (conf := upstream.effective.get(policy.kind.name)) is not None
+        AppliedConf(CLUSTER, policy, conf, effects.of_cluster(policy, backend, endpoints, caller))
+        for policy in _policies_of_calls(policies, backend.effective)
+        if (conf := backend.effective.get(policy.kind.name)) is not None
     )
 
 
-def of_inbound(policies: Policies, reached: InboundResult) -> tuple[ConfPlace, ...]:
+def confs_of_inbound(policies: Policies, inbound: InboundResult) -> tuple[AppliedConf, ...]:
     return tuple(
-        ConfPlace(_INBOUND, policy, conf, effects.of_inbound(policy, reached))
-        for policy in _speaking(policies, reached.effective)
-        if (conf := reached.effective.get(policy.kind.name)) is not None
+        AppliedConf(_INBOUND, policy, conf, effects.of_inbound(policy, inbound))
+        for policy in _policies_of_calls(policies, inbound.effective)
+        if (conf := inbound.effective.get(policy.kind.name)) is not None
     )
 
 
-def _speaking(policies: Policies, effective: Effective) -> Iterator[Policy[Any]]:
-    """Policies that may have something to say about a call; what passes by destinations is not about any of them."""
-    about_calls = (policy for policy in policies if not policy.is_route and type(policy).passes is Policy.passes)
+def _policies_of_calls(policies: Policies, effective: Effective) -> Iterator[Policy[Any]]:
+    """The policies about calls that have an effective conf; routes, and policies for captured calls, are left out."""
+    about_calls = (policy for policy in policies if not policy.is_route and not policy.is_for_captured_calls)
     return (policy for policy in about_calls if policy.kind.name in effective)
 
 
-def acting(places: Iterable[ConfPlace]) -> Iterator[FieldValue]:
-    """The fields that do something, each at the first place where it does."""
+def acting_values(confs: Iterable[AppliedConf]) -> Iterator[FieldValue]:
+    """The fields with an effect, each from the first conf in which it has one."""
     seen: set[tuple[str, str]] = set()
-    for place in places:
-        for path, field in place.merged.fields.items():
-            key = (place.policy.kind.name, path)
-            if key not in seen and place.effect(path) is FieldEffect.ACTS:
+    for conf in confs:
+        for path, field in conf.merged.fields.items():
+            key = (conf.policy.kind.name, path)
+            if key not in seen and conf.effect(path) is FieldEffect.ACTS:
                 seen.add(key)
-                yield _value(place, field)
+                yield _field_value(conf, field)
 
 
-def taken_away(places: Iterable[ConfPlace]) -> Iterator[FieldValue]:
-    """The fields that are not there because of somebody's null."""
+def removed_values(confs: Iterable[AppliedConf]) -> Iterator[FieldValue]:
+    """The fields that a null removed."""
     seen: set[tuple[str, str]] = set()
-    for place in places:
-        for path, field in place.merged.removed.items():
-            if (place.policy.kind.name, path) not in seen:
-                seen.add((place.policy.kind.name, path))
-                yield _value(place, field, "removed")
+    for conf in confs:
+        for path, field in conf.merged.removed.items():
+            if (conf.policy.kind.name, path) not in seen:
+                seen.add((conf.policy.kind.name, path))
+                yield _field_value(conf, field, "removed")
 
 
-def idle(
-    places: Sequence[ConfPlace], clusters: Sequence[ConfPlace], why: Callable[[str, str], str]
+def idle_values(
+    confs: Sequence[AppliedConf], cluster_confs: Sequence[AppliedConf], reason_of: Callable[[str, str], str]
 ) -> Iterator[FieldValue]:
-    """The fields that somebody set for a request, and that do nothing for it, nor in the clusters that it reaches.
+    """The fields that an item sets and that have no effect, neither on the request nor in the clusters it reaches.
 
-    Each with why that is so, by the kind of the policy and the path of the field.
+    `reason_of` says why, given the kind of the policy and the path of the field.
     """
-    found: dict[tuple[str, str], tuple[ConfPlace, MergedField]] = {}
-    for place in places:
-        for path, field in place.merged.fields.items():
-            found.setdefault((place.policy.kind.name, path), (place, field))
-    for (kind, path), (place, field) in found.items():
-        there = (one for one in (*places, *clusters) if one.policy.kind.name == kind and path in one.merged.fields)
-        best = max((one.effect(path) for one in there), key=_order)
-        if best is not FieldEffect.ACTS and field.winner.origin.part != stages.BUILT_IN:
-            yield _value(place, field, _SAME if best is FieldEffect.SAME else why(kind, path))
+    fields: dict[tuple[str, str], tuple[AppliedConf, MergedField]] = {}
+    for conf in confs:
+        for path, field in conf.merged.fields.items():
+            fields.setdefault((conf.policy.kind.name, path), (conf, field))
+    for (kind, path), (conf, field) in fields.items():
+        candidates = (
+            candidate
+            for candidate in (*confs, *cluster_confs)
+            if candidate.policy.kind.name == kind and path in candidate.merged.fields
+        )
+        strongest = max((candidate.effect(path) for candidate in candidates), key=_strength)
+        if strongest is not FieldEffect.ACTS and field.winner.origin.part != BUILT_IN_PART:
+            yield _field_value(conf, field, _NO_DIFFERENCE if strongest is FieldEffect.SAME else reason_of(kind, path))
 
 
-def _order(one: FieldEffect) -> int:
-    return (FieldEffect.NONE, FieldEffect.SAME, FieldEffect.ACTS).index(one)
+def _strength(effect: FieldEffect) -> int:
+    return (FieldEffect.NONE, FieldEffect.SAME, FieldEffect.ACTS).index(effect)
 
 
-def _value(place: ConfPlace, field: MergedField, note: str = "") -> FieldValue:
-    said, *over = (said_by(one) for one in (field.winner, *field.losers))
-    return FieldValue(place.policy.kind.name, field.path, said, tuple(over), "" if note else place.at, note)
+def _field_value(conf: AppliedConf, field: MergedField, note: str = "") -> FieldValue:
+    winner, *losers = (value_origin(setting) for setting in (field.winner, *field.losers))
+    return FieldValue(conf.policy.kind.name, field.path, winner, tuple(losers), "" if note else conf.served_in, note)
 
 
-def said_by(setting: Setting) -> ValueOrigin:
+def value_origin(setting: Setting) -> ValueOrigin:
     origin = setting.origin
-    if origin.part == stages.BUILT_IN:
+    if origin.part == BUILT_IN_PART:
         return ValueOrigin(setting.value, BUILT_IN)
     item = origin.part if origin.part == "default" else f"{origin.part}[{origin.index}]"
-    removed_by = None if setting.removed_by is None else said_by(setting.removed_by)
+    removed_by = None if setting.removed_by is None else value_origin(setting.removed_by)
     return ValueOrigin(
         setting.value, _level(origin), origin.policy, item, setting.path, origin.file, setting.line, removed_by
     )
@@ -167,4 +179,4 @@ def _level(origin: Origin) -> str:
 
 
 def find(values: Iterable[FieldValue], policy: str, path: str) -> FieldValue | None:
-    return next((one for one in values if (one.policy, one.path) == (policy, path)), None)
+    return next((value for value in values if (value.policy, value.path) == (policy, path)), None)

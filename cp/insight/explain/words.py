@@ -26,39 +26,25 @@ _MORE_SPECIFIC: Final = (
 )
 
 
-def asks(conditions: Iterable[RouteCondition]) -> str:
-    """What a row asks for, in one line."""
-    return ", ".join(_asks(one) for one in conditions)
+def unmet_conditions(conditions: Iterable[RouteCondition]) -> str:
+    """The conditions of a row that a request does not meet."""
+    return ", ".join(_unmet_condition(condition) for condition in conditions if condition.holds is False)
 
 
-def _asks(one: RouteCondition) -> str:
-    inverted = "not " if one.inverted else ""
-    if one.kind in {"Present", "Absent"}:
-        return f"{inverted}{one.of} {one.kind}"
-    if one.of == "path":
-        return f"{inverted}{one.kind} {one.wanted}"
-    return f"{inverted}{one.of} {one.wanted}" if one.kind == "Exact" else f"{inverted}{one.of} {one.kind} {one.wanted}"
+def _unmet_condition(condition: RouteCondition) -> str:
+    if condition.value is None:
+        return f"there is no {condition.subject}"
+    if condition.kind == "Absent":
+        return f"there is a {condition.subject}"
+    if condition.is_inverted:
+        return f"{condition.subject} `{condition.value}` is what must not be"
+    return f"{condition.subject} `{condition.value}` {_VERBS.get(condition.kind, 'is not')} `{condition.pattern}`"
 
 
-def why_not(conditions: Iterable[RouteCondition]) -> str:
-    """What of a row a request does not meet."""
-    return ", ".join(_why_not(one) for one in conditions if one.holds is False)
-
-
-def _why_not(one: RouteCondition) -> str:
-    if one.given is None:
-        return f"there is no {one.of}"
-    if one.kind == "Absent":
-        return f"there is a {one.of}"
-    if one.inverted:
-        return f"{one.of} `{one.given}` is what must not be"
-    return f"{one.of} `{one.given}` {_VERBS.get(one.kind, 'is not')} `{one.wanted}`"
-
-
-def less_specific(row: Mapping[str, Any] | None, winner: Mapping[str, Any] | None) -> str:
-    """Why a row comes after the one that won."""
+def precedence_reason(row: Mapping[str, Any] | None, winner: Mapping[str, Any] | None) -> str:
+    """Why a row comes after the row that took the request."""
     if row is None or winner is None:
         return "it is for all that no other row takes"
     pairs = zip(specificity(row), specificity(winner), _MORE_SPECIFIC, strict=True)
-    found = next((reason for mine, its, reason in pairs if mine != its), None)
-    return found or "it asks for as much, and its policy or rule is the weaker"
+    reason = next((reason for row_rank, winner_rank, reason in pairs if row_rank != winner_rank), None)
+    return reason or "it asks for as much, and its policy or rule is the weaker"

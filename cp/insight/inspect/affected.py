@@ -1,4 +1,4 @@
-"""One policy seen from its proxies: whom it selects, and what of it survives on each."""
+"""The effects of one policy: the proxies that it selects, and which of its values are in force on each."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cp.insight.inspect.idle import IdleValues
-from cp.insight.inspect.places import ProxyPlace, standing
+from cp.insight.inspect.idle import IdleReasons
+from cp.insight.inspect.scopes import ConfScope, confs_by_scope
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
 from cp.policies import discover
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules.matching import ByKind, MatchedPolicy, match
+from cp.rules.matching import ByKind, match
 from cp.rules.matching.profile import sections
 from cp.rules.merging import MergedField, Setting
 from cp.translate.compiler import Compiler
@@ -25,28 +25,28 @@ _REMOVES_NOTHING: Final = "has no effect: there is no weaker item for the same t
 
 @dataclass(frozen=True, slots=True)
 class PolicyEffect:
-    """One value that a policy sets at one place of a proxy, and who overrides it or takes it away, if somebody does."""
+    """One value that a policy sets in one scope of a proxy, and the setting that overrides it, if there is one."""
 
-    place: ProxyPlace
+    scope: ConfScope
     path: str
     setting: Setting
     overridden_by: Setting | None = None
-    removes: tuple[Setting, ...] | None = None
-    """What a null takes away; None where it is no null."""
+    removed_settings: tuple[Setting, ...] | None = None
+    """The settings that a null removes; None if the value is not a null."""
 
-    then: Setting | None = None
-    """What holds in the place of what a null takes away."""
+    replacement: Setting | None = None
+    """The setting that holds in place of those that a null removes."""
 
-    idle: str = ""
-    """Why it does nothing although nobody overrides it."""
+    idle_reason: str = ""
+    """Why it has no effect although nothing overrides it; empty if it has one."""
 
     @property
     def removes_nothing(self) -> bool:
-        """Whether it is a null with nothing to take away."""
-        return self.removes == ()
+        """Whether it is a null for which there is nothing to remove."""
+        return self.removed_settings == ()
 
     @property
-    def is_lost(self) -> bool:
+    def is_overridden(self) -> bool:
         return self.overridden_by is not None and not self.removes_nothing
 
 
@@ -55,23 +55,21 @@ class AffectedProxy:
     """One proxy that a policy selects."""
 
     dataplane: Key
-    matched: MatchedPolicy
     effects: tuple[PolicyEffect, ...]
 
     @property
-    def survives(self) -> tuple[PolicyEffect, ...]:
-        """What is in force."""
-        return tuple(one for one in self.effects if not one.is_lost and not one.idle)
+    def effects_in_force(self) -> tuple[PolicyEffect, ...]:
+        return tuple(effect for effect in self.effects if not effect.is_overridden and not effect.idle_reason)
 
     @property
-    def lost(self) -> tuple[PolicyEffect, ...]:
-        """What somebody else overrides, or took away."""
-        return tuple(one for one in self.effects if one.is_lost)
+    def overridden_effects(self) -> tuple[PolicyEffect, ...]:
+        """The values that another setting overrides, or that a null removed."""
+        return tuple(effect for effect in self.effects if effect.is_overridden)
 
     @property
-    def idle(self) -> tuple[PolicyEffect, ...]:
-        """What does nothing although nobody overrides it, such as a null with nothing to take away."""
-        return tuple(one for one in self.effects if one.idle)
+    def idle_effects(self) -> tuple[PolicyEffect, ...]:
+        """The values without effect that nothing overrides, such as a null for which there is nothing to remove."""
+        return tuple(effect for effect in self.effects if effect.idle_reason)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -79,112 +77,125 @@ class AffectedProxy:
             "type": self.dataplane.type,
             "mesh": self.dataplane.mesh,
             "name": self.dataplane.name,
-            "survives": [_data(one) for one in self.survives],
-            "overridden": [_data(one) for one in self.lost],
-            "withoutEffect": [_data(one) for one in self.idle],
+            "survives": [_effect_data(effect) for effect in self.effects_in_force],
+            "overridden": [_effect_data(effect) for effect in self.overridden_effects],
+            "withoutEffect": [_effect_data(effect) for effect in self.idle_effects],
         }
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedProxy:
-    """A proxy that a policy selects, before it is asked what of the policy survives there."""
+    """A proxy that a policy selects, with all that it matched; the effects are not worked out yet."""
 
     dataplane: Resource
     by_kind: ByKind
-    matched: MatchedPolicy
 
 
-def selected(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[SelectedProxy]:
-    """Every proxy that a policy selects. Proxies that policies cannot tell apart are looked at once."""
-    known: dict[int, tuple[ByKind, MatchedPolicy | None]] = {}
+def selected_proxies(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[SelectedProxy]:
+    """Every proxy that a policy selects.
+
+    Proxies that policies cannot tell apart share one `ByKind`, which is searched once.
+    """
+    selections: dict[int, tuple[ByKind, bool]] = {}
     for dataplane in checked(world.table(_DATAPLANE, policy.mesh), checkpoint):
         by_kind = match(world, dataplane)
-        if id(by_kind) not in known:  # kept in the value, so that no other object gets its number
-            known[id(by_kind)] = (by_kind, _matched(by_kind, policy))
-        matched = known[id(by_kind)][1]
-        if matched is not None:
-            yield SelectedProxy(dataplane, by_kind, matched)
+        if id(by_kind) not in selections:  # an id() is unique only while its object lives, so the value keeps it alive
+            selections[id(by_kind)] = (by_kind, _has_matched(by_kind, policy))
+        if selections[id(by_kind)][1]:
+            yield SelectedProxy(dataplane, by_kind)
 
 
-def affected(
+def affected_proxies(
     world: World,
     policy: Resource,
     proxies: Iterable[SelectedProxy] | None = None,
     checkpoint: Checkpoint = never_stopped,
 ) -> Iterator[AffectedProxy]:
-    """The proxies that a policy selects, or some of them, with what of it survives there.
+    """The proxies that a policy selects, or the given ones among them, with its effects on each.
 
-    Proxies that matched the same, call the same and are called at the same ports share one answer, and what is served
-    is worked out for one of them.
+    Proxies with equal keys have equal effects, which are worked out for the first of them.
     """
     effects: dict[tuple[object, ...], tuple[PolicyEffect, ...]] = {}
-    idle = IdleValues(Compiler(discover()), world, policy)
-    every = selected(world, policy, checkpoint) if proxies is None else proxies
-    for proxy in checked(every, checkpoint):
-        alike = (*_alike(world, proxy), *idle.alike(proxy.dataplane))
-        if alike not in effects:
-            effects[alike] = tuple(checked(_effects(world, proxy.dataplane, policy, idle), checkpoint))
-        yield AffectedProxy(proxy.dataplane.key, proxy.matched, effects[alike])
+    idle_reasons = IdleReasons(Compiler(discover()), world, policy)
+    selected = selected_proxies(world, policy, checkpoint) if proxies is None else proxies
+    for proxy in checked(selected, checkpoint):
+        key = (*_sharing_key(world, proxy), *idle_reasons.sharing_key(proxy.dataplane))
+        if key not in effects:
+            effects[key] = tuple(checked(_effects(world, proxy.dataplane, policy, idle_reasons), checkpoint))
+        yield AffectedProxy(proxy.dataplane.key, effects[key])
 
 
-def _alike(world: World, proxy: SelectedProxy) -> tuple[object, ...]:
-    """All of a proxy on which it depends what policies come to there."""
+def _sharing_key(world: World, proxy: SelectedProxy) -> tuple[object, ...]:
+    """The facts about a proxy that decide which confs it has: what it matched, its ports and its destinations.
+
+    `IdleReasons.sharing_key` has the facts that decide which of them have an effect.
+    """
     ports = tuple(section.get("port") for section in sections(proxy.dataplane))
-    found = outbounds(world, proxy.dataplane)
-    calls = tuple(dict.fromkeys((outbound.destination, bool(outbound.names)) for outbound in found))
+    addresses = outbounds(world, proxy.dataplane)
+    calls = tuple(dict.fromkeys((address.destination, bool(address.names)) for address in addresses))
     return id(proxy.by_kind), ports, calls
 
 
-def _matched(by_kind: ByKind, policy: Resource) -> MatchedPolicy | None:
-    return next((one for one in by_kind.get(policy.type, ()) if one.policy is policy), None)
+def _has_matched(by_kind: ByKind, policy: Resource) -> bool:
+    return any(matched.policy is policy for matched in by_kind.get(policy.type, ()))
 
 
-def _effects(world: World, dataplane: Resource, policy: Resource, idle: IdleValues) -> Iterator[PolicyEffect]:
-    for place, merged in (*standing(world, dataplane, policy.kind), *idle.by_routes(dataplane)):
+def _effects(world: World, dataplane: Resource, policy: Resource, idle_reasons: IdleReasons) -> Iterator[PolicyEffect]:
+    for scope, merged in (*confs_by_scope(world, dataplane, policy.kind), *idle_reasons.confs_by_routes(dataplane)):
         for field in {**merged.nulls, **merged.removed, **merged.fields}.values():
-            for effect in _of_field(place, field, policy.key):
+            for effect in _effects_of_field(scope, field, policy.key):
                 yield (
                     effect
-                    if effect.is_lost
-                    else replace(effect, idle=_why_idle(idle, dataplane, effect, merged.fields))
+                    if effect.is_overridden
+                    else replace(effect, idle_reason=_idle_reason(idle_reasons, dataplane, effect, merged.fields))
                 )
 
 
-def _why_idle(idle: IdleValues, dataplane: Resource, effect: PolicyEffect, beside: Iterable[str]) -> str:
-    """Why what nobody overrides does nothing. What is not enforced is so whatever else could be said of it."""
-    removed = effect.removes[0] if effect.removes and effect.then is None else None
-    why = idle.why(dataplane, effect.place, effect.path, effect.setting, beside=beside, removes=removed)
-    return why or (_REMOVES_NOTHING if effect.removes_nothing else "")
+def _idle_reason(
+    idle_reasons: IdleReasons, dataplane: Resource, effect: PolicyEffect, conf_fields: Iterable[str]
+) -> str:
+    """Why a value without a stronger one has no effect. That it is not enforced goes before any other reason."""
+    removed = effect.removed_settings[0] if effect.removed_settings and effect.replacement is None else None
+    reason = idle_reasons.reason(
+        dataplane, effect.scope, effect.path, effect.setting, conf_fields=conf_fields, removed=removed
+    )
+    return reason or (_REMOVES_NOTHING if effect.removes_nothing else "")
 
 
-def _of_field(place: ProxyPlace, field: MergedField, policy: Key) -> Iterator[PolicyEffect]:
-    """What a policy says of a field: of its values the strongest alone, for its others lose to that; and its nulls."""
+def _effects_of_field(scope: ConfScope, field: MergedField, policy: Key) -> Iterator[PolicyEffect]:
+    """The effects of a policy on one field: its strongest value, to which its other values lose, and all its nulls."""
     winner = field.winner if field.value is not None else None
-    values = (*(() if winner is None else (winner,)), *field.losers)
-    mine = next((value for value in values if value.origin.policy == policy), None)
-    if mine is not None:
-        yield PolicyEffect(place, field.path, mine, None if mine is winner else mine.removed_by or winner)
-    for one in field.removals:
-        if one.null.origin.policy == policy:
-            yield PolicyEffect(place, field.path, one.null, one.overridden_by, one.removed, winner)
+    settings = (*(() if winner is None else (winner,)), *field.losers)
+    own_setting = next((setting for setting in settings if setting.origin.policy == policy), None)
+    if own_setting is not None:
+        yield PolicyEffect(
+            scope, field.path, own_setting, None if own_setting is winner else own_setting.removed_by or winner
+        )
+    for removal in field.removals:
+        if removal.null.origin.policy == policy:
+            yield PolicyEffect(scope, field.path, removal.null, removal.overridden_by, removal.removed, winner)
 
 
-def _data(effect: PolicyEffect) -> dict[str, Any]:
-    by = effect.overridden_by
-    return {
-        "where": str(effect.place),
+def _effect_data(effect: PolicyEffect) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "where": str(effect.scope),
         "field": effect.path,
         "value": effect.setting.value,
         "file": effect.setting.origin.file,
         "line": effect.setting.line,
-        **({} if by is None else {"by": _setting(by)}),
-        **({} if not effect.removes else {"removes": [_setting(one) for one in effect.removes]}),
-        **({} if not effect.removes or effect.then is None else {"then": _setting(effect.then)}),
-        **({"reason": effect.idle} if effect.idle else {}),
     }
+    if effect.overridden_by is not None:
+        data["by"] = _setting_data(effect.overridden_by)
+    if effect.removed_settings:
+        data["removes"] = [_setting_data(setting) for setting in effect.removed_settings]
+        if effect.replacement is not None:
+            data["then"] = _setting_data(effect.replacement)
+    if effect.idle_reason:
+        data["reason"] = effect.idle_reason
+    return data
 
 
-def _setting(by: Setting) -> dict[str, Any]:
-    key = by.origin.policy
-    place = {"level": by.origin.level, "file": by.origin.file, "line": by.line}
-    return {"type": key.type, "mesh": key.mesh, "name": key.name, "value": by.value, **place}
+def _setting_data(setting: Setting) -> dict[str, Any]:
+    key = setting.origin.policy
+    position = {"level": setting.origin.level, "file": setting.origin.file, "line": setting.line}
+    return {"type": key.type, "mesh": key.mesh, "name": key.name, "value": setting.value, **position}

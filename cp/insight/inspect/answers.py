@@ -1,11 +1,11 @@
-"""What a proxy's policies come to, in the form in which Kuma's API answers it."""
+"""The rules and policies of one proxy, in the form of Kuma's API."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from cp.insight.inspect.idle import not_enforced
+from cp.insight.inspect.idle import unenforced_parts
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
 from cp.resources.capabilities import warning
@@ -22,13 +22,13 @@ Data: TypeAlias = dict[str, Any]
 def inspect_rules(
     world: World, dataplane: Resource, checkpoint: Checkpoint = never_stopped, *, shadow: bool = False
 ) -> Data:
-    """The rules of every kind of policy that selects a proxy: the answer of `/_rules`."""
+    """The rules of every kind of policy that selects a proxy: the answer to `/_rules`."""
     matched = match(world, dataplane, shadow=shadow)
     by_kind = checked(sorted(matched.items()), checkpoint)
-    rules = [build(world, found, world.kinds[kind]) for kind, found in by_kind]
+    rules = [build(world, matches, world.kinds[kind]) for kind, matches in by_kind]
     return {
-        "resource": meta(dataplane.key),
-        "rules": [_of_kind(world, dataplane, of_kind) for of_kind in checked(rules, checkpoint)],
+        "resource": resource_meta(dataplane.key),
+        "rules": [_kind_data(world, dataplane, policy_rules) for policy_rules in checked(rules, checkpoint)],
         "httpMatches": _http_matches(world, dataplane, rules),
     }
 
@@ -36,45 +36,61 @@ def inspect_rules(
 def inspect_policies(world: World, dataplane: Resource, *, shadow: bool = False) -> Data:
     """The policies that select a proxy, kind by kind, from the general to the specific."""
     matched = match(world, dataplane, shadow=shadow)
-    return {"policies": [_selected(one) for _, found in sorted(matched.items()) for one in found]}
+    return {
+        "policies": [
+            _policy_data(matched_policy) for _, matches in sorted(matched.items()) for matched_policy in matches
+        ]
+    }
 
 
-def meta(key: Key) -> Data:
+def resource_meta(key: Key) -> Data:
     return {"type": key.type, "mesh": key.mesh, "name": key.name}
 
 
-def _selected(one: MatchedPolicy) -> Data:
-    parts = {"inbounds": list(one.inbounds), "listeners": list(one.listeners)}
-    return {**meta(one.policy.key), **{name: found for name, found in parts.items() if found}, **_silent(one.policy)}
+def _policy_data(matched_policy: MatchedPolicy) -> Data:
+    parts = {"inbounds": list(matched_policy.inbounds), "listeners": list(matched_policy.listeners)}
+    return {
+        **resource_meta(matched_policy.policy.key),
+        **{name: indexes for name, indexes in parts.items() if indexes},
+        **_policy_warnings(matched_policy.policy),
+    }
 
 
-def _silent(policy: Resource) -> Data:
-    """What of a policy is not enforced, if there is something."""
-    found = [str(warning(one, policy.kind.root)) for one in not_enforced(policy)]
-    return {"warnings": found} if found else {}
+def _policy_warnings(policy: Resource) -> Data:
+    """Warnings about the parts of a policy that are not enforced; empty without any."""
+    warnings = [str(warning(part, policy.kind.root)) for part in unenforced_parts(policy)]
+    return {"warnings": warnings} if warnings else {}
 
 
 def _warnings(dataplane: Resource, rules: PolicyRules) -> list[str]:
-    """What of the rules of a kind is not enforced."""
-    every = (dataplane, *(one.policy for one in rules.matched))
-    return [f"{one.key}: {warning(part, one.kind.root)}" for one in every for part in not_enforced(one)]
+    """Warnings about the parts of a Dataplane, and of the policies that matched it, that are not enforced."""
+    resources = (dataplane, *(matched_policy.policy for matched_policy in rules.matched))
+    return [
+        f"{resource.key}: {warning(part, resource.kind.root)}"
+        for resource in resources
+        for part in unenforced_parts(resource)
+    ]
 
 
-def _of_kind(world: World, dataplane: Resource, rules: PolicyRules) -> Data:
+def _kind_data(world: World, dataplane: Resource, rules: PolicyRules) -> Data:
     gateway = gateway_of(world, dataplane)
-    inbounds = list(_inbounds(dataplane, rules) if gateway is None else _at_ports(dataplane, gateway, rules))
+    inbounds = list(_inbounds(dataplane, rules) if gateway is None else _gateway_inbounds(dataplane, gateway, rules))
     answer: Data = {
         "type": rules.kind.name,
         "toResourceRules": [_resource_rule(world, rule) for rule in rules.to.all],
         "toRules": _subset_rules(rules.to_subsets),
-        "fromRules": _non_empty((inbound, _subset_rules(of.from_(index))) for inbound, of, index in inbounds),
-        "inboundRules": _non_empty((inbound, _inbound_rules(of, index)) for inbound, of, index in inbounds),
+        "fromRules": _non_empty_rules(
+            (inbound, _subset_rules(port_rules.from_(index))) for inbound, port_rules, index in inbounds
+        ),
+        "inboundRules": _non_empty_rules(
+            (inbound, _inbound_rules(port_rules, index)) for inbound, port_rules, index in inbounds
+        ),
         "warnings": _warnings(dataplane, rules),
     }
     if gateway is not None:
-        answer["gatewayToRules"] = list(_at_listeners(gateway, rules))
+        answer["gatewayToRules"] = list(_gateway_rules(gateway, rules))
     if rules.proxy is not None:
-        answer["proxyRule"] = {"conf": rules.proxy.conf.value, "origin": _policies(rules.proxy.origins)}
+        answer["proxyRule"] = {"conf": rules.proxy.conf.value, "origin": _policy_list(rules.proxy.origins)}
     return answer
 
 
@@ -82,12 +98,12 @@ _Inbound: TypeAlias = tuple[Data, PolicyRules, int | None]
 
 
 def _inbounds(dataplane: Resource, rules: PolicyRules) -> Iterator[_Inbound]:
-    for index, found in enumerate(sections(dataplane)):
-        yield {"port": found.get("port"), "tags": dict(found.get("tags") or {})}, rules, index
+    for index, section in enumerate(sections(dataplane)):
+        yield {"port": section.get("port"), "tags": dict(section.get("tags") or {})}, rules, index
 
 
-def _at_ports(dataplane: Resource, gateway: Resource, rules: PolicyRules) -> Iterator[_Inbound]:
-    """The ports of a builtin gateway. Listeners that share one, under different hostnames, count as one here."""
+def _gateway_inbounds(dataplane: Resource, gateway: Resource, rules: PolicyRules) -> Iterator[_Inbound]:
+    """The ports of a builtin gateway, in place of inbounds. Listeners with one port and several hostnames are one."""
     ports: dict[int, list[int]] = {}
     for index, listener in enumerate(listeners(gateway)):
         ports.setdefault(listener.get("port", 0), []).append(index)
@@ -97,29 +113,29 @@ def _at_ports(dataplane: Resource, gateway: Resource, rules: PolicyRules) -> Ite
         yield {"port": port, "tags": tags}, rules.at_listeners(indexes), None
 
 
-def _at_listeners(gateway: Resource, rules: PolicyRules) -> Iterator[Data]:
-    """The rules for destinations, for each listener of a builtin gateway apart."""
+def _gateway_rules(gateway: Resource, rules: PolicyRules) -> Iterator[Data]:
+    """The rules for destinations, listener by listener of a builtin gateway."""
     for index, listener in enumerate(listeners(gateway)):
-        if found := _subset_rules(rules.at_listeners([index]).to_subsets):
+        if subset_rules := _subset_rules(rules.at_listeners([index]).to_subsets):
             yield {
                 "inbound": {"port": listener.get("port")},
                 "hostname": listener.get("hostname") or "*",
-                "rules": found,
+                "rules": subset_rules,
             }
 
 
-def _non_empty(found: Iterable[tuple[Data, Sequence[Data]]]) -> list[Data]:
-    return [{"inbound": inbound, "rules": list(rules)} for inbound, rules in found if rules]
+def _non_empty_rules(pairs: Iterable[tuple[Data, Sequence[Data]]]) -> list[Data]:
+    return [{"inbound": inbound, "rules": list(rules)} for inbound, rules in pairs if rules]
 
 
 def _resource_rule(world: World, rule: ResourceRule) -> Data:
     resource = world.find(rule.identity)
     key = Key(rule.identity.type, rule.identity.mesh, rule.identity.name) if resource is None else resource.key
     return {
-        "resourceMeta": meta(key),
+        "resourceMeta": resource_meta(key),
         "resourceSectionName": rule.identity.section,
         "conf": [conf.value for conf in rule.combined.confs],
-        "origin": _items(rule.combined.origins),
+        "origin": _item_data(rule.combined.origins),
     }
 
 
@@ -129,12 +145,12 @@ def _subset_rules(rules: SubsetRules) -> list[Data]:
 
 def _subset_rule(rule: SubsetRule) -> Iterator[Data]:
     for conf in rule.combined.confs:
-        matchers = [_matcher(one) for one in rule.matchers]
-        yield {"matchers": matchers, "conf": conf.value, "origin": _policies(rule.combined.origins)}
+        matchers = [_matcher(condition) for condition in rule.matchers]
+        yield {"matchers": matchers, "conf": conf.value, "origin": _policy_list(rule.combined.origins)}
 
 
-def _matcher(one: TagCondition) -> Data:
-    return {"key": one.key, "value": one.value, "not": one.is_not}
+def _matcher(condition: TagCondition) -> Data:
+    return {"key": condition.key, "value": condition.value, "not": condition.is_not}
 
 
 def _inbound_rules(rules: PolicyRules, index: int | None) -> list[Data]:
@@ -142,26 +158,28 @@ def _inbound_rules(rules: PolicyRules, index: int | None) -> list[Data]:
         {
             **({} if rule.match is None else {"match": rule.match}),
             "conf": [conf.value for conf in rule.combined.confs],
-            "origin": _items([rule.origin]),
+            "origin": _item_data([rule.origin]),
         }
         for rule in rules.inbound(index).rules
     ]
 
 
-def _items(origins: Iterable[Origin]) -> list[Data]:
-    return [{"resourceMeta": meta(origin.policy), "ruleIndex": origin.index} for origin in origins]
+def _item_data(origins: Iterable[Origin]) -> list[Data]:
+    return [{"resourceMeta": resource_meta(origin.policy), "ruleIndex": origin.index} for origin in origins]
 
 
-def _policies(origins: Iterable[Origin]) -> list[Data]:
-    return [meta(policy) for policy in dict.fromkeys(origin.policy for origin in origins)]
+def _policy_list(origins: Iterable[Origin]) -> list[Data]:
+    return [resource_meta(policy) for policy in dict.fromkeys(origin.policy for origin in origins)]
 
 
 def _http_matches(world: World, dataplane: Resource, rules: Iterable[PolicyRules]) -> list[Data]:
-    """What the texts stand for that stand in matchers for the matches of a route."""
-    matchers = (one for of in rules for rule in of.to_subsets.rules for one in rule.matchers)
-    wanted = {one.value for one in matchers if one.key == MATCHES_TAG}
-    known = {} if not wanted else dict(_hashes(world, dataplane.mesh))
-    return [{"hash": text, "match": known[text]} for text in sorted(wanted & known.keys())]
+    """The matches of routes whose hashes the matchers have as values."""
+    matchers = (
+        condition for policy_rules in rules for rule in policy_rules.to_subsets.rules for condition in rule.matchers
+    )
+    hashes = {condition.value for condition in matchers if condition.key == MATCHES_TAG}
+    matches = {} if not hashes else dict(_hashes(world, dataplane.mesh))
+    return [{"hash": digest, "match": matches[digest]} for digest in sorted(hashes & matches.keys())]
 
 
 def _hashes(world: World, mesh: str) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:

@@ -1,13 +1,14 @@
-"""Why a value does nothing for a proxy although nobody overrides it."""
+"""Why a value has no effect on a proxy although nothing overrides it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any, Final
 
-from cp.insight.inspect.meaning import traits, why_meaningless
-from cp.insight.inspect.places import ProxyPlace
-from cp.insight.parts import DestinationParts, destination_parts
+from cp.insight.inspect.meaning import meaningless_reason, traits
+from cp.insight.inspect.scopes import ConfScope
+from cp.insight.parts import DestinationParts, destination_parts, fragments_of
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.policies import Policy
@@ -15,142 +16,183 @@ from cp.resources.capabilities import BUILTIN_GATEWAYS, WORDS, ZONE_PROXIES, Mis
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.merging import MergedConf, Setting
-from cp.translate.compiler import Compiler, ProxyClass
+from cp.translate.compiler import CompiledProxy, Compiler, ProxyClass
+
+_MATCHES_NOTHING: Final = "has no effect: the proxy has nothing that `match` is about"
 
 
-def not_enforced(resource: Resource) -> tuple[MissingPart, ...]:
-    """The parts of a resource that have no effect on anybody."""
+def unenforced_parts(resource: Resource) -> tuple[MissingPart, ...]:
+    """The parts of a resource that no proxy enforces."""
     return tuple(missing_parts(resource.type, resource.document.data))
 
 
-class IdleValues:
-    """What of one policy does nothing for its proxies, and why. Proxies of one class are looked at once."""
+class IdleReasons:
+    """The reasons why values of one policy have no effect on its proxies.
+
+    Answers are kept by the class of a proxy, because all proxies of a class are served the same destinations.
+    """
 
     def __init__(self, compiler: Compiler, world: World, policy: Resource) -> None:
         self._compiler, self._world, self._policy = compiler, world, policy
-        self._of_classes: dict[int, tuple[ProxyClass, Mapping[Destination, DestinationParts]]] = {}
-        self._found: dict[tuple[object, ...], bool] = {}
+        self._parts_of_classes: dict[ProxyClass, Mapping[Destination, DestinationParts]] = {}
+        self._answers: dict[tuple[ProxyClass, Destination, Hashable], bool] = {}
 
-    def alike(self, dataplane: Resource) -> tuple[object, ...]:
-        """All of a proxy on which the answers depend, beside what it matched, calls and is called at."""
-        caller = self._compiler.stages.caller(self._world, dataplane)
-        return not_enforced(dataplane), _without_inbound(dataplane), traits(dataplane), replace(caller, told=())
+    def sharing_key(self, dataplane: Resource) -> tuple[object, ...]:
+        """The facts about a proxy that decide whether values have an effect, beyond those that decide its confs."""
+        caller = self._compiler.translator.callers.caller(self._world, dataplane)
+        return (
+            unenforced_parts(dataplane),
+            _ports_without_inbound(dataplane),
+            traits(dataplane),
+            replace(caller, sidecar_fields=()),
+            self._matching_changes(dataplane),
+        )
 
-    def why(  # noqa: PLR0913  # all that is known of the field
+    def reason(  # noqa: PLR0913  # all that is known of the field
         self,
         dataplane: Resource,
-        place: ProxyPlace,
+        scope: ConfScope,
         path: str,
         setting: Setting,
         *,
-        beside: Iterable[str],
-        removes: Setting | None = None,
+        conf_fields: Iterable[str],
+        removed: Setting | None = None,
     ) -> str:
-        """Why a field does nothing there; empty where it is in force. Of a null: one in whose place nothing holds.
+        """Why a field has no effect in a scope; empty if it is in force.
 
-        `beside` has the fields of the same conf.
+        `conf_fields` are the paths of all fields of the same conf. `removed` is given for a null only, if no weaker
+        setting holds in place of the removed one.
         """
-        found = next((one for one in self._missing if one.covers(setting.path)), None) or self._of_proxy(
-            dataplane, place
-        )
-        if found is not None:
-            return f"{WORDS}: {found.sentence}"
-        inside = next((one for one in self._missing if one.is_within(setting.path)), None)
-        if inside is not None:
-            return f"{WORDS} in part, {inside.path}: {inside.sentence}"
-        parts = self._parts(dataplane).get(place.destination) if place.destination is not None else None
+        unenforced_reason = self._unenforced_reason(dataplane, scope, setting.path)
+        if unenforced_reason:
+            return unenforced_reason
+        parts = self._parts(dataplane).get(scope.destination) if scope.destination is not None else None
         policy = self._compiler.policies[self._policy.type]
-        meaningless = why_meaningless(policy, dataplane, place, path, beside=beside, parts=parts)
-        return meaningless or self._why_passed_by(parts, place, path, setting, removes=removes)
+        reason = meaningless_reason(policy, dataplane, scope, path, conf_fields=conf_fields, parts=parts)
+        if self._matches_nothing(policy, dataplane, path):
+            return _MATCHES_NOTHING
+        return reason or self._part_reason(parts, scope, path, setting, removed=removed)
 
-    def _why_passed_by(
-        self, parts: DestinationParts | None, place: ProxyPlace, path: str, setting: Setting, *, removes: Setting | None
+    def _unenforced_reason(self, dataplane: Resource, scope: ConfScope, path: str) -> str:
+        """The reason if a value is not enforced, alone or with what is around it, or if something inside it is not."""
+        part = next((part for part in self._unenforced_parts if part.covers(path)), None)
+        part = part or self._unenforced_part_of(dataplane, scope)
+        if part is not None:
+            return f"{WORDS}: {part.sentence}"
+        inner_part = next((part for part in self._unenforced_parts if part.is_within(path)), None)
+        return "" if inner_part is None else f"{WORDS} in part, {inner_part.path}: {inner_part.sentence}"
+
+    def _part_reason(
+        self, parts: DestinationParts | None, scope: ConfScope, path: str, setting: Setting, *, removed: Setting | None
     ) -> str:
-        """Where the part of a destination that a field is about is not served, or is not on the way."""
-        if parts is not None and self._is_about_missing_part(parts, path, setting, removes):
+        """The reason if the part of a destination that a field is about is not served, or if a route bypasses it."""
+        if parts is not None and self._is_about_unserved_part(parts, path, setting, removed):
             return f"has no effect: {parts.why}"
-        if parts is not None and self._is_passed_by(parts, place, path):
+        if parts is not None and self._is_bypassed(parts, scope, path):
             return f"has no effect on this route: it leads to others than {parts.name}, and this is about its cluster"
         return ""
 
-    def _is_passed_by(self, parts: DestinationParts, place: ProxyPlace, path: str) -> bool:
-        """Whether a value is about the cluster of a service, at a route that leads to the clusters of others."""
-        if not place.via or self._once(parts, place.via, lambda: parts.is_reached_by(place.via)):
+    def _is_bypassed(self, parts: DestinationParts, scope: ConfScope, path: str) -> bool:
+        """Whether a field acts on the cluster of a service only, and the route of its scope leads to other clusters."""
+        if not scope.contributors:
             return False
-        return self._once(parts, path, lambda: parts.changes_cluster_only(self._policy.type, path))
+        is_reached = self._answer_once(parts, scope.contributors, lambda: parts.is_reached_by(scope.contributors))
+        return not is_reached and self._answer_once(
+            parts, path, lambda: parts.acts_on_cluster_only(self._policy.type, path)
+        )
 
-    def _is_about_missing_part(
-        self, parts: DestinationParts, path: str, setting: Setting, removes: Setting | None
+    def _is_about_unserved_part(
+        self, parts: DestinationParts, path: str, setting: Setting, removed: Setting | None
     ) -> bool:
-        if removes is None:
-            return self._once(
-                parts, ("missing", path, setting.value is None), lambda: self._is_missing(parts, path, setting)
+        if removed is None:
+            return self._answer_once(
+                parts,
+                ("unserved", path, setting.value is None),
+                lambda: self._acts_on_unserved_part(parts, path, setting),
             )
-        return parts.null_matters_to_missing_part_only(self._policy.type, path, removes.value)
+        return parts.null_acts_on_unserved_part_only(self._policy.type, path, removed.value)
 
-    def _is_missing(self, parts: DestinationParts, path: str, setting: Setting) -> bool:
+    def _acts_on_unserved_part(self, parts: DestinationParts, path: str, setting: Setting) -> bool:
         kind = self._policy.type
         is_value = setting.value is not None and not self._compiler.policies[kind].is_route
-        says_nothing = is_value and parts.says_nothing_to_served_part(kind, path)
-        return says_nothing or parts.matters_to_missing_part_only(kind, path)
+        has_no_effect = is_value and parts.has_no_effect_on_served_part(kind, path)
+        return has_no_effect or parts.acts_on_unserved_part_only(kind, path)
 
-    def _once(self, parts: DestinationParts, asked: object, answer: Callable[[], bool]) -> bool:
-        """What is the same at each of the rules of a route, that may be many."""
-        key = id(parts.bundle), parts.destination, asked  # bundles are kept, so that no other gets the number
-        if key not in self._found:
-            self._found[key] = answer()
-        return self._found[key]
+    def _answer_once(self, parts: DestinationParts, question: Hashable, answer: Callable[[], bool]) -> bool:
+        """The answer to a question about a destination. Each rule of a route asks it, and there can be many rules."""
+        key = parts.proxy_class, parts.destination, question
+        if key not in self._answers:
+            self._answers[key] = answer()
+        return self._answers[key]
 
-    def by_routes(self, dataplane: Resource) -> Iterator[tuple[ProxyPlace, MergedConf]]:
-        """What holds for the services that a proxy reaches only by the routes of others. Their own routes do not."""
+    def _matches_nothing(self, policy: Policy[Any], dataplane: Resource, path: str) -> bool:
+        changes = self._matching_changes(dataplane)
+        return changes is not None and path.startswith(f"{policy.change_list}[") and path not in changes
+
+    def _matching_changes(self, dataplane: Resource) -> frozenset[str] | None:
+        """The changes of policies of this kind that match something of a proxy; None if they are not known."""
+        kind = self._policy.type
+        proxy = self._proxy(dataplane) if self._compiler.policies[kind].change_list else None
+        if proxy is None:
+            return None
+        return frozenset(path for fragment in fragments_of(proxy) for used_by, path in fragment.used if used_by == kind)
+
+    def confs_by_routes(self, dataplane: Resource) -> Iterator[tuple[ConfScope, MergedConf]]:
+        """The confs of services that a proxy has no outbound for, but reaches by routes of other services."""
         if self._compiler.policies[self._policy.type].is_route:
             return
         for destination, parts in self._parts(dataplane).items():
-            held = parts.upstream.effective.get(self._policy.type) if parts.upstream is not None else None
-            if held is not None and not parts.entries:
-                yield ProxyPlace(destination), held
+            conf = parts.upstream.effective.get(self._policy.type) if parts.upstream is not None else None
+            if conf is not None and not parts.entries:
+                yield ConfScope(destination), conf
 
     @remembered
-    def _missing(self) -> tuple[MissingPart, ...]:
-        return not_enforced(self._policy)
+    def _unenforced_parts(self) -> tuple[MissingPart, ...]:
+        return unenforced_parts(self._policy)
 
-    def _of_proxy(self, dataplane: Resource, place: ProxyPlace) -> MissingPart | None:
-        """What is missing for the proxy. Beside listeners it has what it has of policies that need none."""
-        missing = {one.capability: one for one in not_enforced(dataplane)}
-        if place.is_whole and self._adds_to_proxies:
+    def _unenforced_part_of(self, dataplane: Resource, scope: ConfScope) -> MissingPart | None:
+        """The part of the Dataplane that is not enforced, so that nothing in the scope is.
+
+        A policy with a `sidecar` hook still acts on a proxy without listeners.
+        """
+        by_capability = {part.capability: part for part in unenforced_parts(dataplane)}
+        if scope.is_whole_proxy and self._has_sidecar_hook:
             return None
-        if place.inbound in _without_inbound(dataplane):
-            return missing.get(ZONE_PROXIES)
-        return missing.get(BUILTIN_GATEWAYS)
+        if scope.inbound_port in _ports_without_inbound(dataplane):
+            return by_capability.get(ZONE_PROXIES)
+        return by_capability.get(BUILTIN_GATEWAYS)
 
     @property
-    def _adds_to_proxies(self) -> bool:
-        found = self._compiler.policies[self._policy.type]
-        return type(found).sidecar is not Policy.sidecar
+    def _has_sidecar_hook(self) -> bool:
+        policy = self._compiler.policies[self._policy.type]
+        return type(policy).sidecar is not Policy.sidecar
 
     @property
     def _is_about_calls(self) -> bool:
         shape = self._policy.kind.policy
         return shape is not None and shape.to and bool(self._policy.data.get("to"))
 
-    def _bundle(self, dataplane: Resource) -> ProxyClass | None:
-        """What a proxy is served; None where that could not be made, which is told as a fault of its own."""
+    def _proxy(self, dataplane: Resource) -> CompiledProxy | None:
+        """What a proxy is served; None if it could not be compiled, which is reported as a failure of its own."""
         try:
-            return self._compiler.proxy(self._world, dataplane).bundle
-        except Exception:  # noqa: BLE001  # what the policies come to can be said all the same
+            return self._compiler.proxy(self._world, dataplane)
+        except Exception:  # noqa: BLE001  # the confs are known all the same
             return None
 
     def _parts(self, dataplane: Resource) -> Mapping[Destination, DestinationParts]:
-        bundle = self._bundle(dataplane) if self._is_about_calls else None
-        if bundle is None:
+        proxy = self._proxy(dataplane) if self._is_about_calls else None
+        if proxy is None:
             return {}
-        if id(bundle) not in self._of_classes:
-            found = destination_parts(self._compiler.stages, bundle, dataplane.mesh)
-            self._of_classes[id(bundle)] = bundle, {one.destination: one for one in found}
-        return self._of_classes[id(bundle)][1]
+        proxy_class = proxy.bundle
+        if proxy_class not in self._parts_of_classes:
+            served = destination_parts(self._compiler.translator, proxy_class, dataplane.mesh)
+            self._parts_of_classes[proxy_class] = {parts.destination: parts for parts in served}
+        return self._parts_of_classes[proxy_class]
 
 
-def _without_inbound(dataplane: Resource) -> frozenset[int]:
-    """The ports of listeners at which there is no inbound."""
-    net = dataplane.spec.net
-    return frozenset(one.port for one in net.listeners or ()) - {one.port for one in net.inbound or ()}
+def _ports_without_inbound(dataplane: Resource) -> frozenset[int]:
+    """The ports of the Dataplane's listeners that are no inbounds."""
+    networking = dataplane.spec.net
+    return frozenset(listener.port for listener in networking.listeners or ()) - {
+        listener.port for listener in networking.inbound or ()
+    }

@@ -1,11 +1,11 @@
-"""Values without a meaning at a place: for what is spoken there, or because nothing passes by it."""
+"""Values without a meaning in a scope, because of the protocol there or because no calls reach it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Final
 
-from cp.insight.inspect.places import ProxyPlace
+from cp.insight.inspect.scopes import ConfScope
 from cp.insight.meaning import has_meaning
 from cp.insight.parts import DestinationParts
 from cp.policies import Policy
@@ -27,43 +27,46 @@ _NOT_REDIRECTED: Final = (
 
 
 def traits(dataplane: Resource) -> tuple[object, ...]:
-    """All of a proxy on which it depends what has a meaning there, beside what it calls."""
-    return is_grpc_client(dataplane), _is_passed(dataplane), tuple(_spoken_at(dataplane).items())
+    """The facts about a proxy, other than its destinations, that decide which values have a meaning there."""
+    return is_grpc_client(dataplane), _captures_calls(dataplane), tuple(_protocols_by_port(dataplane).items())
 
 
-def why_meaningless(  # noqa: PLR0913  # all that is known of the field
+def meaningless_reason(  # noqa: PLR0913  # all that is known of the field
     policy: Policy[Any],
     dataplane: Resource,
-    place: ProxyPlace,
+    scope: ConfScope,
     path: str,
     *,
-    beside: Iterable[str],
+    conf_fields: Iterable[str],
     parts: DestinationParts | None,
 ) -> str:
-    """Why a field says nothing there; empty where it says something. `parts` is what is served of a destination."""
+    """Why a field has no meaning in a scope; empty if it has one. `parts` are those of the scope's destination."""
     if is_grpc_client(dataplane) and not policy.is_for_grpc_clients:
         return _OF_CLIENT
-    if place.is_whole:
-        return "" if type(policy).passes is Policy.passes or _is_passed(dataplane) else _NOT_REDIRECTED
-    if is_grpc_client(dataplane) and place.destination is not None and not _is_called(parts, by=policy):
+    if scope.is_whole_proxy:
+        return _NOT_REDIRECTED if policy.is_for_captured_calls and not _captures_calls(dataplane) else ""
+    if is_grpc_client(dataplane) and scope.destination is not None and not _is_called(parts, by=policy):
         return _NO_GRPC
-    if place.inbound is None:
-        return _in_protocol(policy, path, beside, _spoken_to(parts))
-    spoken = _spoken_at(dataplane).get(place.inbound)
-    return _NOT_SERVED if spoken is None else _in_protocol(policy, path, beside, spoken)
+    if scope.inbound_port is None:
+        return _protocol_reason(policy, path, conf_fields, _protocol_to(parts))
+    protocol = _protocols_by_port(dataplane).get(scope.inbound_port)
+    return _NOT_SERVED if protocol is None else _protocol_reason(policy, path, conf_fields, protocol)
 
 
 def _is_called(parts: DestinationParts | None, *, by: Policy[Any]) -> bool:
-    """Whether a client calls a destination itself, or by routes of others, which pass by its own routes."""
+    """Whether a gRPC client calls a destination.
+
+    It may call it by routes of other services only; then the destination's own routes are not on the way.
+    """
     return parts is not None and bool(parts.entries or not by.is_route)
 
 
-def _spoken_to(parts: DestinationParts | None) -> Protocol | None:
-    """What a proxy speaks to a destination that it calls."""
+def _protocol_to(parts: DestinationParts | None) -> Protocol | None:
+    """The protocol of the outbounds to a destination; None without outbounds."""
     return parts.entries[0].outbound.protocol if parts is not None and parts.entries else None
 
 
-def _in_protocol(policy: Policy[Any], path: str, beside: Iterable[str], protocol: Protocol | None) -> str:
+def _protocol_reason(policy: Policy[Any], path: str, conf_fields: Iterable[str], protocol: Protocol | None) -> str:
     kind = policy.kind.name
     if protocol is None:
         return ""
@@ -71,14 +74,18 @@ def _in_protocol(policy: Policy[Any], path: str, beside: Iterable[str], protocol
         return f"has no effect: a {kind} has no meaning where {protocol} is spoken"
     if kind == _TCP_ROUTE and protocol.is_http:
         return f"has no effect: where there is a {_HTTP_ROUTE}, that one counts"
-    return "" if has_meaning(kind, path, protocol, beside) else f"has no effect: no meaning where {protocol} is spoken"
+    return (
+        ""
+        if has_meaning(policy, path, protocol, conf_fields)
+        else f"has no effect: no meaning where {protocol} is spoken"
+    )
 
 
-def _is_passed(dataplane: Resource) -> bool:
-    """Whether calls to places outside of the mesh pass by."""
+def _captures_calls(dataplane: Resource) -> bool:
+    """Whether the machine redirects calls to the proxy that leave the mesh."""
     return redirection(dataplane) is not None
 
 
-def _spoken_at(dataplane: Resource) -> dict[int, Protocol]:
-    """What is spoken at the inbounds that are served, by their ports."""
+def _protocols_by_port(dataplane: Resource) -> dict[int, Protocol]:
+    """The protocols of the inbounds that are served, by port."""
     return {inbound.port: inbound.protocol for _, inbound in inbounds(dataplane)}

@@ -1,27 +1,61 @@
-"""Addresses and ports that several want."""
+"""Addresses and ports that several want.
+
+See record 0042.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from cp.insight.lint.codes import FindingReason, found
 from cp.insight.lint.survey import MeshSurvey
+from cp.model.names import Key
 from cp.model.violation import Finding
-from cp.resources.addresses import Address, AddressConflict, conflicts, not_served
+from cp.resources.addresses import Address, AddressConflict, address_of, conflicts, not_served, owners
 from cp.resources.resource import Resource
+from cp.translate.compiler import CompiledProxy
+from cp.translate.packing import LISTENER
 from cp.translate.view.dataplanes import ports_of
+from generators.envoy.names import metrics_listener
+
+_METRIC: Final = "MeshMetric"
 
 
-def addresses(scene: MeshSurvey) -> Iterator[Finding]:
+def addresses(survey: MeshSurvey) -> Iterator[Finding]:
     """Within one Dataplane, where the first has it; and in several, which cannot all be there."""
-    owners: dict[tuple[str, Address], Resource] = {}
-    for proxy in scene.proxies:
+    known: dict[tuple[str, Address], Resource] = {}
+    for proxy in survey.proxies:
         dataplane = proxy.dataplane
         yield from (found(dataplane, _within(one)) for one in dataplane.derived(conflicts))
         for path, address in _inbounds(dataplane):
-            owner = owners.setdefault((dataplane.mesh, address), dataplane)
+            owner = known.setdefault((dataplane.mesh, address), dataplane)
             if owner is not dataplane:
                 yield found(dataplane, _of_another(owner, path, address))
+
+
+def metrics(survey: MeshSurvey) -> Iterator[Finding]:
+    """Ports of MeshMetrics at which a proxy already listens for something else; each once."""
+    seen: set[tuple[Key, str]] = set()
+    for proxy in survey.proxies:
+        listened_at = proxy.dataplane.derived(owners)
+        for address, policy, path in _metrics_listeners(proxy):
+            resource = survey.world.get(policy)
+            if address in listened_at and resource is not None and (policy, path) not in seen:
+                seen.add((policy, path))
+                yield found(resource, _of_metrics(proxy.dataplane, listened_at[address], path, address))
+
+
+def _metrics_listeners(proxy: CompiledProxy) -> Iterator[tuple[Address, Key, str]]:
+    """Where a proxy listens for those who collect its metrics, with who wrote that, and where."""
+    conf = proxy.sidecar.effective.get(_METRIC)
+    names = {packed.name for packed in proxy.sidecar.fragment if packed.type_url == LISTENER}
+    for index, backend in enumerate(conf.value.get("backends") or () if conf is not None else ()):
+        port = (backend.get("prometheus") or {}).get("port")
+        address = proxy.dataplane.spec.net.address or ""
+        if conf is not None and port is not None and metrics_listener(address, port) in names:
+            field, path = conf.written(f"backends[{index}].prometheus.port")
+            yield address_of(address, port), field.winner.origin.policy, path
 
 
 def _inbounds(dataplane: Resource) -> Iterator[tuple[str, Address]]:
@@ -46,6 +80,11 @@ def _within(conflict: AddressConflict) -> FindingReason:
 def _of_another(owner: Resource, path: str, address: Address) -> FindingReason:
     text = f"Dataplane {owner.name} has {_shown(address)} too: calls for either reach whoever listens there"
     return FindingReason("address-shared", text, path, "remove the Dataplane that is gone, or correct its address")
+
+
+def _of_metrics(dataplane: Resource, owner: str, path: str, address: Address) -> FindingReason:
+    text = f"{owner} of Dataplane {dataplane.name} has {_shown(address)} already: Envoy takes one of the two listeners"
+    return FindingReason("address-taken", text, path, "give one of the two another port")
 
 
 def _shown(address: Address) -> str:

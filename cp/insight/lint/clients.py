@@ -1,4 +1,4 @@
-"""Policies that tell more sorts of clients or services apart than can be worked out."""
+"""Policies whose tags divide clients or services into more groups than can be computed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cp.rules import PolicyRules
 _HINT = "tell fewer apart by tags, or divide the proxies among several policies by the top-level `targetRef`"
 
 
-def too_many(scene: MeshSurvey) -> Iterator[Finding]:
-    """The parts of all policies of a kind that select a proxy are worked out together, so all of them are left out."""
+def too_many(survey: MeshSurvey) -> Iterator[Finding]:
+    """Policies of one kind that select a proxy are computed together, so none of them is in force on it."""
     seen: set[tuple[Resource, str]] = set()
-    for rules in scene.too_much:
-        part = "from" if rules.shape.from_ and rules.from_().is_too_much else "to"
+    for rules in survey.too_much:
+        part = "from" if rules.shape.from_ and rules.from_().has_too_many_parts else "to"
         for policy in (matched.policy for matched in rules.matched if matched.policy.data.get(part)):
             if (policy, part) not in seen:
                 seen.add((policy, part))
@@ -26,5 +26,5 @@ def too_many(scene: MeshSurvey) -> Iterator[Finding]:
 
 def _text(rules: PolicyRules, part: str) -> str:
     whom = "clients" if part == "from" else "services"
-    every = f"by their tags, the {rules.kind.name}s of a proxy together"
-    return f"not in force: {every} tell apart more sorts of {whom} than can be worked out"
+    all_policies = f"by their tags, the {rules.kind.name}s of a proxy together"
+    return f"not in force: {all_policies} tell apart more sorts of {whom} than can be worked out"

@@ -17,6 +17,10 @@ NO_EFFECT: Final = "has no effect"
 NO_EFFECT_OF_ITEM: Final = "this item has no effect"
 """The same for one item of a policy whose other items have some."""
 
+NOTHING_SERVED: Final = "changes nothing that is served"
+"""With this the message of a finding begins that is about an item of a policy of which values hold, but all proxies
+would be served the same without the policy."""
+
 _ERROR: Final = Severity.ERROR
 _WARNING: Final = Severity.WARNING
 _INFO: Final = Severity.INFO
@@ -43,7 +47,8 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _ERROR, "a service outside the mesh that cannot be served, for example without its secret"
         ),
         "address-taken": FindingCode(
-            _ERROR, "an inbound or outbound is not served, as another has its address and port"
+            _ERROR,
+            "an inbound, an outbound or a port for metrics is not served, as another listener has its address and port",
         ),
         "zero-weights": FindingCode(_ERROR, "all backends of a rule have the weight 0"),
         "refused-by-envoy": FindingCode(_ERROR, "proxies refuse what a policy comes to, and keep the version before"),
@@ -77,7 +82,7 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "no-effect": FindingCode(_WARNING, "a policy changes nothing, for more than one reason"),
         "not-called": FindingCode(_WARNING, "no proxy that a policy selects calls the service that an item is for"),
         "not-redirected": FindingCode(_WARNING, "a MeshPassthrough for proxies to which no traffic is redirected"),
-        "redundant": FindingCode(_INFO, "a policy says what would hold without it"),
+        "redundant": FindingCode(_INFO, "a policy says what would hold, or be served, without it"),
         "shadow": FindingCode(_INFO, "a policy with `kuma.io/effect: shadow` is looked at, and holds nowhere"),
         "no-outbounds": FindingCode(_INFO, "the workload of a Dataplane can call nobody through its proxy"),
         "no-dataplanes": FindingCode(_INFO, "a mesh without Dataplanes: what concerns proxies is not judged"),

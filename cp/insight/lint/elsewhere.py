@@ -13,29 +13,29 @@ from cp.model.checkpoint import checked
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.rules.merging import Setting
-from cp.translate.stages import BUILT_IN, Effective
+from cp.translate.effective import BUILT_IN, Effective
 
 _Value: TypeAlias = tuple[Key, str]
 _Held: TypeAlias = tuple[str, str, Setting]
 """A kind of policy, a field of its conf, and who set it."""
 
 
-def elsewhere(scene: MeshSurvey) -> Iterator[Finding]:
+def elsewhere(survey: MeshSurvey) -> Iterator[Finding]:
     """Fields that are about a missing part wherever they hold, of items whose other fields have an effect."""
-    every = [parts for outbounds in scene.outbounds for parts in outbounds.parts]
+    every = [parts for outbounds in survey.outbounds for parts in outbounds.parts]
     acting = {_value(setting) for parts in every if parts.is_whole for _, _, setting in _held(parts)}
     missing: dict[_Value, tuple[Setting, DestinationParts]] = {}
-    for parts in checked(every, scene.checkpoint):
+    for parts in checked(every, survey.checkpoint):
         for kind, path, setting in () if parts.is_whole else _held(parts):
             if setting.origin.part == BUILT_IN or _value(setting) in acting:
                 continue
-            if parts.matters_to_missing_part_only(kind, path):
+            if parts.acts_on_unserved_part_only(kind, path):
                 missing.setdefault(_value(setting), (setting, parts))
             else:
                 acting.add(_value(setting))
     for (key, path), (setting, parts) in missing.items():
-        policy = scene.world.get(key)
-        has_effect = key in scene.effective and item_of(setting.origin) in scene.effective_items
+        policy = survey.world.get(key)
+        has_effect = key in survey.effective and item_of(setting.origin) in survey.effective_items
         if policy is not None and has_effect and (key, path) not in acting:
             yield found(
                 policy, FindingReason("routed-elsewhere", f"this value has no effect: {parts.why}", path, parts.hint)

@@ -10,9 +10,9 @@ from cp.model.violation import Finding
 from cp.translate.view.outside import EXTERNAL, outside
 
 
-def services(scene: MeshSurvey) -> Iterator[Finding]:
-    for service in scene.world:
+def services(survey: MeshSurvey) -> Iterator[Finding]:
+    for service in survey.world:
         if service.type == EXTERNAL:
-            for fault in outside(scene.world, service).faults:
+            for fault in outside(survey.world, service).faults:
                 text = f"{fault.message}: calls to it fail"
                 yield found(service, FindingReason("not-served", text, fault.path, fault.hint))

@@ -12,9 +12,9 @@ from cp.model.violation import Finding
 from cp.resources.world import World
 
 
-def failed(scene: MeshSurvey) -> Iterator[Finding]:
-    for dataplane, failures in scene.failures.items():
-        yield from failed_findings(scene.world, dataplane, failures)
+def failed(survey: MeshSurvey) -> Iterator[Finding]:
+    for dataplane, failures in survey.failures.items():
+        yield from failed_findings(survey.world, dataplane, failures)
 
 
 def failed_findings(world: World, dataplane: Key, failures: Iterable[Failure]) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from typing import Final
 from cp.insight.lint.codes import NO_EFFECT, NO_EFFECT_OF_ITEM, FindingReason, found
 from cp.insight.lint.reasons import reason
 from cp.insight.lint.sites import item_of
-from cp.insight.lint.survey import MeshSurvey, parts
+from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
 from cp.rules import PolicyItem
@@ -18,6 +18,7 @@ from cp.rules.matching import is_shadow, top_of
 from cp.rules.targets import ROUTES
 
 _REMOVE: Final = "remove it"
+_NOBODY_BUT_ASKS: Final = "selects no proxy, and makes those that call others send their tags all the same"
 _BY_TAGS: Final = "compare it with the tags of inbounds"
 _COMPARE: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -34,22 +35,23 @@ _COMPARE: Final[Mapping[str, str]] = MappingProxyType(
 """What to look at, by the kind of the target."""
 
 
-def idle(scene: MeshSurvey) -> Iterator[Finding]:
+def idle(survey: MeshSurvey) -> Iterator[Finding]:
     """Policies of which nothing holds anywhere, and of the others the items of which nothing does."""
-    for policy in scene.judged:
-        if policy.key in scene.effective:
-            yield from _items(scene, policy)
+    for policy in survey.judged:
+        if policy.key in survey.effective:
+            yield from _asks_only(survey, policy)
+            yield from _items(survey, policy)
         else:
-            yield found(policy, _of_policy(scene, policy))
+            yield found(policy, _of_policy(survey, policy))
 
 
-def _of_policy(scene: MeshSurvey, policy: Resource) -> FindingReason:
+def _of_policy(survey: MeshSurvey, policy: Resource) -> FindingReason:
     if is_shadow(policy):
         hint = "remove the label to put it into force"
         return FindingReason("shadow", f"{NO_EFFECT}, as its label says: it is only looked at", "labels", hint)
-    if not scene.selected.get(policy):
-        return _selects_nobody(scene, policy)
-    reasons = [reason(scene, item, as_whole=True) for item in parts(policy)]
+    if not survey.selected.get(policy):
+        return _selects_nobody(survey, policy)
+    reasons = [reason(survey, item, as_whole=True) for item in items_of(policy)]
     codes = {one.code for one in reasons}
     if not reasons:
         return FindingReason("no-effect", f"{NO_EFFECT}: it says nothing", policy.kind.root, _REMOVE)
@@ -57,14 +59,21 @@ def _of_policy(scene: MeshSurvey, policy: Resource) -> FindingReason:
     return replace(first, text=f"{NO_EFFECT}: {_joined(one.text for one in reasons)}")
 
 
-def _items(scene: MeshSurvey, policy: Resource) -> Iterator[Finding]:
+def _items(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
     """Where a policy has one item, what is true of it is true of the policy."""
-    there = parts(policy)
-    for item in there if len(there) > 1 and policy.key not in scene.needed else ():
-        if item_of(item.origin) not in scene.effective_items:
-            why = reason(scene, item, as_whole=False)
+    there = items_of(policy)
+    for item in there if len(there) > 1 and policy.key not in survey.needed else ():
+        if item_of(item.origin) not in survey.effective_items and not _asks(survey, item):
+            why = reason(survey, item, as_whole=False)
             text = why.text if _is_the_only_route(item, there) else f"{NO_EFFECT_OF_ITEM}: {why.text}"
             yield found(policy, replace(why, text=text))
+
+
+def _asks(survey: MeshSurvey, item: PolicyItem) -> bool:
+    """Whether it changes what proxies tell about themselves, although it changes no conf."""
+    policy = item.policy
+    may_ask = item.origin.part == "from" and survey.may_ask(policy)
+    return may_ask and not survey.is_served_the_same_without(policy, item)
 
 
 def _is_the_only_route(item: PolicyItem, there: Iterable[PolicyItem]) -> bool:
@@ -72,12 +81,18 @@ def _is_the_only_route(item: PolicyItem, there: Iterable[PolicyItem]) -> bool:
     return item.target.kind in ROUTES and not any(one.target.kind in ROUTES for one in there if one is not item)
 
 
-def _selects_nobody(scene: MeshSurvey, policy: Resource) -> FindingReason:
+def _asks_only(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
+    """Of a policy that selects no proxy and changes what proxies send all the same."""
+    if policy.key in survey.asking and not survey.selected.get(policy):
+        yield found(policy, _selects_nobody(survey, policy, _NOBODY_BUT_ASKS))
+
+
+def _selects_nobody(survey: MeshSurvey, policy: Resource, consequence: str = NO_EFFECT) -> FindingReason:
     target = top_of(policy)
     tags = " ".join(f"{name}={value}" for name, value in sorted((target.tags or target.labels or {}).items()))
     whom = " ".join(part for part in (target.kind, target.name or "", tags) if part)
-    there = sum(proxy.dataplane.mesh == policy.mesh for proxy in scene.proxies)
-    text = f"{NO_EFFECT}: it is for {whom}, and of the {there} proxies of the mesh none is"
+    there = sum(proxy.dataplane.mesh == policy.mesh for proxy in survey.proxies)
+    text = f"{consequence}: it is for {whom}, and of the {there} proxies of the mesh none is"
     hint = _COMPARE["name" if target.name and target.kind == "Dataplane" else target.kind]
     return FindingReason("selects-no-proxy", text, f"{policy.kind.root}.targetRef", hint)
 

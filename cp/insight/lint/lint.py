@@ -9,18 +9,19 @@ from typing import Final, TypeAlias
 from cp.insight.lint import (
     addresses,
     clients,
+    conditional,
     elsewhere,
     external,
     failed,
     hidden,
     idle,
-    passthrough,
     patches,
     protocols,
     proxies,
     references,
     routes,
     targets,
+    unserved,
 )
 from cp.insight.lint.codes import CATALOGUE, NO_EFFECT, NO_EFFECT_OF_ITEM
 from cp.insight.lint.survey import MeshSurvey
@@ -47,8 +48,9 @@ RULES: Final[tuple[Rule, ...]] = (
     hidden.hidden,
     elsewhere.elsewhere,
     patches.patches,
-    passthrough.passthrough,
+    conditional.conditional,
     addresses.addresses,
+    addresses.metrics,
     proxies.outbounds,
     proxies.services,
     external.services,
@@ -65,10 +67,22 @@ _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 def lint(policies: Policies, world: World, checkpoint: Checkpoint = never_stopped) -> tuple[Finding, ...]:
     """Everything that is to be said of a World, the worst first, then by file and line."""
-    scene = MeshSurvey(policies, world, checkpoint)
-    of_rules = (finding for rule in checked(RULES, checkpoint) for finding in checked(_judged(rule, scene), checkpoint))
+    survey = MeshSurvey(policies, world, checkpoint)
+    of_rules = (
+        finding for rule in checked(RULES, checkpoint) for finding in checked(_judged(rule, survey), checkpoint)
+    )
     findings = (*world.findings, *of_rules)
+    findings = (*findings, *_judged(_unserved_beside(findings), survey))
     return in_order(finding for finding in _once(findings) if not _is_of_initial(world, finding))
+
+
+def _unserved_beside(findings: Sequence[Finding]) -> Rule:
+    """The last rule: it is about what all others tell nothing of."""
+
+    def unserved_(survey: MeshSurvey) -> Iterator[Finding]:
+        return unserved.unserved(survey, findings)
+
+    return unserved_
 
 
 def _once(findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -96,10 +110,10 @@ def _is_of_initial(world: World, finding: Finding) -> bool:
     return resource is not None and is_initial(resource.document)
 
 
-def _judged(rule: Rule, scene: MeshSurvey) -> tuple[Finding, ...]:
+def _judged(rule: Rule, survey: MeshSurvey) -> tuple[Finding, ...]:
     """What a rule finds. One that has a fault of its own says so, and the others go on."""
     try:
-        return tuple(rule(scene))
+        return tuple(rule(survey))
     except Exception as error:  # noqa: BLE001
         message = f"a fault of koguma in judging {rule.__name__}, of which nothing is told: {reason(error)}"
         return (Finding(CODE, CATALOGUE[CODE].severity, None, message, hint=HINT),)

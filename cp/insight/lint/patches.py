@@ -1,4 +1,4 @@
-"""What policies ask of a proxy that it cannot be given, and changes that are about nothing."""
+"""Changes that cannot be made to a proxy, and changes that find nothing to change."""
 
 from __future__ import annotations
 
@@ -6,64 +6,53 @@ from collections.abc import Iterator
 
 from cp.insight.lint.codes import FindingReason, found
 from cp.insight.lint.survey import MeshSurvey
+from cp.insight.parts import fragments_of
 from cp.model.names import Key
 from cp.model.violation import Finding
-from cp.translate.compiler import CompiledProxy
-from cp.translate.fragments import Fragment
-from cp.translate.stages import Effective
-
-_KIND = "MeshProxyPatch"
-_LIST = "appendModifications"
+from cp.translate.effective import Effective
 
 
-def patches(scene: MeshSurvey) -> Iterator[Finding]:
-    yield from _failed(scene)
-    yield from _idle(scene)
+def patches(survey: MeshSurvey) -> Iterator[Finding]:
+    yield from _failed(survey)
+    for policy in survey.policies.values():
+        if policy.change_list:
+            yield from _unused(survey, policy.kind.name, policy.change_list)
 
 
-def _failed(scene: MeshSurvey) -> Iterator[Finding]:
-    for proxy in scene.proxies:
-        for fragment in _fragments(proxy):
+def _failed(survey: MeshSurvey) -> Iterator[Finding]:
+    for proxy in survey.proxies:
+        for fragment in fragments_of(proxy):
             for kind, path, reason in fragment.problems:
-                policy, where = _written(proxy.beside.effective, kind, path)
+                policy, where = _written(proxy.sidecar.effective, kind, path)
                 hint = "compare it with what `koguma render` prints"
                 yield from _finding(
-                    scene, policy, FindingReason("does-not-apply", f"has no effect: {reason}", where, hint)
+                    survey, policy, FindingReason("does-not-apply", f"has no effect: {reason}", where, hint)
                 )
 
 
-def _idle(scene: MeshSurvey) -> Iterator[Finding]:
-    """Those about which there is nothing in any of the proxies that a policy selects."""
-    asked, used = set[tuple[Key, str]](), set[tuple[Key, str]]()
-    for proxy in scene.proxies:
-        effective = proxy.beside.effective
-        if _KIND not in effective:
+def _unused(survey: MeshSurvey, kind: str, change_list: str) -> Iterator[Finding]:
+    """The changes that find nothing to change in any of the proxies that their policy selects."""
+    written, used = set[tuple[Key, str]](), set[tuple[Key, str]]()
+    for proxy in survey.proxies:
+        effective = proxy.sidecar.effective
+        if kind not in effective:
             continue
-        asked |= {_written(effective, _KIND, path) for path in effective[_KIND].fields if path.startswith(_LIST)}
-        every = {one for fragment in _fragments(proxy) for one in fragment.used}
-        used |= {_written(effective, kind, path) for kind, path in every}
-    for policy, where in sorted(asked - used):
+        written |= {_written(effective, kind, path) for path in effective[kind].fields if path.startswith(change_list)}
+        used_paths = {path for fragment in fragments_of(proxy) for used_by, path in fragment.used if used_by == kind}
+        used |= {_written(effective, kind, path) for path in used_paths}
+    for policy, where in sorted(written - used):
         text = "changes nothing: no proxy that it is for has what `match` is about"
         yield from _finding(
-            scene, policy, FindingReason("does-not-apply", text, where, "compare it with `koguma render`")
+            survey, policy, FindingReason("does-not-apply", text, where, "compare it with `koguma render`")
         )
 
 
-def _fragments(proxy: CompiledProxy) -> Iterator[Fragment]:
-    yield from (entry.fragment for entry in proxy.bundle.entries.values())
-    yield from (fragment for upstream in proxy.bundle.upstreams.values() for fragment in upstream.fragments)
-    yield from (reached.fragment for reached in proxy.inbounds)
-    yield proxy.beside.fragment
-    if proxy.captured is not None:
-        yield proxy.captured.fragment
-
-
 def _written(effective: Effective, kind: str, path: str) -> tuple[Key, str]:
-    """Who wrote what stands at a path of a merged conf, and where."""
-    found, where = effective[kind].written(path)
-    return found.winner.origin.policy, where
+    """The policy that wrote the value at a path of a merged conf, and the path in its document."""
+    field, where = effective[kind].written(path)
+    return field.winner.origin.policy, where
 
 
-def _finding(scene: MeshSurvey, policy: Key, reason: FindingReason) -> Iterator[Finding]:
-    if (resource := scene.world.get(policy)) is not None:
+def _finding(survey: MeshSurvey, policy: Key, reason: FindingReason) -> Iterator[Finding]:
+    if (resource := survey.world.get(policy)) is not None:
         yield found(resource, reason)

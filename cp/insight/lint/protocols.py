@@ -1,99 +1,104 @@
-"""Fields without a meaning for what is spoken wherever they hold."""
+"""Sections of a conf that have no meaning for the protocol that is spoken wherever they hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, found
 from cp.insight.lint.sites import ClientSite, PartSite, PolicySite, RouteTableSite
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.targets import called
-from cp.insight.meaning import MEANS, acts_alone, section_of
+from cp.insight.meaning import acts_alone, section_of
 from cp.model.names import Key
 from cp.model.violation import Finding
+from cp.policies import Policy
 from cp.rules.merging import Setting
-from cp.translate.stages import BUILT_IN
+from cp.translate.effective import BUILT_IN
 
 _Item: TypeAlias = tuple[Key, str, int]
 
 
 @dataclass(slots=True)
-class _Section:
-    """A section that an item sets: where, and whether it says something at any place at which it holds."""
+class _SetSection:
+    """A section that an item sets, with one site at which it holds."""
 
     setting: Setting
-    spot: PolicySite | ClientSite
+    site: PolicySite | ClientSite
     has_meaning: bool = False
+    """Whether it has a meaning at any of its sites."""
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What an item sets that holds somewhere."""
+class _SetFields:
+    """The fields of one item that hold at some site."""
 
+    policy: Policy[Any]
     is_general: bool
-    """Whether it is for services, or clients, of all sorts: then not everything in it needs to have a meaning."""
+    """Whether the item is for services, or clients, of every protocol: then not each section has to have a meaning."""
 
-    sections: dict[str, _Section] = field(default_factory=dict)
-    has_more: bool = False
-    """Whether it also sets what has a meaning whatever is spoken."""
+    sections: dict[str, _SetSection] = field(default_factory=dict)
+    acts_without_sections: bool = False
+    """Whether it also sets a field that has a meaning for every protocol."""
 
     @property
-    def pointless(self) -> Iterator[tuple[str, _Section]]:
-        some = self.has_more or any(one.has_meaning for one in self.sections.values())
-        if not (self.is_general and some):
-            yield from ((name, one) for name, one in self.sections.items() if not one.has_meaning)
+    def without_meaning(self) -> Iterator[tuple[str, _SetSection]]:
+        has_meaning = self.acts_without_sections or any(section.has_meaning for section in self.sections.values())
+        if not (self.is_general and has_meaning):
+            yield from ((name, section) for name, section in self.sections.items() if not section.has_meaning)
 
 
-def protocols(scene: MeshSurvey) -> Iterator[Finding]:
-    """Sections that somebody set, and that say something at no place at which they hold."""
-    seen: dict[_Item, _Seen] = {}
-    for spot in _spots(scene):
-        if spot.protocol is not None and spot.kind.name in MEANS:
-            _look(spot, seen)
-    for (key, _, _), one in seen.items():
-        policy = scene.world.get(key)
-        if policy is not None:
-            yield from (found(policy, _reason(name, section)) for name, section in one.pointless)
+def protocols(survey: MeshSurvey) -> Iterator[Finding]:
+    """Sections that an item sets and that have a meaning at none of the sites at which they hold."""
+    fields_of: dict[_Item, _SetFields] = {}
+    for site in _sites(survey):
+        policy = survey.policies[site.kind.name]
+        if site.protocol is not None and policy.section_protocols:
+            _add_fields(policy, site, fields_of)
+    for (key, _, _), fields in fields_of.items():
+        resource = survey.world.get(key)
+        if resource is not None:
+            reasons = (_reason(fields.policy, name, section) for name, section in fields.without_meaning)
+            yield from (found(resource, reason) for reason in reasons)
 
 
-def _spots(scene: MeshSurvey) -> Iterator[PolicySite | ClientSite]:
-    for spot in scene.spots:
-        if isinstance(spot, PartSite):
-            yield from spot.spots
-        elif not isinstance(spot, RouteTableSite):
-            yield spot
+def _sites(survey: MeshSurvey) -> Iterator[PolicySite | ClientSite]:
+    for site in survey.sites:
+        if isinstance(site, PartSite):
+            yield from site.sites
+        elif not isinstance(site, RouteTableSite):
+            yield site
 
 
-def _look(spot: PolicySite | ClientSite, seen: dict[_Item, _Seen]) -> None:
-    means = MEANS[spot.kind.name]
-    for path, one in spot.merged.fields.items():
-        origin = one.winner.origin
-        if origin.part == BUILT_IN:
+def _add_fields(policy: Policy[Any], site: PolicySite | ClientSite, fields_of: dict[_Item, _SetFields]) -> None:
+    for path, merged_field in site.merged.fields.items():
+        winner = merged_field.winner
+        if winner.origin.part == BUILT_IN:
             continue
-        is_general = origin.part != "to" or origin.level == "mesh"
-        item = seen.setdefault((origin.policy, origin.part, origin.index), _Seen(is_general))
-        name = section_of(spot.kind.name, path)
+        is_general = winner.origin.part != "to" or winner.origin.level == "mesh"
+        item = (winner.origin.policy, winner.origin.part, winner.origin.index)
+        fields = fields_of.setdefault(item, _SetFields(policy, is_general))
+        name = section_of(policy, path)
         if name is None:
-            item.has_more |= acts_alone(spot.kind.name, path)
+            fields.acts_without_sections |= acts_alone(policy, path)
         else:
-            section = item.sections.setdefault(name, _Section(one.winner, spot))
-            section.has_meaning |= spot.protocol in means[name]
+            section = fields.sections.setdefault(name, _SetSection(winner, site))
+            section.has_meaning |= site.protocol in policy.section_protocols[name]
 
 
-def _reason(name: str, section: _Section) -> FindingReason:
-    spot = section.spot
-    whom = "the inbounds of its proxies" if spot.destination is None else called(spot.destination)
-    text = f"`{name}` has no meaning where {spot.protocol} is spoken, as with {whom}; and it holds nowhere else"
-    meant = " or ".join(sorted(MEANS[spot.kind.name][name]))
-    where = "the tag kuma.io/protocol of the inbound" if spot.destination is None else "`appProtocol` of the port"
+def _reason(policy: Policy[Any], name: str, section: _SetSection) -> FindingReason:
+    site = section.site
+    whom = "the inbounds of its proxies" if site.destination is None else called(site.destination)
+    text = f"`{name}` has no meaning where {site.protocol} is spoken, as with {whom}; and it holds nowhere else"
+    spoken = " or ".join(sorted(policy.section_protocols[name]))
+    where = "the tag kuma.io/protocol of the inbound" if site.destination is None else "`appProtocol` of the port"
     return FindingReason(
-        "no-meaning", text, _upto(section.setting.path, name), f"if {meant} is spoken, say so in {where}"
+        "no-meaning", text, _section_path(section.setting.path, name), f"if {spoken} is spoken, say so in {where}"
     )
 
 
-def _upto(path: str, name: str) -> str:
-    """The path of the section in which a setting stands."""
-    head, found_, _ = path.partition(f".{name}")
-    return f"{head}{found_}"
+def _section_path(path: str, name: str) -> str:
+    """The path of a section in the document, from that of a field in it."""
+    head, separator, _ = path.partition(f".{name}")
+    return f"{head}{separator}"

@@ -26,37 +26,37 @@ _Written: TypeAlias = tuple[bytes, str, str, str]
 _LOST: Final = "correct the reference, or remove the outbound"
 
 
-def outbounds(scene: MeshSurvey) -> Iterator[Finding]:
+def outbounds(survey: MeshSurvey) -> Iterator[Finding]:
     """Outbounds that lead nowhere, and workloads without any."""
     fine: set[_Written] = set()
-    for proxy in scene.proxies:
+    for proxy in survey.proxies:
         dataplane = proxy.dataplane
         written = dataplane.derived(_written)
         if written not in fine:  # most proxies have written the same as others
-            lost = [*unresolved(scene.world, dataplane), *_to_nobody(scene.world, dataplane)]
+            lost = [*unresolved(survey.world, dataplane), *_to_nobody(survey.world, dataplane)]
             yield from (one if one.hint else replace(one, hint=_LOST) for one in lost)
             fine |= set() if lost else {written}
         yield from _calls_nobody(dataplane)
 
 
-def services(scene: MeshSurvey) -> Iterator[Finding]:
+def services(survey: MeshSurvey) -> Iterator[Finding]:
     """Ports of MeshServices behind which there is nobody."""
-    for service in scene.world:
-        if service.type != "MeshService" or service.mesh not in scene.meshes:
+    for service in survey.world:
+        if service.type != "MeshService" or service.mesh not in survey.meshes:
             continue
         for index, port in enumerate(service.spec.ports or ()):
-            if not endpoints_of(scene.world, service.mesh, destination_of(service, port)).endpoints:
+            if not endpoints_of(survey.world, service.mesh, destination_of(service, port)).endpoints:
                 path = step("spec.ports", index)
                 text = f"no inbound serves port {port.port}: calls to it are answered with 503"
                 hint = "compare `selector` with tags and labels, and `targetPort` with ports and names of inbounds"
                 yield found(service, FindingReason("no-endpoints", text, path, hint))
 
 
-def no_dataplanes(scene: MeshSurvey) -> Iterator[Finding]:
+def no_dataplanes(survey: MeshSurvey) -> Iterator[Finding]:
     """Meshes that have policies and no Dataplane."""
-    with_policies = {one.mesh for one in scene.world if one.kind.policy is not None}
-    for mesh in scene.world.table("Mesh"):
-        if mesh.name in with_policies - scene.meshes:
+    with_policies = {one.mesh for one in survey.world if one.kind.policy is not None}
+    for mesh in survey.world.table("Mesh"):
+        if mesh.name in with_policies - survey.meshes:
             text = "there is no Dataplane in this mesh, so what its policies do is not judged"
             yield found(mesh, FindingReason("no-dataplanes", text, "", "give `koguma lint` the Dataplanes too"))
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cp.insight.lint.codes import FindingReason
-from cp.insight.lint.sites import AnySpot, ClientSite, PartSite, PolicySite, RouteTableSite, UnitOf, item_of, policy_of
-from cp.insight.lint.survey import MeshSurvey, parts
+from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite, UnitOf, item_of, policy_of
+from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.targets import called, missing
 from cp.insight.lint.walk import PASSTHROUGH, BlockedItem
+from cp.insight.meaning import section_of
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
+from cp.policies import Policy
 from cp.resources.resource import Resource
 from cp.rules import PolicyItem
 from cp.rules.item_index import is_outdated, resolve
@@ -20,54 +22,58 @@ from cp.rules.items import reference
 from cp.rules.matching import top_of
 from cp.rules.merging import MergedField, Origin, Removal, Setting
 from cp.rules.targets import ROUTES, TargetTables
-from cp.translate.stages import BUILT_IN
+from cp.translate.effective import BUILT_IN
+from generators.proxy import Protocol
 
 _FEW: Final = 3
 
 
 @dataclass(slots=True)
 class _Rivals:
-    """Who sets what an item sets: otherwise, or the same."""
+    """Who else sets the fields that an item sets: with another value, or with the same one."""
 
     unit_of: UnitOf
-    """Whether items of the same policy count as rivals."""
+    """`policy_of` where items of one policy are no rivals, else `item_of`."""
 
-    other: dict[str, dict[str, None]] = field(default_factory=dict)
-    """By whom what is overridden."""
+    overriding: dict[str, dict[str, None]] = field(default_factory=dict)
+    """The fields with another value, by who sets it."""
 
-    same: dict[str, dict[str, None]] = field(default_factory=dict)
+    agreeing: dict[str, dict[str, None]] = field(default_factory=dict)
+    """The fields with the same value, by who sets it."""
 
     def add(self, whose: str, paths: Iterable[str], *, is_same: bool) -> None:
-        (self.same if is_same else self.other).setdefault(whose, {}).update(dict.fromkeys(paths))
+        (self.agreeing if is_same else self.overriding).setdefault(whose, {}).update(dict.fromkeys(paths))
 
 
-def reason(scene: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingReason:
-    """Why: as a part of a policy that has no effect as a whole, or by itself."""
-    spots = scene.spots_of.get(item, ())
-    if spots:
-        return _elsewhere(item, spots, as_whole=as_whole) or _outdone(item, spots, as_whole=as_whole)
-    blocked = [one for one in scene.blocked if one.item is item]
+def reason(survey: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingReason:
+    """Why an item has no effect. `as_whole` says that its policy as a whole has none."""
+    sites = survey.sites_of.get(item, ())
+    if sites:
+        return _routed_elsewhere(survey, item, sites, as_whole=as_whole) or _overridden_or_redundant(
+            item, sites, as_whole=as_whole
+        )
+    blocked = [one for one in survey.blocked if one.item is item]
     if blocked:
-        return because_blocked(item, blocked)
-    if _is_beyond_clients(scene, item.policy):
+        return blocked_reason(item, blocked)
+    if _is_beyond_clients(survey, item.policy):
         text = "it selects gRPC clients without a proxy, and they do nothing of what it says"
         return FindingReason("does-not-apply", text, item.origin.path, "write it for those that have a proxy")
     if item.policy.type == PASSTHROUGH:
-        return _nothing_redirected(scene, item)
-    return _of_target(scene, item) if item.origin.part == "to" else _no_inbound(scene, item)
+        return _nothing_redirected(survey, item)
+    return _of_target(survey, item) if item.origin.part == "to" else _no_inbound(survey, item)
 
 
-def _is_beyond_clients(scene: MeshSurvey, policy: Resource) -> bool:
+def _is_beyond_clients(survey: MeshSurvey, policy: Resource) -> bool:
     """Whether all that it selects are gRPC clients without a proxy, which cannot do what it asks."""
-    only_clients = bool(scene.selected.get(policy)) and policy not in scene.of_envoys
-    return only_clients and not scene.policies[policy.type].is_for_grpc_clients
+    only_clients = bool(survey.selected.get(policy)) and policy not in survey.of_envoys
+    return only_clients and not survey.policies[policy.type].is_for_grpc_clients
 
 
-def because_blocked(item: PolicyItem, blocked: Sequence[BlockedItem]) -> FindingReason:
+def blocked_reason(item: PolicyItem, blocked: Sequence[BlockedItem]) -> FindingReason:
     """A route that decides nothing for its destination."""
     path, service = step(item.origin.path, "targetRef"), called(blocked[0].destination)
     if blocked[0].by:
-        by = _listed(said(one) for one in blocked[0].by)
+        by = _listed(said(origin) for origin in blocked[0].by)
         hint = "say the same in a MeshHTTPRoute, or remove one of them"
         return FindingReason(
             "shadowed-route", f"for {service} the MeshHTTPRoute counts, and not this one: {by}", path, hint
@@ -79,147 +85,185 @@ def because_blocked(item: PolicyItem, blocked: Sequence[BlockedItem]) -> Finding
 
 
 def said(origin: Origin, line: int | None = None) -> str:
-    """A policy as operators know it, with the place of its item, or a line of it."""
+    """A policy by its type and name, with the file and a line: that of its item, unless another one is given."""
     if origin.part == BUILT_IN:
         return "the built-in default"
     place = f" ({origin.file}:{origin.line if line is None else line})" if origin.file else ""
     return f"{origin.policy.type} {origin.policy.name}{place}"
 
 
-def _elsewhere(item: PolicyItem, spots: Sequence[AnySpot], *, as_whole: bool) -> FindingReason | None:
-    """Where it is about what is not served of a destination, because calls go to others or come by others."""
+def _routed_elsewhere(
+    survey: MeshSurvey, item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool
+) -> FindingReason | None:
+    """The reason where an item is about the part of a destination that is not served."""
     unit_of = policy_of if as_whole else item_of
     unit = unit_of(item.origin)
     parts = [
-        spot.parts
-        for spot in spots
-        if isinstance(spot, PartSite) and spot.is_about_the_other_part(lambda one: unit_of(one.origin) == unit)
+        site.parts
+        for site in sites
+        if isinstance(site, PartSite)
+        and site.is_about_missing_part(lambda candidate: unit_of(candidate.origin) == unit)
     ]
     if not parts:
         return None
-    others = [spot for spot in spots if not isinstance(spot, PartSite)]
-    rest = f"; for others {_outdone(item, others, as_whole=as_whole).text}" if others else ""
-    text = "; ".join(dict.fromkeys(one.why for one in parts)) + rest
+    meaningless = _without_meaning(survey.policies[item.policy.type], item, sites)
+    if meaningless is not None:
+        return meaningless
+    whole_sites = [site for site in sites if not isinstance(site, PartSite)]
+    of_others = (
+        f"; for others {_overridden_or_redundant(item, whole_sites, as_whole=as_whole).text}" if whole_sites else ""
+    )
+    text = "; ".join(dict.fromkeys(part.why for part in parts)) + of_others
     return FindingReason("routed-elsewhere", text, step(item.origin.path, "targetRef"), parts[0].hint)
 
 
-def _outdone(item: PolicyItem, spots: Sequence[AnySpot], *, as_whole: bool) -> FindingReason:
+def _without_meaning(policy: Policy[Any], item: PolicyItem, sites: Sequence[AnySite]) -> FindingReason | None:
+    """The reason where all that an item sets is for another protocol than is spoken, whatever the routes are."""
+    sections: dict[str, tuple[Protocol, Destination]] = {}
+    for site in _sites_if_whole(sites):
+        if not isinstance(site, PolicySite) or site.protocol is None or site.destination is None:
+            return None
+        for path in _own_paths(item, site):
+            name = section_of(policy, path)
+            if name is None or site.protocol in policy.section_protocols[name]:
+                return None
+            sections.setdefault(name, (site.protocol, site.destination))
+    if not sections:
+        return None
+    name, (protocol, destination) = next(iter(sections.items()))
+    text = f"`{name}` has no meaning where {protocol} is spoken, as with {called(destination)}"
+    meant = " or ".join(sorted(policy.section_protocols[name]))
+    hint = f"if {meant} is spoken, say so in `appProtocol` of the port"
+    return FindingReason("no-meaning", text, step(item.layer.path, name), hint)
+
+
+def _own_paths(item: PolicyItem, site: PolicySite) -> Iterator[str]:
+    """The fields that an item sets at a site, whether they hold or not."""
+    for merged in site.merged.fields.values():
+        if any(setting.origin == item.origin for setting in (merged.winner, *merged.losers)):
+            yield merged.path
+
+
+def _overridden_or_redundant(item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool) -> FindingReason:
     rivals = _Rivals(policy_of if as_whole else item_of)
-    for spot in _as_if_whole(spots):
-        if isinstance(spot, RouteTableSite):
-            _compare_rows(item, spot, rivals)
-        elif isinstance(spot, ClientSite):
-            _compare_first(item, spot, rivals)
+    for site in _sites_if_whole(sites):
+        if isinstance(site, RouteTableSite):
+            _compare_rows(item, site, rivals)
+        elif isinstance(site, ClientSite):
+            _compare_first(item, site, rivals)
         else:
-            _compare(item, spot, rivals)
+            _compare(item, site, rivals)
     path = item.layer.path
-    if rivals.other:
+    if rivals.overriding:
         text = _overridden(rivals)
-        if all(isinstance(spot, RouteTableSite) for spot in spots):
-            text = f"stronger routes with the same matches take its place: {_listed(rivals.other)}"
+        if all(isinstance(site, RouteTableSite) for site in sites):
+            text = f"stronger routes with the same matches take its place: {_listed(rivals.overriding)}"
         hint = "remove it, or write it for fewer proxies than what overrides it"
         return FindingReason("overridden", text, path, hint)
-    by = f" ({_listed(rivals.same)} says so)" if rivals.same else ""
+    by = f" ({_listed(rivals.agreeing)} says so)" if rivals.agreeing else ""
     return FindingReason(
         "redundant", f"what it says would hold without it{by}", path, "remove it, or leave it as a reminder"
     )
 
 
 def _overridden(rivals: _Rivals) -> str:
-    """Who overrides which fields. Of several rivals each does so at places of its own."""
-    of_each = [f"{_fields(paths)} overridden by {whose}" for whose, paths in rivals.other.items()]
-    if len(of_each) == 1 and not rivals.same:
+    """Who overrides which fields. Each of several rivals does so at other sites."""
+    of_each = [f"{_fields(paths)} overridden by {whose}" for whose, paths in rivals.overriding.items()]
+    if len(of_each) == 1 and not rivals.agreeing:
         return f"{of_each[0]}, wherever it holds"
-    rest = "; what else it says would hold without it" if rivals.same else ""
+    redundant = "; what else it says would hold without it" if rivals.agreeing else ""
     more = f" and by {len(of_each) - _FEW} more" if len(of_each) > _FEW else ""
-    return f"at one place or another {'; '.join(of_each[:_FEW])}{more}{rest}"
+    return f"at one place or another {'; '.join(of_each[:_FEW])}{more}{redundant}"
 
 
-def _as_if_whole(spots: Iterable[AnySpot]) -> Iterator[PolicySite | RouteTableSite | ClientSite]:
-    for spot in spots:
-        if isinstance(spot, PartSite):
-            yield from spot.spots
+def _sites_if_whole(sites: Iterable[AnySite]) -> Iterator[PolicySite | RouteTableSite | ClientSite]:
+    for site in sites:
+        if isinstance(site, PartSite):
+            yield from site.sites
         else:
-            yield spot
+            yield site
 
 
-def _compare(item: PolicyItem, spot: PolicySite, rivals: _Rivals) -> None:
-    for one in {**spot.merged.nulls, **spot.merged.removed, **spot.merged.fields}.values():
-        values = (setting for setting in (one.winner, *one.losers) if setting.value is not None)
-        mine = next((setting for setting in values if setting.origin == item.origin), None)
-        null = next((removal for removal in one.removals if removal.null.origin == item.origin), None)
-        if mine is not None:
-            _add(rivals, one.path, mine, _rival(one, mine, rivals.unit_of))
+def _compare(item: PolicyItem, site: PolicySite, rivals: _Rivals) -> None:
+    for merged_field in {**site.merged.nulls, **site.merged.removed, **site.merged.fields}.values():
+        values = (setting for setting in (merged_field.winner, *merged_field.losers) if setting.value is not None)
+        own = next((setting for setting in values if setting.origin == item.origin), None)
+        null = next((removal for removal in merged_field.removals if removal.null.origin == item.origin), None)
+        if own is not None:
+            _add(rivals, merged_field.path, own, _rival(merged_field, own, rivals.unit_of))
         elif null is not None:
-            _add(rivals, one.path, null.null, _over_null(null, rivals.unit_of))
+            _add(rivals, merged_field.path, null.null, _winner_over_null(null, rivals.unit_of))
 
 
-def _add(rivals: _Rivals, path: str, mine: Setting, rival: Setting | None) -> None:
+def _add(rivals: _Rivals, path: str, own: Setting, rival: Setting | None) -> None:
     if rival is not None:
-        rivals.add(said(rival.origin, rival.line), [path], is_same=rival.value == mine.value)
+        takes_away = rival.value is None and own.value is not None
+        whose = said(rival.origin, rival.line)
+        rivals.add(f"a null of {whose}" if takes_away else whose, [path], is_same=rival.value == own.value)
 
 
-def _over_null(removal: Removal, unit_of: UnitOf) -> Setting | None:
-    """Who wins over a null; nobody, if it had nothing to take away."""
+def _winner_over_null(removal: Removal, unit_of: UnitOf) -> Setting | None:
+    """The value that is stronger than a null; None if there is none, or if the null removed nothing."""
     over = removal.overridden_by if removal.removed else None
     return None if over is None or unit_of(over.origin) == unit_of(removal.null.origin) else over
 
 
-def _rival(one: MergedField, mine: Setting, unit_of: UnitOf) -> Setting | None:
-    """Who wins over a setting; of one that wins itself, who says the same."""
-    own = unit_of(mine.origin)
-    over = mine.removed_by or one.winner
-    if unit_of(over.origin) != own:
+def _rival(merged_field: MergedField, setting: Setting, unit_of: UnitOf) -> Setting | None:
+    """The setting that wins over a setting; if it wins itself, another one with the same value."""
+    unit = unit_of(setting.origin)
+    over = setting.removed_by or merged_field.winner
+    if unit_of(over.origin) != unit:
         return over
-    others = (setting for setting in one.losers if unit_of(setting.origin) != own)
-    return next((setting for setting in others if setting.value == mine.value), None)
+    rivals = (loser for loser in merged_field.losers if unit_of(loser.origin) != unit)
+    return next((rival for rival in rivals if rival.value == setting.value), None)
 
 
-def _compare_rows(item: PolicyItem, spot: RouteTableSite, rivals: _Rivals) -> None:
-    """A rule of a table is owned by the strongest of those with its matches."""
+def _compare_rows(item: PolicyItem, site: RouteTableSite, rivals: _Rivals) -> None:
+    """Of the routes with the same matches the strongest one owns the row."""
     conf: Mapping[str, Any] = item.layer.conf
-    mine = [list(rule.get("matches") or ()) for rule in conf.get("rules", ())]
-    for rule in spot.rules:
-        if rule.origin != item.origin and (not mine or list(rule.matches) in mine):
+    own_matches = [list(rule.get("matches") or ()) for rule in conf.get("rules", ())]
+    for rule in site.rules:
+        if rule.origin != item.origin and (not own_matches or list(rule.matches) in own_matches):
             rivals.add(said(rule.origin), [], is_same=False)
 
 
-def _compare_first(item: PolicyItem, spot: ClientSite, rivals: _Rivals) -> None:
-    mine = item.layer.conf
-    for one in spot.candidates:
-        if item not in one.items:
-            rivals.add(said(one.items[0].origin), mine, is_same=one.conf.value == mine)
+def _compare_first(item: PolicyItem, site: ClientSite, rivals: _Rivals) -> None:
+    own_conf = item.layer.conf
+    for combined in site.candidates:
+        if item not in combined.items:
+            rivals.add(said(combined.items[0].origin), own_conf, is_same=combined.conf.value == own_conf)
 
 
-def _of_target(scene: MeshSurvey, item: PolicyItem) -> FindingReason:
+def _of_target(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
     path = step(item.origin.path, "targetRef")
-    lacks = missing(scene.world, item)
+    lacks = missing(survey.world, item)
     if lacks is not None:
         return lacks
-    count = scene.selected[item.policy]
+    count = survey.selected[item.policy]
     whom = f"none of the {count} proxies that it selects" if count > 1 else "the proxy that it selects"
     if item.target.kind in ROUTES:
         verb = "has" if count > 1 else "does not have"
-        why, hint = _why_no_route(scene, item)
+        why, hint = _why_no_route(survey, item)
         text = f"{whom} {verb} {item.target.kind} {item.target.name or 'with these labels'}: {why}"
         return FindingReason("route-not-there", text, path, hint)
-    misunderstood = _for_real_services_alone(scene, item, path) or _of_another_place(scene, item, path)
+    misunderstood = _for_real_services_alone(survey, item, path) or _for_namesake(survey, item, path)
     if misunderstood is not None:
         return misunderstood
     verb = "calls" if count > 1 else "does not call"
-    what = "anybody" if item.target.kind == "Mesh" else f"{item.target.kind} {item.target.name or ''}".rstrip()
+    target = "anybody" if item.target.kind == "Mesh" else f"{item.target.kind} {item.target.name or ''}".rstrip()
     return FindingReason(
-        "not-called", f"{whom} {verb} {what}", path, "give a proxy an outbound for it, or remove the item"
+        "not-called", f"{whom} {verb} {target}", path, "give a proxy an outbound for it, or remove the item"
     )
 
 
-def _for_real_services_alone(scene: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
-    """An item beside one for a route, where what it is for is called by its tag."""
+def _for_real_services_alone(survey: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
+    """The reason for an item beside one for a route: such a policy is not for calls by tag."""
     if is_outdated(item.policy):
         return _of_route_at_top(item)
-    routes = [one.target for one in parts(item.policy) if one.origin.part == "to" and one.target.kind in ROUTES]
-    tagged = [one for one in _called(scene, item.policy) if not one.is_real]
-    if not routes or not any(item.target.kind == "Mesh" or one.service == item.target.name for one in tagged):
+    targets = (item_of_to.target for item_of_to in items_of(item.policy) if item_of_to.origin.part == "to")
+    routes = [target for target in targets if target.kind in ROUTES]
+    tagged = [destination.service for destination in _called(survey, item.policy) if not destination.is_real]
+    if not routes or not any(item.target.kind == "Mesh" or service == item.target.name for service in tagged):
         return None
     text = (
         f"as the policy has an item for a {routes[0].kind}, its others are for real services alone, "
@@ -229,71 +273,76 @@ def _for_real_services_alone(scene: MeshSurvey, item: PolicyItem, path: str) -> 
 
 
 def _of_route_at_top(item: PolicyItem) -> FindingReason:
-    """A policy with a route at its top is for what is called by that route, and for nothing else."""
+    """A policy with a route at its top level is only for the calls that this route takes."""
     name = top_of(item.policy).name
     text = f"it is for the calls that MeshHTTPRoute {name} takes, and no proxy that it selects has that route"
     path = f"{item.policy.kind.root}.targetRef"
     return FindingReason("route-not-there", text, path, "see what is said of the route, or name another one")
 
 
-def _of_another_place(scene: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
-    """An item for a service of another namespace or zone than the service of that name that is called."""
+def _for_namesake(survey: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
+    """The reason for an item whose service has a namesake in another namespace or zone, and that one is called."""
     meant = reference(item)
     if meant is None or not item.target.name:
         return None
-    namesakes = (one.identity for one in _called(scene, item.policy) if one.identity is not None)
-    called_ = next((one for one in namesakes if (one.type, one.name) == (item.target.kind, item.target.name)), None)
-    if called_ is None:
+    identities = [destination.identity for destination in _called(survey, item.policy)]
+    target = (item.target.kind, item.target.name)
+    namesakes = (
+        identity for identity in identities if identity is not None and (identity.type, identity.name) == target
+    )
+    namesake = next(namesakes, None)
+    if namesake is None:
         return None
-    if _is_there(called_, meant.identity):
-        text = f"of {item.target.kind} {_placed(called_)} the port {called_.section} is called, and not "
+    if _share_location(namesake, meant.identity):
+        text = f"of {item.target.kind} {_with_location(namesake)} the port {namesake.section} is called, and not "
         return FindingReason(
             "not-called", text + meant.identity.section, path, "correct `sectionName`, or remove the item"
         )
-    text = f"it is for {item.target.kind} {_placed(meant.identity)}, and what is called is the one {_place(called_)}"
-    return FindingReason("not-called", text, path, _how_to_name(called_, meant.identity))
+    whom = f"{item.target.kind} {_with_location(meant.identity)}"
+    text = f"it is for {whom}, and what is called is the one {_location(namesake)}"
+    return FindingReason("not-called", text, path, _naming_hint(namesake, meant.identity))
 
 
-def _is_there(called_: Identity, meant: Identity) -> bool:
-    return (called_.zone, called_.namespace) == (meant.zone, meant.namespace)
+def _share_location(namesake: Identity, meant: Identity) -> bool:
+    return (namesake.zone, namesake.namespace) == (meant.zone, meant.namespace)
 
 
-def _how_to_name(called_: Identity, meant: Identity) -> str:
+def _naming_hint(namesake: Identity, meant: Identity) -> str:
     """A target can name a namespace, and no zone."""
-    if called_.namespace and called_.zone == meant.zone:
-        return f"write `namespace: {called_.namespace}` in the target, if that one is meant"
+    if namesake.namespace and namesake.zone == meant.zone:
+        return f"write `namespace: {namesake.namespace}` in the target, if that one is meant"
     return "choose the service by `labels`, or write the policy where the service is"
 
 
-def _placed(identity: Identity) -> str:
-    return f"{identity.name} {_place(identity)}"
+def _with_location(identity: Identity) -> str:
+    return f"{identity.name} {_location(identity)}"
 
 
-def _place(identity: Identity) -> str:
+def _location(identity: Identity) -> str:
     zone = f" of zone {identity.zone}" if identity.zone else ""
     return f"in the namespace {identity.namespace}{zone}" if identity.namespace else f"without a namespace{zone}"
 
 
-def _called(scene: MeshSurvey, policy: Resource) -> Iterator[Destination]:
-    """What the proxies call that a policy selects."""
-    for outbounds in scene.outbounds:
+def _called(survey: MeshSurvey, policy: Resource) -> Iterator[Destination]:
+    """The destinations that the proxies of a policy call."""
+    for outbounds in survey.outbounds:
         of_kind = outbounds.rules.get(policy.type)
-        if of_kind is not None and any(one.policy is policy for one in of_kind.matched):
+        if of_kind is not None and any(matched.policy is policy for matched in of_kind.matched):
             yield from (entry.listening.destination for entry in outbounds.entries)
 
 
-def _why_no_route(scene: MeshSurvey, item: PolicyItem) -> tuple[str, str]:
-    """And what can be done about it."""
-    routes = _routes(scene, item)
-    if not any(scene.selected.get(route) for route in routes):
+def _why_no_route(survey: MeshSurvey, item: PolicyItem) -> tuple[str, str]:
+    """Why its proxies do not have the route that an item is for, and what to do about it."""
+    routes = _routes(survey, item)
+    if not any(survey.selected.get(route) for route in routes):
         return "the route selects no proxy at all", "correct the `targetRef` at the top of the route"
-    if not any(_both(scene, item.policy, route) for route in routes):
+    if not any(_share_proxy(survey, item.policy, route) for route in routes):
         return "the route is for others", "give the policy and the route the same `targetRef` at the top"
-    blocked = [one for one in scene.blocked if one.item.policy in routes]
+    blocked = [blocked_item for blocked_item in survey.blocked if blocked_item.item.policy in routes]
     if blocked:
-        why = because_blocked(blocked[0].item, blocked)
+        why = blocked_reason(blocked[0].item, blocked)
         return why.text, why.hint
-    if not any(route.key in scene.effective for route in routes):
+    if not any(route.key in survey.effective for route in routes):
         return "the route itself has no effect", "see what is said of the route"
     return (
         "it is for a service that is not called from there",
@@ -301,39 +350,42 @@ def _why_no_route(scene: MeshSurvey, item: PolicyItem) -> tuple[str, str]:
     )
 
 
-def _routes(scene: MeshSurvey, item: PolicyItem) -> tuple[Resource, ...]:
+def _routes(survey: MeshSurvey, item: PolicyItem) -> tuple[Resource, ...]:
     to = reference(item)
-    return () if to is None else resolve(TargetTables.of(scene.world, item.policy.mesh), to)
+    return () if to is None else resolve(TargetTables.of(survey.world, item.policy.mesh), to)
 
 
-def _both(scene: MeshSurvey, one: Resource, other: Resource) -> bool:
-    """Whether some proxy is selected by both."""
-    chosen = ({found.policy for some in matched.values() for found in some} for matched, _ in scene.classes)
-    return any({one, other} <= policies for policies in chosen)
+def _share_proxy(survey: MeshSurvey, policy: Resource, route: Resource) -> bool:
+    """Whether some proxy is selected by both a policy and a route."""
+    of_classes = (
+        {matched_policy.policy for of_kind in matched.values() for matched_policy in of_kind}
+        for matched, _ in survey.classes
+    )
+    return any({policy, route} <= policies for policies in of_classes)
 
 
-def _no_inbound(scene: MeshSurvey, item: PolicyItem) -> FindingReason:
-    count = scene.selected[item.policy]
+def _no_inbound(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
+    count = survey.selected[item.policy]
     text = f"none of the {count} proxies that it selects has an inbound" if count > 1 else "its proxy has no inbound"
     return FindingReason("selects-no-inbound", text, item.origin.path, "select proxies that others call")
 
 
-def _nothing_redirected(scene: MeshSurvey, item: PolicyItem) -> FindingReason:
-    count = scene.selected[item.policy]
-    who = f"none of the {count} proxies that it selects has" if count > 1 else "its proxy has no"
-    text = f"{who} `networking.transparentProxying`, so calls to places outside of the mesh do not come by"
+def _nothing_redirected(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
+    count = survey.selected[item.policy]
+    proxies = f"none of the {count} proxies that it selects has" if count > 1 else "its proxy has no"
+    text = f"{proxies} `networking.transparentProxying`, so calls to places outside of the mesh do not come by"
     hint = "give the Dataplane `transparentProxying` and redirect its traffic, or remove the policy"
     return FindingReason("not-redirected", text, item.origin.path, hint)
 
 
 def _fields(paths: Iterable[str]) -> str:
-    found = list(dict.fromkeys(paths))
-    shown = ", ".join(f"`{path}`" for path in found[:_FEW])
-    more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""
-    return f"{shown}{more} {'is' if len(found) == 1 else 'are'}"
+    distinct = list(dict.fromkeys(paths))
+    shown = ", ".join(f"`{path}`" for path in distinct[:_FEW])
+    more = f" and {len(distinct) - _FEW} more" if len(distinct) > _FEW else ""
+    return f"{shown}{more} {'is' if len(distinct) == 1 else 'are'}"
 
 
 def _listed(names: Iterable[str]) -> str:
-    found = list(dict.fromkeys(names))
-    more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""
-    return ", ".join(found[:_FEW]) + more
+    distinct = list(dict.fromkeys(names))
+    more = f" and {len(distinct) - _FEW} more" if len(distinct) > _FEW else ""
+    return ", ".join(distinct[:_FEW]) + more

@@ -18,11 +18,11 @@ _BY_GRPC: Final = frozenset({"MeshAccessLog"})
 """Policies whose telemetry Envoy sends by gRPC and in no other way."""
 
 
-def references(scene: MeshSurvey) -> Iterator[Finding]:
-    for policy in scene.world:
+def references(survey: MeshSurvey) -> Iterator[Finding]:
+    for policy in survey.world:
         if policy.kind.policy is not None:
             for path, reference in every(policy.data, policy.kind.root):
-                table = scene.world.table(reference["kind"], policy.mesh)
+                table = survey.world.table(reference["kind"], policy.mesh)
                 if (why := _reason(policy, path, reference, table)) is not None:
                     yield found(policy, why)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, found
-from cp.insight.lint.reasons import because_blocked, said
+from cp.insight.lint.reasons import blocked_reason, said
 from cp.insight.lint.sites import RouteTableSite
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.walk import HTTP_ROUTE
@@ -36,23 +36,23 @@ class _Seen:
     by: RouteRule | None = None
 
 
-def unreachable(scene: MeshSurvey) -> Iterator[Finding]:
+def unreachable(survey: MeshSurvey) -> Iterator[Finding]:
     """Matches that come too late, in every table that they are in."""
     seen: dict[_Place, _Seen] = {}
-    for spot in scene.spots:
-        if isinstance(spot, RouteTableSite) and spot.kind.name == HTTP_ROUTE:
-            _look(scene, by_specificity(spot.rules), seen)
+    for site in survey.sites:
+        if isinstance(site, RouteTableSite) and site.kind.name == HTTP_ROUTE:
+            _look(survey, by_specificity(site.rules), seen)
     for (key, path), one in seen.items():
-        policy = scene.world.get(key)
+        policy = survey.world.get(key)
         if policy is not None and not one.is_reached and one.by is not None:
             text = f"an earlier match takes every request of this one: {_by(one.by)}"
             hint = "give it the path of the other, which makes it the more specific one; or remove it"
             yield found(policy, FindingReason("unreachable-route", text, path, hint))
 
 
-def repeated(scene: MeshSurvey) -> Iterator[Finding]:
+def repeated(survey: MeshSurvey) -> Iterator[Finding]:
     """Rules with the matches of an earlier rule of the same item: of the two the first counts."""
-    for policy in scene.world:
+    for policy in survey.world:
         for item in items(policy).to if policy.type == HTTP_ROUTE else ():
             rules = policy.data["to"][item.index].get("rules") or []
             for index, first in _repeats(rules):
@@ -61,12 +61,12 @@ def repeated(scene: MeshSurvey) -> Iterator[Finding]:
                 yield found(policy, FindingReason("unreachable-route", text, path, "make one rule of the two"))
 
 
-def blocked(scene: MeshSurvey) -> Iterator[Finding]:
+def blocked(survey: MeshSurvey) -> Iterator[Finding]:
     """Items of routes that decide nothing for a destination, of routes that have an effect elsewhere."""
-    for one in scene.blocked:
+    for one in survey.blocked:
         policy = one.item.policy
-        if policy in scene.judged_set and policy.key in scene.effective:
-            yield found(policy, because_blocked(one.item, [one]))
+        if policy in survey.judged_set and policy.key in survey.effective:
+            yield found(policy, blocked_reason(one.item, [one]))
 
 
 def covers(first: Match, second: Match) -> bool:
@@ -87,12 +87,12 @@ def paths_over(match: Match) -> Iterator[tuple[str, str]]:
     yield from (("PathPrefix", prefix) for prefix in _prefixes(inside, is_open=kind == "RegularExpression"))
 
 
-def _look(scene: MeshSurvey, rows: Iterable[_Row], seen: dict[_Place, _Seen]) -> None:
+def _look(survey: MeshSurvey, rows: Iterable[_Row], seen: dict[_Place, _Seen]) -> None:
     earlier: dict[tuple[str, str], list[_Row]] = {}
     for match, rule in rows:
         over = (row for path in paths_over(match) for row in earlier.get(path, ()) if covers(row[0], match))
         taker = next(over, None)
-        policy = scene.world.get(rule.origin.policy)
+        policy = survey.world.get(rule.origin.policy)
         if policy is not None:
             one = seen.setdefault((policy.key, _place(policy, match, rule)), _Seen())
             one.is_reached |= taker is None

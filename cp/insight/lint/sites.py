@@ -1,8 +1,8 @@
-"""The spots at which policies have a say, each with everybody who speaks there, and whose word counts.
+"""Sites: where policies of one kind decide over something, with every item that takes part in the decision.
 
-A policy has an effect where something differs without it. Who is surely such a policy can be seen from the origins of
-what was merged: it sets a field, and nobody else says the same. Who is not is looked at more closely, by merging once
-more what the others say at that one spot.
+A policy has an effect where something would differ without it. For most policies that can be seen from the origins of
+the merged conf: the policy sets a field, and no other policy sets the same value. For the others the items that are
+left are merged once more at that site.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from cp.insight.parts import DestinationParts
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
@@ -20,14 +20,41 @@ from cp.rules import CombinedConf, PolicyItem, RouteRule
 from cp.rules.items import recipe, shape_of
 from cp.rules.merging import MergedConf, MergedField, Origin, merge_groups, overlay
 from cp.rules.routes import routes_of
-from cp.translate.stages import BUILT_IN
-from generators.proxy import Protocol
+from cp.translate.effective import BUILT_IN
+from generators import proxy
 
 Unit: TypeAlias = Hashable
 """What is judged: a policy as a whole, or one item of it."""
 
 UnitOf: TypeAlias = Callable[[Origin], Unit]
-Gone: TypeAlias = Callable[[PolicyItem], bool]
+
+IsRemoved: TypeAlias = Callable[[PolicyItem], bool]
+"""Whether an item is left out, to find out what would be different without it."""
+
+
+class Site(Protocol):
+    """What the four classes of sites share."""
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of policy that decides."""
+
+    @property
+    def key(self) -> Hashable:
+        """Sites with equal keys have equal answers, so one of them is enough.
+
+        Keys contain the `id()` of objects that the site holds: they are compared only while the sites exist.
+        """
+
+    @property
+    def items(self) -> Iterator[PolicyItem]:
+        """The items that take part."""
+
+    def surely_effective(self, unit_of: UnitOf) -> set[Unit]:
+        """The units of which the origins alone say that something would differ without them."""
+
+    def differs_without(self, is_removed: IsRemoved) -> bool:
+        """Whether something would differ without some of the items. It costs a merge."""
 
 
 def policy_of(origin: Origin) -> Unit:
@@ -40,48 +67,52 @@ def item_of(origin: Origin) -> Unit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicySite:
-    """A destination, a route to it, a cluster, an inbound or a whole proxy, and one kind of policy."""
+    """A destination, a route to it, an inbound or a whole proxy, where a merged conf decides."""
 
     kind: Kind
     levels: tuple[CombinedConf, ...]
-    """What is said there, from the most general to the most specific level."""
+    """The confs that are laid over each other, from the most general to the most specific level."""
 
     merged: MergedConf
-    """What holds there."""
+    """The conf that holds."""
 
     default: MergedConf | None = None
-    protocol: Protocol | None = None
+    """The policy's built-in conf, below all levels."""
+
+    protocol: proxy.Protocol | None = None
     destination: Destination | None = None
 
     @property
     def key(self) -> Hashable:
-        """Spots with equal keys are the same for every question that is asked here."""
         return self.kind.name, tuple(map(id, self.levels)), id(self.merged), self.protocol
 
     @property
     def items(self) -> Iterator[PolicyItem]:
         return chain.from_iterable(level.items for level in self.levels)
 
-    def sure(self, unit_of: UnitOf) -> set[Unit]:
-        """Those of whom the origins alone say that something differs without them."""
-        return {unit_of(field.winner.origin) for field in self.merged.fields.values() if _is_alone(field, unit_of)}
+    def surely_effective(self, unit_of: UnitOf) -> set[Unit]:
+        fields = self.merged.fields.values()
+        return {unit_of(field.winner.origin) for field in fields if _only_winner_sets_value(field, unit_of)}
 
-    def left(self, gone: Gone) -> MergedConf | None:
-        """What would hold there without some of its items; None: nothing."""
-        left = [one for level in self.levels if (one := _left(level, gone)) is not None]
-        said = [overlay(left)] if left else []
-        return overlay([self.default, *said]) if self.default is not None else overlay(said) if said else None
+    def merged_without(self, is_removed: IsRemoved) -> MergedConf | None:
+        """The conf that would hold without some items; None if there would be none."""
+        remaining = (_merged_without(level, is_removed) for level in self.levels)
+        levels = [conf for conf in remaining if conf is not None]
+        conf = overlay(levels) if levels else None
+        if self.default is None:
+            return None if conf is None else overlay([conf])
+        return overlay([self.default] if conf is None else [self.default, conf])
 
-    def differs_without(self, gone: Gone) -> bool:
-        without = self.left(gone)
-        return without is None or without.value != self.merged.value
+    def differs_without(self, is_removed: IsRemoved) -> bool:
+        conf = self.merged_without(is_removed)
+        return conf is None or conf.value != self.merged.value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartSite:
-    """A destination of which only one part is served, and one kind of policy: what is built of it decides.
+    """A destination of which only one part is served: its listener with its routes, or its cluster.
 
-    A conf may differ there and nothing that is served, because it is about the other part.
+    What is built decides here, and not the conf: fields about the missing part make no difference.
     """
 
     parts: DestinationParts
@@ -93,8 +124,8 @@ class PartSite:
         return self.of_service.kind
 
     @property
-    def spots(self) -> tuple[PolicySite, ...]:
-        """The same as if all of the destination was served."""
+    def sites(self) -> tuple[PolicySite, ...]:
+        """The sites that there would be if both parts were served."""
         return (self.of_service, *self.of_routes.values())
 
     @property
@@ -104,40 +135,49 @@ class PartSite:
             *(entry.fragment for entry in self.parts.entries),
             *(upstream.fragments if upstream is not None else ()),
         )
-        return "part", tuple(spot.key for spot in self.spots), tuple(map(id, fragments))
+        return "part", tuple(site.key for site in self.sites), tuple(map(id, fragments))
 
     @property
     def items(self) -> Iterator[PolicyItem]:
-        return chain.from_iterable(spot.items for spot in self.spots)
+        return chain.from_iterable(site.items for site in self.sites)
 
-    def sure(self, _unit_of: UnitOf) -> set[Unit]:
-        """From origins alone nothing can be told."""
+    def surely_effective(self, unit_of: UnitOf) -> set[Unit]:
+        """None: origins do not tell which part a field is about."""
+        del unit_of
         return set()
 
-    def differs_without(self, gone: Gone) -> bool:
-        kind, of_service = self.kind.name, self.of_service.left(gone)
+    def differs_without(self, is_removed: IsRemoved) -> bool:
+        kind, of_service = self.kind.name, self.of_service.merged_without(is_removed)
         if not self.parts.entries:
             return self.parts.cluster_differs(kind, of_service)
-        of_routes = {name: spot.left(gone) for name, spot in self.of_routes.items()}
-        return self.parts.listener_differs(kind, of_service, of_routes)
+        return self.parts.listener_differs(kind, of_service, self._of_routes_without(is_removed))
 
-    def is_about_the_other_part(self, gone: Gone) -> bool:
-        """Whether something would differ if all of the destination was served."""
-        return any(spot.differs_without(gone) for spot in self.spots)
+    def is_served_differently_without(self, is_removed: IsRemoved) -> bool:
+        """The same for a destination of which both parts may be served."""
+        kind, of_service = self.kind.name, self.of_service.merged_without(is_removed)
+        of_routes = self._of_routes_without(is_removed)
+        return self.parts.cluster_differs(kind, of_service) or self.parts.listener_differs(kind, of_service, of_routes)
+
+    def is_about_missing_part(self, is_removed: IsRemoved) -> bool:
+        """Whether a conf would differ if both parts were served."""
+        return any(site.differs_without(is_removed) for site in self.sites)
+
+    def _of_routes_without(self, is_removed: IsRemoved) -> Mapping[str, MergedConf | None]:
+        return {name: site.merged_without(is_removed) for name, site in self.of_routes.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouteTableSite:
-    """The table of routes of a destination, where a kind of routes decides what it is."""
+    """The route table of a destination, which one kind of routes decides."""
 
     kind: Kind
     candidates: tuple[CombinedConf, ...]
-    """What the routes come to: one, or none."""
+    """The conf of the routes together; empty where there are none."""
 
     rules: Sequence[RouteRule]
     destination: Destination
     hides_others: bool = False
-    """Whether routes of another kind would decide if there were none of this kind."""
+    """Whether routes of the other kind would decide if there were none of this kind."""
 
     @property
     def key(self) -> Hashable:
@@ -145,28 +185,30 @@ class RouteTableSite:
 
     @property
     def items(self) -> Iterator[PolicyItem]:
-        return chain.from_iterable(one.items for one in self.candidates)
+        return chain.from_iterable(combined.items for combined in self.candidates)
 
-    def sure(self, unit_of: UnitOf) -> set[Unit]:
-        """Whoever owns a row: without it there is no such row, or it is somebody else's."""
+    def surely_effective(self, unit_of: UnitOf) -> set[Unit]:
+        """The owners of rows: without its owner a row would be missing, or have another owner."""
         return {unit_of(rule.origin) for rule in self.rules}
 
-    def differs_without(self, gone: Gone) -> bool:
-        left = (_left(one, gone) for one in self.candidates)
-        merged = next((one for one in left if one is not None), None)
+    def differs_without(self, is_removed: IsRemoved) -> bool:
+        remaining = (_merged_without(combined, is_removed) for combined in self.candidates)
+        merged = next((conf for conf in remaining if conf is not None), None)
         if merged is None and self.hides_others:
             return True
-        left_rules = () if merged is None else routes_of(merged)
-        return list(map(_row, left_rules)) != list(map(_row, self.rules))
+        rules = () if merged is None else routes_of(merged)
+        return list(map(_row, rules)) != list(map(_row, self.rules))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientSite:
-    """Clients of an inbound with one and the same match: the first of their rules counts, whatever others say."""
+    """The clients of an inbound that fit one match. Rules for the same match are not merged: the first one counts."""
 
     kind: Kind
     candidates: tuple[CombinedConf, ...]
-    protocol: Protocol
+    """The confs of the rules with this match, the one that counts first. There is at least one."""
+
+    protocol: proxy.Protocol
     destination: None = None
 
     @property
@@ -179,51 +221,57 @@ class ClientSite:
 
     @property
     def items(self) -> Iterator[PolicyItem]:
-        return chain.from_iterable(one.items for one in self.candidates)
+        return chain.from_iterable(combined.items for combined in self.candidates)
 
-    def sure(self, unit_of: UnitOf) -> set[Unit]:
-        """Whoever has the first rule, if there is no other."""
+    def surely_effective(self, unit_of: UnitOf) -> set[Unit]:
+        """The owner of the first rule, if there is no second one."""
         return set() if len(self.candidates) > 1 else {unit_of(item.origin) for item in self.items}
 
-    def differs_without(self, gone: Gone) -> bool:
-        left = next((one.conf for one in self.candidates if not any(map(gone, one.items))), None)
-        return left is None or left.value != self.merged.value
+    def differs_without(self, is_removed: IsRemoved) -> bool:
+        remaining = (combined.conf for combined in self.candidates if not any(map(is_removed, combined.items)))
+        first = next(remaining, None)
+        return first is None or first.value != self.merged.value
 
 
-AnySpot: TypeAlias = PolicySite | PartSite | RouteTableSite | ClientSite
+AnySite: TypeAlias = PolicySite | PartSite | RouteTableSite | ClientSite
+"""Each of them is a `Site`; which one it is matters to those who give reasons."""
 
 
-def with_effect(spots: Iterable[AnySpot], unit_of: UnitOf, checkpoint: Checkpoint = never_stopped) -> set[Unit]:
-    """Every policy, or item, without which something would be different at one of these spots."""
-    spots = list(spots)
-    effective: set[Unit] = set().union(*(spot.sure(unit_of) for spot in spots))
-    for spot in checked(spots, checkpoint):
-        for unit in checked({unit_of(item.origin) for item in spot.items} - effective, checkpoint):
-            if spot.differs_without(lambda item, unit=unit: unit_of(item.origin) == unit):  # type: ignore[misc]
+def with_effect(sites: Iterable[Site], unit_of: UnitOf, checkpoint: Checkpoint = never_stopped) -> set[Unit]:
+    """Every policy, or item, without which something would differ at one of these sites."""
+    sites = list(sites)
+    effective: set[Unit] = set().union(*(site.surely_effective(unit_of) for site in sites))
+    for site in checked(sites, checkpoint):
+        for unit in checked({unit_of(item.origin) for item in site.items} - effective, checkpoint):
+            if site.differs_without(lambda item, unit=unit: unit_of(item.origin) == unit):  # type: ignore[misc]
                 effective.add(unit)
     return effective
 
 
-def _is_alone(field: MergedField, unit_of: UnitOf) -> bool:
-    """Whether nobody else says the winner's value. Of an object that is there and empty, not all who said it are known.
+def _only_winner_sets_value(field: MergedField, unit_of: UnitOf) -> bool:
+    """Whether a field surely has another value without its winner, as nobody else sets the same.
 
-    What a null of a stronger level took away on that level is not known either. But whoever said that null, and this
-    value for the level below, is alone or not alone at the spot of that level too.
+    Two sorts of fields are left to a second merge. Objects: not all who set an empty one (`tcp: {}`) are listed.
+    And fields with nulls. Say that U sets `x: 1` for the mesh and `x: null` for a service, for which D sets `x: 1`.
+    Without U both its value and its null are gone, and D's value holds.
     """
     winner = field.winner
-    if winner.origin.part == BUILT_IN or isinstance(winner.value, Mapping):
+    if winner.origin.part == BUILT_IN or isinstance(winner.value, Mapping) or field.removals:
         return False
     unit = unit_of(winner.origin)
-    return all(one.value != winner.value or unit_of(one.origin) == unit for one in field.losers)
+    return all(loser.value != winner.value or unit_of(loser.origin) == unit for loser in field.losers)
 
 
-def _left(level: CombinedConf, gone: Gone) -> MergedConf | None:
-    """What a level comes to without some of its items; None if there are no others."""
-    left = [item for item in level.items if not gone(item)]
-    if len(left) == len(level.items):
+def _merged_without(level: CombinedConf, is_removed: IsRemoved) -> MergedConf | None:
+    """The conf of a level without some of its items; None if there are no others."""
+    remaining = [item for item in level.items if not is_removed(item)]
+    if len(remaining) == len(level.items):
         return level.conf
-    return merge_groups([item.layer for item in left], recipe(shape_of(left[0].policy)))[0] if left else None
+    if not remaining:
+        return None
+    return merge_groups([item.layer for item in remaining], recipe(shape_of(remaining[0].policy)))[0]
 
 
 def _row(rule: RouteRule) -> tuple[Any, ...]:
+    """All of a rule on which it depends what is served."""
     return rule.matches, rule.default, rule.owner, rule.backends.identity

@@ -1,15 +1,16 @@
-"""The mesh as rules look at it: what holds for each class of proxies, worked out once for all rules."""
+"""`MeshSurvey`: a World as the rules of lint see it. Each answer is worked out once, for all rules."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from cp.insight.lint.sites import AnySpot, Unit, item_of, policy_of, with_effect
-from cp.insight.lint.walk import BlockedItem, ClassOutbounds, of_inbound, of_proxy
+from cp.insight.lint.sites import AnySite, PartSite, Unit, item_of, policy_of, with_effect
+from cp.insight.lint.walk import PASSTHROUGH, ROUTES, BlockedItem, ClassOutbounds, of_inbound, of_proxy
 from cp.insight.parts import destination_parts
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
+from cp.model.document import Document
 from cp.model.failure import Failure, failure
 from cp.model.names import Key
 from cp.model.remembered import remembered
@@ -22,10 +23,16 @@ from cp.rules.item_index import is_outdated
 from cp.rules.items import PolicyItems, items
 from cp.rules.matching import ByKind, match, routes_at_top
 from cp.translate.compiler import CompiledProxy, Compiler
-from cp.translate.stages import Rules, built_in, rules_of
+from cp.translate.effective import Effective, built_in, rules_of
+from cp.translate.packing import TYPES
 from cp.translate.view.proxies import inbounds
 
 _DATAPLANE = "Dataplane"
+_NOT_CONFS = frozenset({*ROUTES, PASSTHROUGH})
+"""Kinds of which it counts what they shape: a route table, or what passes through a proxy."""
+
+
+T = TypeVar("T")
 
 
 class MeshSurvey:
@@ -36,32 +43,32 @@ class MeshSurvey:
         self.world = world
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
         self._compiler = Compiler(policies)
-        found = {one.key: _proxy(self._compiler, world, one) for one in self._proxies_of(world)}
+        dataplanes = checked(_of_type(world, _DATAPLANE), checkpoint)
+        compiled = {dataplane.key: _proxy(self._compiler, world, dataplane) for dataplane in dataplanes}
         self.proxies: tuple[CompiledProxy, ...] = tuple(
-            proxy for proxy in found.values() if isinstance(proxy, CompiledProxy)
+            proxy for proxy in compiled.values() if isinstance(proxy, CompiledProxy)
         )
         failures = {
-            key: proxy.failures if isinstance(proxy, CompiledProxy) else (proxy,) for key, proxy in found.items()
+            key: proxy.failures if isinstance(proxy, CompiledProxy) else (proxy,) for key, proxy in compiled.items()
         }
-        self.failures: Mapping[Key, tuple[Failure, ...]] = {key: some for key, some in failures.items() if some}
-        """What could not be made, by the Dataplanes of the proxies."""
+        self.failures: Mapping[Key, tuple[Failure, ...]] = {
+            key: of_proxy for key, of_proxy in failures.items() if of_proxy
+        }
+        """The parts that could not be made, by the Dataplane of the proxy."""
 
         self._outbound = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
         self._inbound = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
 
-    def _proxies_of(self, world: World) -> Iterator[Resource]:
-        return checked(_of_type(world, _DATAPLANE), self.checkpoint)
-
     @remembered
     def meshes(self) -> frozenset[str]:
-        """The meshes that have proxies: only there anything can be said of what policies do."""
+        """The meshes with proxies. Without proxies it cannot be judged what policies do."""
         return frozenset(proxy.dataplane.mesh for proxy in self.proxies)
 
     @remembered
     def judged(self) -> tuple[Resource, ...]:
-        """The policies of which it can be told whether they have an effect."""
-        there = (one for one in self.world if one.kind.policy is not None and one.mesh in self.meshes)
-        return tuple(one for one in there if one not in self._beyond)
+        """The policies of which lint can tell whether they have an effect."""
+        policies = _policies(self.world, self.meshes)
+        return tuple(policy for policy in policies if policy not in self._not_judged)
 
     @remembered
     def judged_set(self) -> frozenset[Resource]:
@@ -69,83 +76,145 @@ class MeshSurvey:
 
     @remembered
     def classes(self) -> tuple[tuple[ByKind, int], ...]:
-        """What proxies matched, each once, with how many of them there are."""
-        every = [match(self.world, proxy.dataplane) for proxy in self.proxies]
-        counts = Counter(map(id, every))
-        return tuple((matched, counts[name]) for name, matched in {id(one): one for one in every}.items())
+        """Each set of matched policies once, with the number of proxies that match it."""
+        of_proxies = [match(self.world, proxy.dataplane) for proxy in self.proxies]
+        counts = Counter(map(id, of_proxies))  # proxies that match the same share one object
+        return tuple((matched, counts[id(matched)]) for matched in _distinct(of_proxies))
 
     @remembered
     def selected(self) -> Mapping[Resource, int]:
         """How many proxies each policy selects."""
-        found: Counter[Resource] = Counter()
+        counts: Counter[Resource] = Counter()
         for matched, count in self.classes:
-            for some in matched.values():
-                found.update({one.policy: count for one in some})
-        return found
+            counts.update(dict.fromkeys(_matched_policies(matched), count))
+        return counts
 
     @remembered
     def of_envoys(self) -> frozenset[Resource]:
-        """The policies that select a proxy, and not only gRPC clients without one."""
-        every = (match(self.world, one.dataplane) for one in self.proxies if not is_grpc_client(one.dataplane))
-        found = {id(one): one for one in every}
-        return frozenset(one.policy for matched in found.values() for some in matched.values() for one in some)
+        """The policies that select an Envoy, and not only gRPC clients without one."""
+        dataplanes = (proxy.dataplane for proxy in self.proxies if not is_grpc_client(proxy.dataplane))
+        return self._selecting_any(dataplanes)
+
+    def _selecting_any(self, dataplanes: Iterable[Resource]) -> frozenset[Resource]:
+        of_proxies = _distinct(match(self.world, dataplane) for dataplane in dataplanes)
+        return frozenset(policy for matched in of_proxies for policy in _matched_policies(matched))
 
     @remembered
     def outbounds(self) -> tuple[ClassOutbounds, ...]:
         """What each class of proxies calls."""
-        found = {id(proxy.bundle): proxy for proxy in self.proxies}
-        return tuple(self._outbounds(proxy) for proxy in found.values())
+        by_class = {id(proxy.bundle): proxy for proxy in self.proxies}
+        return tuple(self._outbounds(proxy) for proxy in by_class.values())
 
     @remembered
-    def spots(self) -> tuple[AnySpot, ...]:
-        """Every spot, each once."""
-        return tuple({spot.key: spot for spot in checked(self._spots(), self.checkpoint)}.values())
+    def sites(self) -> tuple[AnySite, ...]:
+        """Every site, each once."""
+        return tuple({site.key: site for site in checked(self._sites(), self.checkpoint)}.values())
+
+    @remembered
+    def destinations(self) -> tuple[PartSite, ...]:
+        """For each class of proxies, each destination and each kind of policy, the parts that are served; each once."""
+        sites = (site for outbounds in self.outbounds for site in outbounds.of_destinations())
+        return tuple({site.key: site for site in checked(sites, self.checkpoint)}.values())
 
     @remembered
     def blocked(self) -> tuple[BlockedItem, ...]:
         """Items of routes that decide nothing for some destination, each once."""
-        found = (one for some in self.outbounds for one in some.blocked())
-        return tuple({(one.item, one.destination): one for one in found}.values())
+        every_class = (blocked for outbounds in self.outbounds for blocked in outbounds.blocked())
+        return tuple({(blocked.item, blocked.destination): blocked for blocked in every_class}.values())
 
     @remembered
     def effective(self) -> frozenset[Unit]:
-        """The policies without which something would be different for some proxy."""
-        return self._by_itself | self.needed
+        """The policies without which something would differ for some proxy."""
+        return self._by_itself | self.needed | self.asking
 
     @remembered
     def needed(self) -> frozenset[Unit]:
-        """The routes without which a policy would select nobody that names them at its top level."""
-        outdated = (one for one in self.judged if is_outdated(one) and one.key in self._by_itself)
-        named = (routes_at_top(self.world.table("MeshHTTPRoute", one.mesh), one) for one in outdated)
-        return frozenset(route.key for routes in named for route in routes)
+        """The routes that decide what a policy does that names them at its top level.
+
+        A route may also keep such a policy from doing anything: without it, another route of that name is meant.
+        """
+        outdated = [policy for policy in self.judged if is_outdated(policy)]
+        tables = (self.world.table("MeshHTTPRoute", policy.mesh) for policy in outdated)
+        named = map(routes_at_top, tables, outdated)
+        routes = dict.fromkeys(route for of_policy in named for route in of_policy)
+        return frozenset(route.key for route in routes if self._is_needed(route))
+
+    @remembered
+    def asking(self) -> frozenset[Unit]:
+        """The policies that change no conf, and change what proxies send about themselves, such as their tags.
+
+        Proxies send it as soon as any policy of the mesh asks for it, whomever that policy selects. And a proxy removes
+        it from requests to its workload only where it tells clients apart by it.
+        """
+        changing_no_conf = (policy for policy in self.judged if policy.key not in self._by_itself)
+        may_ask = (policy for policy in changing_no_conf if self.may_ask(policy))
+        return frozenset(policy.key for policy in may_ask if not self.is_served_the_same_without(policy))
+
+    def may_ask(self, policy: Resource) -> bool:
+        """Whether proxies may send something about themselves because of the clients that a policy names."""
+        has_hook = type(self.policies[policy.type]).sidecar_fields is not Policy.sidecar_fields
+        return has_hook and bool(policy.data.get("from"))
 
     @remembered
     def _by_itself(self) -> frozenset[Unit]:
-        return frozenset(with_effect(self.spots, policy_of, self.checkpoint))
+        return frozenset(with_effect(self.sites, policy_of, self.checkpoint))
 
     @remembered
     def effective_items(self) -> frozenset[Unit]:
-        """The same for items."""
-        return frozenset(with_effect(self.spots, item_of, self.checkpoint))
+        """The items without which something would differ for some proxy."""
+        return frozenset(with_effect(self.sites, item_of, self.checkpoint))
 
     @remembered
-    def spots_of(self) -> Mapping[PolicyItem, list[AnySpot]]:
-        """Where items speak of which it is asked why they have no effect."""
-        found: dict[PolicyItem, list[AnySpot]] = {}
-        for spot in self.spots:
-            for item in spot.items:
+    def sites_of(self) -> Mapping[PolicyItem, list[AnySite]]:
+        """The sites of each item that has no effect: there it is found out why."""
+        sites_of: dict[PolicyItem, list[AnySite]] = {}
+        for site in self.sites:
+            for item in site.items:
                 if item.policy.key not in self.effective or item_of(item.origin) not in self.effective_items:
-                    found.setdefault(item, []).append(spot)
-        return found
+                    sites_of.setdefault(item, []).append(site)
+        return sites_of
+
+    def is_served_the_same_without(self, policy: Resource, item: PolicyItem | None = None) -> bool:
+        """Whether every proxy would be served the same without a policy, or one of its items.
+
+        They are all compiled once more. Where a part could not be made, what is served tells nothing of it.
+        """
+        changed = None if item is None else _without(policy.document, item)
+        return self._is_unchanged({policy.key: changed}, policy, self._compiler, _is_served_the_same)
+
+    def _is_needed(self, route: Resource) -> bool:
+        """Whether something else would be served, or hold, without a route.
+
+        A compiler of its own works out everything: to the one that has the mesh already, a route concerns the services
+        in its items, and not the other routes of its name, which a policy at their top level would mean instead.
+        """
+        if route.key in self._by_itself:
+            return True
+        compiler = Compiler(tuple(self.policies.values()))
+        return not self._is_unchanged({route.key: None}, route, compiler, _is_the_same)
+
+    def _is_unchanged(
+        self,
+        changes: Mapping[Key, Document | None],
+        policy: Resource,
+        compiler: Compiler,
+        is_same: Callable[[CompiledProxy, CompiledProxy], bool],
+    ) -> bool:
+        world = self.world.next(changes, self.world.revision)
+        proxies = [proxy for proxy in self.proxies if proxy.dataplane.mesh == policy.mesh]
+        # Those that it selects come first: one difference is enough.
+        proxies.sort(key=lambda proxy: not _is_selected(self.world, proxy.dataplane, policy))
+        pairs = ((proxy, _proxy(compiler, world, proxy.dataplane)) for proxy in checked(proxies, self.checkpoint))
+        return all(isinstance(new, CompiledProxy) and is_same(proxy, new) for proxy, new in pairs)
 
     def _outbounds(self, proxy: CompiledProxy) -> ClassOutbounds:
         mesh, bundle = proxy.dataplane.mesh, proxy.bundle
-        parts = tuple(destination_parts(self._compiler.stages, bundle, mesh))
+        parts = tuple(destination_parts(self._compiler.translator, bundle, mesh))
         return ClassOutbounds(self.world, mesh, bundle.rules, bundle, self._outbound, parts)
 
-    def _spots(self) -> Iterator[AnySpot]:
-        for some in checked(self.outbounds, self.checkpoint):
-            yield from some.spots()
+    def _sites(self) -> Iterator[AnySite]:
+        for outbounds in checked(self.outbounds, self.checkpoint):
+            yield from outbounds.sites()
         seen: set[object] = set()
         for proxy in checked(self.proxies, self.checkpoint):
             rules = rules_of(self.world, proxy.dataplane)
@@ -155,30 +224,39 @@ class MeshSurvey:
                     seen.add(key)
                     yield from of_inbound(rules, index, reached, self._inbound)
             of_calls = proxy.bundle.rules
-            whole = (id(of_calls), proxy.captured is not None)
+            whole = (id(of_calls), proxy.capture_result is not None)
             if whole not in seen:
                 seen.add(whole)
-                yield from of_proxy(of_calls, is_redirected=proxy.captured is not None)
+                yield from of_proxy(of_calls, is_redirected=proxy.capture_result is not None)
 
     @remembered
-    def _beyond(self) -> frozenset[Resource]:
-        """Policies of whose proxies not everything is looked at: of builtin gateways and of zone proxies.
+    def _not_judged(self) -> frozenset[Resource]:
+        """The policies for builtin gateways and zone proxies, of which not everything is compiled.
 
-        And those that tell more clients apart than can be told apart: without one of them the others may hold again.
+        And those that together divide clients into too many groups: without one of them the others may hold again.
         """
-        every = (match(self.world, one.dataplane) for one in self.proxies if _has_listeners(one))
-        seen = {id(one): one for one in every}
-        found = {one.policy for matched in seen.values() for some in matched.values() for one in some}
-        return frozenset(found).union(one.policy for rules in self.too_much for one in rules.matched)
+        with_listeners = (proxy.dataplane for proxy in self.proxies if _has_listeners(proxy))
+        dividing = (matched.policy for rules in self.too_much for matched in rules.matched)
+        return self._selecting_any(with_listeners).union(dividing)
 
     @remembered
     def too_much(self) -> tuple[PolicyRules, ...]:
         """The rules that are not worked out, because they would be too many."""
-        every = {id(rules): rules for rules in self._all_rules()}.values()
+        every = _distinct(rules_of(self.world, proxy.dataplane) for proxy in self.proxies)
         return tuple(of_kind for rules in every for of_kind in rules.values() if _is_too_much(of_kind))
 
-    def _all_rules(self) -> Iterator[Rules]:
-        return (rules_of(self.world, proxy.dataplane) for proxy in self.proxies)
+
+def _distinct(objects: Iterable[T]) -> tuple[T, ...]:
+    """Each object once. Equal ones are the same object here, and identity is cheaper to compare."""
+    return tuple({id(element): element for element in objects}.values())
+
+
+def _policies(world: World, meshes: Container[str]) -> Iterator[Resource]:
+    return (resource for resource in world if resource.kind.policy is not None and resource.mesh in meshes)
+
+
+def _matched_policies(matched: ByKind) -> Iterator[Resource]:
+    return (matched_policy.policy for of_kind in matched.values() for matched_policy in of_kind)
 
 
 def _proxy(compiler: Compiler, world: World, dataplane: Resource) -> CompiledProxy | Failure:
@@ -188,15 +266,51 @@ def _proxy(compiler: Compiler, world: World, dataplane: Resource) -> CompiledPro
         return failure(error, "all that it gets")
 
 
-def parts(policy: Resource) -> tuple[PolicyItem, ...]:
+def _is_served_the_same(proxy: CompiledProxy, other: CompiledProxy) -> bool:
+    if proxy.failures or other.failures:
+        return False
+    return all(proxy.snapshot.digest(type_url) == other.snapshot.digest(type_url) for type_url in TYPES)
+
+
+def _is_the_same(proxy: CompiledProxy, other: CompiledProxy) -> bool:
+    """Whether the same confs hold as well, be they visible in what is served or not."""
+    return _is_served_the_same(proxy, other) and _confs(proxy) == _confs(other)
+
+
+def _confs(proxy: CompiledProxy) -> Sequence[Mapping[str, Any]]:
+    """Every conf that holds for a proxy. Of destinations without one of their parts, what is served decides."""
+    bundle = proxy.bundle
+    callable_ = (entry for entry in bundle.entries.values() if entry.outbound.names or not bundle.caller.is_grpc)
+    whole = [entry for entry in callable_ if entry.listening.destination in bundle.upstreams]
+    effectives: list[Effective] = [entry.effective for entry in whole]
+    effectives += [of_route for entry in whole for of_route in entry.of_routes.values()]
+    effectives += [inbound.effective for inbound in proxy.inbounds]
+    effectives.append(proxy.sidecar.effective)
+    return [
+        {kind: merged.value for kind, merged in effective.items() if kind not in _NOT_CONFS} for effective in effectives
+    ]
+
+
+def _without(document: Document, item: PolicyItem) -> Document:
+    root, part = item.policy.kind.root, item.origin.part
+    spec = dict(document.data[root])
+    spec[part] = [data for index, data in enumerate(spec[part]) if index != item.index]
+    return Document(document.key, {**document.data, root: {name: value for name, value in spec.items() if value}})
+
+
+def _is_selected(world: World, dataplane: Resource, policy: Resource) -> bool:
+    return any(matched.policy is policy for matched in match(world, dataplane).get(policy.type, ()))
+
+
+def items_of(policy: Resource) -> tuple[PolicyItem, ...]:
     """Every item of a policy, in the order in which they are written."""
-    every: PolicyItems = items(policy)
-    rules = every.rules if every.rules and every.rules[0].origin.part == "rules" else ()
-    return (*every.to, *every.from_, *rules, *every.default)
+    by_part: PolicyItems = items(policy)
+    rules = by_part.rules if by_part.rules and by_part.rules[0].origin.part == "rules" else ()
+    return (*by_part.to, *by_part.from_, *rules, *by_part.default)
 
 
 def _of_type(world: World, type_: str) -> Iterator[Resource]:
-    return (one for one in world if one.type == type_)
+    return (resource for resource in world if resource.type == type_)
 
 
 def _has_listeners(proxy: CompiledProxy) -> bool:
@@ -206,4 +320,6 @@ def _has_listeners(proxy: CompiledProxy) -> bool:
 
 def _is_too_much(rules: PolicyRules) -> bool:
     shape = rules.shape
-    return bool((shape.to and rules.to_subsets.is_too_much) or (shape.from_ and rules.from_().is_too_much))
+    return bool(
+        (shape.to and rules.to_subsets.has_too_many_parts) or (shape.from_ and rules.from_().has_too_many_parts)
+    )

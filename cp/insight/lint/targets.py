@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cp.insight.lint.codes import FindingReason, found
 from cp.insight.lint.sites import item_of
-from cp.insight.lint.survey import MeshSurvey, parts
+from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.walk import ROUTES, TCP_ROUTE
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
@@ -26,29 +26,29 @@ from cp.translate.view.services import destination_of, exists
 _SERVICE_TAG: Final = "kuma.io/service"
 
 
-def targets(scene: MeshSurvey) -> Iterator[Finding]:
+def targets(survey: MeshSurvey) -> Iterator[Finding]:
     """Items for what is not there, unless it is told already why they have no effect.
 
     An item for a section that is not there can have an effect on destinations by tags, which have no sections.
     """
-    for policy in scene.world:
+    for policy in survey.world:
         if policy.kind.policy is not None:
-            asked = (item for item in parts(policy) if not _is_judged(scene, item))
-            reasons = (missing(scene.world, item) for item in asked)
+            asked = (item for item in items_of(policy) if not _is_judged(survey, item))
+            reasons = (missing(survey.world, item) for item in asked)
             yield from (found(policy, why) for why in reasons if why is not None)
 
 
-def backends(scene: MeshSurvey) -> Iterator[Finding]:
+def backends(survey: MeshSurvey) -> Iterator[Finding]:
     """Backends and mirrors of routes that lead nowhere."""
-    called = _called_by_tag(scene)
+    called = _called_by_tag(survey)
     for kind in ROUTES:
-        for policy in _of_type(scene.world, kind):
+        for policy in _of_type(survey.world, kind):
             for item in items(policy).to:
-                yield from _of_item(scene.world, policy, item, called)
+                yield from _of_item(survey.world, policy, item, called)
 
 
-def _called_by_tag(scene: MeshSurvey) -> tuple[Destination, ...]:
-    entries = (entry.listening.destination for outbounds in scene.outbounds for entry in outbounds.entries)
+def _called_by_tag(survey: MeshSurvey) -> tuple[Destination, ...]:
+    entries = (entry.listening.destination for outbounds in survey.outbounds for entry in outbounds.entries)
     return tuple(dict.fromkeys(destination for destination in entries if not destination.is_real))
 
 
@@ -63,7 +63,7 @@ def missing(world: World, item: PolicyItem) -> FindingReason | None:
     if resources:
         return None if to is None else _section(resources, to, path)
     if _is_tagged(world, item):
-        return None
+        return _namespace(item, path) if item.target.namespace else None
     wanted = item.target.name or " ".join(f"{k}={v}" for k, v in sorted((item.target.labels or {}).items()))
     text = f"there is no {item.target.kind} {wanted}"
     return FindingReason("target-missing", text, path, _meant(world, item, wanted))
@@ -77,9 +77,9 @@ def _meant(world: World, item: PolicyItem, wanted: str) -> str:
     return near(wanted, names) or "create it, or correct the name"
 
 
-def _is_judged(scene: MeshSurvey, item: PolicyItem) -> bool:
+def _is_judged(survey: MeshSurvey, item: PolicyItem) -> bool:
     """Whether the reason why an item has no effect is told elsewhere."""
-    return item.policy in scene.judged_set and item_of(item.origin) not in scene.effective_items
+    return item.policy in survey.judged_set and item_of(item.origin) not in survey.effective_items
 
 
 def called(destination: Destination) -> str:
@@ -94,6 +94,13 @@ def _section(resources: Iterable[Resource], to: ItemReference, path: str) -> Fin
     ports = ", ".join(str(port.get("name") or port.get("port")) for port in one.data.get("ports") or ()) or "none"
     text = f"{one.type} {one.display_name} has no port {to.identity.section}"
     return FindingReason("target-missing", text, step(path, "sectionName"), f"it has {ports}")
+
+
+def _namespace(item: PolicyItem, path: str) -> FindingReason:
+    """Tags have no namespace, so an item for a service of another namespace is for the tag of that name."""
+    service = f"{item.target.kind} {item.target.name} in the namespace {item.target.namespace}"
+    text = f"there is no {service}: the item is for what is called by `{_SERVICE_TAG}`"
+    return FindingReason("target-missing", text, step(path, "namespace"), "correct the namespace, or leave it out")
 
 
 def _is_tagged(world: World, item: PolicyItem) -> bool:

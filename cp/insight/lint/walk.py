@@ -1,4 +1,4 @@
-"""Every spot of a class of proxies, and every route that is not what it could be there."""
+"""Every site of a class of proxies, and the items of routes that decide nothing."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
-from cp.insight.lint.sites import AnySpot, ClientSite, PartSite, PolicySite, RouteTableSite
+from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite
 from cp.insight.parts import DestinationParts
+from cp.model.canonical import canonical_json
 from cp.model.names import Destination
 from cp.resources.world import World
 from cp.rules import CombinedConf, InboundRules, PolicyItem, PolicyRules, levels, of_service, routes
 from cp.rules.merging import NOTHING, MergedConf, Origin
 from cp.translate.compiler import ProxyClass
-from cp.translate.stages import Effective, InboundResult, OutboundResult, Rules
+from cp.translate.effective import Effective, Rules
+from cp.translate.inbound import InboundResult
+from cp.translate.outbound import OutboundResult
 from cp.translate.view.services import protocol_of
 from generators.proxy import Protocol
 
@@ -25,8 +26,6 @@ ROUTES: Final = (HTTP_ROUTE, TCP_ROUTE)
 PASSTHROUGH: Final = "MeshPassthrough"
 
 Defaults = Mapping[str, MergedConf]
-
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +55,16 @@ class ClassOutbounds:
         every = self.bundle.entries.values()
         return (entry for entry in every if entry.outbound.names or not self.bundle.caller.is_grpc)
 
-    def spots(self) -> Iterator[AnySpot]:
+    def sites(self) -> Iterator[AnySite]:
         for entry in self.entries:
             yield from self._tables(entry)
         for parts in self.parts:
             yield from self._of_whole(parts) if parts.is_whole else self._of_part(parts)
+
+    def of_destinations(self) -> Iterator[PartSite]:
+        """Every destination with one kind of policy, whichever parts of it are served."""
+        for parts in self.parts:
+            yield from self._of_part(parts)
 
     def blocked(self) -> Iterator[BlockedItem]:
         for entry in self.entries:
@@ -97,10 +101,10 @@ class ClassOutbounds:
         held = parts.entries[0].effective if parts.upstream is None else parts.upstream.effective
         for of_kind in self._policies():
             of_routes = {
-                name: spot for entry in parts.entries for name, spot in self._of_routes(of_kind, entry).items()
+                name: site for entry in parts.entries for name, site in self._of_routes(of_kind, entry).items()
             }
-            for spot in self._of_service(of_kind, parts.destination, held, also_silent=bool(of_routes)):
-                yield PartSite(parts, spot, of_routes)
+            for site in self._of_service(of_kind, parts.destination, held, also_silent=bool(of_routes)):
+                yield PartSite(parts, site, of_routes)
 
     def _of_service(
         self, of_kind: PolicyRules, destination: Destination, held: Effective, *, also_silent: bool = False
@@ -108,7 +112,7 @@ class ClassOutbounds:
         protocol = protocol_of(self.world, self.mesh, destination)
         found = levels(of_kind, destination)
         if found or also_silent:
-            yield self._spot(of_kind, found, held, protocol, destination)
+            yield self._site(of_kind, found, held, protocol, destination)
 
     def _of_routes(self, of_kind: PolicyRules, entry: OutboundResult) -> Mapping[str, PolicySite]:
         """What is said of each of an outbound's routes, by `RouteRule.name`."""
@@ -117,7 +121,7 @@ class ClassOutbounds:
             name: levels(of_kind, destination, rule.contributors, rule.hash) for name, rule in entry.owners.items()
         }
         return {
-            name: self._spot(of_kind, found, entry.of_routes[name], protocol, destination)
+            name: self._site(of_kind, found, entry.of_routes[name], protocol, destination)
             for name, found in by_name.items()
             if found
         }
@@ -125,7 +129,7 @@ class ClassOutbounds:
     def _policies(self) -> Iterator[PolicyRules]:
         return (of_kind for kind, of_kind in self.rules.items() if of_kind.shape.to and kind not in ROUTES)
 
-    def _spot(
+    def _site(
         self,
         of_kind: PolicyRules,
         found: tuple[CombinedConf, ...],
@@ -151,7 +155,7 @@ class ClassOutbounds:
         return () if found is None else (found,)
 
 
-def of_inbound(rules: Rules, index: int, reached: InboundResult, defaults: Defaults) -> Iterator[AnySpot]:
+def of_inbound(rules: Rules, index: int, reached: InboundResult, defaults: Defaults) -> Iterator[AnySite]:
     """What holds for those who call an inbound: for all of them, and for some."""
     protocol = reached.inbound.protocol
     for kind, of_kind in rules.items():
@@ -169,8 +173,8 @@ def of_inbound(rules: Rules, index: int, reached: InboundResult, defaults: Defau
 def _by_match(rules: InboundRules) -> Iterable[tuple[CombinedConf, ...]]:
     """What is said of the clients of each match. Several rules for the same one are not merged: the first counts."""
     found: dict[bytes, list[CombinedConf]] = {}
-    for rule in rules.for_some:
-        found.setdefault(_encode(rule.match), []).append(rule.combined)
+    for rule in rules.with_matches:
+        found.setdefault(canonical_json(rule.match), []).append(rule.combined)
     return map(tuple, found.values())
 
 

@@ -1,4 +1,4 @@
-"""What one row of a route table asks of a request, condition by condition, as Envoy compares it."""
+"""The conditions of one row of a route table, and whether a request meets each, as Envoy compares them."""
 
 from __future__ import annotations
 
@@ -32,52 +32,52 @@ _KNOWN: Final = {
 }
 
 
-class Unsimulated(Exception):
-    """Something that Envoy does, and this cannot say how it ends."""
+class UnsimulatedFeature(Exception):
+    """A feature of Envoy that a call meets and whose effect is not simulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteCondition:
-    """One thing that a row asks of a request."""
+    """One condition of a row, and how a request compares with it."""
 
-    of: str
+    subject: str
     """`path`, `method`, `header x-version`, `query parameter q`."""
 
     kind: str
     """How it is compared: Exact, PathPrefix, RegularExpression, Present …"""
 
-    wanted: str
-    given: str | None
-    """What the request has; None where it has nothing."""
+    pattern: str
+    value: str | None
+    """The request's value; None if it has none."""
 
     holds: bool | None
-    """None: that cannot be told."""
+    """Whether the request meets it; None if that is not simulated."""
 
-    inverted: bool = False
+    is_inverted: bool = False
 
 
 def check_known(message: Message) -> None:
-    """Refuse what is not compared here: to leave it out would be a wrong answer."""
-    known = _KNOWN[message.DESCRIPTOR.name]
+    """Raise `UnsimulatedFeature` for a field that is not compared here: to ignore it could give a wrong answer."""
+    known_fields = _KNOWN[message.DESCRIPTOR.name]
     for field, _ in message.ListFields():
-        if field.name not in known:
-            raise Unsimulated(f"a {message.DESCRIPTOR.name} with `{field.name}`")
+        if field.name not in known_fields:
+            raise UnsimulatedFeature(f"a {message.DESCRIPTOR.name} with `{field.name}`")
 
 
 def conditions(match: RouteMatch, request: Request) -> tuple[RouteCondition, ...]:
-    """All that a row asks for. It takes the request if all of it holds."""
+    """The conditions of a row, which takes the request if all of them hold."""
     return (
-        _told(_path, match, request),
-        *(_told(_header, header, request) for header in match.headers),
-        *(_told(_parameter, parameter, request) for parameter in match.query_parameters),
+        _compared(_path, match, request),
+        *(_compared(_header, header, request) for header in match.headers),
+        *(_compared(_parameter, parameter, request) for parameter in match.query_parameters),
     )
 
 
-def _told(compare: Callable[[M, Request], RouteCondition], matcher: M, request: Request) -> RouteCondition:
+def _compared(compare: Callable[[M, Request], RouteCondition], matcher: M, request: Request) -> RouteCondition:
     try:
         check_known(matcher)
         return compare(matcher, request)
-    except Unsimulated as why:
+    except UnsimulatedFeature as why:
         return RouteCondition("request", "Unsimulated", str(why), None, holds=None)
 
 
@@ -85,62 +85,63 @@ def _path(match: RouteMatch, request: Request) -> RouteCondition:
     kind = match.WhichOneof("path_specifier") or ""
     if kind == "connect_matcher":
         return RouteCondition("method", "Exact", "CONNECT", request.values(":method")[0], not request.target)
-    name, wanted = _path_wanted(match, kind)
-    given = request.path
-    holds = bool(given) and _path_holds(match, kind, given)
-    return RouteCondition("path", name, wanted, given or None, holds)
+    name, pattern = _path_pattern(match, kind)
+    value = request.path
+    holds = bool(value) and _path_matches(match, kind, value)
+    return RouteCondition("path", name, pattern, value or None, holds)
 
 
-def _path_wanted(match: RouteMatch, kind: str) -> tuple[str, str]:
+def _path_pattern(match: RouteMatch, kind: str) -> tuple[str, str]:
     if kind == "safe_regex":
         return "RegularExpression", match.safe_regex.regex
-    wanted: str = getattr(match, kind)
+    pattern: str = getattr(match, kind)
     if kind == "path":
-        return "Exact", wanted
-    return ("PathPrefix" if kind == "path_separated_prefix" or wanted == "/" else "Prefix"), wanted
+        return "Exact", pattern
+    return ("PathPrefix" if kind == "path_separated_prefix" or pattern == "/" else "Prefix"), pattern
 
 
-def _path_holds(match: RouteMatch, kind: str, given: str) -> bool:
+def _path_matches(match: RouteMatch, kind: str, value: str) -> bool:
     if kind == "safe_regex":
-        return regex.matches(match.safe_regex.regex, given)
-    wanted: str = getattr(match, kind)
+        return regex.matches(match.safe_regex.regex, value)
+    pattern: str = getattr(match, kind)
     if match.HasField("case_sensitive") and not match.case_sensitive.value:
-        wanted, given = _lower(wanted), _lower(given)
+        pattern, value = _ascii_lower(pattern), _ascii_lower(value)
     if kind == "path":
-        return given == wanted
-    ends = kind == "prefix" or given[len(wanted) : len(wanted) + 1] in {"", "/"}
-    return given.startswith(wanted) and ends
+        return value == pattern
+    ends = kind == "prefix" or value[len(pattern) : len(pattern) + 1] in {"", "/"}
+    return value.startswith(pattern) and ends
 
 
 def _header(matcher: HeaderMatcher, request: Request) -> RouteCondition:
     values = request.values(matcher.name)
     if not values and matcher.treat_missing_header_as_empty:
         values = ("",)
-    kind, wanted = _header_wanted(matcher)
+    kind, pattern = _header_pattern(matcher)
     if kind in {"Present", "Absent"}:
         holds = bool(values) is matcher.present_match if matcher.WhichOneof("header_match_specifier") else bool(values)
         holds = holds is not matcher.invert_match
     elif REQUEST_ID in values:
-        raise Unsimulated("a route by the value of `x-request-id`, which Envoy makes up")
+        raise UnsimulatedFeature("a route by the value of `x-request-id`, which Envoy makes up")
     else:
-        # Of several values one is enough; and what is not there is not compared, not even to be the opposite.
-        holds = bool(values) and any(_value_holds(matcher, one) for one in values) is not matcher.invert_match
+        # One of several values is enough. A missing header never matches, inverted or not; see `invert_match` at
+        # https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/route/v3/route_components.proto
+        holds = bool(values) and any(_value_matches(matcher, value) for value in values) is not matcher.invert_match
     name = {":method": "method", ":authority": "host"}.get(matcher.name.lower(), f"header {matcher.name.lower()}")
-    return RouteCondition(name, kind, wanted, ", ".join(values) if values else None, holds, matcher.invert_match)
+    return RouteCondition(name, kind, pattern, ", ".join(values) if values else None, holds, matcher.invert_match)
 
 
-def _header_wanted(matcher: HeaderMatcher) -> tuple[str, str]:
+def _header_pattern(matcher: HeaderMatcher) -> tuple[str, str]:
     specifier = matcher.WhichOneof("header_match_specifier")
     if specifier == "string_match":
-        return _string_wanted(matcher.string_match)
+        return _string_pattern(matcher.string_match)
     if specifier == "range_match":
         return "Range", f"{matcher.range_match.start} to {matcher.range_match.end - 1}"
     return ("Present" if specifier is None or matcher.present_match else "Absent"), ""
 
 
-def _value_holds(matcher: HeaderMatcher, value: str) -> bool:
+def _value_matches(matcher: HeaderMatcher, value: str) -> bool:
     if matcher.WhichOneof("header_match_specifier") == "string_match":
-        return string_holds(matcher.string_match, value)
+        return string_matches(matcher.string_match, value)
     number = _number(value)
     return number is not None and matcher.range_match.start <= number < matcher.range_match.end
 
@@ -154,46 +155,46 @@ def _parameter(matcher: QueryParameterMatcher, request: Request) -> RouteConditi
     value = dict(reversed(list(_parameters(request.query)))).get(matcher.name)
     specifier = matcher.WhichOneof("query_parameter_match_specifier")
     if specifier == "string_match":
-        kind, wanted = _string_wanted(matcher.string_match)
-        holds = value is not None and string_holds(matcher.string_match, value)
+        kind, pattern = _string_pattern(matcher.string_match)
+        holds = value is not None and string_matches(matcher.string_match, value)
     else:
-        is_wanted = matcher.present_match or specifier is None
-        kind, wanted = "Present" if is_wanted else "Absent", ""
-        holds = (value is not None) is is_wanted
-    return RouteCondition(f"query parameter {matcher.name}", kind, wanted, value, holds)
+        must_be_present = matcher.present_match or specifier is None
+        kind, pattern = "Present" if must_be_present else "Absent", ""
+        holds = (value is not None) is must_be_present
+    return RouteCondition(f"query parameter {matcher.name}", kind, pattern, value, holds)
 
 
 def _parameters(query: str) -> Iterator[tuple[str, str]]:
-    """As they are written: escapes are not undone."""
+    """The names and values of a query as written: Envoy does not decode escapes in it."""
     for parameter in query.removeprefix("?").split("&") if query else ():
         name, _, value = parameter.partition("=")
         yield name, value
 
 
-def string_holds(matcher: StringMatcher, value: str) -> bool:
+def string_matches(matcher: StringMatcher, value: str) -> bool:
     check_known(matcher)
     kind = matcher.WhichOneof("match_pattern") or ""
     if kind == "safe_regex":
         return regex.matches(matcher.safe_regex.regex, value)
-    wanted: str = getattr(matcher, kind)
+    pattern: str = getattr(matcher, kind)
     if matcher.ignore_case:
-        wanted, value = _lower(wanted), _lower(value)
+        pattern, value = _ascii_lower(pattern), _ascii_lower(value)
     compare: Any = {
         "exact": value.__eq__,
         "prefix": value.startswith,
         "suffix": value.endswith,
         "contains": value.__contains__,
     }
-    return bool(compare[kind](wanted))
+    return bool(compare[kind](pattern))
 
 
-def _string_wanted(matcher: StringMatcher) -> tuple[str, str]:
+def _string_pattern(matcher: StringMatcher) -> tuple[str, str]:
     kind = matcher.WhichOneof("match_pattern") or ""
     if kind == "safe_regex":
         return "RegularExpression", matcher.safe_regex.regex
     return _KINDS.get(kind, kind), getattr(matcher, kind, "")
 
 
-def _lower(text: str) -> str:
-    """Envoy knows the letters of ASCII."""
-    return "".join(chr(ord(one) + 32) if "A" <= one <= "Z" else one for one in text)
+def _ascii_lower(text: str) -> str:
+    """Lower case as Envoy has it: of ASCII letters only."""
+    return "".join(chr(ord(character) + 32) if "A" <= character <= "Z" else character for character in text)

@@ -1,4 +1,4 @@
-"""What becomes of a call: which row took it, and where it goes or what it is answered."""
+"""The outcome of a call: the row that took it, and the clusters that it goes to or the answer that it gets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NO_LIMIT = Duration()
 
 @dataclass(frozen=True, slots=True)
 class RowTrial:
-    """One row of a route table, and how the request compares with what it asks for."""
+    """One row of a route table, tried on a request."""
 
     index: int
     name: str
@@ -20,33 +20,33 @@ class RowTrial:
 
     @property
     def matches(self) -> bool | None:
-        """None: that cannot be told."""
-        held = [condition.holds for condition in self.conditions]
-        return False if False in held else None if None in held else True
+        """Whether the row takes the request; None if that is not simulated."""
+        answers = [condition.holds for condition in self.conditions]
+        return False if False in answers else None if None in answers else True
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficShare:
-    """A cluster, with its weight among all that a row leads to."""
+    """A cluster, with its weight among the clusters of a row."""
 
     cluster: str
     weight: int = 1
     endpoints: tuple[str, ...] = ()
-    missing: bool = False
+    is_missing: bool = False
     """Whether there is no cluster of that name."""
 
     status: int = 0
-    """What is answered where it is missing; a connection is closed."""
+    """The status of the answer if it is missing; zero for a connection, which is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryRule:
-    """When a request is sent again, and how soon. What the configuration leaves open is Envoy's own default."""
+    """When a request is retried, and how soon, with Envoy's defaults for what is not configured."""
 
     on: tuple[str, ...]
     retries: int
     per_try_timeout: Duration
-    """Zero: the timeout of the whole request."""
+    """Zero: no limit but the timeout of the whole request."""
 
     base_interval: Duration
     max_interval: Duration
@@ -56,12 +56,12 @@ class RetryRule:
 
 @dataclass(frozen=True, slots=True)
 class ForwardedCall:
-    """A request that goes on, or a connection."""
+    """A request or a connection that is forwarded."""
 
     shares: tuple[TrafficShare, ...]
     path: str = ""
     host: str | None = ""
-    """None: that of the endpoint."""
+    """None: the endpoint's host name."""
 
     timeout: Duration = _NO_LIMIT
     """Zero: no limit, here and below."""
@@ -69,15 +69,15 @@ class ForwardedCall:
     idle_timeout: Duration = _NO_LIMIT
     retry: RetryRule | None = None
     connect_attempts: int = 1
-    """Of a connection; a request has `retry`."""
+    """For a connection; a request has `retry`."""
 
     mirrors: tuple[tuple[str, float], ...] = ()
-    """Clusters that get a copy, each with the percentage of requests."""
+    """The clusters that get copies, each with the percentage of requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectReply:
-    """An answer of Envoy's own."""
+    """An answer that Envoy gives by itself."""
 
     status: int
     reason: str
@@ -87,17 +87,17 @@ class DirectReply:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What becomes of a call. Either it goes on, or it is answered."""
+    """The outcome of a call: it is either forwarded or answered."""
 
     listener: str
     path: str = ""
-    """As the routes see it; empty for a connection."""
+    """The path with its query, as routes see it; empty for a connection."""
 
     host: str = ""
     table: str = ""
     virtual_host: str = ""
     rows: tuple[RowTrial, ...] = ()
-    """Every row, in the order in which they are tried: the first that matches takes the request."""
+    """Every row in the order in which Envoy tries them: the first that matches takes the request."""
 
     forward: ForwardedCall | None = None
     reply: DirectReply | None = None

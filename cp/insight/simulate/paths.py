@@ -1,7 +1,9 @@
-"""The path of a request as route tables see it: what Envoy's `normalize_path` makes of it, byte for byte.
+"""The path of a request as route tables see it: the result of Envoy's `normalize_path`, byte for byte.
 
-Envoy leaves the work to Chromium's URL library. This follows it to its oddities: escapes of what needs none are undone,
-`%2e` counts as a dot, a backslash as a slash, and an escape that only comes about by undoing another one is not one.
+RFC 3986, section 6.2.2, says what is normalised, and Envoy leaves the work to Chromium's URL library. This follows that
+library in its oddities too: `%2e` counts as a dot, a backslash as a slash, and a `%` whose digits only come about by
+decoding other escapes is escaped itself.
+https://www.envoyproxy.io/docs/envoy/latest/api-v3/extensions/filters/network/http_connection_manager/v3/http_connection_manager.proto
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from typing import Final
 
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
-"""What needs no escape: it is written plainly, however it comes."""
+"""The unreserved characters (RFC 3986, section 2.3): escapes of these are decoded."""
 
 _ESCAPED: Final = frozenset('"<>^`{|}')
-"""What is always escaped."""
+"""The characters that are always escaped."""
 
 _NOT_IN_A_URL: Final = re.compile(r"[^\x21-\x7e]|#")
 _DOT: Final = re.compile(r"\.|%2[eE]")
@@ -22,116 +24,117 @@ _SPECIAL: Final = re.compile(r"[\\%.\"<>^`{|}]")
 _TWO_DIGITS: Final = 3
 
 
-class Unacceptable(Exception):
-    """A path that Envoy answers with 400, before it looks at any route."""
+class InvalidRequest(Exception):
+    """A method or path that Envoy answers with 400 before it tries any route."""
 
 
 def split(target: str) -> tuple[str, str]:
-    """A path without its query, and the query with its question mark."""
+    """The path without its query, and the query with its question mark."""
     path, mark, query = target.partition("?")
     return path, mark + query
 
 
-def normalized(target: str) -> str:
-    """A path with its query, as routes see it. The query stays as it is."""
+def normalized_target(target: str) -> str:
+    """The path as routes see it, with its unchanged query. Raises `InvalidRequest`."""
     if not target.startswith("/") or _NOT_IN_A_URL.search(target):
-        raise Unacceptable(f"`{target}` cannot be asked for over HTTP")
+        raise InvalidRequest(f"`{target}` cannot be asked for over HTTP")
     written, query = split(target)
     path = _without_parameters_of_dots(written)
     if "%00" in path:
-        raise Unacceptable(f"`{path}` has an escaped NUL in it")
-    return _Canonical(path).text + query
+        raise InvalidRequest(f"`{path}` has an escaped NUL in it")
+    return _CanonicalPath(path).text + query
 
 
 def _without_parameters_of_dots(path: str) -> str:
-    """`/..;x` is `/..`, since Envoy 1.39."""
+    """The path with `/..;x` as `/..`, as Envoy reads it since 1.39."""
     if ";" not in path:
         return path
     named = (segment.partition(";") for segment in path.split("/"))
-    return "/".join(name if name in {".", ".."} else f"{name}{mark}{rest}" for name, mark, rest in named)
+    return "/".join(name if name in {".", ".."} else f"{name}{mark}{parameters}" for name, mark, parameters in named)
 
 
-class _Canonical:
-    """One path, read from left to right."""
+class _CanonicalPath:
+    """The normal form of one path, which is read once from left to right."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._out: list[str] = []
-        self._at = 0
-        self._stray = -_TWO_DIGITS
-        """Where the last `%` stands in the output that begins no escape."""
+        self._output: list[str] = []
+        self._position = 0
+        self._stray_percent = -_TWO_DIGITS
+        """The index in the output of the last `%` that begins no escape; far enough to the left if there is none."""
 
-        while self._at < len(path):
+        while self._position < len(path):
             self._next()
 
     @property
     def text(self) -> str:
-        return "".join(self._out)
+        return "".join(self._output)
 
     def _next(self) -> None:
-        found = self._path[self._at]
-        if not _SPECIAL.match(found):
-            self._out.append(found)
-        elif dot := _DOT.match(self._path, self._at):
+        character = self._path[self._position]
+        if not _SPECIAL.match(character):
+            self._output.append(character)
+        elif dot := _DOT.match(self._path, self._position):
             self._dot(dot.end())
             return
-        elif found == "%":
+        elif character == "%":
             self._escape()
             return
         else:
-            self._out.extend("/" if found == "\\" else f"%{ord(found):02X}")
-        self._at += 1
+            self._output.extend("/" if character == "\\" else f"%{ord(character):02X}")
+        self._position += 1
 
-    def _dot(self, after: int) -> None:
-        """One dot behind a slash is this folder, two are the one above; all others are part of a name."""
-        self._at = after
-        if not self._out or self._out[-1] != "/":
-            self._out.append(".")
+    def _dot(self, dot_end: int) -> None:
+        """Remove dot segments (RFC 3986, section 5.2.4): `/.` is the same folder, `/..` the one above."""
+        self._position = dot_end
+        if not self._output or self._output[-1] != "/":
+            self._output.append(".")
             return
-        second = _DOT.match(self._path, after)
-        if self._ends_segment(after):
-            self._at = after + 1
+        second = _DOT.match(self._path, dot_end)
+        if self._ends_segment(dot_end):
+            self._position = dot_end + 1
         elif second and self._ends_segment(second.end()):
-            self._at = second.end() + 1
+            self._position = second.end() + 1
             self._go_up()
         else:
-            self._out.append(".")
+            self._output.append(".")
 
     def _ends_segment(self, at: int) -> bool:
         return at >= len(self._path) or self._path[at] in "/\\"
 
     def _go_up(self) -> None:
-        if len(self._out) > 1:
-            above = len(self._out) - 2
-            while self._out[above] != "/" and above > 0:
+        if len(self._output) > 1:
+            above = len(self._output) - 2
+            while self._output[above] != "/" and above > 0:
                 above -= 1
-            del self._out[above + 1 :]
-        if self._stray >= len(self._out):
-            self._stray = -_TWO_DIGITS
+            del self._output[above + 1 :]
+        if self._stray_percent >= len(self._output):
+            self._stray_percent = -_TWO_DIGITS
 
     def _escape(self) -> None:
-        digits = self._path[self._at + 1 : self._at + _TWO_DIGITS]
+        digits = self._path[self._position + 1 : self._position + _TWO_DIGITS]
         if not _are_hex(digits):
-            self._stray = len(self._out)
-            self._out.append("%")
-            self._at += 1
+            self._stray_percent = len(self._output)
+            self._output.append("%")
+            self._position += 1
             return
-        meant = chr(int(digits, 16))
-        self._at += _TWO_DIGITS
-        if meant not in _PLAIN:
-            self._out.extend(f"%{digits}")
+        character = chr(int(digits, 16))
+        self._position += _TWO_DIGITS
+        if character not in _PLAIN:
+            self._output.extend(f"%{digits}")
             return
-        self._out.append(meant)
-        if self._stray >= len(self._out) - _TWO_DIGITS:
-            self._keep_stray(meant)
+        self._output.append(character)
+        # The decoded character is the first or the second one behind the stray `%`: it may have become a digit of it.
+        if self._stray_percent >= len(self._output) - _TWO_DIGITS:
+            self._keep_stray(character)
 
-    def _keep_stray(self, meant: str) -> None:
-        """What was undone must not make an escape out of an earlier `%`: then that one is escaped itself."""
-        rest = self._out[self._stray + 1 :]
-        is_first = len(rest) == 1
-        following = self._path[self._at : self._at + 1] if is_first else ""
-        if _are_hex("".join(rest) + following):
-            self._out[self._stray + 1 :] = ["2", "5", *([] if is_first else rest[:1]), meant]
+    def _keep_stray(self, character: str) -> None:
+        """Escape a stray `%` that a decoded character would turn into an escape: `%%341` is `%2541` and not `%41`."""
+        digits = self._output[self._stray_percent + 1 :]
+        is_first = len(digits) == 1
+        following = self._path[self._position : self._position + 1] if is_first else ""
+        if _are_hex("".join(digits) + following):
+            self._output[self._stray_percent + 1 :] = ["2", "5", *([] if is_first else digits[:1]), character]
 
 
 def _are_hex(digits: str) -> bool:

@@ -1,4 +1,4 @@
-"""A call as route tables see it: after Envoy's connection manager has put it in order."""
+"""A call as route tables see it, after Envoy's HTTP connection manager has normalised and sanitised it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cp.insight.simulate.paths import Unacceptable, normalized, split
+from cp.insight.simulate.paths import InvalidRequest, normalized_target, split
 
 METHODS: Final = frozenset(
     {
@@ -16,7 +16,7 @@ METHODS: Final = frozenset(
         *("TRACE", "UNBIND", "UNLINK", "UNLOCK", "UNSUBSCRIBE"),
     }
 )
-"""What Envoy takes for a method of HTTP/1.1. Any other one is answered with 400."""
+"""The methods that Envoy accepts over HTTP/1.1. It answers any other one with 400."""
 
 _OF_A_CONNECTION: Final = frozenset({"connection", "keep-alive", "proxy-connection", "upgrade"})
 _OF_ENVOY: Final = frozenset(
@@ -28,7 +28,10 @@ _OF_ENVOY: Final = frozenset(
         *("x-envoy-upstream-rq-timeout-ms", "x-envoy-upstream-stream-duration-ms", "x-forwarded-client-cert"),
     }
 )
-"""Headers by which Envoys talk to each other. Nobody else's are believed: they are gone before routes are looked at."""
+"""Headers that Envoy removes from requests of workloads before it tries routes, because only Envoys may set them.
+
+https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/header_sanitizing
+"""
 
 _ONE_VALUE: Final = frozenset(
     {
@@ -43,10 +46,10 @@ _ONE_VALUE: Final = frozenset(
         *("x-forwarded-port", "x-forwarded-proto", "x-request-id"),
     }
 )
-"""Headers of which Envoy keeps one: what is sent twice is joined."""
+"""Headers of which Envoy keeps one value: it joins several with commas."""
 
 REQUEST_ID: Final = "00000000-0000-4000-8000-000000000000"
-"""Stands for the one that Envoy makes up where none is sent."""
+"""Stands for the random id that Envoy gives to a request without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a route table is asked about."""
+    """A request as routes match it."""
 
     headers: Mapping[str, tuple[str, ...]]
-    """By their names in lower case, and with those of HTTP/2 that begin with a colon."""
+    """The values of each header by its name in lower case, HTTP/2's pseudo-headers such as `:path` included."""
 
     def values(self, name: str) -> tuple[str, ...]:
         name = name.lower()
@@ -98,23 +101,23 @@ class Request:
 
 
 def request_of(call: Call) -> Request:
-    """What becomes of a call. Raises `Unacceptable` where Envoy answers with 400 at once."""
+    """The request that routes see for a call. Raises `InvalidRequest` if Envoy answers it with 400."""
     if call.method not in METHODS:
-        raise Unacceptable(f"`{call.method}` is no method of HTTP")
-    path = () if call.method == "CONNECT" else ((":path", normalized(call.path)),)
-    found: dict[str, tuple[str, ...]] = {}
-    for name, value in ((":method", call.method), *path, (":authority", call.host), *_kept(call.headers)):
-        values = (*found.get(name, ()), value)
-        found[name] = (",".join(filter(None, values)),) if name in _ONE_VALUE else values
-    _tidy_te(found)
-    found.setdefault("x-forwarded-proto", ("http",))
-    found.setdefault("x-request-id", (REQUEST_ID,))
-    scheme = found["x-forwarded-proto"][0].lower()
-    return Request({**found, ":scheme": (scheme if scheme in {"http", "https"} else "http",)})
+        raise InvalidRequest(f"`{call.method}` is no method of HTTP")
+    path = () if call.method == "CONNECT" else ((":path", normalized_target(call.path)),)
+    headers: dict[str, tuple[str, ...]] = {}
+    for name, value in ((":method", call.method), *path, (":authority", call.host), *_request_headers(call.headers)):
+        values = (*headers.get(name, ()), value)
+        headers[name] = (",".join(filter(None, values)),) if name in _ONE_VALUE else values
+    _tidy_te(headers)
+    headers.setdefault("x-forwarded-proto", ("http",))
+    headers.setdefault("x-request-id", (REQUEST_ID,))
+    scheme = headers["x-forwarded-proto"][0].lower()
+    return Request({**headers, ":scheme": (scheme if scheme in {"http", "https"} else "http",)})
 
 
-def _kept(headers: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
-    """The headers that are about the request, and not about the connection that it comes on."""
+def _request_headers(headers: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
+    """The headers that are left after Envoy removed its own and those of the connection (RFC 9110, section 7.6.1)."""
     nominated = {
         token.strip().lower() for name, value in headers if name.lower() == "connection" for token in value.split(",")
     }
@@ -125,9 +128,9 @@ def _kept(headers: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
 
 
 def _tidy_te(headers: dict[str, tuple[str, ...]]) -> None:
-    """Of what a client says that it takes between proxies, only trailers are passed on."""
-    said = "".join(headers.get("te", ()))
-    if "trailers" in [one.strip() for one in said.split(",")]:
+    """Keep nothing of `te` but `trailers` (RFC 9110, section 10.1.4), as Envoy does."""
+    codings = "".join(headers.get("te", ()))
+    if "trailers" in [coding.strip() for coding in codings.split(",")]:
         headers["te"] = ("trailers",)
-    elif said:
+    elif codings:
         del headers["te"]

@@ -1,10 +1,10 @@
-"""What a row makes of the path and the host: on the way to a cluster, or in a redirect."""
+"""The path and the host that a row sends to a cluster, or puts into a redirect."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cp.insight.simulate.conditions import Unsimulated
+from cp.insight.simulate.conditions import UnsimulatedFeature
 from cp.insight.simulate.paths import split
 from cp.model import regex
 
@@ -17,14 +17,14 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def path_of(action: RouteAction, match: RouteMatch, request: Request) -> str:
-    """The path with its query, as the next one sees it."""
+    """The path with its query, as the upstream sees it."""
     if action.HasField("path_rewrite_policy") or action.path_rewrite:
-        raise Unsimulated("a RouteAction with `path_rewrite`")
-    return _rewritten(action, match, request) or request.target
+        raise UnsimulatedFeature("a RouteAction with `path_rewrite`")
+    return _rewritten_target(action, match, request) or request.target
 
 
 def host_of(action: RouteAction, request: Request) -> str | None:
-    """The host as the next one sees it; None where it is that of the endpoint."""
+    """The host as the upstream sees it; None if it is the endpoint's host name."""
     specifier = action.WhichOneof("host_rewrite_specifier")
     if specifier == "host_rewrite_literal":
         return action.host_rewrite_literal
@@ -33,12 +33,12 @@ def host_of(action: RouteAction, request: Request) -> str | None:
     if specifier == "auto_host_rewrite":
         return None if action.auto_host_rewrite.value else request.authority
     if specifier is not None:
-        raise Unsimulated(f"a RouteAction with `{specifier}`")
+        raise UnsimulatedFeature(f"a RouteAction with `{specifier}`")
     return request.authority
 
 
 def location_of(action: RedirectAction, match: RouteMatch, request: Request) -> str:
-    """Where a redirect sends."""
+    """The `location` header of a redirect."""
     scheme = action.scheme_redirect or ("https" if action.https_redirect else request.scheme)
     host, port = _host_and_port(action, request, scheme)
     return f"{scheme}://{host}{port}{_redirected_path(action, match, request)}"
@@ -60,21 +60,21 @@ def _redirected_path(action: RedirectAction, match: RouteMatch, request: Request
     if action.path_redirect:
         query = "" if "?" in action.path_redirect or action.strip_query else request.query
         return f"{action.path_redirect}{query}"
-    target = _rewritten(action, match, request) or request.target
+    target = _rewritten_target(action, match, request) or request.target
     return split(target)[0] if action.strip_query else target
 
 
-def _rewritten(action: RouteAction | RedirectAction, match: RouteMatch, request: Request) -> str:
-    """The path with its query; empty where it stays."""
+def _rewritten_target(action: RouteAction | RedirectAction, match: RouteMatch, request: Request) -> str:
+    """The rewritten path with its query; empty if the row does not rewrite it."""
     if action.prefix_rewrite:
-        return f"{action.prefix_rewrite}{request.target[len(_matched(match, request)) :]}"
+        return f"{action.prefix_rewrite}{request.target[len(_matched_path(match, request)) :]}"
     if action.HasField("regex_rewrite"):
         rewrite = action.regex_rewrite
         return regex.replaced(rewrite.pattern.regex, rewrite.substitution, request.path) + request.query
     return ""
 
 
-def _matched(match: RouteMatch, request: Request) -> str:
+def _matched_path(match: RouteMatch, request: Request) -> str:
     kind = match.WhichOneof("path_specifier")
     if kind in {"prefix", "path_separated_prefix"}:
         prefix: str = getattr(match, kind)

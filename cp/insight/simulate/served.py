@@ -1,4 +1,4 @@
-"""A snapshot's resources by name, decoded when they are asked for."""
+"""The resources of a snapshot, decoded one by one when a simulation needs them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from google.protobuf.message import Message
 
-from cp.insight.simulate.conditions import Unsimulated
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource, Snapshot
+from cp.insight.simulate.conditions import UnsimulatedFeature
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
+from cp.translate.snapshot import Snapshot
 
 M = TypeVar("M", bound=Message)
 
 
-class NotListening(Exception):
-    """Nothing of the proxy's listens at an address."""
+class NoListener(Exception):
+    """The proxy has no listener at an address."""
 
 
 class ServedResources:
-    """What a proxy is served."""
+    """The resources that a proxy is served."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -37,7 +38,7 @@ class ServedResources:
             at = listener.address.socket_address
             if (at.address, at.port_value) == (address, port):
                 return listener
-        raise NotListening(f"no listener of the proxy is at {address}:{port}")
+        raise NoListener(f"no listener of the proxy is at {address}:{port}")
 
     def table(self, manager: HttpConnectionManager) -> RouteConfiguration:
         if manager.HasField("route_config"):
@@ -51,7 +52,7 @@ class ServedResources:
         return None if packed is None else _decoded(packed, Cluster())
 
     def endpoints(self, cluster: Cluster) -> tuple[str, ...]:
-        """The addresses of a cluster, in the order in which they are served."""
+        """The addresses of a cluster's endpoints, in the order in which they are served."""
         assignment = cluster.load_assignment
         if cluster.type == Cluster.EDS:
             packed = self._snapshot.get(ENDPOINTS, cluster.eds_cluster_config.service_name or cluster.name)
@@ -59,24 +60,28 @@ class ServedResources:
         return tuple(_addresses(assignment))
 
 
-def terminal(listener: Listener) -> HttpConnectionManager | TcpProxy:
-    """What a listener does with a connection in the end."""
+def terminal_filter(listener: Listener) -> HttpConnectionManager | TcpProxy:
+    """The last network filter of a listener, which forwards the connection or its requests."""
     if len(listener.filter_chains) != 1 or listener.filter_chains[0].HasField("filter_chain_match"):
-        raise Unsimulated(f"the listener {listener.name}, which chooses among filter chains")
+        raise UnsimulatedFeature(f"the listener {listener.name}, which chooses among filter chains")
     last = listener.filter_chains[0].filters[-1].typed_config
     for message in (HttpConnectionManager(), TcpProxy()):
         if last.Is(message.DESCRIPTOR):
             last.Unpack(message)
             return message
-    raise Unsimulated(f"the listener {listener.name}, which ends in {last.type_url}")
+    raise UnsimulatedFeature(f"the listener {listener.name}, which ends in {last.type_url}")
 
 
 def _addresses(assignment: ClusterLoadAssignment) -> Iterator[str]:
     for locality in assignment.endpoints:
-        for one in locality.lb_endpoints:
-            address: Any = one.endpoint.address
-            at = address.socket_address
-            yield address.pipe.path if address.HasField("pipe") else f"{at.address}:{at.port_value}"
+        for endpoint in locality.lb_endpoints:
+            address: Any = endpoint.endpoint.address
+            socket_address = address.socket_address
+            yield (
+                address.pipe.path
+                if address.HasField("pipe")
+                else f"{socket_address.address}:{socket_address.port_value}"
+            )
 
 
 def _decoded(packed: PackedResource, message: M) -> M:

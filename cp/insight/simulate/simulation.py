@@ -1,8 +1,9 @@
-"""From a call to its outcome."""
+"""The simulation: the outcome of a call, computed from the resources of a snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from envoy.config.route.v3.route_components_pb2 import RedirectAction, RouteAction
@@ -10,17 +11,17 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 
-from cp.insight.simulate.conditions import Unsimulated, conditions
+from cp.insight.simulate.conditions import UnsimulatedFeature, conditions
 from cp.insight.simulate.outcome import DirectReply, ForwardedCall, Outcome, RetryRule, RowTrial, TrafficShare
-from cp.insight.simulate.paths import Unacceptable
+from cp.insight.simulate.paths import InvalidRequest
 from cp.insight.simulate.request import Call, Request, request_of
 from cp.insight.simulate.rewrites import host_of, location_of, path_of
-from cp.insight.simulate.served import ServedResources, terminal
-from cp.insight.simulate.virtual_hosts import chosen
+from cp.insight.simulate.served import ServedResources, terminal_filter
+from cp.insight.simulate.virtual_hosts import virtual_host_of
 from cp.model.duration import Duration
 
 if TYPE_CHECKING:
-    from envoy.config.route.v3.route_components_pb2 import RetryPolicy, Route
+    from envoy.config.route.v3.route_components_pb2 import RetryPolicy, Route, VirtualHost
     from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
     from cp.translate.snapshot import Snapshot
@@ -41,7 +42,8 @@ _WITHOUT_CLUSTER: Final = {
 }
 _NANOSECONDS: Final = 1_000_000_000
 
-# What Envoy does where nothing is configured.
+# Envoy's defaults.
+# https://www.envoyproxy.io/docs/envoy/latest/faq/configuration/timeouts
 _ROUTE_TIMEOUT: Final = Duration.parse("15s")
 _STREAM_IDLE_TIMEOUT: Final = Duration.parse("5m")
 _TCP_IDLE_TIMEOUT: Final = Duration.parse("1h")
@@ -50,63 +52,72 @@ _MAX_INTERVAL_OF_BASE: Final = 10
 
 
 def simulate(snapshot: Snapshot, call: Call) -> Outcome:
-    """What becomes of a call. Raises `NotListening`, or `Unsimulated` rather than say something that is not so."""
+    """The outcome of a call. Raises `NoListener`, or `UnsimulatedFeature` if the outcome is not known for sure."""
     served = ServedResources(snapshot)
     listener = served.listener(call.address, call.port)
-    end = terminal(listener)
-    if isinstance(end, HttpConnectionManager):
-        return _http(served, listener.name, end, call)
-    return Outcome(listener.name, forward=_connection(served, end))
+    last_filter = terminal_filter(listener)
+    if isinstance(last_filter, HttpConnectionManager):
+        return _http_outcome(served, listener.name, last_filter, call)
+    return Outcome(listener.name, forward=_tcp_call(served, last_filter))
 
 
-def _http(served: ServedResources, listener: str, manager: HttpConnectionManager, call: Call) -> Outcome:
-    if any(name.lower() == "upgrade" for name, _ in call.headers):
-        raise Unsimulated("a call that wants to upgrade its connection")
-    if not manager.normalize_path.value or manager.merge_slashes or manager.path_with_escaped_slashes_action > 1:
-        raise Unsimulated(f"the paths of the listener {listener}")
+def _http_outcome(served: ServedResources, listener: str, manager: HttpConnectionManager, call: Call) -> Outcome:
+    _check_simulated(listener, manager, call)
     table = served.table(manager)
     try:
         request = request_of(call)
-    except Unacceptable as fault:
+    except InvalidRequest as fault:
         return Outcome(listener, table=table.name, reply=DirectReply(_BAD_REQUEST, str(fault)))
+    outcome = Outcome(listener, request.target, request.authority, table.name)
     if request.values("x-forwarded-proto") == ("",):
-        return Outcome(
-            listener,
-            request.target,
-            request.authority,
-            table.name,
-            reply=DirectReply(_NOT_FOUND, "`x-forwarded-proto` is empty"),
-        )
-    host = chosen(table, request.authority)
+        return replace(outcome, reply=DirectReply(_NOT_FOUND, "`x-forwarded-proto` is empty"))
+    host = virtual_host_of(table, request.authority)
     if host is None:
-        nobody = DirectReply(_NOT_FOUND, f"no virtual host is for `{request.authority}`")
-        return Outcome(listener, request.target, request.authority, table.name, reply=nobody)
-    rows = tuple(RowTrial(at, row.name, conditions(row.match, request)) for at, row in enumerate(host.routes))
-    first = next((row for row in rows if row.matches is not False), None)
-    if first is not None and first.matches is None:
-        raise Unsimulated(next(one.wanted for one in first.conditions if one.holds is None))
-    forward, reply = _done(served, manager, host.routes[first.index] if first is not None else None, request)
-    return Outcome(listener, request.target, request.authority, table.name, host.name, rows, forward, reply)
+        return replace(outcome, reply=DirectReply(_NOT_FOUND, f"no virtual host is for `{request.authority}`"))
+    rows = tuple(RowTrial(index, row.name, conditions(row.match, request)) for index, row in enumerate(host.routes))
+    forward, reply = _row_outcome(served, manager, _taken_row(host, rows), request)
+    return replace(outcome, virtual_host=host.name, rows=rows, forward=forward, reply=reply)
 
 
-def _done(
+def _check_simulated(listener: str, manager: HttpConnectionManager, call: Call) -> None:
+    """Raise `UnsimulatedFeature` for an upgrade, and for a listener that does not normalise paths as ours do."""
+    if any(name.lower() == "upgrade" for name, _ in call.headers):
+        raise UnsimulatedFeature("a call that wants to upgrade its connection")
+    if not manager.normalize_path.value or manager.merge_slashes or manager.path_with_escaped_slashes_action > 1:
+        raise UnsimulatedFeature(f"the paths of the listener {listener}")
+
+
+def _taken_row(host: VirtualHost, rows: Iterable[RowTrial]) -> Route | None:
+    """The row that takes the request.
+
+    A row of which it is unknown whether it matches decides the outcome only if it comes before the first match.
+    """
+    trial = next((row for row in rows if row.matches is not False), None)
+    if trial is None:
+        return None
+    if trial.matches is None:
+        raise UnsimulatedFeature(next(condition.pattern for condition in trial.conditions if condition.holds is None))
+    return host.routes[trial.index]
+
+
+def _row_outcome(
     served: ServedResources, manager: HttpConnectionManager, row: Route | None, request: Request
 ) -> tuple[ForwardedCall | None, DirectReply | None]:
     if row is None:
         return None, DirectReply(_NOT_FOUND, "no row of the route table takes this request")
     action = row.WhichOneof("action")
     if action == "route":
-        return _forward(served, manager, row, request), None
+        return _http_call(served, manager, row, request), None
     if action == "redirect":
         location = location_of(row.redirect, row.match, request)
         return None, DirectReply(_REDIRECTS[row.redirect.response_code], "a redirect", location=location)
     if action == "direct_response":
         answer = row.direct_response
         return None, DirectReply(answer.status, "the route answers by itself", answer.body.inline_string)
-    raise Unsimulated(f"a route with `{action}`")
+    raise UnsimulatedFeature(f"a route with `{action}`")
 
 
-def _forward(served: ServedResources, manager: HttpConnectionManager, row: Route, request: Request) -> ForwardedCall:
+def _http_call(served: ServedResources, manager: HttpConnectionManager, row: Route, request: Request) -> ForwardedCall:
     action = row.route
     return ForwardedCall(
         shares=tuple(_shares(served, action)),
@@ -120,21 +131,21 @@ def _forward(served: ServedResources, manager: HttpConnectionManager, row: Route
 
 
 def _shares(served: ServedResources, action: RouteAction) -> Iterator[TrafficShare]:
-    missing = _WITHOUT_CLUSTER[action.cluster_not_found_response_code]
+    status = _WITHOUT_CLUSTER[action.cluster_not_found_response_code]
     specifier = action.WhichOneof("cluster_specifier")
     if specifier == "cluster":
-        yield _share(served, action.cluster, 1, missing)
+        yield _share(served, action.cluster, 1, status)
     elif specifier == "weighted_clusters":
-        for one in action.weighted_clusters.clusters:
-            yield _share(served, one.name, one.weight.value, missing)
+        for weighted in action.weighted_clusters.clusters:
+            yield _share(served, weighted.name, weighted.weight.value, status)
     else:
-        raise Unsimulated(f"a RouteAction with `{specifier}`")
+        raise UnsimulatedFeature(f"a RouteAction with `{specifier}`")
 
 
-def _share(served: ServedResources, name: str, weight: int, missing: int) -> TrafficShare:
+def _share(served: ServedResources, name: str, weight: int, status: int) -> TrafficShare:
     cluster = served.cluster(name)
     if cluster is None:
-        return TrafficShare(name, weight, missing=True, status=missing)
+        return TrafficShare(name, weight, is_missing=True, status=status)
     return TrafficShare(name, weight, served.endpoints(cluster))
 
 
@@ -149,7 +160,7 @@ def _retry(policy: RetryPolicy) -> RetryRule:
     back_off = policy.retry_back_off
     base = _duration(back_off, "base_interval", _BASE_INTERVAL)
     return RetryRule(
-        on=tuple(one for one in policy.retry_on.split(",") if one),
+        on=tuple(condition for condition in policy.retry_on.split(",") if condition),
         retries=policy.num_retries.value if policy.HasField("num_retries") else 1,
         per_try_timeout=_duration(policy, "per_try_timeout", Duration()),
         base_interval=base,
@@ -159,16 +170,16 @@ def _retry(policy: RetryPolicy) -> RetryRule:
     )
 
 
-def _connection(served: ServedResources, proxy: TcpProxy) -> ForwardedCall:
-    weighted = [(one.name, one.weight) for one in proxy.weighted_clusters.clusters] or [(proxy.cluster, 1)]
+def _tcp_call(served: ServedResources, proxy: TcpProxy) -> ForwardedCall:
+    weighted = [(cluster.name, cluster.weight) for cluster in proxy.weighted_clusters.clusters] or [(proxy.cluster, 1)]
     shares = tuple(_share(served, name, weight, 0) for name, weight in weighted)
     attempts = proxy.max_connect_attempts.value if proxy.HasField("max_connect_attempts") else 1
     idle_timeout = _duration(proxy, "idle_timeout", _TCP_IDLE_TIMEOUT)
     return ForwardedCall(shares, idle_timeout=idle_timeout, connect_attempts=attempts)
 
 
-def _duration(message: Any, field: str, otherwise: Duration) -> Duration:
+def _duration(message: Any, field: str, default: Duration) -> Duration:
     if not message.HasField(field):
-        return otherwise
-    found = getattr(message, field)
-    return Duration(found.seconds * _NANOSECONDS + found.nanos)
+        return default
+    duration = getattr(message, field)
+    return Duration(duration.seconds * _NANOSECONDS + duration.nanos)

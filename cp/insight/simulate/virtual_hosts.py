@@ -1,10 +1,10 @@
-"""Which virtual host of a route table a request is for."""
+"""The virtual host of a route table that takes a request."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cp.insight.simulate.conditions import Unsimulated
+from cp.insight.simulate.conditions import UnsimulatedFeature
 
 if TYPE_CHECKING:
     from envoy.config.route.v3.route_components_pb2 import VirtualHost
@@ -13,27 +13,29 @@ if TYPE_CHECKING:
 _NOT_AT_ALL = (0, 0)
 
 
-def chosen(table: RouteConfiguration, authority: str) -> VirtualHost | None:
-    """The one with the domain that says the most: the very name, the longest `*.a.b`, the longest `a.*`, `*`."""
+def virtual_host_of(table: RouteConfiguration, authority: str) -> VirtualHost | None:
+    """The virtual host with the domain that fits best: the same name, the longest `*.a.b`, the longest `a.*`, then `*`.
+
+    https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/route/v3/route_components.proto#config-route-v3-virtualhost
+    """
     if table.vhost_header or table.HasField("vhds"):
-        raise Unsimulated(f"the virtual hosts of {table.name}")
+        raise UnsimulatedFeature(f"the virtual hosts of {table.name}")
     name = authority.lower()
     if table.ignore_port_in_host_matching:
         name = _without_port(name)
-    best = max(
-        ((_fit(domain.lower(), name), -at) for at, host in enumerate(table.virtual_hosts) for domain in host.domains),
-        default=(_NOT_AT_ALL, 0),
-    )
-    if not best[0][0]:
+    hosts = enumerate(table.virtual_hosts)
+    fits = ((_fit(domain.lower(), name), -index) for index, host in hosts for domain in host.domains)
+    best_fit, negative_index = max(fits, default=(_NOT_AT_ALL, 0))  # of equal fits, the first in the table
+    if best_fit == _NOT_AT_ALL:
         return None
-    host = table.virtual_hosts[-best[1]]
+    host = table.virtual_hosts[-negative_index]
     if host.HasField("matcher") or host.require_tls:
-        raise Unsimulated(f"the virtual host {host.name}")
+        raise UnsimulatedFeature(f"the virtual host {host.name}")
     return host
 
 
 def _fit(domain: str, name: str) -> tuple[int, int]:
-    """How well a domain is meant by a name: not at all, or in one of four ways, and with how many letters."""
+    """How well a domain fits a name: the rank of the kind of domain, zero for no fit, and then its length."""
     if domain == "*":
         return 1, 0
     if domain.startswith("*"):

@@ -25,8 +25,8 @@
     rules[].default.backendRefs[].sectionName
     rules[].default.backendRefs[].tags           its endpoints, those with the tags
     rules[].default.backendRefs[].weight         ClusterWeight.weight
-    rules[].default.backendRefs[].mesh           refused
-    rules[].default.backendRefs[].proxyTypes     refused
+    rules[].default.backendRefs[].mesh           invalid
+    rules[].default.backendRefs[].proxyTypes     invalid
     rules[].default.filters                      in their order
     rules[].default.filters[].type               which of these:
     rules[].default.filters[].requestHeaderModifier
@@ -72,8 +72,8 @@
     rules[].default.filters[].requestMirror.backendRef.sectionName
     rules[].default.filters[].requestMirror.backendRef.tags
     rules[].default.filters[].requestMirror.backendRef.weight      without meaning
-    rules[].default.filters[].requestMirror.backendRef.mesh        refused
-    rules[].default.filters[].requestMirror.backendRef.proxyTypes  refused
+    rules[].default.filters[].requestMirror.backendRef.mesh        invalid
+    rules[].default.filters[].requestMirror.backendRef.proxyTypes  invalid
     hostnames                                    VirtualHost.domains, of a gateway's listener
 
 A rule without backendRefs leads to the service that was called, and so does what no rule takes.

@@ -35,7 +35,7 @@ def table(rules: Sequence[RouteRule], backends: Backends) -> tuple[Route, ...]:
     """One row for each match of each rule, the most specific first, and at the end a row for everything else."""
     routes = [_route(decode(HttpRouteMatch, match), rule, backends) for match, rule in by_specificity(rules)]
     if all(route.match != CATCH_ALL for route in routes):
-        routes.append(backends.rest())
+        routes.append(backends.unmatched())
     return tuple(routes)
 
 
@@ -44,7 +44,7 @@ def _route(match: HttpRouteMatch, rule: RouteRule, backends: Backends) -> Route:
     seen_from = rule.backends.identity
     filters = tuple(_filters(conf.filters or (), seen_from, backends))
     splits = tuple(backends.split(reference, seen_from) for reference in conf.backend_refs or ())
-    served = tuple(split for split in splits or (backends.itself(),) if split.weight > 0)
+    served = tuple(split for split in splits or (backends.called_destination(),) if split.weight > 0)
     return Route(
         name=rule.name,
         owner=backends.owner(rule),
@@ -56,7 +56,7 @@ def _route(match: HttpRouteMatch, rule: RouteRule, backends: Backends) -> Route:
 
 
 def _redirects(filters: tuple[Filter, ...]) -> bool:
-    return any(isinstance(one, Redirect) for one in filters)
+    return any(isinstance(route_filter, Redirect) for route_filter in filters)
 
 
 def _refusal(owner: Identity, served: tuple[Split, ...]) -> str:
@@ -73,28 +73,32 @@ def _match(match: HttpRouteMatch) -> RouteMatch:
     path = CATCH_ALL.path
     if match.path is not None and match.path.type is not None:
         path = PathMatch(PathKind(match.path.type), match.path.value)
-    headers = tuple(ValueMatch(one.name, one.type or "Exact", one.value or "") for one in match.headers or ())
-    queries = tuple(ValueMatch(one.name, one.type or "Exact", one.value or "") for one in match.query_params or ())
+    headers = tuple(
+        ValueMatch(header.name, header.type or "Exact", header.value or "") for header in match.headers or ()
+    )
+    queries = tuple(
+        ValueMatch(param.name, param.type or "Exact", param.value or "") for param in match.query_params or ()
+    )
     return RouteMatch(path, match.method or "", headers, queries)
 
 
 def _filters(filters: Sequence[FilterConf], seen_from: Identity, backends: Backends) -> Iterator[Filter]:
-    for one in filters:
-        if one.type == "RequestHeaderModifier" and one.request_header_modifier is not None:
-            yield _headers("request", one.request_header_modifier)
-        elif one.type == "ResponseHeaderModifier" and one.response_header_modifier is not None:
-            yield _headers("response", one.response_header_modifier)
-        elif one.type == "RequestMirror" and one.request_mirror is not None:
-            split = backends.split(one.request_mirror.backend_ref, seen_from)
-            percentage = one.request_mirror.percentage
+    for conf in filters:
+        if conf.type == "RequestHeaderModifier" and conf.request_header_modifier is not None:
+            yield _headers("request", conf.request_header_modifier)
+        elif conf.type == "ResponseHeaderModifier" and conf.response_header_modifier is not None:
+            yield _headers("response", conf.response_header_modifier)
+        elif conf.type == "RequestMirror" and conf.request_mirror is not None:
+            split = backends.split(conf.request_mirror.backend_ref, seen_from)
+            percentage = conf.request_mirror.percentage
             if not split.missing:
                 yield Mirror(split.cluster, 100.0 if percentage is None else float(percentage), split.host)
         else:
-            yield from _path_filter(one)
+            yield from _path_filter(conf)
 
 
-def _path_filter(one: FilterConf) -> Iterator[Filter]:
-    if one.type == "RequestRedirect" and (redirect := one.request_redirect) is not None:
+def _path_filter(conf: FilterConf) -> Iterator[Filter]:
+    if conf.type == "RequestRedirect" and (redirect := conf.request_redirect) is not None:
         yield Redirect(
             scheme=redirect.scheme or "",
             hostname=redirect.hostname or "",
@@ -102,7 +106,7 @@ def _path_filter(one: FilterConf) -> Iterator[Filter]:
             status=redirect.status_code or 302,
             path=_path_change(redirect.path),
         )
-    elif one.type == "URLRewrite" and (rewrite := one.url_rewrite) is not None:
+    elif conf.type == "URLRewrite" and (rewrite := conf.url_rewrite) is not None:
         yield Rewrite(
             hostname=rewrite.hostname or "",
             path=_path_change(rewrite.path),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cp.model.violation import Violation, at
+from cp.policies import in_spec
 from cp.policies.mesh_http_route.schema import (
     Filter,
     HeaderModifier,
@@ -37,10 +38,11 @@ _FIELD_OF_TYPE: Final = {
 }
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    yield from at("spec", TARGETS.violations(spec, meta))
+    yield from TARGETS.violations(spec, meta)
     for index, to in enumerate(spec.to or ()):
-        yield from at(f"spec.to[{index}]", _to(to, is_gateway=spec.top.kind == GATEWAY))
+        yield from at(f"to[{index}]", _to(to, is_gateway=spec.top.kind == GATEWAY))
 
 
 def _to(to: HttpRouteTo, *, is_gateway: bool) -> Iterator[Violation]:
@@ -59,8 +61,8 @@ def _rule(rule: HttpRouteRule, *, is_gateway: bool) -> Iterator[Violation]:
     filters = (rule.default.filters if rule.default else None) or []
     backends = (rule.default.backend_refs if rule.default else None) or []
     for index, each in enumerate(filters):
-        found = [*_filter(each, is_gateway=is_gateway), *_prefix_rewrites(each, rule.matches or [])]
-        yield from at(f"default.filters[{index}]", found)
+        violations = [*_filter(each, is_gateway=is_gateway), *_prefix_rewrites(each, rule.matches or [])]
+        yield from at(f"default.filters[{index}]", violations)
     yield from at("default.backendRefs", backend_refs(backends))
     if is_gateway and not backends and not any(each.type == "RequestRedirect" for each in filters):
         yield absent("default.backendRefs", "must be set: a gateway has no service of its own")

@@ -112,14 +112,13 @@ class MeshLoadBalancingStrategy(Policy[Conf]):
     order = 400
     conf = Conf
     targets = TARGETS
+    is_hidden_by_routes = True
     is_for_grpc_clients = True
-    route_fields = TARGETS.http_route
-    tcp_route_fields = TARGETS.tcp_route
 
     def arrange(self, conf: Conf | None, endpoints: Endpoints, caller: Caller) -> Endpoints:
         return arranged((conf or Conf()).locality_awareness or LocalityAwareness(), endpoints, caller)
 
-    def looks_at(self, table: Table) -> frozenset[str]:
+    def caller_tags(self, table: Table) -> frozenset[str]:
         confs = (conf for policy in in_force(table) for _, _, conf in policy.spec.confs())
         zones = (conf.locality_awareness.local_zone for conf in confs if conf and conf.locality_awareness)
         return frozenset(tag.key for zone in zones if zone for tag in zone.affinity_tags or ())

@@ -40,7 +40,7 @@ def write_of_requests(action: RouteAction, policies: Sequence[HashPolicy]) -> No
 
 
 def write_of_connections(tcp: TcpProxy, policies: Sequence[HashPolicy]) -> None:
-    """A connection is recognised by one thing only: the first that it can have."""
+    """A connection has one hash policy: the first that applies to connections."""
     for policy in policies:
         if policy.type == "FilterState" and policy.filter_state is not None:
             tcp.hash_policy.add().filter_state.key = policy.filter_state.key
@@ -51,7 +51,7 @@ def write_of_connections(tcp: TcpProxy, policies: Sequence[HashPolicy]) -> None:
 
 
 def is_by_source(policy: HashPolicy) -> bool:
-    """The address is all that a connection can be recognised by, so it is meant where nothing else is said."""
+    """A connection has only its source address, so a policy without `sourceIP` means it too."""
     return policy.connection is None or policy.connection.source_ip is not False
 
 

@@ -19,7 +19,7 @@ _OWN: Final = 0
 _REMOTE: Final = 1
 _LEAST_WEIGHT: Final = 1
 
-# Envoy refuses more.
+# Envoy NACKs a higher priority, and weights with a larger sum.
 _LAST_PRIORITY: Final = 128
 _LARGEST_SUM: Final = 2**32 - 1
 
@@ -28,13 +28,15 @@ _ALL: Final = 100
 
 
 def arranged(awareness: LocalityAwareness, endpoints: Endpoints, caller: Caller) -> Endpoints:
-    """The endpoints of a destination as one caller sees them. Who has no zone is near to everything."""
+    """The endpoints of a destination as one caller sees them. A caller without a zone is near to all."""
     seen = _View(awareness, caller)
     if not seen.differs(endpoints):
         return endpoints
-    placed = [(endpoint, found) for endpoint in endpoints.endpoints if (found := seen.of(endpoint)) is not None]
+    placed = [(endpoint, locality) for endpoint in endpoints.endpoints if (locality := seen.of(endpoint)) is not None]
     final = _numbered(_weighed(seen, [locality for _, locality in placed]))
-    return replace(endpoints, endpoints=tuple(replace(one, locality=final[found]) for one, found in placed))
+    return replace(
+        endpoints, endpoints=tuple(replace(endpoint, locality=final[locality]) for endpoint, locality in placed)
+    )
 
 
 def is_weighed(awareness: LocalityAwareness | None) -> bool:
@@ -50,7 +52,7 @@ def overprovisioning(cross_zone: CrossZone) -> int:
 
 
 class _View:
-    """Where things are, seen from one caller."""
+    """The localities of endpoints, as one caller sees them."""
 
     def __init__(self, awareness: LocalityAwareness, caller: Caller) -> None:
         self._zone = caller.zone
@@ -63,13 +65,13 @@ class _View:
         self._near = list(_near(affinity, dict(caller.tags)))
 
     def differs(self, endpoints: Endpoints) -> bool:
-        """Whether anything is to be said about these endpoints that they do not say themselves."""
+        """Whether this caller needs other localities than the endpoints have already."""
         if self._is_off:
             return False
         return self.is_weighed or not all(self._is_own(endpoint) for endpoint in endpoints.endpoints)
 
     def of(self, endpoint: Endpoint) -> Locality | None:
-        """Where an endpoint is; None: out of reach."""
+        """The locality of an endpoint; None: this caller must not reach it."""
         if self._is_own(endpoint):
             return self._own(endpoint)
         zone = endpoint.locality.zone
@@ -77,7 +79,7 @@ class _View:
         return None if priority is None else Locality(zone, priority=priority)
 
     def _is_own(self, endpoint: Endpoint) -> bool:
-        """What nobody says to be elsewhere is here."""
+        """Whether an endpoint is in the zone of the caller, or either has no zone."""
         return not self._zone or endpoint.locality.zone in {"", self._zone}
 
     def _own(self, endpoint: Endpoint) -> Locality:
@@ -107,7 +109,7 @@ def _is_from(rule: Failover, zone: str) -> bool:
 
 
 def _priority(rules: Iterable[tuple[int, Failover]], zone: str) -> int | None:
-    """The place of the first rule that lets requests into a zone. Behind `None`, and behind the last, is no way."""
+    """The priority of the first rule that lets requests into a zone; None where `None` or no rule does."""
     for place, rule in rules:
         named = zone in (rule.to.zones or ())
         if rule.to.type == "None":
@@ -118,27 +120,28 @@ def _priority(rules: Iterable[tuple[int, Failover]], zone: str) -> int | None:
 
 
 def _weighed(seen: _View, localities: Sequence[Locality]) -> Mapping[Locality, Locality]:
-    """Each locality with its weight, if they have some: elsewhere each endpoint counts the same."""
+    """Each locality with its weight. Without affinity tags there are none, and each endpoint counts the same."""
     if not seen.is_weighed:
-        return {one: one for one in localities}
-    found = {
-        one: one if one.weight is not None else replace(one, weight=count) for one, count in Counter(localities).items()
+        return {locality: locality for locality in localities}
+    weighed = {
+        locality: locality if locality.weight is not None else replace(locality, weight=count)
+        for locality, count in Counter(localities).items()
     }
     total = Counter[int]()
-    for one in found.values():
-        total[one.priority] += one.weight or 0
-    return {one: _within(of, total[of.priority]) for one, of in found.items()}
+    for locality in weighed.values():
+        total[locality.priority] += locality.weight or 0
+    return {locality: _within(with_weight, total[with_weight.priority]) for locality, with_weight in weighed.items()}
 
 
 def _within(locality: Locality, total: int) -> Locality:
-    """A weight of which Envoy can take the sum."""
+    """A locality whose weight is small enough for the sum of its priority."""
     if locality.weight is None or total <= _LARGEST_SUM:
         return locality
     return replace(locality, weight=max(_LEAST_WEIGHT, locality.weight * (_LARGEST_SUM // 2) // total))
 
 
 def _numbered(localities: Mapping[Locality, Locality]) -> Mapping[Locality, Locality]:
-    """The same with priorities that leave none out."""
-    priorities = sorted({one.priority for one in localities.values()})
+    """The same localities, with priorities from 0 without gaps, as Envoy requires."""
+    priorities = sorted({locality.priority for locality in localities.values()})
     place = {priority: min(index, _LAST_PRIORITY) for index, priority in enumerate(priorities)}
-    return {one: replace(final, priority=place[final.priority]) for one, final in localities.items()}
+    return {locality: replace(final, priority=place[final.priority]) for locality, final in localities.items()}

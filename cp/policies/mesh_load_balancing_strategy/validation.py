@@ -8,6 +8,7 @@ from typing import Final
 from cp.model.duration import Duration
 from cp.model.target import TargetRef
 from cp.model.violation import Violation, at
+from cp.policies import in_spec
 from cp.policies.mesh_load_balancing_strategy.schema import (
     AffinityTag,
     Conf,
@@ -60,11 +61,8 @@ _FIELD_OF_TYPE: Final = {
 }
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    return at("spec", _violations(spec, meta))
-
-
-def _violations(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     if not spec.to and spec.top.kind != "Dataplane":
         yield incomplete("to", "says nothing", "give it an item, for example for `kind: Mesh`")

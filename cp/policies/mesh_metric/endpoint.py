@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -14,6 +13,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 
+from cp.model.hosts import is_ip
 from cp.policies.mesh_metric.filtering import program
 from cp.policies.mesh_metric.schema import Conf, MetricApplication, MetricBackend, MetricPrometheus
 from generators.drafts import SidecarDraft
@@ -24,11 +24,11 @@ _LUA: Final = "envoy.filters.http.lua"
 _PORT: Final = 5670
 _PATH: Final = "/metrics"
 _LARGEST: Final = 64 * 1024 * 1024
-"""The most that a proxy and its applications may have to tell at once."""
+"""The largest page of metrics of a proxy and its applications, in bytes."""
 
 
 def endpoint(conf: Conf, backend: MetricBackend, draft: SidecarDraft) -> None:
-    """Add what a backend needs. Whoever asks for TLS is not given a listener without it."""
+    """Add the resources of a backend. A backend with TLS gets none: a listener without TLS would expose its metrics."""
     if backend.type == "Prometheus" and backend.prometheus is not None:
         tls = backend.prometheus.tls
         if tls is None or tls.mode in {None, "Disabled"}:
@@ -38,7 +38,7 @@ def endpoint(conf: Conf, backend: MetricBackend, draft: SidecarDraft) -> None:
 def _listen(conf: Conf, prometheus: MetricPrometheus, draft: SidecarDraft) -> None:
     address, port = draft.site.address, prometheus.port or _PORT
     name = names.metrics_listener(address, port)
-    if any(isinstance(one, Listener) and one.name == name for one in draft.resources):
+    if any(isinstance(resource, Listener) and resource.name == name for resource in draft.resources):
         return
     listener = Listener(name=name)
     listener.per_connection_buffer_limit_bytes.value = _LARGEST
@@ -46,7 +46,7 @@ def _listen(conf: Conf, prometheus: MetricPrometheus, draft: SidecarDraft) -> No
     manager = HttpConnectionManager(stat_prefix="metrics")
     manager.route_config.name = name
     manager.route_config.virtual_hosts.append(_host(conf, prometheus.path or _PATH))
-    applications = [_asked(one, draft) for one in conf.applications or ()]
+    applications = [_asked(application, draft) for application in conf.applications or ()]
     profiles = conf.sidecar.profiles if conf.sidecar is not None else None
     if text := program(profiles, applications, draft.problems):
         lua = Lua()
@@ -74,19 +74,11 @@ def _asked(application: MetricApplication, draft: SidecarDraft) -> tuple[str, st
     """The cluster of an application, made where it is not there yet, and what to ask it for."""
     address = application.address or names.LOOPBACK
     name = names.application_cluster(address, application.port)
-    if not any(isinstance(one, Cluster) and one.name == name for one in draft.resources):
-        kind = Cluster.STATIC if _is_ip(address) else Cluster.STRICT_DNS
+    if not any(isinstance(resource, Cluster) and resource.name == name for resource in draft.resources):
+        kind = Cluster.STATIC if is_ip(address) else Cluster.STRICT_DNS
         cluster = Cluster(name=name, type=kind, alt_stat_name=name.replace(":", "_").replace(".", "_"))
         cluster.load_assignment.cluster_name = name
         endpoint = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
         set_address(endpoint.address, address, application.port)
         draft.resources.append(cluster)
     return name, application.path or _PATH, f"{address}:{application.port}"
-
-
-def _is_ip(address: str) -> bool:
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return True

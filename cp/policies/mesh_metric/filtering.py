@@ -35,11 +35,11 @@ _BASIC: Final = (
     "envoy_server",
     "envoy_tcp",
 )
-"""What dashboards and alarms are made of: who is called how often, how fast, with what outcome, and who is well."""
+"""The metrics for dashboards and alarms: rates, durations and outcomes of calls, and the health of endpoints."""
 
 _ALL: Final = ("",)
 PROFILES: Final[Mapping[str, tuple[str, ...]]] = {"All": _ALL, "Basic": _BASIC, "None": ()}
-"""How the names of those metrics begin that are in a profile."""
+"""By profile, the prefixes of the names of its metrics."""
 
 _PROGRAM: Final = """
 local profile = {PROFILE}
@@ -92,20 +92,25 @@ end
 
 
 def program(profiles: MetricProfiles | None, applications: Iterable[tuple[str, str, str]], report: Report) -> str:
-    """The program, or nothing where everything is passed on as it is."""
+    """The program; empty where all metrics pass unchanged."""
     profiles = profiles or MetricProfiles()
-    names = [one.name or "All" for one in profiles.append_profiles or ()] or ["All"]
+    names = [profile.name or "All" for profile in profiles.append_profiles or ()] or ["All"]
     profile = tuple(("prefix", begin) for name in names for begin in PROFILES[name])
     exclude = tuple(_tests(profiles.exclude, "exclude", report))
     include = tuple(_tests(profiles.include, "include", report))
-    asked = tuple(applications)
-    if ("prefix", *_ALL) in profile and not exclude and not asked:
+    requested = tuple(applications)
+    if ("prefix", *_ALL) in profile and not exclude and not requested:
         return ""
     text = _PROGRAM
     for name, tests in (("PROFILE", profile), ("EXCLUDE", exclude), ("INCLUDE", include)):
-        text = text.replace(f"{{{name}}}", _list(f"{{{_quoted(how)}, {_quoted(what)}}}" for how, what in tests))
+        text = text.replace(
+            f"{{{name}}}", _list(f"{{{_quoted(comparison)}, {_quoted(operand)}}}" for comparison, operand in tests)
+        )
     fields = ("cluster", "path", "authority")
-    rows = (", ".join(f"{name} = {_quoted(value)}" for name, value in zip(fields, one, strict=True)) for one in asked)
+    rows = (
+        ", ".join(f"{name} = {_quoted(value)}" for name, value in zip(fields, application, strict=True))
+        for application in requested
+    )
     return text.replace("{APPLICATIONS}", _list(f"{{{row}}}" for row in rows))
 
 
@@ -115,7 +120,7 @@ def _tests(selectors: Iterable[MetricSelector] | None, field: str, report: Repor
             yield (selector.type or "Exact").lower(), selector.match
             continue
         try:
-            yield from (("pattern", one) for one in patterns(selector.match))
+            yield from (("pattern", pattern) for pattern in patterns(selector.match))
         except NotAPattern as error:
             report.append((f"sidecar.profiles.{field}", f"{error}, which Envoy cannot compare names of metrics with"))
 
@@ -125,12 +130,12 @@ def _list(items: Iterable[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text of Lua's, whatever is in it."""
+    """A string literal of Lua, with every special character escaped."""
     return f'"{_SPECIAL.sub(_numbered, text)}"'
 
 
-def _numbered(found: re.Match[str]) -> str:
-    return "".join(f"\\{byte:03d}" for byte in found[0].encode(errors="replace"))
+def _numbered(character: re.Match[str]) -> str:
+    return "".join(f"\\{byte:03d}" for byte in character[0].encode(errors="replace"))
 
 
 _SPECIAL: Final = re.compile(r"[^A-Za-z0-9_.:/%*+?$^()\[\]-]")

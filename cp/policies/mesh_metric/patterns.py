@@ -14,16 +14,16 @@ _DEEPEST: Final = 20
 
 
 class NotAPattern(Exception):
-    """An expression that no patterns of Lua stand for."""
+    """An expression that no patterns of Lua can stand for."""
 
 
 def patterns(expression: str) -> tuple[str, ...]:
-    """Patterns of which one is found in a text exactly if the expression is."""
+    """The patterns for an expression: one of them matches in a text exactly if the expression does."""
     reader = _Reader(expression)
-    found = reader.either(outermost=True)
-    if reader.rest:
+    alternatives = reader.either(outermost=True)
+    if reader.unread:
         raise NotAPattern(f"`{expression}` has a bracket too many")
-    return tuple(found)
+    return tuple(alternatives)
 
 
 class _Reader:
@@ -33,7 +33,7 @@ class _Reader:
         self._depth = 0
 
     @property
-    def rest(self) -> str:
+    def unread(self) -> str:
         return self._text[self._at :]
 
     @property
@@ -42,33 +42,33 @@ class _Reader:
         return self._text[self._at : self._at + 1]
 
     def either(self, *, outermost: bool) -> list[str]:
-        found = self._sequence(outermost=outermost)
+        alternatives = self._sequence(outermost=outermost)
         while self._take("|"):
-            found += self._sequence(outermost=outermost)
-        return found
+            alternatives += self._sequence(outermost=outermost)
+        return alternatives
 
     def _sequence(self, *, outermost: bool) -> list[str]:
-        found = ["^"] if outermost and self._take("^") else [""]
+        prefixes = ["^"] if outermost and self._take("^") else [""]
         while self._ahead and self._ahead not in "|)":
             if outermost and self._ahead == "$" and self._text[self._at + 1 : self._at + 2] in {"", "|"}:
                 self._next()
-                return [f"{one}$" for one in found]
-            following = self._repeated()
-            if len(found) * len(following) > _MOST:
+                return [f"{prefix}$" for prefix in prefixes]
+            suffixes = self._repeated()
+            if len(prefixes) * len(suffixes) > _MOST:
                 raise NotAPattern(f"`{self._text}` has more than {_MOST} alternatives")
-            found = [before + after for before in found for after in following]
-        return found
+            prefixes = [prefix + suffix for prefix in prefixes for suffix in suffixes]
+        return prefixes
 
     def _repeated(self) -> list[str]:
         if self._take("("):
             return self._group()
-        one = self._single()
+        pattern = self._single()
         if self._ahead == "{":
             raise NotAPattern(f"`{self._text}` counts repetitions")
         if self._ahead and self._ahead in _REPEATED:
-            one += self._next()
-            self._take("?")  # as few as possible or as many: it is found all the same
-        return [one]
+            pattern += self._next()
+            self._take("?")  # greedy or not, the same names match
+        return [pattern]
 
     def _group(self) -> list[str]:
         if self._take("?") and not self._take(":"):
@@ -76,15 +76,15 @@ class _Reader:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise NotAPattern(f"`{self._text}` has more than {_DEEPEST} groups within each other")
-        found = self.either(outermost=False)
+        alternatives = self.either(outermost=False)
         self._depth -= 1
         if not self._take(")"):
             raise NotAPattern(f"`{self._text}` has a bracket that is not closed")
         if self._take("?"):
-            return [*found, ""]
+            return [*alternatives, ""]
         if self._ahead and self._ahead in "*+{":
             raise NotAPattern(f"`{self._text}` repeats a group")
-        return found
+        return alternatives
 
     def _single(self) -> str:
         character = self._next()
@@ -99,18 +99,18 @@ class _Reader:
         return _literal(character)
 
     def _set(self) -> str:
-        found = "[^" if self._take("^") else "["
-        while self._ahead and (self._ahead != "]" or found in {"[", "[^"}):
+        members = "[^" if self._take("^") else "["
+        while self._ahead and (self._ahead != "]" or members in {"[", "[^"}):
             character = self._next()
             if character == "[" and self._ahead == ":":
                 raise NotAPattern(f"`{self._text}` names a class of characters")
             if character == "-":
-                found += "-" if found[-1].isalnum() and self._ahead.isalnum() else "%-"
+                members += "-" if members[-1].isalnum() and self._ahead.isalnum() else "%-"
             else:
-                found += self._escaped().strip("[]") if character == "\\" else _literal(character)
+                members += self._escaped().strip("[]") if character == "\\" else _literal(character)
         if not self._take("]"):
             raise NotAPattern(f"`{self._text}` has a set that is not closed")
-        return f"{found}]"
+        return f"{members}]"
 
     def _escaped(self) -> str:
         character = self._next()

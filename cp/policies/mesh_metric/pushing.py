@@ -1,4 +1,4 @@
-"""What is to be pushed to collectors of OpenTelemetry's, written down for whoever started the Envoy."""
+"""Which metrics to push to OpenTelemetry collectors, for `koguma dp run`, which pushes them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _PATH: Final = "/metrics"
 
 
 def orders(conf: Conf, draft: SidecarDraft) -> None:
-    """A cluster that nobody calls, with the orders in its metadata; none, where nobody is to be sent anything."""
+    """Add a cluster without traffic, with the orders in its metadata. Without a collector there is none."""
     if not (collectors := tuple(_collectors(conf))):
         return
     sidecar = conf.sidecar
     profiles = (sidecar.profiles if sidecar is not None else None) or MetricProfiles()
-    chosen = [one.name or "All" for one in profiles.append_profiles or ()] or ["All"]
-    found = PushOrders(
+    chosen = [profile.name or "All" for profile in profiles.append_profiles or ()] or ["All"]
+    push_orders = PushOrders(
         collectors=collectors,
         applications=tuple(_applications(conf)),
         profile=tuple(MetricSelection("Prefix", name) for profile in chosen for name in PROFILES[profile]),
@@ -44,7 +44,7 @@ def orders(conf: Conf, draft: SidecarDraft) -> None:
     )
     cluster = Cluster(name=CLUSTER, type=Cluster.STATIC)
     cluster.load_assignment.cluster_name = CLUSTER
-    cluster.metadata.filter_metadata[METADATA][FIELD] = written(found)
+    cluster.metadata.filter_metadata[METADATA][FIELD] = written(push_orders)
     draft.resources.append(cluster)
 
 
@@ -58,9 +58,11 @@ def _collectors(conf: Conf) -> Iterator[MetricCollector]:
 
 
 def _applications(conf: Conf) -> Iterator[PushedApplication]:
-    for one in conf.applications or ():
-        yield PushedApplication(one.name or "", one.address or names.LOOPBACK, one.port, one.path or _PATH)
+    for application in conf.applications or ():
+        yield PushedApplication(
+            application.name or "", application.address or names.LOOPBACK, application.port, application.path or _PATH
+        )
 
 
 def _choices(selectors: Iterable[MetricSelector] | None) -> tuple[MetricSelection, ...]:
-    return tuple(MetricSelection(one.type or "Exact", one.match) for one in selectors or ())
+    return tuple(MetricSelection(selector.type or "Exact", selector.match) for selector in selectors or ())

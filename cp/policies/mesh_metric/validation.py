@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cp.model.violation import Violation, at
+from cp.policies import in_spec
 from cp.policies.mesh_metric.schema import Conf, MetricBackend, MetricOpenTelemetry, MetricProfiles, Spec
 from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, must_be_set, port, regex
@@ -22,9 +23,10 @@ SCHEMA_DEFAULTS: Final = {
 }
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    yield from at("spec", TARGETS.violations(spec, meta))
-    yield from at("spec.default", _conf(spec.default or Conf()))
+    yield from TARGETS.violations(spec, meta)
+    yield from at("default", _conf(spec.default or Conf()))
 
 
 def _conf(conf: Conf) -> Iterator[Violation]:
@@ -66,4 +68,4 @@ def _otel(otel: MetricOpenTelemetry | None) -> Iterator[Violation]:
 def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from deprecated.top_kind(spec)
     backends = (spec.default or Conf()).backends or ()
-    yield from endpoints_deprecated("spec.default.backends", (one.open_telemetry for one in backends))
+    yield from endpoints_deprecated("spec.default.backends", (backend.open_telemetry for backend in backends))

@@ -98,10 +98,11 @@ class MeshProxyPatch(Policy[Conf]):
     order = 9999
     conf = Conf
     targets = TARGETS
+    change_list = "appendModifications"
     is_for_grpc_clients = True
 
     def finish(self, conf: Conf, built: Built) -> None:
-        """Each modification by itself: one that cannot be made leaves everything as it is, and the others alone."""
+        """Makes each modification by itself. One that cannot be made changes nothing, and the others are made."""
         for index, modification in enumerate(conf.append_modifications or ()):
             path, attempt = f"appendModifications[{index}]", change(modification, built)
             built.problems += [(path, reason) for reason in attempt.problems]

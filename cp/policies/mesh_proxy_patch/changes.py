@@ -35,13 +35,13 @@ _NEED_NOTHING: Final = frozenset({"Add", "AddFirst", "AddLast"})
 
 @dataclass(slots=True)
 class Attempt:
-    """What came of one modification."""
+    """The result of one modification."""
 
     fits: bool = False
-    """Whether there was anything that it is about."""
+    """Whether it found anything to change."""
 
     problems: list[str] = field(default_factory=list)
-    """Why it could not be made to some of that, which then is as it was."""
+    """Why some of what it found could not be changed, and stays as it was."""
 
 
 def change(modification: Modification, built: Built) -> Attempt:
@@ -67,120 +67,124 @@ def _change(modification: Modification, built: Built, attempt: Attempt) -> None:
         _virtual_hosts(modification.virtual_host, built, attempt)
 
 
-def _resources(asked: PatchChange[Any], kind: type[Message], built: Built, attempt: Attempt) -> None:
-    """Whole resources. One that is added belongs to the proxy, and takes the place of one with its name."""
-    if asked.operation == "Add":
-        added = written(asked.value or "", kind)
+def _resources(patch: PatchChange[Any], kind: type[Message], built: Built, attempt: Attempt) -> None:
+    """Change whole resources. An added one is added once for the proxy, and replaces a resource of the same name."""
+    if patch.operation == "Add":
+        added = written(patch.value or "", kind)
         if not _name(added):
             raise DoesNotApply("what is added has no name")
-        replaced = {id(one) for one in built.resources if isinstance(one, kind) and _name(one) == _name(added)}
-        built.resources = [one for one in built.resources if id(one) not in replaced]
+        replaced = {
+            id(resource)
+            for resource in built.resources
+            if isinstance(resource, kind) and _name(resource) == _name(added)
+        }
+        built.resources = [resource for resource in built.resources if id(resource) not in replaced]
         attempt.fits = True
         if built.is_of_proxy:
             built.resources.append(_copy(added))
         return
-    fits = partial(_fits_resource, asked.match, built)
-    others = [one for one in built.resources if not isinstance(one, kind)]
-    ours = [one for one in built.resources if isinstance(one, kind)]
-    built.resources = [*others, *_changed(asked, ours, kind, fits, attempt)]
+    fits = partial(_fits_resource, patch.match, built)
+    of_other_kinds = [resource for resource in built.resources if not isinstance(resource, kind)]
+    of_kind = [resource for resource in built.resources if isinstance(resource, kind)]
+    built.resources = [*of_other_kinds, *_changed(patch, of_kind, kind, fits, attempt)]
 
 
-def _network_filters(asked: PatchChange[FilterMatch], built: Built, attempt: Attempt) -> None:
-    for chain in _chains(asked.match, built):
-        _write(chain.filters, _changed(asked, list(chain.filters), Filter, _named(asked), attempt))
+def _network_filters(patch: PatchChange[FilterMatch], built: Built, attempt: Attempt) -> None:
+    for chain in _chains(patch.match, built):
+        _write(chain.filters, _changed(patch, list(chain.filters), Filter, _named(patch), attempt))
 
 
-def _http_filters(asked: PatchChange[FilterMatch], built: Built, attempt: Attempt) -> None:
-    for chain in _chains(asked.match, built):
+def _http_filters(patch: PatchChange[FilterMatch], built: Built, attempt: Attempt) -> None:
+    for chain in _chains(patch.match, built):
         for manager in _managers(chain):
-            found = _changed(asked, list(manager.http_filters), HttpFilter, _named(asked), attempt)
-            _write(manager.http_filters, found)
+            changed = _changed(patch, list(manager.http_filters), HttpFilter, _named(patch), attempt)
+            _write(manager.http_filters, changed)
 
 
-def _virtual_hosts(asked: PatchChange[VirtualHostMatch], built: Built, attempt: Attempt) -> None:
-    if not _fits_origin(asked.match, built):
+def _virtual_hosts(patch: PatchChange[VirtualHostMatch], built: Built, attempt: Attempt) -> None:
+    if not _fits_origin(patch.match, built):
         return
-    wanted = None if asked.match is None else asked.match.route_configuration_name
+    name = None if patch.match is None else patch.match.route_configuration_name
     for table in _tables(built):
-        if wanted is None or table.name == wanted:
-            found = _changed(asked, list(table.virtual_hosts), VirtualHost, _named(asked), attempt)
-            _write(table.virtual_hosts, found)
+        if name is None or table.name == name:
+            changed = _changed(patch, list(table.virtual_hosts), VirtualHost, _named(patch), attempt)
+            _write(table.virtual_hosts, changed)
 
 
 def _changed(
-    asked: PatchChange[Any], there: list[M], kind: type[M], fits: Callable[[M], bool], attempt: Attempt
+    patch: PatchChange[Any], messages: list[M], kind: type[M], fits: Callable[[M], bool], attempt: Attempt
 ) -> list[M]:
     """A list with one modification made."""
-    attempt.fits |= asked.operation in _NEED_NOTHING or any(map(fits, there))
-    if asked.operation == "Remove":
-        return [one for one in there if not fits(one)]
-    if asked.operation == "Patch":
-        return [_patched(asked, one, kind, attempt) if fits(one) else one for one in there]
-    at = _place(asked.operation, there, fits)
-    return there if at is None else [*there[:at], _copy(written(asked.value or "", kind)), *there[at:]]
+    attempt.fits |= patch.operation in _NEED_NOTHING or any(map(fits, messages))
+    if patch.operation == "Remove":
+        return [message for message in messages if not fits(message)]
+    if patch.operation == "Patch":
+        return [_patched(patch, message, kind, attempt) if fits(message) else message for message in messages]
+    at = _place(patch.operation, messages, fits)
+    return messages if at is None else [*messages[:at], _copy(written(patch.value or "", kind)), *messages[at:]]
 
 
-def _place(operation: str, there: list[M], fits: Callable[[M], bool]) -> int | None:
-    """Where to put a new one. Envoy refuses whatever comes behind the filter that ends a chain."""
-    last = len(there) - 1 if there and _ends_a_chain(there[-1]) else len(there)
+def _place(operation: str, messages: list[M], fits: Callable[[M], bool]) -> int | None:
+    """The index of a new filter or virtual host. Envoy NACKs a filter behind the one that ends a chain."""
+    last = len(messages) - 1 if messages and _ends_a_chain(messages[-1]) else len(messages)
     if operation == "AddFirst":
         return 0
     if operation in {"Add", "AddLast"}:
         return last
-    found = next((index for index, one in enumerate(there) if fits(one)), None)
-    if found is None:
+    place = next((index for index, message in enumerate(messages) if fits(message)), None)
+    if place is None:
         return None
-    return found if operation == "AddBefore" else min(found + 1, last)
+    return place if operation == "AddBefore" else min(place + 1, last)
 
 
 _ENDS: Final = frozenset(kind.DESCRIPTOR.full_name for kind in (Router, HttpConnectionManager, TcpProxy))
 
 
-def _ends_a_chain(one: Message) -> bool:
-    return isinstance(one, Filter | HttpFilter) and one.typed_config.TypeName() in _ENDS
+def _ends_a_chain(message: Message) -> bool:
+    return isinstance(message, Filter | HttpFilter) and message.typed_config.TypeName() in _ENDS
 
 
-def _patched(asked: PatchChange[Any], one: M, kind: type[M], attempt: Attempt) -> M:
+def _patched(patch: PatchChange[Any], message: M, kind: type[M], attempt: Attempt) -> M:
     try:
-        if isinstance(one, Filter | HttpFilter):
-            return _with_config(asked, one, kind)
-        return _same_name(one, _rewritten(asked, one, kind))
+        if isinstance(message, Filter | HttpFilter):
+            return _with_config(patch, message, kind)
+        return _same_name(message, _rewritten(patch, message, kind))
     except DoesNotApply as error:
-        attempt.problems.append(f"{_name(one)}: {error}")
-        return one
+        attempt.problems.append(f"{_name(message)}: {error}")
+        return message
 
 
-def _rewritten(asked: PatchChange[Any], one: M, kind: type[M]) -> M:
-    if asked.json_patches:
-        return with_patches(one, asked.json_patches)
-    return merged(one, written(asked.value or "", kind))
+def _rewritten(patch: PatchChange[Any], message: M, kind: type[M]) -> M:
+    if patch.json_patches:
+        return with_patches(message, patch.json_patches)
+    return merged(message, written(patch.value or "", kind))
 
 
 def _same_name(before: M, after: M) -> M:
-    """By its name others refer to it, and no two may have one."""
+    """The patched message, if it kept its name: other resources refer to it by that name."""
     if _name(after) != _name(before):
         raise DoesNotApply(f"cannot be named `{_name(after)}`: a name stays what it is")
     return after
 
 
-def _with_config(asked: PatchChange[Any], one: Any, kind: type[M]) -> M:
-    """Of a filter, what it is configured with is patched."""
-    found = kind()
-    found.CopyFrom(one)
-    if asked.json_patches:
-        config = with_patches(unpacked(one.typed_config), asked.json_patches)
-        found.typed_config.CopyFrom(pack(config))  # type: ignore[attr-defined]
+def _with_config(patch: PatchChange[Any], message: Any, kind: type[M]) -> M:
+    """A filter whose configuration is patched."""
+    patched = kind()
+    patched.CopyFrom(message)
+    if patch.json_patches:
+        config = with_patches(unpacked(message.typed_config), patch.json_patches)
+        patched.typed_config.CopyFrom(pack(config))  # type: ignore[attr-defined]
     else:
-        value: Any = written(asked.value or "", kind)
-        found.typed_config.CopyFrom(merged_any(one.typed_config, value.typed_config))  # type: ignore[attr-defined]
-    return found
+        value: Any = written(patch.value or "", kind)
+        patched.typed_config.CopyFrom(merged_any(message.typed_config, value.typed_config))  # type: ignore[attr-defined]
+    return patched
 
 
 def _chains(match: FilterMatch | None, built: Built) -> Iterator[FilterChain]:
     """The filter chains of the listeners that match."""
     if not _fits_origin(match, built):
         return
-    for listener in (one for one in built.resources if isinstance(one, Listener)):
+    for listener in (resource for resource in built.resources if isinstance(resource, Listener)):
         if match is None or (match.listener_name in {None, listener.name} and _fits_tags(match.listener_tags, built)):
             yield from listener.filter_chains
             if listener.HasField("default_filter_chain"):
@@ -188,27 +192,27 @@ def _chains(match: FilterMatch | None, built: Built) -> Iterator[FilterChain]:
 
 
 def _managers(chain: FilterChain) -> Iterator[HttpConnectionManager]:
-    """The connection managers of a chain; what is done to one is written back."""
-    for one in chain.filters:
-        if one.typed_config.Is(HttpConnectionManager.DESCRIPTOR):
-            manager = HttpConnectionManager.FromString(one.typed_config.value)
+    """The connection managers of a chain. Each is packed again into its filter after the caller has changed it."""
+    for network_filter in chain.filters:
+        if network_filter.typed_config.Is(HttpConnectionManager.DESCRIPTOR):
+            manager = HttpConnectionManager.FromString(network_filter.typed_config.value)
             yield manager
-            one.typed_config.CopyFrom(pack(manager))
+            network_filter.typed_config.CopyFrom(pack(manager))
 
 
 def _tables(built: Built) -> Iterator[RouteConfiguration]:
     """Route tables, served by themselves or inside of a connection manager."""
-    yield from (one for one in built.resources if isinstance(one, RouteConfiguration))
+    yield from (resource for resource in built.resources if isinstance(resource, RouteConfiguration))
     for chain in _chains(None, built):
         for manager in _managers(chain):
             if manager.HasField("route_config"):
                 yield manager.route_config
 
 
-def _fits_resource(match: Any, built: Built, one: Any) -> bool:
+def _fits_resource(match: Any, built: Built, resource: Any) -> bool:
     if match is None:
         return True
-    fits = match.name in {None, one.name} and _fits_origin(match, built)
+    fits = match.name in {None, resource.name} and _fits_origin(match, built)
     return fits and _fits_tags(getattr(match, "tags", None), built)
 
 
@@ -216,29 +220,27 @@ def _fits_origin(match: Any, built: Built) -> bool:
     return match is None or match.origin in {None, built.origin}
 
 
-def _fits_tags(wanted: Mapping[str, str] | None, built: Built) -> bool:
+def _fits_tags(tags: Mapping[str, str] | None, built: Built) -> bool:
     has = {_SERVICE_TAG: built.service, **dict(built.tags)}
-    return all(
-        has.get(name) == value or (value == _ANY_VALUE and name in has) for name, value in (wanted or {}).items()
-    )
+    return all(has.get(name) == value or (value == _ANY_VALUE and name in has) for name, value in (tags or {}).items())
 
 
-def _named(asked: PatchChange[Any]) -> Callable[[Any], bool]:
-    name = None if asked.match is None else asked.match.name
-    return lambda one: name in {None, one.name}
+def _named(patch: PatchChange[Any]) -> Callable[[Any], bool]:
+    name = None if patch.match is None else patch.match.name
+    return lambda message: name in {None, message.name}
 
 
-def _name(one: Any) -> str:
-    return str(one.name)
+def _name(message: Any) -> str:
+    return str(message.name)
 
 
-def _write(container: Any, found: list[Any]) -> None:
-    copies = [_copy(one) for one in found]
+def _write(container: Any, messages: list[Any]) -> None:
+    copies = [_copy(message) for message in messages]
     del container[:]
     container.extend(copies)
 
 
 def _copy(message: M) -> M:
-    found = type(message)()
-    found.CopyFrom(message)
-    return found
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy

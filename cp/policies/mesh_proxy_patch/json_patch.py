@@ -14,7 +14,7 @@ from cp.resources.schema import shortened
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _END: Final = "-"
 _MOST_TIMES: Final = 10
-"""What operations add, beside what they change and what is written in them: a few copies of the whole are enough."""
+"""How often the size of the data, and of what operations write, copies may add to it."""
 
 
 class DoesNotApply(Exception):
@@ -36,7 +36,7 @@ def patched(data: Any, patches: Sequence[JsonPatch]) -> Any:
 
 
 def _added(data: Any, patch: JsonPatch, path: tuple[str, ...]) -> int:
-    """How many values an operation adds. By copies within each other a few operations would add any number."""
+    """How many values an operation adds. Copies of copies would let a few operations add any number."""
     if patch.op == "remove":
         return 0
     value = _at(data, _steps(patch.from_ or "")) if patch.op in {"copy", "move"} else patch.value
@@ -64,7 +64,7 @@ def _steps(pointer: str) -> tuple[str, ...]:
     """The steps of a JSON Pointer (RFC 6901)."""
     if pointer and not pointer.startswith("/"):
         raise DoesNotApply(f"`{pointer}` is no JSON Pointer; it begins with `/`")
-    return tuple(one.replace("~1", "/").replace("~0", "~") for one in pointer.split("/")[1:])
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
 
 
 def _at(data: Any, path: tuple[str, ...]) -> Any:

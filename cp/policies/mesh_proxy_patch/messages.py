@@ -26,8 +26,8 @@ _STRUCT: Final = "google.protobuf.Struct"
 def written(text: str, kind: type[M]) -> M:
     """What an operator wrote, as a message that nobody may change."""
     of_kind: Any = kind
-    found: M = _written(text, of_kind)
-    return found
+    message: M = _written(text, of_kind)
+    return message
 
 
 @lru_cache(maxsize=1024)
@@ -54,10 +54,10 @@ def with_patches(message: M, patches: Sequence[JsonPatch]) -> M:
 
 def merged(message: M, change: Message) -> M:
     """A message with the fields of another written over it; lists grow."""
-    found = type(message)()
-    found.CopyFrom(message)
-    _merge(found, change)
-    return found
+    copy = type(message)()
+    copy.CopyFrom(message)
+    _merge(copy, change)
+    return copy
 
 
 def unpacked(packed: AnyMessage) -> Message:
@@ -99,7 +99,7 @@ def _merge_map(target: Any, change: Any, *, of_messages: bool) -> None:
 
 
 def _merge_message(target: Message, change: Message) -> None:
-    """A length of time, or a number that can be absent, is one value, and takes the place of what was there."""
+    """Well-known types, such as a duration or a number that can be absent, are single values: they are replaced."""
     target.SetInParent()
     if isinstance(target, AnyMessage) and isinstance(change, AnyMessage):
         target.CopyFrom(merged_any(target, change))

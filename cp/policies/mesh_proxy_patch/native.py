@@ -60,9 +60,9 @@ def parsed(data: dict[str, Any], kind: type[M]) -> M:
 def _packages(data: Any) -> Iterator[str]:
     """The packages of the types that are named in it."""
     if isinstance(data, dict):
-        found = _TYPE.fullmatch(str(data.get("@type", "")))
-        if found is not None:
-            yield found[1]
+        type_match = _TYPE.fullmatch(str(data.get("@type", "")))
+        if type_match is not None:
+            yield type_match[1]
         for value in data.values():
             yield from _packages(value)
     elif isinstance(data, list):

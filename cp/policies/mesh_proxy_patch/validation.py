@@ -14,6 +14,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from google.protobuf.message import Message
 
 from cp.model.violation import Violation, at
+from cp.policies import in_spec
 from cp.policies.mesh_proxy_patch.native import NotNative, native
 from cp.policies.mesh_proxy_patch.schema import Conf, JsonPatch, Modification, PatchChange, Spec
 from cp.resources.checks import absent, one_of, unwanted
@@ -45,13 +46,14 @@ _REPEATED: Final = "it is repeated for everything that matches, in every proxy"
 _MOST_PATCHES: Final = 500
 
 
+@in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
-    yield from at("spec", TARGETS.violations(spec, meta))
+    yield from TARGETS.violations(spec, meta)
     modifications = (spec.default or Conf()).append_modifications
     if not modifications:
-        yield absent("spec.default.appendModifications", "must be set", "each of its items changes one thing")
+        yield absent("default.appendModifications", "must be set", "each of its items changes one thing")
     for index, modification in enumerate(modifications or ()):
-        yield from at(f"spec.default.appendModifications[{index}]", _modification(modification))
+        yield from at(f"default.appendModifications[{index}]", _modification(modification))
 
 
 def _modification(modification: Modification) -> Iterator[Violation]:
@@ -71,31 +73,31 @@ def _modification(modification: Modification) -> Iterator[Violation]:
         yield from at(given[0], _change(change, given[0]))
 
 
-def _change(change: PatchChange[Any], what: str) -> Iterator[Violation]:
-    operations = _OF_FILTERS if what in _FILTERS else _OF_RESOURCES
+def _change(change: PatchChange[Any], target: str) -> Iterator[Violation]:
+    operations = _OF_FILTERS if target in _FILTERS else _OF_RESOURCES
     wrong = list(one_of("operation", change.operation, operations))
     yield from wrong
     if wrong:
         return
-    yield from _match(change, what)
+    yield from _match(change, target)
     if change.operation == "Remove":
         if change.value is not None:
             yield unwanted("value", "has no meaning for Remove", "remove it; `match` says what goes")
     elif change.operation == "Patch":
-        yield from _patch(change, NATIVE[what])
+        yield from _patch(change, NATIVE[target])
     elif change.value is None:
-        yield absent("value", f"must be set for {change.operation}", f"a {NATIVE[what].__name__}, as YAML")
+        yield absent("value", f"must be set for {change.operation}", f"a {NATIVE[target].__name__}, as YAML")
     else:
-        yield from _value(change.value, NATIVE[what])
+        yield from _value(change.value, NATIVE[target])
 
 
-def _match(change: PatchChange[Any], what: str) -> Iterator[Violation]:
+def _match(change: PatchChange[Any], target: str) -> Iterator[Violation]:
     if change.operation == "Add" and change.match is not None:
-        if what != "virtualHost":
+        if target != "virtualHost":
             yield unwanted("match", "has no meaning for Add", "remove it")
         elif change.match.name is not None:
             yield unwanted("match.name", "has no meaning for Add", "remove it; the name is in `value`")
-    if what in _FILTERS and change.operation in _NEED_NAME and (change.match is None or change.match.name is None):
+    if target in _FILTERS and change.operation in _NEED_NAME and (change.match is None or change.match.name is None):
         yield absent("match.name", f"must be set for {change.operation}", _NEED_NAME[change.operation])
 
 

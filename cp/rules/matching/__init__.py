@@ -1,8 +1,8 @@
 """Which policies select a dataplane, and which of its inbounds or gateway listeners."""
 
 from cp.rules.matching.matcher import ByKind as ByKind
+from cp.rules.matching.matcher import PolicyMatcher as PolicyMatcher
 from cp.rules.matching.matcher import match as match
-from cp.rules.matching.matcher import matcher as matcher
 from cp.rules.matching.order import precedence as precedence
 from cp.rules.matching.order import target_of as target_of
 from cp.rules.matching.order import top_of as top_of

@@ -1,7 +1,7 @@
-"""The order of policies: what makes one of them win over another.
+"""The order of policies: which of two policies wins.
 
-Every key is a tuple that sorts the strongest first, so that it can be printed and compared by eye. Merging goes the
-other way, from the weakest to the strongest: `sorted(…, key=…, reverse=True)`.
+Every sort key is a tuple of numbers and names that sorts the strongest first, so ranks are negated in it.
+Merging needs the weakest first: `sorted(…, key=…, reverse=True)`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROLES: Final = {"system": 1, "producer": 2, "consumer": 3, "workload-owner": 4}
 
 
 def attributes(policy: Resource, target: TargetRef) -> Strength:
-    """What counts first in every order (keys 1 to 3 of section 4): target, origin."""
+    """What counts first in every order (docs/concepts/matching-and-merging.md#who-wins): target, origin."""
     named, section = _of_dataplane(target)
     return (-RANK.get(target.kind, 0), -named, -section, -ORIGINS.get(policy.origin, 0))
 
@@ -30,15 +30,15 @@ def role(policy: Resource) -> int:
 
 
 def names(policy: Resource) -> tuple[str, str]:
-    """Of two equals the one whose name comes first in the alphabet wins.
+    """The last keys: of two policies that are equal otherwise, the one whose name comes first in the alphabet wins.
 
-    The stored name decides between namesakes from different zones or namespaces, where section 4.1 leaves it to chance.
+    The stored name decides between namesakes from different zones or namespaces, where Kuma leaves it to chance.
     """
     return policy.display_name, policy.name
 
 
 def precedence(policy: Resource) -> Strength:
-    """The order of whole policies (section 4.1)."""
+    """The order of whole policies (docs/concepts/matching-and-merging.md#the-order-of-whole-policies)."""
     return policy.derived(_precedence)
 
 
@@ -48,19 +48,19 @@ def _precedence(policy: Resource) -> Strength:
 
 
 def gateway_tags(target: TargetRef) -> int:
-    """A target that names listeners of a gateway by more tags is the more specific one."""
+    """The number of tags by which a target names listeners of a gateway: the more, the more specific it is."""
     return len(target.tags or {}) if target.kind == "MeshGateway" else 0
 
 
 def _of_dataplane(target: TargetRef) -> tuple[int, int]:
-    """Of two targets of kind Dataplane one by name beats one by labels, and one of a section beats one without."""
+    """For the kind Dataplane: whether the target has a name, which beats labels, and whether it has a section."""
     if target.kind != "Dataplane":
         return 0, 0
     return int(bool(target.name)), int(bool(target.section_name))
 
 
 def top_of(policy: Resource) -> TargetRef:
-    """Whom a policy is for; everybody, when it does not say."""
+    """The target at the top of a policy: the whole mesh where none is written."""
     return policy.derived(_top_of)
 
 
@@ -69,5 +69,5 @@ def _top_of(policy: Resource) -> TargetRef:
 
 
 def target_of(data: Any) -> TargetRef:
-    """A reference from plain data that is known to be valid."""
+    """The target of plain data that is known to be valid."""
     return EVERYTHING if data is None else msgspec.convert(data, TargetRef)

@@ -1,4 +1,4 @@
-"""What policies look at of a dataplane. Dataplanes that look the same are matched once."""
+"""What policies can select a dataplane by. Dataplanes that are equal in this are matched once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tags: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class ProfileSection:
-    """An inbound or an embedded listener: its tags and the names by which it can be called."""
+    """An inbound or an embedded listener: its tags, and its names (name and port)."""
 
     tags: Tags
     names: tuple[str, ...]
@@ -38,7 +38,7 @@ class DataplaneProfile:
     zone: str
     origin: str
     only_calls: bool = False
-    """Whether it is a gRPC client without a proxy and without inbounds, and so nothing but a whole."""
+    """Whether it is a gRPC client without inbounds. It has no sections, so policies can select it only as a whole."""
 
     @property
     def proxy_type(self) -> str:
@@ -47,14 +47,14 @@ class DataplaneProfile:
 
 @dataclass(frozen=True, slots=True)
 class DataplaneSignature:
-    """All that decides which policies select a dataplane, but for those that name it."""
+    """All that decides which policies select a dataplane, except those that name it."""
 
     profile: DataplaneProfile
     gateway: Resource | None
-    """The MeshGateway by which a builtin gateway is configured."""
+    """The MeshGateway that configures a builtin gateway; None for other dataplanes."""
 
     labels: Tags
-    """Those labels that some policy looks at."""
+    """The labels that some policy selects by."""
 
     _hash: int = field(init=False, repr=False, compare=False)
 
@@ -62,7 +62,7 @@ class DataplaneSignature:
         object.__setattr__(self, "_hash", hash((self.profile, self.gateway, self.labels)))
 
     def __hash__(self) -> int:
-        """Worked out once, because signatures are looked up for every proxy in every World."""
+        """The hash is computed once, because signatures are looked up for every proxy in every World."""
         return self._hash
 
 
@@ -74,15 +74,15 @@ def _profile(dataplane: Resource) -> DataplaneProfile:
     networking: Mapping[str, Any] = dataplane.data.get("networking") or {}
     gateway = networking.get("gateway")
     zone = zone_of(dataplane.document.data) or ZONE
-    its_sections = tuple(_section(found, zone) for found in sections(dataplane))
+    profile_sections = tuple(_section(section, zone) for section in sections(dataplane))
     return DataplaneProfile(
-        sections=its_sections,
+        sections=profile_sections,
         gateway_type="" if gateway is None else gateway.get("type") or "DELEGATED",
         gateway_tags=() if gateway is None else _tags(gateway.get("tags"), zone),
         namespace=dataplane.namespace,
         zone=dataplane.zone,
         origin=dataplane.origin,
-        only_calls=is_grpc_client(dataplane) and not its_sections,
+        only_calls=is_grpc_client(dataplane) and not profile_sections,
     )
 
 
@@ -96,56 +96,70 @@ def looking_at(whole: DataplaneProfile, names: AbstractSet[str]) -> DataplanePro
 
 
 def sections(dataplane: Resource) -> list[Mapping[str, Any]]:
-    """The inbounds of a dataplane and, after them, its embedded listeners; `Matched.inbounds` counts them so."""
+    """The inbounds of a dataplane, then its embedded listeners. `MatchedPolicy.inbounds` has indexes of this list."""
     networking = dataplane.data.get("networking") or {}
     return [*(networking.get("inbound") or ()), *(networking.get("listeners") or ())]
 
 
 def listeners(gateway: Resource) -> list[Mapping[str, Any]]:
-    """The listeners of a MeshGateway; `Matched.listeners` counts them."""
+    """The listeners of a MeshGateway: `MatchedPolicy.listeners` are indexes of these."""
     conf = gateway.data.get("conf") or {}
     return list(conf.get("listeners") or ())
 
 
-def listener_tags(found: DataplaneProfile, gateway: Resource, listener: Mapping[str, Any]) -> dict[str, str]:
-    """The tags of one listener, over those of its gateway, over those of the dataplane (section 3)."""
-    return {**dict(found.gateway_tags), **(gateway.data.get("tags") or {}), **(listener.get("tags") or {})}
+def listener_tags(profile: DataplaneProfile, gateway: Resource, listener: Mapping[str, Any]) -> dict[str, str]:
+    """The tags of one listener, over those of its gateway, over those of the dataplane.
+
+    See docs/concepts/matching-and-merging.md#gateways.
+    """
+    return {**dict(profile.gateway_tags), **(gateway.data.get("tags") or {}), **(listener.get("tags") or {})}
 
 
-def _section(found: Mapping[str, Any], zone: str) -> ProfileSection:
-    names = (found.get("name") or "", str(found.get("port", "")))
-    return ProfileSection(_tags(found.get("tags"), zone), tuple(name for name in names if name))
+def _section(section: Mapping[str, Any], zone: str) -> ProfileSection:
+    names = (section.get("name") or "", str(section.get("port", "")))
+    return ProfileSection(_tags(section.get("tags"), zone), tuple(name for name in names if name))
 
 
 def _tags(tags: Mapping[str, str] | None, zone: str) -> Tags:
-    """With the zone, which Kuma's control plane adds where it is not written."""
+    """The tags with the zone, which Kuma's control plane adds where it is not written."""
     return tuple(sorted({ZONE_LABEL: zone, **(tags or {})}.items()))
 
 
 def carries(tags: Mapping[str, str], selector: Mapping[str, str] | None) -> bool:
-    """Whether tags have all that a selector asks for; `*` asks for any value. Nothing asked for is always there."""
-    return all(name in tags and wanted in {tags[name], "*"} for name, wanted in (selector or {}).items())
+    """Whether tags have all that a selector asks for; `*` asks for any value. An empty selector is always met."""
+    return all(name in tags and value in {tags[name], "*"} for name, value in (selector or {}).items())
 
 
 def gateway_of(world: World, dataplane: Resource) -> Resource | None:
-    """The one MeshGateway by which a builtin gateway is configured: the one whose selector says most (1.6, 10.4)."""
-    found = profile(dataplane)
-    if found.gateway_type != "BUILTIN":
+    """The one MeshGateway by which a builtin gateway is configured: the one whose selector says most.
+
+    See docs/concepts/matching-and-merging.md#gateways.
+    """
+    dataplane_profile = profile(dataplane)
+    if dataplane_profile.gateway_type != "BUILTIN":
         return None
-    near = (gateway for gateway in world.table("MeshGateway", dataplane.mesh) if _is_near(gateway, found.zone))
-    ranked = [(rank, gateway) for gateway in near if (rank := _rank(gateway, dict(found.gateway_tags))) is not None]
+    near = (
+        gateway for gateway in world.table("MeshGateway", dataplane.mesh) if _is_near(gateway, dataplane_profile.zone)
+    )
+    ranked = [
+        (rank, gateway)
+        for gateway in near
+        if (rank := _rank(gateway, dict(dataplane_profile.gateway_tags))) is not None
+    ]
     best = max((rank for rank, _ in ranked), default=None)
     return next((gateway for rank, gateway in ranked if rank == best), None)
 
 
 def _is_near(gateway: Resource, zone: str) -> bool:
-    """A gateway of another zone configures nobody here."""
+    """Whether a MeshGateway can configure gateways of a zone: one of another zone cannot."""
     return gateway.origin != "zone" or not zone or gateway.zone in {"", zone}
 
 
 def _rank(gateway: Resource, tags: Mapping[str, str]) -> tuple[int, int] | None:
-    """How much the best of the selectors that fit asks for: how many tags, how many of them exactly."""
-    selectors: Iterable[Mapping[str, str]] = [one.get("match") or {} for one in gateway.data.get("selectors") or [{}]]
+    """The number of tags of the best selector that fits, and how many of them have a value; None if none fits."""
+    selectors: Iterable[Mapping[str, str]] = [
+        selector.get("match") or {} for selector in gateway.data.get("selectors") or [{}]
+    ]
     fitting = [selector for selector in selectors if carries(tags, selector)]
     return max((_asks(selector) for selector in fitting), default=None)
 

@@ -1,4 +1,7 @@
-"""Whether one policy selects one dataplane, and which parts of it (reference/kuma-semantics.md 3)."""
+"""Whether one policy selects one dataplane, and which parts of it.
+
+See docs/concepts/matching-and-merging.md#which-proxies.
+"""
 
 from __future__ import annotations
 
@@ -26,60 +29,60 @@ _IN_OWN_NAMESPACE: Final = frozenset({"consumer", "workload-owner"})
 
 @dataclass(frozen=True, slots=True)
 class MatchedPolicy:
-    """A policy that selects a dataplane: the whole of it, or some of its parts."""
+    """A policy that selects a dataplane as a whole, or some of its inbounds or listeners."""
 
     policy: Resource
     inbounds: tuple[int, ...] = ()
-    """Which inbounds, by their place; embedded listeners count on after the last inbound."""
+    """The indexes of inbounds; those of embedded listeners follow the last inbound."""
 
     listeners: tuple[int, ...] = ()
-    """Which listeners of the MeshGateway, for a builtin gateway."""
+    """The indexes of listeners of the MeshGateway, for a builtin gateway."""
 
 
 def is_shadow(policy: Resource) -> bool:
-    """A policy that is only looked at, and has no effect."""
+    """Whether a policy is only shown, and has no effect."""
     return policy.labels.get(EFFECT_LABEL) == "shadow"
 
 
 def in_force(policies: Iterable[Resource]) -> Iterator[Resource]:
-    """Those that are not only looked at."""
+    """The policies that have an effect."""
     return (policy for policy in policies if not is_shadow(policy))
 
 
-def select(world: World, policy: Resource, of: DataplaneSignature) -> MatchedPolicy | None:
-    """The policy with the parts that it selects, or None. Policies that name a dataplane are not asked here."""
-    return _select(world, policy, policy, of)
+def select(world: World, policy: Resource, signature: DataplaneSignature) -> MatchedPolicy | None:
+    """The policy with the parts that it selects, or None. Policies that name a dataplane are selected by `by_name`."""
+    return _select(world, policy, policy, signature)
 
 
-def _select(world: World, policy: Resource, selector: Resource, of: DataplaneSignature) -> MatchedPolicy | None:
-    """As `select`; `selector` has the target: the policy itself, or the route that stands for it."""
-    if not (_of_zone(selector, of) and _of_namespace(selector, of.profile)):
+def _select(world: World, policy: Resource, selector: Resource, signature: DataplaneSignature) -> MatchedPolicy | None:
+    """As `select`. `selector` has the target: it is the policy, or a route that the policy names at its top."""
+    if not (_of_zone(selector, signature) and _of_namespace(selector, signature.profile)):
         return None
     target = top_of(selector)
     if target.kind == "MeshHTTPRoute":
         routes = routes_at_top(world.table(target.kind, policy.mesh), policy) if selector is policy else ()
-        return _joined(policy, (_select(world, policy, route, of) for route in routes))
-    return _by_target(policy, target, of)
+        return _joined(policy, (_select(world, policy, route, signature) for route in routes))
+    return _by_target(policy, target, signature)
 
 
-def _joined(policy: Resource, found: Iterable[MatchedPolicy | None]) -> MatchedPolicy | None:
-    """What several routes select for the policy that names them."""
-    some = [matched for matched in found if matched is not None]
-    inbounds = {index for matched in some for index in matched.inbounds}
-    chosen = {index for matched in some for index in matched.listeners}
-    return MatchedPolicy(policy, tuple(sorted(inbounds)), tuple(sorted(chosen))) if some else None
+def _joined(policy: Resource, selections: Iterable[MatchedPolicy | None]) -> MatchedPolicy | None:
+    """All that several routes select, for the policy that names them; None if they select nothing."""
+    matches = [matched for matched in selections if matched is not None]
+    inbounds = {index for matched in matches for index in matched.inbounds}
+    chosen = {index for matched in matches for index in matched.listeners}
+    return MatchedPolicy(policy, tuple(sorted(inbounds)), tuple(sorted(chosen))) if matches else None
 
 
-def _by_target(policy: Resource, target: TargetRef, of: DataplaneSignature) -> MatchedPolicy | None:
+def _by_target(policy: Resource, target: TargetRef, signature: DataplaneSignature) -> MatchedPolicy | None:
     match target.kind:
         case "Mesh" | "MeshSubset":
-            return _by_tags(policy, target.tags, of) if _is_of_type(target, of.profile) else None
+            return _by_tags(policy, target.tags, signature) if _is_of_type(target, signature.profile) else None
         case "MeshService" | "MeshServiceSubset":
-            return _by_tags(policy, {SERVICE_TAG: target.name or ""} | (target.tags or {}), of)
+            return _by_tags(policy, {SERVICE_TAG: target.name or ""} | (target.tags or {}), signature)
         case "MeshGateway":
-            return _by_gateway(policy, target, of)
+            return _by_gateway(policy, target, signature)
         case "Dataplane":
-            return by_labels(policy, target, of)
+            return by_labels(policy, target, signature)
     return None
 
 
@@ -87,11 +90,11 @@ def _is_of_type(target: TargetRef, profile: DataplaneProfile) -> bool:
     return not target.proxy_types or profile.proxy_type in target.proxy_types
 
 
-def _of_zone(policy: Resource, of: DataplaneSignature) -> bool:
-    """A policy of another zone stays there, unless a producer wrote it for all who call."""
+def _of_zone(policy: Resource, signature: DataplaneSignature) -> bool:
+    """Whether a policy holds in the zone of a proxy. One of another zone does only if a producer wrote it."""
     if policy.role == "producer" or policy.origin != "zone" or not policy.zone:
         return True
-    proxy = of.profile if of.gateway is None else of.gateway
+    proxy = signature.profile if signature.gateway is None else signature.gateway
     return proxy.origin != "zone" or proxy.zone in {"", policy.zone}
 
 
@@ -101,58 +104,65 @@ def _of_namespace(policy: Resource, profile: DataplaneProfile) -> bool:
     return bool(policy.namespace) and policy.namespace == profile.namespace
 
 
-def _by_tags(policy: Resource, selector: Mapping[str, str] | None, of: DataplaneSignature) -> MatchedPolicy | None:
-    profile = of.profile
-    inbounds = tuple(i for i, found in enumerate(profile.sections) if carries(dict(found.tags), selector))
+def _by_tags(
+    policy: Resource, selector: Mapping[str, str] | None, signature: DataplaneSignature
+) -> MatchedPolicy | None:
+    profile = signature.profile
+    inbounds = tuple(i for i, section in enumerate(profile.sections) if carries(dict(section.tags), selector))
     whole = _is_a_whole(profile) and carries(dict(profile.gateway_tags), selector)
-    chosen = _listeners(selector, of)
+    chosen = _listeners(selector, signature)
     return MatchedPolicy(policy, inbounds, chosen) if inbounds or chosen or whole else None
 
 
-def _by_gateway(policy: Resource, target: TargetRef, of: DataplaneSignature) -> MatchedPolicy | None:
-    if of.gateway is None or of.gateway.display_name != target.name:
+def _by_gateway(policy: Resource, target: TargetRef, signature: DataplaneSignature) -> MatchedPolicy | None:
+    if signature.gateway is None or signature.gateway.display_name != target.name:
         return None
-    chosen = _listeners(target.tags, of)
+    chosen = _listeners(target.tags, signature)
     return MatchedPolicy(policy, (), chosen) if chosen else None
 
 
-def _listeners(selector: Mapping[str, str] | None, of: DataplaneSignature) -> tuple[int, ...]:
-    gateway = of.gateway
+def _listeners(selector: Mapping[str, str] | None, signature: DataplaneSignature) -> tuple[int, ...]:
+    gateway = signature.gateway
     if gateway is None:
         return ()
-    tags = (listener_tags(of.profile, gateway, listener) for listener in listeners(gateway))
-    return tuple(i for i, found in enumerate(tags) if carries(found, selector))
+    tags = (listener_tags(signature.profile, gateway, listener) for listener in listeners(gateway))
+    return tuple(i for i, carried in enumerate(tags) if carries(carried, selector))
 
 
-def by_labels(policy: Resource, target: TargetRef, of: DataplaneSignature) -> MatchedPolicy | None:
-    """A target of kind Dataplane without a name: all of them, or those with these labels. Never a builtin gateway."""
-    labels = dict(of.labels)
+def by_labels(policy: Resource, target: TargetRef, signature: DataplaneSignature) -> MatchedPolicy | None:
+    """A target of kind Dataplane without a name: all dataplanes, or those with its labels. Never a builtin gateway."""
+    labels = dict(signature.labels)
     if any(labels.get(name) != value for name, value in (target.labels or {}).items()):
         return None
-    return by_section(policy, target, of.profile)
+    return by_section(policy, target, signature.profile)
 
 
 def by_section(policy: Resource, target: TargetRef, profile: DataplaneProfile) -> MatchedPolicy | None:
-    """A dataplane that is selected, or the one section of it that is meant."""
+    """A dataplane that the target selects, with all of its sections or the one that the target names."""
     if profile.gateway_type == "BUILTIN":
         return None
-    inbounds = tuple(i for i, found in enumerate(profile.sections) if _is_called(found, target.section_name))
+    inbounds = tuple(i for i, section in enumerate(profile.sections) if _is_called(section, target.section_name))
     whole = _is_a_whole(profile) and not target.section_name
     return MatchedPolicy(policy, inbounds) if inbounds or whole else None
 
 
 def _is_a_whole(profile: DataplaneProfile) -> bool:
-    """Whether a dataplane is selected though no part of it is."""
+    """Whether a dataplane can be selected as a whole, without any section."""
     return profile.gateway_type == "DELEGATED" or profile.only_calls
 
 
-def by_name(policy: Resource, target: TargetRef, dataplane: Resource, of: DataplaneSignature) -> MatchedPolicy | None:
-    """A target that names one dataplane: the one of its zone and namespace (2.1)."""
+def by_name(
+    policy: Resource, target: TargetRef, dataplane: Resource, signature: DataplaneSignature
+) -> MatchedPolicy | None:
+    """A target that names one dataplane: the one of its zone and namespace.
+
+    See docs/concepts/matching-and-merging.md#which-proxies.
+    """
     namespace = target.namespace or policy.namespace
-    wanted = Identity("Dataplane", policy.mesh, target.name or "", policy.zone, namespace)
-    if dataplane.identity != wanted or not (_of_zone(policy, of) and _of_namespace(policy, of.profile)):
+    identity = Identity("Dataplane", policy.mesh, target.name or "", policy.zone, namespace)
+    if dataplane.identity != identity or not (_of_zone(policy, signature) and _of_namespace(policy, signature.profile)):
         return None
-    return by_section(policy, target, of.profile)
+    return by_section(policy, target, signature.profile)
 
 
 def _is_called(section: ProfileSection, name: str | None) -> bool:
@@ -160,9 +170,9 @@ def _is_called(section: ProfileSection, name: str | None) -> bool:
 
 
 def routes_at_top(routes: Table, policy: Resource) -> tuple[Resource, ...]:
-    """The routes that a policy names at its top level: those of its own zone and namespace, else all so called.
+    """The routes that a policy names at its top level: those of its own zone and namespace, else all with the name.
 
-    The name is a display name, and so several routes can have it (Kuma asks for nothing else, and takes one of them).
+    The name is a display name, so several routes can have it. Kuma takes any one of them.
     """
     named = routes.derived(_by_display_name).get(top_of(policy).name or "", ())
     own = tuple(route for route in named if (route.zone, route.namespace) == (policy.zone, policy.namespace))
@@ -170,7 +180,7 @@ def routes_at_top(routes: Table, policy: Resource) -> tuple[Resource, ...]:
 
 
 def _by_display_name(table: Table) -> Mapping[str, list[Resource]]:
-    found: dict[str, list[Resource]] = {}
+    resources: dict[str, list[Resource]] = {}
     for resource in table:
-        found.setdefault(resource.display_name, []).append(resource)
-    return found
+        resources.setdefault(resource.display_name, []).append(resource)
+    return resources

@@ -1,7 +1,7 @@
-"""Confs into one, by RFC 7386, remembering who set what and who lost.
+"""Merging: many confs into one as JSON merge patches (RFC 7396), remembering who set each value and who lost.
 
-A later layer wins, an explicit null takes away what came before on its own level and on narrower ones (record 0038),
-and lists are replaced, except those whose name starts with `append` and those that are merged by key.
+A later layer wins. A null removes what earlier layers wrote on its own level and on narrower ones (record 0038). Lists
+are replaced, except those whose name begins with `append` and those that are merged by key.
 """
 
 from cp.rules.merging.cut import alone as alone

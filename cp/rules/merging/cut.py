@@ -8,21 +8,21 @@ from typing import Any, Final
 from cp.model.paths import Step, step, steps
 from cp.rules.merging.origins import Conf
 
-_GONE: Final = object()
+_CUT: Final = object()
 
 
 def without(conf: Conf, target: str) -> Conf:
-    """A conf as if nobody had set one field: what becomes empty by that is not there either."""
+    """A conf without one field, and without the objects and lists that become empty by that."""
     return _or_nothing(_cut(conf, "", target))
 
 
 def alone(conf: Conf, target: str) -> Conf:
-    """A conf as if somebody had set one field, and nobody any other."""
+    """A conf with one field and no other."""
     return _or_nothing(_only(conf, "", target))
 
 
 def put(conf: Conf, target: str, value: Any) -> Conf:
-    """A conf as if somebody had set one field as well. What is inside of a list stays as it is."""
+    """A conf with one more field. A field inside a list is not added."""
     path = list(steps(target))
     return conf if any(isinstance(key, int) for key in path) else _put(conf, path, value)
 
@@ -36,7 +36,7 @@ def _put(conf: Any, path: Sequence[Step], value: Any) -> Any:
 
 def _cut(value: Any, path: str, target: str) -> Any:
     if path == target:
-        return _GONE
+        return _CUT
     if not _leads_to(path, target):
         return value
     return _kept(value, path, lambda inner, at: _cut(inner, at, target))
@@ -45,15 +45,15 @@ def _cut(value: Any, path: str, target: str) -> Any:
 def _only(value: Any, path: str, target: str) -> Any:
     if path == target:
         return value
-    return _kept(value, path, lambda inner, at: _only(inner, at, target)) if _leads_to(path, target) else _GONE
+    return _kept(value, path, lambda inner, at: _only(inner, at, target)) if _leads_to(path, target) else _CUT
 
 
 def _kept(value: Any, path: str, keep: Callable[[Any, str], Any]) -> Any:
     if isinstance(value, Mapping):
         fields = {name: keep(inner, step(path, name)) for name, inner in value.items()}
-        return {name: inner for name, inner in fields.items() if inner is not _GONE} or _GONE
+        return {name: inner for name, inner in fields.items() if inner is not _CUT} or _CUT
     if isinstance(value, list):
-        return [one for at, inner in enumerate(value) if (one := keep(inner, step(path, at))) is not _GONE] or _GONE
+        return [kept for at, inner in enumerate(value) if (kept := keep(inner, step(path, at))) is not _CUT] or _CUT
     return value
 
 
@@ -61,6 +61,6 @@ def _leads_to(path: str, target: str) -> bool:
     return not path or target.startswith((f"{path}.", f"{path}["))
 
 
-def _or_nothing(found: Any) -> Conf:
-    """A policy that says nothing is still there: what it does of its own accord is no field's doing."""
-    return {} if found is _GONE else found
+def _or_nothing(conf: Any) -> Conf:
+    """An empty conf where nothing is left: a policy without fields still does what it does by itself."""
+    return {} if conf is _CUT else conf

@@ -1,6 +1,8 @@
 """The merge itself.
 
-Nothing is kept of a merge of only some layers: once nulls are in play, how layers are grouped changes the outcome.
+A merge of some of the layers is no use for the merge of all: with nulls, how layers are grouped changes the outcome.
+
+See record 0006.
 """
 
 from __future__ import annotations
@@ -10,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import msgspec
-
+from cp.model.canonical import canonical_json
 from cp.model.names import Identity, Key
 from cp.model.paths import step
 from cp.model.remembered import remembered
@@ -19,7 +20,6 @@ from cp.rules.merging.origins import Conf, KeyedEntry, Layer, MergedField, Origi
 from cp.rules.merging.tree import KeyedList, Object
 
 _LAST_STEP: Final = re.compile(r"(\.[^.\[\]]+|\[[0-9]+\])$")
-_canonical: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 def _unchanged(value: dict[str, Any]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def _unchanged(value: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class MergeOptions:
-    """How confs of one kind merge, beyond RFC 7386."""
+    """How confs of one kind merge, beyond RFC 7396."""
 
     by_key: Mapping[str, str] = field(default_factory=dict)
     """Fields that are lists of entries with a key and a `default`: field to name of the key."""
@@ -37,14 +37,14 @@ class MergeOptions:
     """A field that is a list of texts, for each of which confs are merged separately."""
 
     finish: Callable[[dict[str, Any]], dict[str, Any]] = _unchanged
-    """What remains to be done to a merged value."""
+    """The last step, from a merged value to the one that is used."""
 
 
 PLAIN: Final = MergeOptions()
 
 
 class MergedConf:
-    """A merged conf: plain data that nobody may change, and where each field of it comes from."""
+    """A merged conf: plain data that nobody may change, and the origin of each of its fields."""
 
     def __init__(self, root: Object, finish: Callable[[dict[str, Any]], dict[str, Any]] = _unchanged) -> None:
         self._root = root
@@ -54,30 +54,30 @@ class MergedConf:
     @remembered
     def canonical(self) -> bytes:
         """The value as JSON, the same for equal values."""
-        return _canonical(self.value)
+        return canonical_json(self.value)
 
     @remembered
     def fields(self) -> Mapping[str, MergedField]:
         """Every leaf of the value, by its path."""
-        return {found.path: found for found in self._leaves if found.value is not None}
+        return {leaf.path: leaf for leaf in self._leaves if leaf.value is not None}
 
     @remembered
     def removed(self) -> Mapping[str, MergedField]:
-        """What is not there because a null took it away. The null is the winner."""
-        return {found.path: found for found in self._leaves if found.value is None and found.losers}
+        """The fields that have no value because a null removed it. The null is the winner."""
+        return {leaf.path: leaf for leaf in self._leaves if leaf.value is None and leaf.losers}
 
     @remembered
     def nulls(self) -> Mapping[str, MergedField]:
-        """Every field for which somebody wrote a null, whether it took something away or not."""
-        return {found.path: found for found in self._leaves if found.removals}
+        """Every field to which some layer wrote a null, whether that removed anything or not."""
+        return {leaf.path: leaf for leaf in self._leaves if leaf.removals}
 
     def written(self, path: str) -> tuple[MergedField, str]:
-        """Who wrote what stands at a path, be it inside of a value or around several, and where in the document."""
-        fields, known = self.fields, path
-        while known not in fields and (wider := _LAST_STEP.sub("", known)) != known:
-            known = wider
-        field = fields[known] if known in fields else next(one for name, one in fields.items() if name.startswith(path))
-        return field, f"{field.winner.path}{path.removeprefix(known)}"
+        """The field that a path is in, or the first one within it, and where in its document the path is written."""
+        fields, field_path = self.fields, path
+        while field_path not in fields and (wider := _LAST_STEP.sub("", field_path)) != field_path:
+            field_path = wider
+        field = fields.get(field_path) or next(inner for name, inner in fields.items() if name.startswith(path))
+        return field, f"{field.winner.path}{path.removeprefix(field_path)}"
 
     def entries(self, name: str) -> tuple[KeyedEntry, ...]:
         """The entries of a list that is merged by key, in the order of the value."""
@@ -99,10 +99,10 @@ class MergedConf:
                 yield from node.leaves(name, name)
 
     def _in_order(self, name: str, node: KeyedList) -> Iterable[tuple[int, Any]]:
-        """The entries with their places in the value: finishing may have put them in another order."""
-        places = {id(value): at for at, value in enumerate(self.value[name])}
-        found = ((places.get(id(entry.value), at), entry) for at, entry in enumerate(node.entries.values()))
-        return sorted(found, key=lambda one: one[0])
+        """The entries with their indexes in the value: `finish` may have put them in another order."""
+        indexes = {id(value): at for at, value in enumerate(self.value[name])}
+        placed = ((indexes.get(id(entry.value), at), entry) for at, entry in enumerate(node.entries.values()))
+        return sorted(placed, key=lambda pair: pair[0])
 
     def over(self, below: MergedConf) -> MergedConf:
         """This conf over a more general one, field by field."""
@@ -125,7 +125,7 @@ def merge(layers: Sequence[Layer], recipe: MergeOptions = PLAIN) -> MergedConf:
 
 
 def merge_groups(layers: Sequence[Layer], recipe: MergeOptions = PLAIN) -> tuple[MergedConf, ...]:
-    """As `merge`, separately for each group that the recipe makes, in the order in which groups first appear."""
+    """As `merge`, once for each group that `group_by` makes, in the order in which the groups first appear."""
     if recipe.group_by is None:
         return (merge(layers, recipe),)
     groups: dict[str, list[Layer]] = {}
@@ -136,14 +136,14 @@ def merge_groups(layers: Sequence[Layer], recipe: MergeOptions = PLAIN) -> tuple
 
 
 def _for_group(layer: Layer, group_by: str, text: str) -> Layer:
-    rest = {name: value for name, value in layer.conf.items() if name != group_by}
-    return replace(layer, conf={**rest, group_by: [text]} if text else rest)
+    ungrouped = {name: value for name, value in layer.conf.items() if name != group_by}
+    return replace(layer, conf={**ungrouped, group_by: [text]} if text else ungrouped)
 
 
 def overlay(levels: Sequence[MergedConf]) -> MergedConf:
-    """Merged confs from the most general to the most specific, field by field (decision 2).
+    """Merged confs from the most general to the most specific, field by field (record 0007).
 
-    What a null took away on one level is what that level leaves out: the level below has its say.
+    A field that a null removed on one level is taken from the next wider level.
     """
     result = levels[0] if levels else NOTHING
     for level in levels[1:]:
@@ -153,4 +153,4 @@ def overlay(levels: Sequence[MergedConf]) -> MergedConf:
 
 _NOBODY: Final = Origin(Key("", "", ""), Identity("", "", ""), "")
 NOTHING: Final = MergedConf(Object(Layer({}, _NOBODY)))
-"""What no layers come to."""
+"""The merge of no layers."""

@@ -1,4 +1,4 @@
-"""Who said what, and where: what a merge remembers beside the values."""
+"""What a merge remembers beside the values: who set each value, and where that is written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cp.model.names import Identity, Key
 
 Conf: TypeAlias = Mapping[str, Any]
 
-_REACH: Final = MappingProxyType({"mesh": 0, "service": 1, "section": 2, "route": 3})
+_NARROWNESS: Final = MappingProxyType({"mesh": 0, "service": 1, "section": 2, "route": 3})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,24 +21,24 @@ class Origin:
 
     policy: Key
     identity: Identity
-    """Of the policy, by which others refer to it."""
+    """The identity of the policy, by which others refer to it."""
 
     part: str
     """`to`, `from`, `rules`, or `default` for a policy with one conf."""
 
     index: int = 0
     level: str = ""
-    """How far the item reaches: mesh, service, section or route; empty where there are no levels."""
+    """What the item is for: mesh, service, section or route; empty where items have no levels."""
 
     path: str = ""
-    """Where the item stands in the document."""
+    """The path of the item in the document."""
 
     source: Source = field(default_factory=Source, compare=False, repr=False)
 
     @property
-    def reach(self) -> int:
-        """How narrow the level is: the higher, the narrower."""
-        return _REACH.get(self.level, 0)
+    def narrowness(self) -> int:
+        """How narrow the level is, from 0 for the mesh. Items without levels are all of one."""
+        return _NARROWNESS.get(self.level, 0)
 
     @property
     def file(self) -> str:
@@ -56,23 +56,23 @@ class Layer:
     conf: Conf
     origin: Origin
     path: str = ""
-    """Where the conf stands in the document."""
+    """The path of the conf in the document."""
 
     item: Conf = field(default_factory=dict)
-    """The item that it belongs to, by which entries of its lists are found in the document."""
+    """The item that the conf belongs to. Entries of its lists are looked up there for their paths in the document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What one origin says of one field. The value None is a null: it takes away what others say."""
+    """What one origin writes to one field. The value None is a null: it removes what weaker origins wrote."""
 
     origin: Origin
     value: Any
     path: str
-    """Where it stands in the document."""
+    """The path of the value in the document."""
 
     removed_by: Setting | None = None
-    """The null that took it away, if one did."""
+    """The null that removed it, if one did."""
 
     @property
     def line(self) -> int:
@@ -81,7 +81,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A null, and the values that it took away, the strongest first; none where no weaker item set any."""
+    """A null and the values that it removed, the strongest first; none where no weaker item set any."""
 
     null: Setting
     removed: tuple[Setting, ...] = ()
@@ -91,16 +91,16 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class MergedField:
-    """One field of a merged conf: who set it, and who lost, the strongest first.
+    """One field of a merged conf: the setting that holds, and those that lost, the strongest first.
 
-    The winner is a null where a null took away every value.
+    The winner is a null where a null removed every value.
     """
 
     path: str
     winner: Setting
     losers: tuple[Setting, ...] = ()
     removals: tuple[Removal, ...] = ()
-    """Every null that was written for it, the strongest first."""
+    """Every null that was written to the field, the strongest first."""
 
     @property
     def value(self) -> Any:
@@ -109,16 +109,16 @@ class MergedField:
 
 @dataclass(frozen=True, slots=True)
 class KeyedEntry:
-    """One entry of a list that is merged by key, with all who wrote an entry with this key, the weakest first."""
+    """One entry of a list that is merged by key, with the origins of all entries with this key, the weakest first."""
 
     key: Any
     value: Conf
     path: str
     origins: tuple[Origin, ...]
     setters: frozenset[Origin] = frozenset()
-    """Those of whom a value of the `default` is left."""
+    """The origins of which some value in `default` still holds."""
 
     @property
     def owner(self) -> Origin:
-        """Whose entry it is: of those who wrote it, the strongest."""
+        """The strongest origin, to which the entry belongs."""
         return self.origins[-1]

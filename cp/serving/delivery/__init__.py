@@ -1,4 +1,4 @@
-"""What each proxy was told and what it said to it, with the policies that stand behind what it refuses."""
+"""What each proxy was sent and how it answered, with the policies behind what it NACKed."""
 
 from cp.serving.delivery.causes import CauseFinder as CauseFinder
 from cp.serving.delivery.causes import PolicyPart as PolicyPart

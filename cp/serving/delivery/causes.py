@@ -1,4 +1,4 @@
-"""What stands behind a resource of a proxy: the policies of whose confs it was made."""
+"""Which policies a resource of a proxy was made of, and which services or Dataplane it is about. See record 0034."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from cp.model.dependency import Name
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyRules
 from cp.rules.merging import Origin
-from cp.translate.change_scope import Name
 from cp.translate.compiler import CompiledProxy, ProxyClass
+from cp.translate.effective import BUILT_IN, Effective, Rules, rules_of
 from cp.translate.fragments import Fragment, Task
-from cp.translate.snapshot import SECRET
-from cp.translate.stages import BUILT_IN, Effective, OutboundResult, Rules, rules_of
+from cp.translate.outbound import OutboundResult
+from cp.translate.packing import SECRET
 from cp.translate.view.proxies import inbounds
 
 _PATCH: Final = "MeshProxyPatch"
-"""It may change every resource, and says of each which of its modifications did."""
+"""It may change every resource. Fragments remember which of its modifications changed them (`Fragment.used`)."""
 
 _Name: TypeAlias = tuple[str, str]
 """The type and the name of a resource."""
@@ -41,38 +42,38 @@ class PolicyPart:
 
 @dataclass(frozen=True, slots=True)
 class ResourceCauses:
-    """What a resource follows from."""
+    """What a resource was made of."""
 
     policies: tuple[PolicyPart, ...] = ()
-    """Every part of a policy that has a say in it."""
+    """The parts of policies whose values it may have."""
 
     resources: tuple[PolicyPart, ...] = ()
-    """What it is about: the services that are called, or the Dataplane itself."""
+    """The services that are called, or the Dataplane itself."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
-    """What a fragment was made of."""
+    """A fragment and what it was made of."""
 
     fragment: Fragment
     kinds: frozenset[str]
-    """The policies that had something to write in it."""
+    """The kinds of policies that wrote in it."""
 
     confs: tuple[Effective, ...]
-    others: tuple[Origin, ...] = ()
-    """Those of whom it depends what there is at all: routes, and rules for some of the clients."""
+    structure: tuple[Origin, ...] = ()
+    """Who decides which routes and filters it has: the policies of routes, and the rules for some of the clients."""
 
     names: frozenset[Name] = frozenset()
-    """By what names it knows the services that it is about."""
+    """The names of the services that it is about."""
 
-    def places(self) -> Iterator[PolicyPart]:
-        """Patches first: what other policies write is checked before, and what patches write only Envoy can judge."""
+    def policy_parts(self) -> Iterator[PolicyPart]:
+        """Patches first: they are the likeliest, as what other policies write is validated when they are stored."""
         for effective in self.confs:
             yield from self._patches(effective)
         for effective in self.confs:
             for kind in sorted(self.kinds & effective.keys() - {_PATCH}):
                 yield from _items(effective, kind)
-        yield from map(_place, self.others)
+        yield from map(_policy_part, self.structure)
 
     def _patches(self, effective: Effective) -> Iterator[PolicyPart]:
         for kind, path in sorted(self.fragment.used):
@@ -84,81 +85,87 @@ class _Source:
 
 
 class CauseFinder:
-    """Finds them. What proxies of a class have in common is looked through once."""
+    """Finds what resources were made of, in one World.
+
+    What proxies of a class have in common is indexed once, by the identity of the class. The index keeps the class
+    itself too: as long as it does, no other object can get the same `id`.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._of_bundles: dict[int, tuple[ProxyClass, Mapping[_Name, _Source]]] = {}
+        self._by_class: dict[int, tuple[ProxyClass, Mapping[_Name, _Source]]] = {}
 
     def of(self, proxy: CompiledProxy, type_url: str, name: str) -> ResourceCauses:
-        """What a resource of a proxy follows from."""
-        wanted = (type_url, name)
+        """What a resource of a proxy was made of."""
+        resource_name = (type_url, name)
         dataplane = proxy.dataplane
-        if (source := self._shared(proxy.bundle).get(wanted)) is not None:
-            found = (self._world.get(Key(type_, dataplane.mesh, name)) for type_, name in sorted(source.names))
-            return ResourceCauses(_policies(source, type_url), tuple(_written(one) for one in found if one))
-        source = self._own(proxy).get(wanted)
-        return ResourceCauses(_policies(source, type_url), (_written(dataplane),))
+        if (source := self._shared(proxy.bundle).get(resource_name)) is not None:
+            services = (self._world.get(Key(kind, dataplane.mesh, service)) for kind, service in sorted(source.names))
+            return ResourceCauses(
+                _policies(source, type_url), tuple(_whole_resource(service) for service in services if service)
+            )
+        source = self._own(proxy).get(resource_name)
+        return ResourceCauses(_policies(source, type_url), (_whole_resource(dataplane),))
 
-    def _shared(self, bundle: ProxyClass) -> Mapping[_Name, _Source]:
-        if id(bundle) not in self._of_bundles:
-            self._of_bundles[id(bundle)] = (bundle, _indexed(_of_bundle(bundle)))
-        return self._of_bundles[id(bundle)][1]
+    def _shared(self, class_: ProxyClass) -> Mapping[_Name, _Source]:
+        if id(class_) not in self._by_class:
+            self._by_class[id(class_)] = (class_, _indexed(_of_class(class_)))
+        return self._by_class[id(class_)][1]
 
     def _own(self, proxy: CompiledProxy) -> Mapping[_Name, _Source]:
         return _indexed(_of_proxy(rules_of(self._world, proxy.dataplane), proxy))
 
 
 def _policies(source: _Source | None, type_url: str) -> tuple[PolicyPart, ...]:
-    """What policies have a say. A certificate or a key is what a service names, and no policy writes in it."""
-    return () if source is None or type_url == SECRET else tuple(dict.fromkeys(source.places()))
+    """None for a certificate or a key: a service names it, and no policy writes in it."""
+    return () if source is None or type_url == SECRET else tuple(dict.fromkeys(source.policy_parts()))
 
 
 def _indexed(sources: Iterable[_Source]) -> Mapping[_Name, _Source]:
     return {(packed.type_url, packed.name): source for source in sources for packed in source.fragment}
 
 
-def _of_bundle(bundle: ProxyClass) -> Iterator[_Source]:
-    for entry in bundle.entries.values():
+def _of_class(class_: ProxyClass) -> Iterator[_Source]:
+    for entry in class_.entries.values():
         confs = (entry.effective, *entry.of_routes.values())
         yield _Source(entry.fragment, _writers(entry.task), confs, _routes(entry), entry.names)
-    for upstream in bundle.upstreams.values():
+    for upstream in class_.upstreams.values():
         for task, fragment in zip(upstream.tasks, upstream.fragments, strict=True):
             yield _Source(fragment, _writers(task), (upstream.effective,), names=upstream.names)
 
 
 def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Iterator[_Source]:
-    for (index, _), reached in zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True):
-        clients = {kind for kind, _ in reached.task.clients}
-        others = tuple(origin for kind in sorted(clients) for origin in _of_clients(rules[kind], index))
-        yield _Source(reached.fragment, _writers(reached.task), (reached.effective,), others)
-    beside = proxy.beside
-    yield _Source(beside.fragment, _writers(beside.task), (beside.effective,))
+    for (index, _), inbound in zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True):
+        clients = {kind for kind, _ in inbound.task.clients}
+        of_clients = tuple(origin for kind in sorted(clients) for origin in _of_clients(rules[kind], index))
+        yield _Source(inbound.fragment, _writers(inbound.task), (inbound.effective,), of_clients)
+    sidecar = proxy.sidecar
+    yield _Source(sidecar.fragment, _writers(sidecar.task), (sidecar.effective,))
 
 
 def _writers(task: Task) -> frozenset[str]:
-    return frozenset(kind for confs in (task.confs, *(own for _, own in task.routes)) for kind, _ in confs)
+    return frozenset(kind for confs in (task.confs, *(of_route for _, of_route in task.routes)) for kind, _ in confs)
 
 
 def _routes(entry: OutboundResult) -> tuple[Origin, ...]:
     return tuple(dict.fromkeys(origin for rule in entry.owners.values() for origin in rule.origins))
 
 
-def _of_clients(of_kind: PolicyRules, index: int) -> Iterator[Origin]:
-    for subset in of_kind.from_(index).rules if of_kind.shape.from_ else ():
+def _of_clients(rules: PolicyRules, index: int) -> Iterator[Origin]:
+    for subset in rules.from_(index).rules if rules.shape.from_ else ():
         yield from subset.combined.origins
-    for rule in of_kind.inbound(index).for_some:
+    for rule in rules.inbound(index).with_matches:
         yield from rule.combined.origins
 
 
 def _items(effective: Effective, kind: str) -> Iterator[PolicyPart]:
     origins = (field.winner.origin for field in effective[kind].fields.values())
-    return (_place(origin) for origin in dict.fromkeys(origins) if origin.part != BUILT_IN)
+    return (_policy_part(origin) for origin in dict.fromkeys(origins) if origin.part != BUILT_IN)
 
 
-def _written(resource: Resource) -> PolicyPart:
+def _whole_resource(resource: Resource) -> PolicyPart:
     return PolicyPart(resource.key, "", resource.source.file, resource.source.line(""))
 
 
-def _place(origin: Origin) -> PolicyPart:
+def _policy_part(origin: Origin) -> PolicyPart:
     return PolicyPart(origin.policy, origin.path, origin.file, origin.line)

@@ -14,7 +14,7 @@ from cp.serving.delivery.nacks import NackReport, finding, grouped
 
 
 class ProxyState(StrEnum):
-    """How a proxy is, in a word or two."""
+    """Whether a proxy has what it should have."""
 
     ONLINE = "Online"
     """It has everything that it should have."""
@@ -23,10 +23,10 @@ class ProxyState(StrEnum):
     """Something is on its way to it."""
 
     REFUSED = "Refused"
-    """It does not take a part of what it should have."""
+    """It NACKed a part of what it should have."""
 
     FAILED = "Failed"
-    """Something of what it should have could not be made, by a fault of ours."""
+    """A part of what it should have could not be made, by a fault of ours."""
 
     OFFLINE = "Offline"
 
@@ -37,12 +37,12 @@ class ProxyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StandingNack:
-    """What a proxy refuses, and what it has instead."""
+    """What a proxy NACKed and has not accepted since, and what it has instead."""
 
     nack: Nack
     at: float
     held: tuple[NackedResource, ...]
-    complaint: NackReport | None
+    report: NackReport | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,10 @@ class Delivery:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is to be said of what could not be made, and of what it refuses."""
-        refusals = (one for stream in self.streams for of_type in stream.types for one in of_type.refusals)
-        refused = map(finding, grouped(one.complaint for one in refusals if one.complaint is not None))
-        return (*self.failed, *refused)
+        """About what could not be made for it, and about what it NACKed."""
+        nacks = (nack for stream in self.streams for of_type in stream.types for nack in of_type.refusals)
+        of_nacks = map(finding, grouped(nack.report for nack in nacks if nack.report is not None))
+        return (*self.failed, *of_nacks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Presence:
     """Since when it is in sync, or not; None where it is not connected."""
 
     connections: tuple[ConnectionRecord, ...]
-    """Those that are there, or else the last one that anybody remembers."""
+    """The open streams or, if there are none, the last one that the hub remembers."""
 
 
 def presence(
@@ -107,7 +107,7 @@ def presence(
     in_sync: bool,
     failed: bool = False,
 ) -> Presence:
-    connections = tuple(seat.visit() for seat in seats) or (() if last is None else (last,))
+    connections = tuple(seat.record() for seat in seats) or (() if last is None else (last,))
     return Presence(_state(seats, in_sync=in_sync, failed=failed), since, connections)
 
 
@@ -118,23 +118,23 @@ def _state(seats: Sequence[Connection], *, in_sync: bool, failed: bool) -> Proxy
         return ProxyState.FAILED
     if in_sync:
         return ProxyState.ONLINE
-    return ProxyState.REFUSED if any(seat.refusals for seat in seats) else ProxyState.OUT_OF_SYNC
+    return ProxyState.REFUSED if any(seat.nacks for seat in seats) else ProxyState.OUT_OF_SYNC
 
 
 def delivery(
     dataplane: Key,
-    seen: Presence,
+    proxy_presence: Presence,
     seats: Sequence[Connection],
-    complaints: Iterable[NackReport],
+    nack_reports: Iterable[NackReport],
     failed: Iterable[Finding] = (),
 ) -> Delivery:
-    """The complaints are those about what the proxy refuses."""
-    by_nack = {one.nack: one for one in complaints}
-    streams = tuple(_stream(seat, seen.since or seat.since, by_nack) for seat in seats)
-    return Delivery(dataplane, seen, streams, tuple(failed))
+    """`nack_reports` are those of this proxy."""
+    by_nack = {report.nack: report for report in nack_reports}
+    streams = tuple(_stream(seat, proxy_presence.since or seat.since, by_nack) for seat in seats)
+    return Delivery(dataplane, proxy_presence, streams, tuple(failed))
 
 
-def _stream(seat: Connection, since: float, complaints: Mapping[Nack, NackReport]) -> StreamDelivery:
+def _stream(seat: Connection, since: float, nack_reports: Mapping[Nack, NackReport]) -> StreamDelivery:
     answers = {tally.type_url: tally for tally in seat.session.tallies}
     types = tuple(
         TypeDelivery(
@@ -142,27 +142,27 @@ def _stream(seat: Connection, since: float, complaints: Mapping[Nack, NackReport
             _since(seat, status, since),
             answers[status.type_url].accepted,
             answers[status.type_url].rejected,
-            tuple(_refusal(seat, status, nack, complaints) for nack in status.refused),
+            tuple(_refusal(seat, status, nack, nack_reports) for nack in status.nacks),
         )
         for status in seat.session.statuses
     )
-    return StreamDelivery(seat.kind, seat.node.version, seat.since, seat.heard_at, types)
+    return StreamDelivery(seat.kind, seat.node.version, seat.since, seat.answered_at, types)
 
 
 def _since(seat: Connection, status: TypeStatus, of_all: float) -> float:
     if status.in_sync:
-        return seat.heard.get(status.type_url, seat.since)
-    if status.refused:
-        return min(troubled_since(seat, status.type_url, nack) for nack in status.refused)
+        return seat.type_answered_at.get(status.type_url, seat.since)
+    if status.nacks:
+        return min(troubled_since(seat, status.type_url, nack) for nack in status.nacks)
     return of_all
 
 
-def _refusal(seat: Connection, status: TypeStatus, nack: Nack, complaints: Mapping[Nack, NackReport]) -> StandingNack:
-    held = tuple(one for one in status.held if one.name in nack.names)
-    return StandingNack(nack, troubled_since(seat, status.type_url, nack), held, complaints.get(nack))
+def _refusal(seat: Connection, status: TypeStatus, nack: Nack, nack_reports: Mapping[Nack, NackReport]) -> StandingNack:
+    held = tuple(resource for resource in status.held_back if resource.name in nack.names)
+    return StandingNack(nack, troubled_since(seat, status.type_url, nack), held, nack_reports.get(nack))
 
 
 def troubled_since(seat: Connection, type_url: str, nack: Nack) -> float:
     """Since when a client has taken no version of what it refuses here."""
-    known = (seat.troubled.get((type_url, name)) for name in nack.names)
-    return min((at for at in known if at is not None), default=seat.refused_at.get(nack, seat.heard_at))
+    of_names = (seat.trouble_since.get((type_url, name)) for name in nack.names)
+    return min((at for at in of_names if at is not None), default=seat.nacked_at.get(nack, seat.answered_at))

@@ -1,4 +1,4 @@
-"""Refusals as findings: however many proxies refuse a thing, it is one finding, about the policy that it comes from."""
+"""NACKs as findings: one finding about the likeliest policy, however many proxies NACKed the same resource."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cp.insight.lint import CATALOGUE
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.serving.delivery.causes import PolicyPart
-from cp.translate.snapshot import SHORT
+from cp.translate.packing import SHORT
 
 CODE: Final = "refused-by-envoy"
 
@@ -21,12 +21,12 @@ _FEW: Final = 3
 _LONGEST: Final = 600
 _NUMBERS: Final = re.compile(r"\d+")
 _DUMP: Final = re.compile(r"goo\.gle/\w{1,40} ")
-"""How a whole resource begins, which Envoy repeats before what it has to say; the word in it changes by chance."""
+"""How the dump of a resource begins that Envoy puts before its reason. The word in the path changes at random."""
 
 
 @dataclass(frozen=True, slots=True)
 class NackReport:
-    """One refusal of one proxy, with what stands behind it."""
+    """One NACK of one proxy, with the policies that the resources were made of."""
 
     proxy: str
     dataplane: Key
@@ -34,28 +34,28 @@ class NackReport:
     nack: Nack
     at: float
     since: float
-    """Since when the proxy has taken no version of what it refuses."""
+    """Since when the proxy has accepted no version of these resources."""
 
     names: tuple[str, ...]
     """The resources that are held back."""
 
     lasts: bool
-    """Something else stays in force in place of them."""
+    """Whether an earlier version of all of them stays in force."""
 
     policies: tuple[PolicyPart, ...]
-    """The parts of policies that have a say in them."""
+    """The parts of policies whose values they may have."""
 
     likeliest: tuple[PolicyPart, ...]
-    """Those of them, or else the services or the Dataplane, that were changed when the trouble began.
+    """Those of `policies`, or else the services or the Dataplane, that were changed when the trouble began.
 
-    All policies that have a say, where none of it was."""
+    All of `policies` if none of these were changed then."""
 
     suspects: tuple[PolicyPart, ...]
-    """These, and then those that were changed later."""
+    """`likeliest`, and then those that were changed later."""
 
     @property
     def sort(self) -> tuple[object, ...]:
-        """Equal for refusals of the same thing by proxies with other addresses."""
+        """Equal for NACKs of the same resource that differ in numbers, such as addresses and ports."""
         text = reason(self.nack.text)
         for name in self.names:
             text = text.replace(name, "")
@@ -64,57 +64,57 @@ class NackReport:
 
 @dataclass(frozen=True, slots=True)
 class NackGroup:
-    """What several proxies refuse, each for itself and for the same reason."""
+    """NACKs of several proxies for the same reason."""
 
-    complaints: tuple[NackReport, ...]
+    reports: tuple[NackReport, ...]
 
     @property
     def first(self) -> NackReport:
-        return self.complaints[0]
+        return self.reports[0]
 
     @property
     def proxies(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(one.proxy for one in self.complaints))
+        return tuple(dict.fromkeys(report.proxy for report in self.reports))
 
 
-def grouped(complaints: Iterable[NackReport]) -> tuple[NackGroup, ...]:
-    """Together what is about the same, the oldest first."""
-    found: dict[tuple[object, ...], list[NackReport]] = {}
-    for one in sorted(complaints, key=lambda one: (one.since, one.proxy)):
-        found.setdefault(one.sort, []).append(one)
-    return tuple(NackGroup(tuple(some)) for some in found.values())
+def grouped(nack_reports: Iterable[NackReport]) -> tuple[NackGroup, ...]:
+    """Reports of the same sort together, the oldest first."""
+    by_sort: dict[tuple[object, ...], list[NackReport]] = {}
+    for report in sorted(nack_reports, key=lambda report: (report.since, report.proxy)):
+        by_sort.setdefault(report.sort, []).append(report)
+    return tuple(NackGroup(tuple(reports)) for reports in by_sort.values())
 
 
 def finding(group: NackGroup) -> Finding:
-    """About the policy that is most likely to be at fault, or about the Dataplane where no policy has a say."""
+    """About the policy that is most likely at fault, or about the Dataplane if no policy can be."""
     first = group.first
-    place = first.suspects[0] if first.suspects else PolicyPart(first.dataplane, "")
+    culprit = first.suspects[0] if first.suspects else PolicyPart(first.dataplane, "")
     return Finding(
         code=CODE,
         severity=CATALOGUE[CODE].severity,
-        resource=place.policy,
+        resource=culprit.policy,
         message=_message(group),
-        path=place.path,
+        path=culprit.path,
         hint=_HINT,
-        file=place.file,
-        line=place.line,
+        file=culprit.file,
+        line=culprit.line,
     )
 
 
 def _message(group: NackGroup) -> str:
     first, count = group.first, len(group.proxies)
-    who = f"{count} prox{'y refuses' if count == 1 else 'ies refuse'} ({_few(group.proxies)})"
+    subject = f"{count} prox{'y refuses' if count == 1 else 'ies refuse'} ({_few(group.proxies)})"
     keeps, does = ("keeps", "does") if count == 1 else ("keep", "do")
     instead = f"{keeps} the version before" if first.lasts else f"{does} without"
-    others = f"; {_few([str(place) for place in first.suspects[1:]])} had a say too" if first.suspects[1:] else ""
-    return f"{who} {_what(first)}, and {instead}: {_short(reason(first.nack.text))}{others}"
+    also = f"; {_few([str(part) for part in first.suspects[1:]])} had a say too" if first.suspects[1:] else ""
+    return f"{subject} {_resources(first)}, and {instead}: {_short(reason(first.nack.text))}{also}"
 
 
-def _what(complaint: NackReport) -> str:
-    type_name = SHORT.get(complaint.type_url, complaint.type_url)
-    if len(complaint.names) == 1 and type_name != "endpoints":
-        return f"the {type_name.removesuffix('s')} {complaint.names[0]}"
-    return f"the {type_name} {_few(complaint.names)}".rstrip()
+def _resources(report: NackReport) -> str:
+    type_name = SHORT.get(report.type_url, report.type_url)
+    if len(report.names) == 1 and type_name != "endpoints":
+        return f"the {type_name.removesuffix('s')} {report.names[0]}"
+    return f"the {type_name} {_few(report.names)}".rstrip()
 
 
 def _few(names: Sequence[str]) -> str:
@@ -123,7 +123,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def reason(text: str) -> str:
-    """What Envoy has to say, in one line."""
+    """Envoy's reason in one line, without the dump of the resource that stands before it."""
     line = " ".join(text.split())
     dump = _DUMP.search(line)
     end = max(line.rfind("}:"), line.rfind("} :"))
@@ -133,6 +133,6 @@ def reason(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    """What matters stands at the beginning or at the end."""
+    """Without the middle: the reason stands at the beginning or at the end."""
     half = _LONGEST // 2
     return text if len(text) <= _LONGEST else f"{text[:half]} … {text[-half:]}"

@@ -12,7 +12,7 @@ from cp.translate.snapshot import Snapshot
 
 
 class ChangeStanding(Enum):
-    """Where one proxy is with a change."""
+    """Whether one proxy has a change."""
 
     WAITING = auto()
     HAS_IT = auto()
@@ -22,7 +22,7 @@ class ChangeStanding(Enum):
 
 
 def stand(seats: Sequence[Connection], newest: Snapshot | None, since: float) -> ChangeStanding:
-    """Where a proxy is with what was published since a moment. What it refused before then does not count."""
+    """Whether a proxy has what was published since a moment. What it NACKed before then does not count."""
     if not seats:
         return ChangeStanding.GONE
     if newest is None:
@@ -31,7 +31,7 @@ def stand(seats: Sequence[Connection], newest: Snapshot | None, since: float) ->
         return ChangeStanding.HAS_IT
     if not all(seat.session.has_answered_all(newest) for seat in seats):
         return ChangeStanding.WAITING
-    refused = (seat.refused_at.get(nack, since) for seat in seats for nack in seat.refusals)
+    refused = (seat.nacked_at.get(nack, since) for seat in seats for nack in seat.nacks)
     return ChangeStanding.REFUSES if any(at >= since for at in refused) else ChangeStanding.HAS_IT
 
 
@@ -40,7 +40,7 @@ class ChangeProgress:
     """How far a change has come."""
 
     revision: int
-    """Up to where changes have been worked out."""
+    """The revision up to which changes are published."""
 
     proxies: int
     """How many proxies it concerns."""
@@ -50,7 +50,7 @@ class ChangeProgress:
     waiting: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
-    """Those for whom some part of it could not be made, by a fault of the control plane."""
+    """The proxies for which a part of it could not be made, by a fault of the control plane."""
 
-    complaints: tuple[NackReport, ...] = ()
+    nack_reports: tuple[NackReport, ...] = ()
     is_done: bool = False

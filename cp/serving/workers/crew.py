@@ -1,4 +1,7 @@
-"""`Crew`: the workers of a control plane, from its side: started, watched, replaced, asked, ended."""
+"""`Crew`: starts the workers of a control plane, asks them, replaces those that die or hang, and ends them.
+
+See record 0031.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +12,42 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from socket import AF_INET, AF_INET6, SO_REUSEPORT, SOL_SOCKET, socket, socketpair
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from cp.listening import bind
-from cp.serving.workers.link import ALIVE, LinkClosed, LinkTimeout, ProcessLink
+from cp.serving.workers.link import BrokenFrame, LinkClosed, LinkTimeout, ProcessLink
+from cp.serving.workers.messages import RemoteError, settings_message
 from cp.settings import Settings
-from cp.store.port import Unusable
+from koguma.v1 import workers_pb2 as pb
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
-_WELL_AFTER: Final = 30.0
-_PATIENCE: Final = 60.0
-"""For a worker to get ready."""
+_STABLE_AFTER: Final = 30.0
+"""Seconds for which a worker has to run for the pause before the next start to be short again."""
 
-_ANSWERS: Final = 20.0
-"""For a worker to answer a question."""
+_READY_WITHIN: Final = 60.0
+_ANSWERS_WITHIN: Final = 20.0
 
+_ARE_YOU_ALIVE: Final = pb.Request(alive=pb.Nothing())
 _LOOKS_EVERY: Final = 1.0
 SILENCE: Final = 15.0
-"""For a worker to say that it is there. Its event loop does nothing that takes nearly as long."""
+"""Seconds in which a worker has to answer that it is alive. Its event loop does nothing that takes nearly as long."""
 
 _GRACE: Final = 15.0
-"""For a worker to end, beyond the time in which it drains."""
+"""Seconds in which a worker has to end, beyond the time in which it drains."""
 
 
 @contextmanager
 def reserved(host: str, port: int) -> Iterator[int]:
-    """A port that processes may share, kept for ours; any free one for 0. Raises `CannotListen`."""
+    """A port that our processes may share, bound for as long as the block lasts; any free one for 0.
+
+    Raises `CannotListen` if another program listens on it, even one that shares the port too (record 0031): without
+    SO_REUSEPORT the first bind fails in that case.
+    """
     family = AF_INET6 if ":" in host else AF_INET
-    with socket(family) as alone:  # who does not share finds out whether somebody else is there, sharing or not
+    with socket(family) as alone:
         bind(alone, host, port)
     with socket(family) as shared:
         shared.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
@@ -48,9 +56,9 @@ def reserved(host: str, port: int) -> Iterator[int]:
 
 
 class SilentWorkers(Exception):
-    """Workers that are there do not answer, so what they know is not known."""
+    """Workers that run do not answer, so the answers of the others are incomplete."""
 
-    def __init__(self, workers: Sequence[int], answers: Mapping[int, Any]) -> None:
+    def __init__(self, workers: Sequence[int], answers: Mapping[int, pb.Answer]) -> None:
         self.workers, self.answers = tuple(workers), answers
         named = ", ".join(map(str, self.workers))
         super().__init__(f"worker {named} does not answer; it is replaced if that lasts")
@@ -63,17 +71,17 @@ class WorkerFailed(Exception):
 class WorkerProcess:
     """One process."""
 
-    def __init__(self, number: int, process: asyncio.subprocess.Process, line: ProcessLink) -> None:
+    def __init__(self, number: int, process: asyncio.subprocess.Process, link: ProcessLink) -> None:
         self.number = number
         self.process = process
-        self.line = line
+        self.link = link
 
 
 class Crew:
-    """As many workers as wanted. One that dies is replaced; its proxies connect to another in the meantime."""
+    """As many workers as the settings say. One that dies is replaced; meanwhile its proxies connect to others."""
 
     def __init__(self, settings: Settings, port: int, silence: float = SILENCE) -> None:
-        """`silence` is for how many seconds a worker may say nothing at all."""
+        """`silence` is for how many seconds a worker may answer nothing at all."""
         self._settings = settings
         self._silence = silence
         self._port = port
@@ -85,22 +93,25 @@ class Crew:
     def is_ready(self) -> bool:
         return len(self._workers) > 0
 
-    async def ask(self, what: str, *about: Any) -> Mapping[int, Any]:
-        """What each worker answers, by its number. Raises `SilentWorkers` if one of them does not answer in time."""
+    async def ask(self, request: pb.Request) -> Mapping[int, pb.Answer]:
+        """The answer of each worker, by its number; a worker that ended meanwhile is left out.
+
+        Raises `SilentWorkers` if one of them does not answer in time, and `RemoteError` if one met an error.
+        """
         workers = list(self._workers.values())
-        asked = (worker.line.ask(what, *about, within=_ANSWERS) for worker in workers)
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        found, silent = {}, []
-        for worker, answer in zip(workers, answers, strict=True):
-            if isinstance(answer, LinkTimeout):
+        pending = (worker.link.ask(request, within=_ANSWERS_WITHIN) for worker in workers)
+        outcomes = await asyncio.gather(*pending, return_exceptions=True)
+        answers, silent = {}, []
+        for worker, outcome in zip(workers, outcomes, strict=True):
+            if isinstance(outcome, LinkTimeout):
                 silent.append(worker.number)
-            elif isinstance(answer, BaseException) and not isinstance(answer, LinkClosed):
-                raise answer
-            elif not isinstance(answer, LinkClosed):
-                found[worker.number] = answer
+            elif isinstance(outcome, BaseException) and not isinstance(outcome, LinkClosed):
+                raise outcome
+            elif not isinstance(outcome, LinkClosed):
+                answers[worker.number] = outcome
         if silent:
-            raise SilentWorkers(silent, found)
-        return found
+            raise SilentWorkers(silent, answers)
+        return answers
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
@@ -118,33 +129,37 @@ class Crew:
                     keeper.cancel()
 
     async def _keep(self, number: int, is_ready: asyncio.Event) -> None:
-        """See to it that there is a worker of this number. The first has to get ready; later ones are tried again."""
+        """Keep a worker of this number running. The first one has to get ready; later ones are tried again."""
         pause = _FIRST_PAUSE
         while True:
             began = time.monotonic()
             try:
-                await self._one(number, is_ready)
+                await self._run_process(number, is_ready)
             except* WorkerFailed:
                 if not is_ready.is_set():
                     raise
-            pause = _FIRST_PAUSE if time.monotonic() - began > _WELL_AFTER else min(2 * pause, _LONGEST_PAUSE)
+            except* BrokenFrame as broken:
+                if not is_ready.is_set():
+                    raise
+                self._log.error("worker.link_broken", worker=number, reason=str(broken.exceptions[0]))
+            pause = _FIRST_PAUSE if time.monotonic() - began > _STABLE_AFTER else min(2 * pause, _LONGEST_PAUSE)
             self._log.error("worker.died", worker=number, replaced_after=pause)
             await asyncio.sleep(pause)
 
-    async def _one(self, number: int, is_ready: asyncio.Event) -> None:
-        """The life of one process."""
-        ours, theirs = socketpair()
-        with theirs:
+    async def _run_process(self, number: int, is_ready: asyncio.Event) -> None:
+        """Start one process, and wait until it ends."""
+        crew_end, worker_end = socketpair()
+        with worker_end:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "cp.serving.workers.worker", str(theirs.fileno())),
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # a Ctrl-C is ours to pass on
+                *(sys.executable, "-m", "cp.serving.workers.worker", str(worker_end.fileno())),
+                pass_fds=(worker_end.fileno(),),
+                start_new_session=True,  # a Ctrl-C in the terminal reaches this process alone, which ends the workers
             )
         try:
-            line = await ProcessLink.over(ours, _nothing)
+            link = await ProcessLink.over(crew_end, _reject)
             async with asyncio.TaskGroup() as group:
-                listening = group.create_task(line.listen())
-                worker = WorkerProcess(number, process, line)
+                listening = group.create_task(link.listen())
+                worker = WorkerProcess(number, process, link)
                 await self._begin(worker, is_ready)
                 watching = group.create_task(self._watch(worker))
                 await listening
@@ -154,23 +169,24 @@ class Crew:
             await self._end(process)
 
     async def _begin(self, worker: WorkerProcess, is_ready: asyncio.Event) -> None:
+        order = pb.Serve(worker=worker.number, port=self._port, settings=settings_message(self._settings))
         try:
-            await worker.line.ask("serve", worker.number, self._settings, self._port, within=_PATIENCE)
+            await worker.link.ask(pb.Request(serve=order), within=_READY_WITHIN)
         except (LinkClosed, LinkTimeout):
             raise WorkerFailed(f"worker {worker.number} did not get ready: its log tells why") from None
-        except (OSError, RuntimeError, ValueError, Unusable) as error:
-            raise WorkerFailed(f"worker {worker.number} cannot serve: {error}") from None
+        except RemoteError as error:
+            raise WorkerFailed(f"worker {worker.number} cannot serve: {error.text or error.type}") from None
         self._workers[worker.number] = worker
         self._log.info("worker.ready", worker=worker.number, process=worker.process.pid)
         is_ready.set()
 
     async def _watch(self, worker: WorkerProcess) -> None:
-        """A worker that hangs keeps its proxies and tells them nothing: it is ended, and they come to another one."""
+        """Kill a worker that hangs: its proxies are sent nothing until they connect to another one."""
         with suppress(LinkClosed):
             while True:
                 await asyncio.sleep(_LOOKS_EVERY)
                 try:
-                    await worker.line.ask(ALIVE, within=self._silence)
+                    await worker.link.ask(_ARE_YOU_ALIVE, within=self._silence)
                 except LinkTimeout:
                     break
             self._log.error("worker.silent", worker=worker.number, process=worker.process.pid, seconds=self._silence)
@@ -189,5 +205,5 @@ class Crew:
             await process.wait()
 
 
-async def _nothing(what: str, _about: tuple[Any, ...]) -> None:
-    raise LookupError(f"workers do not ask, but one asked for {what}")
+async def _reject(request: pb.Request) -> pb.Answer:
+    raise LookupError(f"workers do not ask, but one asked {request.WhichOneof('question')}")

@@ -1,4 +1,4 @@
-"""`WorkersFront`: what is in force, as far as the process knows that serves no proxies, and asks those that do."""
+"""`WorkersFront`: what is in force, for the process that serves no proxies itself but has workers that do."""
 
 from __future__ import annotations
 

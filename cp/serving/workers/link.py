@@ -1,103 +1,129 @@
-"""`ProcessLink`: questions and answers between two processes of one control plane, over their pair of sockets.
+"""`ProcessLink`: requests and answers between two processes of one control plane, over their pair of sockets.
 
-What is said is pickled, as `multiprocessing` does it: whoever is at the other end is this very program.
+Each is a `koguma.v1.Frame` behind its length. Nothing that arrives is executed: a frame that is no such message ends
+the link.
 """
 
 from __future__ import annotations
 
 import asyncio
-import pickle
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from socket import socket
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-_LENGTH: Final = 8
-ALIVE: Final = "alive"
-"""A question that is answered at once, by whoever answers at all."""
+from google.protobuf.message import DecodeError
 
-Answering: TypeAlias = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
+from cp.serving.workers.messages import error_message, error_of
+from koguma.v1 import workers_pb2 as pb
+
+_LENGTH_BYTES: Final = 4
+LONGEST_FRAME: Final = 256 * 1024 * 1024
+"""Bytes. What ten thousand proxies refuse, with what their Envoys say of it, stays far below."""
+
+RequestHandler: TypeAlias = Callable[[pb.Request], Awaitable[pb.Answer]]
 
 
 class LinkClosed(Exception):
-    """The other process has ended."""
+    """The other process has ended, or the link to it was ended because of a broken frame."""
 
 
 class LinkTimeout(Exception):
-    """Nothing came from the other process within the time; what it raises itself is an answer, whatever it is."""
+    """No answer came within the time. An error that the other process answers with is a `RemoteError` instead."""
+
+
+class BrokenFrame(Exception):
+    """The other end sent bytes that are no frame. Where the next frame begins is unknown, so the link ends."""
+
+
+class FrameTooLong(Exception):
+    """A request or an answer is longer than the other end would read."""
 
 
 class ProcessLink:
-    """One end. Both may ask; each question is answered by a task of its own."""
+    """One end. Both may ask; each request is answered by a task of its own."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answering: Answering) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: RequestHandler) -> None:
         self._reader, self._writer = reader, writer
-        self._answering = answering
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._handler = handler
+        self._answers: dict[int, asyncio.Future[pb.Answer]] = {}
         self._number = 0
-        self._is_over = False
+        self._is_closed = False
 
     @classmethod
-    async def over(cls, end: socket, answering: Answering) -> ProcessLink:
-        return cls(*await asyncio.open_connection(sock=end), answering)
+    async def over(cls, end: socket, handler: RequestHandler) -> ProcessLink:
+        return cls(*await asyncio.open_connection(sock=end), handler)
 
-    async def ask(self, what: str, *about: Any, within: float | None = None) -> Any:
-        """The answer of the other end; raises what was raised there, `LinkClosed`, or `LinkTimeout`."""
-        if self._is_over:
+    async def ask(self, request: pb.Request, within: float | None = None) -> pb.Answer:
+        """The answer of the other end, waited for without a limit unless `within` says how many seconds.
+
+        Raises `RemoteError` with what was raised there, `LinkClosed`, `LinkTimeout` or `FrameTooLong`.
+        """
+        if self._is_closed:
             raise LinkClosed
         self._number += 1
-        number, future = self._number, asyncio.get_running_loop().create_future()
-        self._asked[number] = future
+        number = self._number
+        answer: asyncio.Future[pb.Answer] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
         try:
-            self._say(("?", number, what, about))
-            await asyncio.wait([future], timeout=within)
-            if not future.done():
+            self._send(pb.Frame(number=number, request=request))
+            await asyncio.wait([answer], timeout=within)
+            if not answer.done():
                 raise LinkTimeout
-            return future.result()
+            return answer.result()
         finally:
-            self._asked.pop(number, None)
+            self._answers.pop(number, None)
 
     async def listen(self) -> None:
-        """Until the other end hangs up. Nothing is answered while nobody listens."""
+        """Read frames until the other end hangs up; without this no request is answered. Raises `BrokenFrame`."""
         try:
-            async with asyncio.TaskGroup() as answers:
+            async with asyncio.TaskGroup() as handlers:
                 with suppress(asyncio.IncompleteReadError, ConnectionError):
                     while True:
-                        sign, number, *said = await self._heard()
-                        if sign == "?":
-                            answers.create_task(self._answer(number, *said))
-                        elif (future := self._asked.get(number)) is not None and not future.done():
-                            _settle(future, *said)
+                        self._receive(await self._frame(), handlers)
+        except ExceptionGroup as group:  # of one exception, as handlers raise none
+            raise group.exceptions[0] from None
         finally:
-            self._is_over = True
-            for future in self._asked.values():
-                if not future.done():
-                    future.set_exception(LinkClosed())
-            self._writer.close()
+            self._close()
 
-    async def _answer(self, number: int, what: str, about: tuple[Any, ...]) -> None:
+    def _receive(self, frame: pb.Frame, handlers: asyncio.TaskGroup) -> None:
+        answer = self._answers.get(frame.number)
+        is_waited_for = answer is not None and not answer.done()
+        match frame.WhichOneof("content"):
+            case "request":
+                handlers.create_task(self._handle(frame.number, frame.request))
+            case "answer" if answer is not None and is_waited_for:
+                answer.set_result(frame.answer)
+            case "error" if answer is not None and is_waited_for:
+                answer.set_exception(error_of(frame.error))
+            case None:
+                raise BrokenFrame("a frame with neither a request nor an answer")
+
+    def _close(self) -> None:
+        self._is_closed = True
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(LinkClosed())
+        self._writer.close()
+
+    async def _handle(self, number: int, request: pb.Request) -> None:
         try:
-            said = (True, await self._answering(what, about))
+            self._send(pb.Frame(number=number, answer=await self._handler(request)))
         except Exception as error:  # noqa: BLE001  # whoever asked is told, whatever it is
-            said = (False, error)
-        self._say(("!", number, *said))
+            self._send(pb.Frame(number=number, error=error_message(error)))
 
-    def _say(self, said: tuple[Any, ...]) -> None:
-        try:
-            data = pickle.dumps(said, pickle.HIGHEST_PROTOCOL)
-        except Exception as error:  # noqa: BLE001  # exceptions of others need not be fit for it
-            sign, number, *_ = said
-            data = pickle.dumps((sign, number, False, RuntimeError(f"{error}: {said}")))
+    def _send(self, frame: pb.Frame) -> None:
+        length = frame.ByteSize()
+        if length > LONGEST_FRAME:
+            raise FrameTooLong(f"a frame of {length} bytes: {LONGEST_FRAME} are the most")
         if not self._writer.is_closing():
-            self._writer.write(len(data).to_bytes(_LENGTH) + data)
+            self._writer.write(length.to_bytes(_LENGTH_BYTES) + frame.SerializeToString())
 
-    async def _heard(self) -> Any:
-        length = int.from_bytes(await self._reader.readexactly(_LENGTH))
-        return pickle.loads(await self._reader.readexactly(length))  # noqa: S301  # our own process said it
-
-
-def _settle(future: asyncio.Future[Any], went_well: bool, said: Any) -> None:  # noqa: FBT001  # as it is sent
-    if went_well:
-        future.set_result(said)
-    else:
-        future.set_exception(said)
+    async def _frame(self) -> pb.Frame:
+        length = int.from_bytes(await self._reader.readexactly(_LENGTH_BYTES))
+        if length > LONGEST_FRAME:
+            raise BrokenFrame(f"a frame of {length} bytes: {LONGEST_FRAME} are the most")
+        try:
+            return pb.Frame.FromString(await self._reader.readexactly(length))
+        except DecodeError as error:
+            raise BrokenFrame(f"a frame that is no message: {error}") from None

@@ -8,44 +8,85 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final
 
 import structlog
 from prometheus_client import disable_created_metrics
 
 from cp import log
 from cp.ads.loop import DrainLoop
+from cp.model.names import Key
 from cp.serving import process
+from cp.serving.observe import Observer
 from cp.serving.serve import ProxyServing, proxies_served
-from cp.serving.workers.link import ALIVE, ProcessLink
-from cp.settings import Settings
+from cp.serving.workers.link import BrokenFrame, ProcessLink
+from cp.serving.workers.messages import (
+    from_message,
+    keys_of,
+    nack_reports_message,
+    owners_message,
+    presences_message,
+    settings_of,
+    to_message,
+)
 from cp.store.open import open_store
-
-OBSERVATIONS: Final = frozenset({"presences", "delivery", "complaints", "so_far", "owners", "brought"})
-"""What is asked of a worker's observer, by the name of its method."""
+from koguma.v1 import workers_pb2 as pb
 
 
 class Worker:
     """Waits to be told how to serve, then answers what it is asked."""
 
     def __init__(self) -> None:
-        self.orders: asyncio.Future[tuple[int, Settings, int]] = asyncio.get_running_loop().create_future()
+        self.order: asyncio.Future[pb.Serve | None] = asyncio.get_running_loop().create_future()
+        """None if the link ended before there was an order."""
+
         self.serving: asyncio.Future[ProxyServing] = asyncio.get_running_loop().create_future()
 
-    async def answer(self, what: str, about: tuple[Any, ...]) -> Any:
-        if what == "serve":
-            number, settings, port = about
-            self.orders.set_result((number, settings, port))
-            await self.serving
-            return None
-        if what == ALIVE:
-            return None
-        serving = await self.serving
-        if what == "metrics":
-            return serving.metrics.text()
-        if what in OBSERVATIONS:
-            return await getattr(serving.observer, what)(*about)
-        raise LookupError(f"no worker knows what {what} is")
+    async def listen(self, link: ProcessLink) -> None:
+        """Answer until the link ends."""
+        try:
+            await link.listen()
+        except BrokenFrame as error:
+            structlog.get_logger().error("worker.link_broken", reason=str(error))
+        finally:
+            if not self.order.done():
+                self.order.set_result(None)
+
+    async def answer(self, request: pb.Request) -> pb.Answer:
+        match request.WhichOneof("question"):
+            case "serve":
+                self.order.set_result(request.serve)
+                await self.serving
+                return pb.Answer(serve=pb.Nothing())
+            case "alive":
+                return pb.Answer(alive=pb.Nothing())
+            case "metrics":
+                return pb.Answer(metrics=(await self.serving).metrics.text())
+            case _:
+                return await answer_of((await self.serving).observer, request)
+
+
+async def answer_of(observer: Observer, request: pb.Request) -> pb.Answer:
+    """What the observer of a worker answers to a request about its proxies."""
+    match request.WhichOneof("question"):
+        case "presences":
+            presences = await observer.presences(keys_of(request.presences.keys))
+            return pb.Answer(presences=presences_message(presences))
+        case "owners":
+            return pb.Answer(owners=owners_message(await observer.owners()))
+        case "dataplane_text":
+            return pb.Answer(
+                dataplane_text=await observer.dataplane_text(request.dataplane_text.proxy, request.dataplane_text.owner)
+            )
+        case "delivery":
+            return pb.Answer(delivery=to_message(await observer.delivery(from_message(request.delivery, Key))))
+        case "nack_reports":
+            return pb.Answer(nack_reports=nack_reports_message(await observer.nack_reports()))
+        case "final_progress":
+            scope = request.final_progress
+            progress = await observer.final_progress(scope.revisions, keys_of(scope.resources), scope.within)
+            return pb.Answer(final_progress=to_message(progress))
+        case question:
+            raise LookupError(f"no worker answers the question {question}")
 
 
 async def work(end: socket.socket) -> None:
@@ -55,24 +96,25 @@ async def work(end: socket.socket) -> None:
         asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)  # what a closed terminal sends to all
     worker = Worker()
-    line = await ProcessLink.over(end, worker.answer)
+    link = await ProcessLink.over(end, worker.answer)
     async with asyncio.TaskGroup() as group:
-        listening = group.create_task(line.listen())
+        listening = group.create_task(worker.listen(link))
         listening.add_done_callback(lambda _: told_to_end.set())
-        async with _serving(worker):
-            await told_to_end.wait()
+        if (order := await worker.order) is not None:
+            async with _serving(worker, order):
+                await told_to_end.wait()
         listening.cancel()
 
 
 @asynccontextmanager
-async def _serving(worker: Worker) -> AsyncIterator[None]:
-    number, settings, port = await worker.orders
-    log.configure(settings.log_level, settings.log_format)
-    structlog.contextvars.bind_contextvars(worker=number)
+async def _serving(worker: Worker, order: pb.Serve) -> AsyncIterator[None]:
+    structlog.contextvars.bind_contextvars(worker=order.worker)
     async with AsyncExitStack() as stack:
         try:
+            settings = settings_of(order.settings)
+            log.configure(settings.log_level, settings.log_format)
             store = await stack.enter_async_context(open_store(settings.store, kept_bytes=settings.history_bytes))
-            serving = await stack.enter_async_context(proxies_served(settings, store, port, shares_port=True))
+            serving = await stack.enter_async_context(proxies_served(settings, store, order.port, shares_port=True))
         except Exception as error:
             worker.serving.set_exception(error)
             raise

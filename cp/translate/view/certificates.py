@@ -1,4 +1,4 @@
-"""Certificates and keys: what can be used of a text. What is wrong with one is said without a word of what it says."""
+"""Certificates and keys in texts. A fault of one never quotes the text, which may be a secret."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ OTHER_KEY: Final = Violation("", "is not the key of `clientCert`", "give both fr
 
 
 def text_of(data: bytes) -> str:
-    """PEM is plain ASCII; anything else comes to something that is no PEM either."""
+    """Data as the text of a PEM file, which is ASCII. Other bytes are replaced, so the text is no valid PEM either."""
     return data.decode("ascii", "replace")
 
 
 def certificates(text: str) -> str:
-    """The certificates in a text, and nothing of what stands beside them, such as a key; empty if there are none."""
-    return "".join(one.public_bytes(Encoding.PEM).decode() for one in _certificates(text))
+    """The certificates in a text, without anything else in it, such as a key; empty if there are none."""
+    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in _certificates(text))
 
 
 def fault_of_key(text: str, certificate: str) -> Violation | None:
-    """Why a key cannot be used, or not with a certificate that can."""
+    """Why a key cannot be used, or not with this certificate; None if it can."""
     key, chain = _key(text), _certificates(certificate)
     if key is None:
         return NO_KEY

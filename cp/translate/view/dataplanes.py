@@ -1,6 +1,6 @@
-"""The dataplanes of a mesh as those who look for endpoints see them: by their tags, labels and names.
+"""The inbounds of the dataplanes of a mesh, indexed by tags and names, to find endpoints in.
 
-Everything here is worked out once for a table of dataplanes and kept with it.
+The index is made once for a table of dataplanes and kept with it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ZONE_TAG: Final = "kuma.io/zone"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DataplanePort:
-    """One inbound of one dataplane: an address that can serve."""
+    """One inbound of one dataplane: an address that can be an endpoint."""
 
     dataplane: Resource
     inbound: Any
@@ -31,8 +31,8 @@ class DataplanePort:
     @property
     def address(self) -> str:
         networking = self.dataplane.spec.networking
-        found: str = self.inbound.address or networking.advertised_address or networking.address
-        return found
+        address: str = self.inbound.address or networking.advertised_address or networking.address
+        return address
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -41,16 +41,16 @@ class DataplanePort:
 
     @property
     def selectable_tags(self) -> Mapping[str, str]:
-        """The tags by which others choose it: with the zone, which Kuma adds where it is not written."""
+        """The tags that selectors see: with the zone, which Kuma adds where it is not written."""
         return self.tags if ZONE_TAG in self.tags else {**self.tags, ZONE_TAG: self._zone_to_select_by}
 
     def carries(self, tags: Mapping[str, str]) -> bool:
-        """Whether it has all of these tags, to those who choose by them."""
+        """Whether it has all of these tags, as selectors see them."""
         return all(self._tag(name) == value for name, value in tags.items())
 
     def _tag(self, name: str) -> str | None:
-        found = self.tags.get(name)
-        return self._zone_to_select_by if found is None and name == ZONE_TAG else found
+        value = self.tags.get(name)
+        return self._zone_to_select_by if value is None and name == ZONE_TAG else value
 
     @property
     def _zone_to_select_by(self) -> str:
@@ -62,7 +62,7 @@ class DataplanePort:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it should get requests: until somebody says otherwise, or its proxy is not there to get them."""
+        """Whether it should get requests: its proxy is ready, and neither its state nor its health says otherwise."""
         if self.dataplane.labels.get(NOT_READY):
             return False
         if self.inbound.state not in {None, "Ready"}:
@@ -75,7 +75,7 @@ class DataplanePort:
 
 
 class DataplanePorts:
-    """Every inbound of the mesh, by each of its tags."""
+    """Every inbound of a mesh, by each of its tags and by its dataplane."""
 
     def __init__(self, dataplanes: Iterable[Resource]) -> None:
         self.by_tag: dict[tuple[str, str], list[DataplanePort]] = {}
@@ -87,7 +87,7 @@ class DataplanePorts:
                     self.by_tag.setdefault(tag, []).append(port)
 
     def tagged(self, tags: Mapping[str, str]) -> list[DataplanePort]:
-        """Inbounds that carry all of these tags, found through the rarest of them."""
+        """The inbounds that carry all of these tags. Only those with the rarest of the tags are looked through."""
         if not tags:
             return [port for ports in self.by_dataplane.values() for port in ports]
         fewest = min((self.by_tag.get(tag, []) for tag in tags.items()), key=len)
@@ -100,7 +100,11 @@ def ports(table: Table) -> DataplanePorts:
 
 
 def ports_of(dataplane: Resource) -> Iterable[DataplanePort]:
-    """Its inbounds, but for those at whose address the proxy listens for another workload."""
-    taken = {one.index for one in dataplane.derived(conflicts) if one.side == "inbound" and not one.same_workload}
+    """The inbounds of a dataplane, without those at whose address the proxy listens for another workload."""
+    taken = {
+        conflict.index
+        for conflict in dataplane.derived(conflicts)
+        if conflict.side == "inbound" and not conflict.same_workload
+    }
     inbounds = dataplane.spec.networking.inbound or ()
     return (DataplanePort(dataplane, inbound, index) for index, inbound in enumerate(inbounds) if index not in taken)

@@ -7,9 +7,9 @@ What is known by its tag alone has the tag for its name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from cp.model.memo import ByIdentity, Memo
 from cp.resources.checks import is_domain
 from cp.resources.hostname_generator import Template, render
 from cp.resources.resource import Resource
@@ -32,81 +32,57 @@ _SELECTORS: Final[Mapping[str, str]] = {
     "MeshMultiZoneService": "mesh_multi_zone_service",
 }
 
+_AddressesByName: TypeAlias = tuple[tuple[str, str], ...]
+_HostsKey: TypeAlias = tuple[str, ByIdentity[tuple[OutboundAddress, ...]]]
+
 
 def hosts(world: World, mesh: str, listenings: tuple[OutboundAddress, ...]) -> Hosts | None:
     """The names of virtual outbounds; None where there is none. The same object for as long as nothing changes."""
-    return world.derived(_hostnames).of(mesh, listenings)
+    return world.recall(_Hosts, (mesh, ByIdentity(listenings)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _OfMesh:
-    """Every name in a mesh, with what it was made from."""
+class _Names(Memo[World, str, _AddressesByName]):
+    """Every name in each mesh."""
 
-    vips: VirtualAddresses
-    generators: Table
-    names: tuple[tuple[str, str], ...]
+    def basis(self, source: World, key: str) -> tuple[VirtualAddresses, Table]:
+        return vips(source, key), source.table("HostnameGenerator")
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Found:
-    """The names for some outbounds, with what they were chosen from."""
-
-    of_mesh: _OfMesh
-    listenings: tuple[OutboundAddress, ...]
-    hosts: Hosts | None
+    def work_out(self, source: World, key: str) -> _AddressesByName:
+        return tuple(_named(*self.basis(source, key)))
 
 
-class _Hostnames:
-    def __init__(self, world: World, previous: _Hostnames | None) -> None:
-        self._world = world
-        self._before = ({}, {}) if previous is None else (previous.meshes, previous.found)
-        self.meshes: dict[str, _OfMesh] = {}
-        self.found: dict[tuple[str, int], _Found] = {}
+class _Hosts(Memo[World, _HostsKey, Hosts | None]):
+    """The names for some outbounds of a mesh."""
 
-    def of(self, mesh: str, listenings: tuple[OutboundAddress, ...]) -> Hosts | None:
-        key = (mesh, id(listenings))
-        if key not in self.found:
-            of_mesh, before = self._of_mesh(mesh), self._before[1].get(key)
-            is_same = before is not None and before.of_mesh is of_mesh and before.listenings is listenings
-            self.found[key] = before if before is not None and is_same else _chosen(of_mesh, listenings)
-        return self.found[key].hosts
+    def basis(self, source: World, key: _HostsKey) -> _AddressesByName:
+        return source.recall(_Names, key[0])
 
-    def _of_mesh(self, mesh: str) -> _OfMesh:
-        if mesh not in self.meshes:
-            known, table = vips(self._world, mesh), self._world.table("HostnameGenerator")
-            before = self._before[0].get(mesh)
-            if before is None or before.vips is not known or before.generators is not table:
-                before = _OfMesh(known, table, tuple(_named(known, table)))
-            self.meshes[mesh] = before
-        return self.meshes[mesh]
+    def work_out(self, source: World, key: _HostsKey) -> Hosts | None:
+        return _chosen(self.basis(source, key), key[1].value)
 
 
-def _hostnames(world: World, previous: _Hostnames | None) -> _Hostnames:
-    return _Hostnames(world, previous)
-
-
-def _chosen(of_mesh: _OfMesh, listenings: tuple[OutboundAddress, ...]) -> _Found:
+def _chosen(names: _AddressesByName, listenings: tuple[OutboundAddress, ...]) -> Hosts | None:
     """Names of what is called; of two services with the same name the first has it."""
-    called = {one.address for one in listenings if not one.is_bound}
-    names: dict[str, str] = {}
-    for name, address in of_mesh.names if called else ():
+    called = {listening.address for listening in listenings if not listening.is_bound}
+    chosen: dict[str, str] = {}
+    for name, address in names if called else ():
         if address in called:
-            names.setdefault(name, address)
-    return _Found(of_mesh, listenings, Hosts(DNS_PORT, tuple(sorted(names.items()))) if names else None)
+            chosen.setdefault(name, address)
+    return Hosts(DNS_PORT, tuple(sorted(chosen.items()))) if chosen else None
 
 
-def _named(known: VirtualAddresses, table: Table) -> Iterator[tuple[str, str]]:
+def _named(addresses: VirtualAddresses, generators: Table) -> Iterator[tuple[str, str]]:
     """Names with their addresses, those of real services first."""
-    for service, address in known.services:
-        yield from ((name, address) for name in _names(service, table))
-    for tag, address in known.tagged:
+    for service, address in addresses.services:
+        yield from ((name, address) for name in _names(service, generators))
+    for tag, address in addresses.tagged:
         name = f"{tag.replace('_', '.').lower()}.mesh"
         if is_domain(name):
             yield name, address
 
 
-def _names(service: Resource, table: Table) -> Iterator[str]:
-    templates = [(one.spec.template, _selected(one, service)) for one in table]
+def _names(service: Resource, generators: Table) -> Iterator[str]:
+    templates = [(generator.spec.template, _selected(generator, service)) for generator in generators]
     about = [(template, selector) for template, selector in templates if selector is not None]
     chosen = [template for template, selector in about if selector.matches(service.selectable_labels)]
     for template in chosen if about else [_USUAL[service.type]]:

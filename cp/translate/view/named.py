@@ -1,4 +1,4 @@
-"""What a gRPC client without a proxy calls services by: `xds:///NAME:PORT`, or the bare name where it says enough."""
+"""The names by which a gRPC client calls services: `xds:///NAME:PORT`, or the bare name where that is unambiguous."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from cp.translate.view.outbound_address import OutboundAddress
 
 
 def named(listenings: Iterable[OutboundAddress], zone: str) -> tuple[OutboundAddress, ...]:
-    """The same destinations under their names. A name that several have is that of the nearest.
+    """The outbounds under the names of their services. Of several with one name, the nearest has it.
 
-    Real services go before tags. Whoever has no name left cannot be called.
+    Real services come before tags. An outbound without a name cannot be called and is left out.
     """
-    ordered = sorted(dict.fromkeys(map(_by_name, listenings)), key=lambda one: _distance(one.destination, zone))
-    ports = Counter(_owner(one) for one in ordered)
+    ordered = sorted(
+        dict.fromkeys(map(_by_name, listenings)), key=lambda outbound: _distance(outbound.destination, zone)
+    )
+    ports = Counter(_owner(outbound) for outbound in ordered)
     first: dict[str, Destination | Identity] = {}
     taken: set[str] = set()
-    found: list[OutboundAddress] = []
-    for one in ordered:
-        is_first = first.setdefault(one.address, _owner(one)) == _owner(one)
-        alone = is_first and ports[_owner(one)] == 1
-        names = tuple(name for name in _names(one, alone=alone) if name not in taken)
+    outbounds: list[OutboundAddress] = []
+    for outbound in ordered:
+        is_first = first.setdefault(outbound.address, _owner(outbound)) == _owner(outbound)
+        alone = is_first and ports[_owner(outbound)] == 1
+        names = tuple(name for name in _names(outbound, alone=alone) if name not in taken)
         taken.update(names)
-        found += [replace(one, names=names)] if names else []
-    return tuple(found)
+        outbounds += [replace(outbound, names=names)] if names else []
+    return tuple(outbounds)
 
 
-def _by_name(one: OutboundAddress) -> OutboundAddress:
-    return OutboundAddress(one.destination.service, one.port, one.destination, is_bound=False)
+def _by_name(outbound: OutboundAddress) -> OutboundAddress:
+    return OutboundAddress(outbound.destination.service, outbound.port, outbound.destination, is_bound=False)
 
 
-def _owner(one: OutboundAddress) -> Destination | Identity:
-    """The service as a whole."""
-    identity = one.destination.identity
-    return one.destination if identity is None else identity.whole
+def _owner(outbound: OutboundAddress) -> Destination | Identity:
+    """The service as a whole, whose ports share its bare name."""
+    identity = outbound.destination.identity
+    return outbound.destination if identity is None else identity.whole
 
 
 def _distance(destination: Destination, zone: str) -> int:
@@ -46,7 +48,7 @@ def _distance(destination: Destination, zone: str) -> int:
     return {zone: 0}.get(identity.zone, 1 if identity.zone == "" else 2)
 
 
-def _names(one: OutboundAddress, *, alone: bool) -> Iterator[str]:
-    yield f"{one.address}:{one.port}"
+def _names(outbound: OutboundAddress, *, alone: bool) -> Iterator[str]:
+    yield f"{outbound.address}:{outbound.port}"
     if alone:
-        yield one.address
+        yield outbound.address

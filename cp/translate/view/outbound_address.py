@@ -1,4 +1,4 @@
-"""`OutboundAddress`: where a proxy takes calls from its workload, or a workload without a proxy begins them."""
+"""`OutboundAddress`: the address that a workload calls, and the destination behind it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OutboundAddress:
     port: int
     destination: Destination
     is_bound: bool = True
-    """Whether there is a socket of its own. A virtual address has none: what is sent to it is redirected."""
+    """Whether the proxy binds a socket to it. It does not to a virtual address: calls to that are redirected."""
 
     names: tuple[str, ...] = ()
-    """What a gRPC client without a proxy calls it by; to such a client its address is the service's name."""
+    """The names by which a gRPC client calls it. For such a client, `address` is the name of the service."""

@@ -1,4 +1,7 @@
-"""Services outside the mesh: what a MeshExternalService comes to, or why it cannot be served."""
+"""Services outside the mesh: what a MeshExternalService comes to, or why it cannot be served.
+
+See record 0032.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cp.model.dependency import Name
+from cp.model.hosts import is_ip
+from cp.model.memo import Memo
 from cp.model.names import Key
 from cp.model.violation import Violation, join
 from cp.resources import services
-from cp.resources.checks import is_ip
 from cp.resources.resource import Resource
 from cp.resources.sources import DataSource, decoded
 from cp.resources.world import World
@@ -36,7 +41,7 @@ class ExternalDestination:
     """Those on which it depends, be they there or not."""
 
     @property
-    def names(self) -> frozenset[tuple[str, str]]:
+    def names(self) -> frozenset[Name]:
         """The same as changes call them."""
         return frozenset((SECRET, name) for name in self.secrets)
 
@@ -47,36 +52,33 @@ class ExternalDestination:
     @property
     def host(self) -> str:
         """A name by which its servers know themselves; empty if they have none."""
-        return next((one.host for one in self.endpoints if one.host), "")
+        return next((endpoint.host for endpoint in self.endpoints if endpoint.host), "")
 
 
 def outside(world: World, service: Resource) -> ExternalDestination:
     """What a MeshExternalService comes to, worked out once until it or one of its secrets changes."""
-    return world.derived(_known).of(service)
+    return world.recall(_ExternalDestinations, service)
 
 
-class _Known:
-    """What is known already, with the secrets that it was made of."""
+class _ExternalDestinations(Memo[World, Resource, ExternalDestination]):
+    def is_alive(self, generation: World, key: Resource) -> bool:
+        return generation.get(key.key) is key  # reading certificates is slow, and most changes ask for few services
 
-    def __init__(self, world: World, previous: _Known | None) -> None:
-        self._world = world
-        self.found: dict[Resource, tuple[ExternalDestination, tuple[Resource | None, ...]]] = {}
-        for service, (found, secrets) in previous.found.items() if previous is not None else ():
-            if world.get(service.key) is service and self._secrets(service, found) == secrets:
-                self.found[service] = (found, secrets)
+    def basis(self, source: World, key: Resource) -> tuple[Resource | None, ...]:
+        return tuple(source.get(Key(SECRET, key.mesh, name)) for name in key.derived(_secret_names))
 
-    def of(self, service: Resource) -> ExternalDestination:
-        if service not in self.found:
-            found = _Reading(self._world, service).outside()
-            self.found[service] = (found, self._secrets(service, found))
-        return self.found[service][0]
-
-    def _secrets(self, service: Resource, found: ExternalDestination) -> tuple[Resource | None, ...]:
-        return tuple(self._world.get(Key(SECRET, service.mesh, name)) for name in found.secrets)
+    def work_out(self, source: World, key: Resource) -> ExternalDestination:
+        return _Reading(source, key).outside()
 
 
-def _known(world: World, previous: _Known | None) -> _Known:
-    return _Known(world, previous)
+def _secret_names(service: Resource) -> tuple[str, ...]:
+    """The secrets that a service names, also where its TLS is not enabled."""
+    tls = service.spec.tls
+    verification = tls.verification if tls is not None else None
+    if verification is None:
+        return ()
+    sources = (verification.ca_cert, verification.client_cert, verification.client_key)
+    return tuple(source.secret for source in sources if source is not None and source.secret is not None)
 
 
 class _Reading:
@@ -99,7 +101,7 @@ class _Reading:
             return ExternalDestination(faults=(fault,))
         spoken = self._spec.tls
         tls = self._tls(spoken) if spoken is not None and spoken.enabled is True else None
-        endpoints = tuple(self._endpoint(one) for one in self._spec.endpoints)
+        endpoints = tuple(self._endpoint(endpoint) for endpoint in self._spec.endpoints)
         return ExternalDestination(endpoints, tls, tuple(self._faults), tuple(self._secrets))
 
     def _endpoint(self, endpoint: services.ExternalEndpoint) -> Endpoint:
@@ -136,10 +138,11 @@ class _Reading:
     def _names(self, verification: services.Verification | None) -> Iterator[CertificateName]:
         """What a certificate has to be for: what is said, or what the server is called, or else where it is."""
         if verification is not None and verification.subject_alt_names:
-            yield from (CertificateName(one.value, one.type == "Prefix") for one in verification.subject_alt_names)
+            yield from (CertificateName(name.value, name.type == "Prefix") for name in verification.subject_alt_names)
             return
-        called = (self._host(one) or ("" if one.is_socket else one.address) for one in self._spec.endpoints or ())
-        named = dict.fromkeys(called)
+        endpoints = self._spec.endpoints or ()
+        hosts = (self._host(endpoint) or ("" if endpoint.is_socket else endpoint.address) for endpoint in endpoints)
+        named = dict.fromkeys(hosts)
         yield from (CertificateName(name) for name in named if name)
         if "" in named:
             hint = "give it `serverName` or `subjectAltNames`, or the mode SkipSAN"
@@ -162,10 +165,10 @@ class _Reading:
         material = self._material(path, source)
         if material is None or material.file:
             return material or Material()
-        found = certificates(material.text)
-        if not found:
+        pem = certificates(material.text)
+        if not pem:
             self._fault(path, NO_CERTIFICATE)
-        return Material(found)
+        return Material(pem)
 
     def _material(self, path: str, source: DataSource) -> Material | None:
         """A certificate or a key from wherever it comes; None, and a fault, if it is not there."""

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from cp.model.memo import SharingMemo
 from cp.model.names import Destination
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.addresses import not_served
@@ -17,7 +18,7 @@ from cp.resources.world import Table, World
 from cp.translate.view.dataplanes import SERVICE_TAG, DataplanePort, ports_of
 from cp.translate.view.named import named
 from cp.translate.view.outbound_address import OutboundAddress as OutboundAddress
-from cp.translate.view.redirected import VirtualOutbounds, is_redirected, redirection, unreached
+from cp.translate.view.redirected import is_redirected, redirection, unreached, virtual_outbounds
 from cp.translate.view.references import referred
 from cp.translate.view.services import destination_of, find_port, service_of
 from cp.translate.view.sidecars import sidecar_of
@@ -29,6 +30,8 @@ _LOOPBACK = "127.0.0.1"
 SERVICES: Final = ("MeshService", "MeshExternalService", "MeshMultiZoneService")
 
 _Written: TypeAlias = tuple[bytes, str, str, str, bool, frozenset[int]]
+_Subject: TypeAlias = tuple[World, Resource]
+"""A World, and any of its dataplanes that have written the same."""
 
 
 def outbounds(world: World, dataplane: Resource) -> tuple[OutboundAddress, ...]:
@@ -37,8 +40,8 @@ def outbounds(world: World, dataplane: Resource) -> tuple[OutboundAddress, ...]:
     Dataplanes whose outbounds come to the same get the same tuple, in this World and the next.
     """
     if _reaches_everyone(dataplane):
-        return world.derived(_redirected).of(dataplane)
-    return world.derived(_outbounds).of(dataplane)
+        return virtual_outbounds(world, dataplane)
+    return world.derived(_WrittenOutbounds).get((world, dataplane), dataplane.derived(_written_key))
 
 
 def _reaches_everyone(dataplane: Resource) -> bool:
@@ -48,42 +51,19 @@ def _reaches_everyone(dataplane: Resource) -> bool:
     return redirection(dataplane) is not None
 
 
-def _redirected(world: World, previous: VirtualOutbounds | None) -> VirtualOutbounds:
-    return VirtualOutbounds(world, previous)
-
-
-class _Outbounds:
+class _WrittenOutbounds(SharingMemo[_Subject, _Written, tuple[OutboundAddress, ...]]):
     """The outbounds of every dataplane, worked out once for all that have written the same."""
 
-    def __init__(self, world: World, previous: _Outbounds | None) -> None:
-        self._world = world
-        self.known: dict[_Written, tuple[OutboundAddress, ...]] = {}
-        self.services: dict[str, list[Table]] = {}
-        self._same: dict[tuple[OutboundAddress, ...], tuple[OutboundAddress, ...]] = {}
-        if previous is not None:
-            self._same = {found: found for found in previous.known.values()}
-            kept = {mesh for mesh, tables in previous.services.items() if tables == self._services_of(mesh)}
-            self.known = {written: found for written, found in previous.known.items() if written[1] in kept}
+    def basis(self, source: _Subject, key: _Written) -> tuple[Table, ...]:  # noqa: ARG002  # it follows from the dataplane
+        world, dataplane = source
+        return tuple(world.table(kind, dataplane.mesh) for kind in SERVICES)
 
-    def of(self, dataplane: Resource) -> tuple[OutboundAddress, ...]:
-        key = dataplane.derived(_written_key)
-        if key not in self.known:
-            self._services_of(dataplane.mesh)
-            served = (outbound for index, outbound in enumerate(_written(dataplane)) if index not in key[-1])
-            listed = (_listening(self._world, dataplane, outbound) for outbound in served)
-            found = tuple(dict.fromkeys(one for one in listed if isinstance(one, OutboundAddress)))
-            found = named(found, dataplane.zone) if is_grpc_client(dataplane) else found
-            self.known[key] = self._same.setdefault(found, found)
-        return self.known[key]
-
-    def _services_of(self, mesh: str) -> list[Table]:
-        """All on which the outbounds of a mesh depend; tables are equal only to themselves."""
-        tables = self.services[mesh] = [self._world.table(kind, mesh) for kind in SERVICES]
-        return tables
-
-
-def _outbounds(world: World, previous: _Outbounds | None) -> _Outbounds:
-    return _Outbounds(world, previous)
+    def work_out(self, source: _Subject, key: _Written) -> tuple[OutboundAddress, ...]:
+        world, dataplane = source
+        served = (outbound for index, outbound in enumerate(_written(dataplane)) if index not in key[-1])
+        listed = (_listening(world, dataplane, outbound) for outbound in served)
+        listenings = tuple(dict.fromkeys(each for each in listed if isinstance(each, OutboundAddress)))
+        return named(listenings, dataplane.zone) if is_grpc_client(dataplane) else listenings
 
 
 def _written_key(dataplane: Resource) -> _Written:
@@ -99,10 +79,10 @@ def unresolved(world: World, dataplane: Resource) -> Iterator[Finding]:
         yield from unreached(world, dataplane)
         return
     for index, outbound in enumerate(_written(dataplane)):
-        found = _listening(world, dataplane, outbound)
-        if isinstance(found, str):
+        address_or_reason = _listening(world, dataplane, outbound)
+        if isinstance(address_or_reason, str):
             field = "tags" if outbound.backend_ref is None else "backendRef"
-            violation = Violation(f"networking.outbound[{index}].{field}", found)
+            violation = Violation(f"networking.outbound[{index}].{field}", address_or_reason)
             yield finding(dataplane.document, "refers-to-nothing", Severity.ERROR, violation)
 
 
@@ -124,9 +104,12 @@ def _by_name(world: World, destination: Destination) -> OutboundAddress | str:
     if destination.tags:
         narrower = ", ".join(f"{name}={value}" for name, value in destination.tags)
         return f"a gRPC client calls {destination.service} as a whole, and not {narrower}: say that in a MeshHTTPRoute"
-    found = service_of(world, destination)
+    service_and_port = service_of(world, destination)
     return OutboundAddress(
-        destination.service, TAG_PORT if found is None else found[1].port, destination, is_bound=False
+        destination.service,
+        TAG_PORT if service_and_port is None else service_and_port[1].port,
+        destination,
+        is_bound=False,
     )
 
 
@@ -137,8 +120,8 @@ def _destination(world: World, dataplane: Resource, outbound: Any) -> Destinatio
         return Destination(tags.pop(SERVICE_TAG, ""), tags=tuple(sorted(tags.items())))
     service = next(iter(referred(world, dataplane, reference)), None)
     if service is None:
-        wanted = reference.name or f"labels {reference.labels}"
-        return f"there is no {reference.kind} {wanted} in mesh {dataplane.mesh}"
+        described = reference.name or f"labels {reference.labels}"
+        return f"there is no {reference.kind} {described} in mesh {dataplane.mesh}"
     port = find_port(service, str(reference.port)) if reference.port else next(iter(service.spec.ports or ()), None)
     if port is None:
         has = ", ".join(str(port.port) for port in service.spec.ports or ()) or "none"

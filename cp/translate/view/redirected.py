@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from cp.model.memo import SharingMemo
 from cp.model.names import Destination
-from cp.model.remembered import remembered
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.client import is_grpc_client
 from cp.resources.parse import finding
@@ -36,14 +35,8 @@ _Settings: TypeAlias = tuple[bytes, str, str, str, bool]
 _Of: TypeAlias = tuple[_Settings, frozenset[Place]]
 """The settings of some dataplanes, and those virtual addresses that are inbounds of theirs."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Virtual:
-    """Virtual outbounds with what they were made from."""
-
-    vips: VirtualAddresses
-    mode: str
-    listenings: tuple[OutboundAddress, ...]
+_Subject: TypeAlias = tuple[World, Resource]
+"""A World, and any of its dataplanes with these settings."""
 
 
 def redirection(dataplane: Resource) -> Any | None:
@@ -54,21 +47,21 @@ def redirection(dataplane: Resource) -> Any | None:
 
 def is_redirected(dataplane: Resource) -> bool:
     """Whether what others send to its inbounds is redirected too."""
-    said = redirection(dataplane)
-    return said is not None and bool(said.redirect_port_inbound)
+    proxying = redirection(dataplane)
+    return proxying is not None and bool(proxying.redirect_port_inbound)
 
 
 def capture_of(world: World, dataplane: Resource) -> Capture | None:
     """What arrives at a proxy without having been sent to it."""
-    said = redirection(dataplane)
-    if said is None or is_grpc_client(dataplane):
+    proxying = redirection(dataplane)
+    if proxying is None or is_grpc_client(dataplane):
         return None
-    inbound = said.redirect_port_inbound or 0
+    inbound = proxying.redirect_port_inbound or 0
     return Capture(
-        outbound_port=said.redirect_port_outbound or OUTBOUND_PORT,
+        outbound_port=proxying.redirect_port_outbound or OUTBOUND_PORT,
         inbound_port=inbound,
-        inbound_port_v6=said.redirect_port_inbound_v6 or inbound,
-        has_ipv6=said.ip_family_mode in {"DualStack", "IPv6"},
+        inbound_port_v6=proxying.redirect_port_inbound_v6 or inbound,
+        has_ipv6=proxying.ip_family_mode in {"DualStack", "IPv6"},
         virtual_network=NETWORK,
         passthrough=_passthrough(world, dataplane.mesh),
     )
@@ -76,61 +69,49 @@ def capture_of(world: World, dataplane: Resource) -> Capture | None:
 
 def _passthrough(world: World, mesh: str) -> Passthrough:
     """What the Mesh says about calls to places that are no services of it."""
-    found = world.mesh(mesh)
-    outbound = found and found.spec.networking and found.spec.networking.outbound
+    mesh_resource = world.mesh(mesh)
+    outbound = mesh_resource and mesh_resource.spec.networking and mesh_resource.spec.networking.outbound
     return Passthrough.NONE if outbound and outbound.passthrough is False else Passthrough.ALL
 
 
-class VirtualOutbounds:
+def virtual_outbounds(world: World, dataplane: Resource) -> tuple[OutboundAddress, ...]:
+    """What a dataplane can call at virtual addresses."""
+    addresses = vips(world, dataplane.mesh).addresses
+    own = frozenset(place for place in dataplane.derived(_own_places) if place[0] in addresses)
+    return world.derived(_VirtualOutbounds).get((world, dataplane), (dataplane.derived(_settings), own))
+
+
+class _VirtualOutbounds(SharingMemo[_Subject, _Of, tuple[OutboundAddress, ...]]):
     """The virtual outbounds of dataplanes, worked out once for all that have the same settings."""
 
-    def __init__(self, world: World, previous: VirtualOutbounds | None) -> None:
-        self._world = world
-        self._before = {} if previous is None else previous.known
-        self.known: dict[_Of, _Virtual] = {}
+    def basis(self, source: _Subject, key: _Of) -> tuple[VirtualAddresses, str]:  # noqa: ARG002  # it follows from the dataplane
+        world, dataplane = source
+        return vips(world, dataplane.mesh), _mode(world, dataplane.mesh)
 
-    def of(self, dataplane: Resource) -> tuple[OutboundAddress, ...]:
-        addresses = vips(self._world, dataplane.mesh).addresses
-        own = frozenset(place for place in dataplane.derived(_own_places) if place[0] in addresses)
-        key = (dataplane.derived(_settings), own)
-        if key not in self.known:
-            self.known[key] = self._found(dataplane, key)
-        return self.known[key].listenings
-
-    def _found(self, dataplane: Resource, key: _Of) -> _Virtual:
-        of_mesh, mode = vips(self._world, dataplane.mesh), _mode(self._world, dataplane.mesh)
-        before = self._before.get(key)
-        if before is not None and before.vips is of_mesh and before.mode == mode:
-            return before
-        every = _listenings(self._world, dataplane, of_mesh, mode)
+    def work_out(self, source: _Subject, key: _Of) -> tuple[OutboundAddress, ...]:
+        world, dataplane = source
+        every = _listenings(world, dataplane, *self.basis(source, key))
         if is_grpc_client(dataplane):
-            found = named(every, dataplane.zone)
-        else:
-            found = tuple(one for one in every if (one.address, one.port) not in key[1])
-        return _Virtual(of_mesh, mode, self._same.setdefault(found, found))
-
-    @remembered
-    def _same(self) -> dict[tuple[OutboundAddress, ...], tuple[OutboundAddress, ...]]:
-        """What there was in the World before, and is in this one: asked for only where something changed."""
-        return {one.listenings: one.listenings for known in (self._before, self.known) for one in known.values()}
+            return named(every, dataplane.zone)
+        return tuple(listening for listening in every if (listening.address, listening.port) not in key[1])
 
 
 def _settings(dataplane: Resource) -> _Settings:
     """All on which it depends which services it reaches, beside the World."""
-    said = redirection(dataplane)
-    reached = (said.reachable_services, said.reachable_backends) if said is not None else ()
+    proxying = redirection(dataplane)
+    reached = (proxying.reachable_services, proxying.reachable_backends) if proxying is not None else ()
     written = msgspec.json.encode(reached)
     return written, dataplane.mesh, dataplane.zone, dataplane.namespace, is_grpc_client(dataplane)
 
 
 def _own_places(dataplane: Resource) -> tuple[Place, ...]:
     net = dataplane.spec.net
-    return tuple((one.address or net.address, one.port) for one in net.inbound or ())
+    return tuple((inbound.address or net.address, inbound.port) for inbound in net.inbound or ())
 
 
 def _mode(world: World, mesh: str) -> str:
-    found = world.mesh(mesh)
-    services = found.spec.mesh_services if found is not None else None
+    mesh_resource = world.mesh(mesh)
+    services = mesh_resource.spec.mesh_services if mesh_resource is not None else None
     return (services and services.mode) or "Disabled"
 
 
@@ -148,8 +129,8 @@ def _listenings(world: World, dataplane: Resource, of_mesh: VirtualAddresses, mo
 
 def _listed(dataplane: Resource) -> frozenset[str]:
     """The tags that it says it reaches; without any, all."""
-    said = redirection(dataplane)
-    return frozenset((said and said.reachable_services) or ())
+    proxying = redirection(dataplane)
+    return frozenset((proxying and proxying.reachable_services) or ())
 
 
 _NO_PORTS: Final[frozenset[int | None]] = frozenset()
@@ -157,31 +138,32 @@ _NO_PORTS: Final[frozenset[int | None]] = frozenset()
 
 def _reached(world: World, dataplane: Resource, mode: str) -> Mapping[Resource, AbstractSet[int | None]] | None:
     """The real services that it reaches, each with its ports, or with None for all of them. None if it is everyone."""
-    said = redirection(dataplane)
-    backends = said and said.reachable_backends
+    proxying = redirection(dataplane)
+    backends = proxying and proxying.reachable_backends
     if backends is None:
         return {} if mode == "ReachableBackends" or _listed(dataplane) else None
-    found: dict[Resource, set[int | None]] = {}
+    ports_by_service: dict[Resource, set[int | None]] = {}
     for reference in backends.refs or ():
         for service in referred(world, dataplane, reference):
-            found.setdefault(service, set()).add(reference.port or None)
-    return found
+            ports_by_service.setdefault(service, set()).add(reference.port or None)
+    return ports_by_service
 
 
 def unreached(world: World, dataplane: Resource) -> Iterator[Finding]:
     """What a dataplane says that it reaches, and does not, because it is not there."""
-    said = redirection(dataplane)
-    if said is None:
+    proxying = redirection(dataplane)
+    if proxying is None:
         return
-    backends = said.reachable_backends
+    backends = proxying.reachable_backends
     for index, reference in enumerate((backends and backends.refs) or ()):
         services = referred(world, dataplane, reference)
-        what = f"{reference.kind} {reference.name or f'with the labels {reference.labels}'}"
+        ports = {port.port for service in services for port in service.spec.ports or ()}
+        described = f"{reference.kind} {reference.name or f'with the labels {reference.labels}'}"
         path = f"networking.transparentProxying.reachableBackends.refs[{index}]"
         if not services:
-            violation = Violation(path, f"there is no {what} in mesh {dataplane.mesh}")
+            violation = Violation(path, f"there is no {described} in mesh {dataplane.mesh}")
             yield finding(dataplane.document, "refers-to-nothing", Severity.ERROR, violation)
-        elif reference.port and all(reference.port != port.port for one in services for port in one.spec.ports or ()):
-            has = ", ".join(sorted({str(port.port) for one in services for port in one.spec.ports or ()})) or "none"
-            violation = Violation(f"{path}.port", f"{what} has no port {reference.port}; it has {has}")
+        elif reference.port and reference.port not in ports:
+            has = ", ".join(sorted(map(str, ports))) or "none"
+            violation = Violation(f"{path}.port", f"{described} has no port {reference.port}; it has {has}")
             yield finding(dataplane.document, "refers-to-nothing", Severity.ERROR, violation)

@@ -1,4 +1,4 @@
-"""The services that a dataplane's document names."""
+"""The services that references in a dataplane name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cp.resources.world import World
 
 
 def referred(world: World, dataplane: Resource, reference: Any) -> tuple[Resource, ...]:
-    """Those with the labels, or the one of that name: the dataplane's own zone first, then any of this name."""
+    """The services with the labels, or the one of the name: first in the dataplane's own zone, then in any."""
     table = world.table(reference.kind, dataplane.mesh)
     if reference.labels:
         return table.labelled(reference.labels)
     namespace = reference.namespace or dataplane.namespace
     for zone in dict.fromkeys((dataplane.zone, "")):
         identity = Identity(reference.kind, dataplane.mesh, reference.name, zone, namespace)
-        if (found := table.by_identity.get(identity)) is not None:
-            return (found,)
-    found = None if reference.namespace else table.get(reference.name)
-    return () if found is None else (found,)
+        if (service := table.by_identity.get(identity)) is not None:
+            return (service,)
+    service = None if reference.namespace else table.get(reference.name)
+    return () if service is None else (service,)

@@ -1,12 +1,12 @@
-"""What a destination is: its protocol, its cluster, its endpoints."""
+"""The properties of a destination: its service and port, its protocol, its cluster and its endpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cp.model.hosts import is_ip
 from cp.model.names import Destination, kri
-from cp.resources.checks import is_ip
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.view.dataplanes import SERVICE_TAG, DataplanePort, ports
@@ -16,7 +16,7 @@ from generators.proxy import Backend, Endpoint, Endpoints, Locality, Protocol
 
 LEGACY_EXTERNAL = "ExternalService"
 
-_CARRIED = {  # what else a service that speaks the first can be said to speak
+_CARRIED = {  # the protocols that a service of each protocol can be called by, the best first
     "grpc": ("grpc", "http2", "tcp"),
     "http2": ("http2", "tcp"),
     "http": ("http", "tcp"),
@@ -24,7 +24,7 @@ _CARRIED = {  # what else a service that speaks the first can be said to speak
 
 
 def port_name(port: Any) -> str:
-    """A port is called by its name, or by its number if it has none: the one form in which sections are compared."""
+    """The name of a port, or its number if it has none. Sections are compared in this form."""
     return port.name or str(port.port)
 
 
@@ -34,13 +34,13 @@ def find_port(service: Resource, section: str) -> Any | None:
 
 
 def _ports_by_section(service: Resource) -> Mapping[str, Any]:
-    """The first port that goes by a name or a number."""
-    found: dict[str, Any] = {}
+    """The ports by name and by number. The first of several has the name or number."""
+    by_section: dict[str, Any] = {}
     for port in service.spec.ports or ():
         for section in (port.name, str(port.port)):
             if section:
-                found.setdefault(section, port)
-    return found
+                by_section.setdefault(section, port)
+    return by_section
 
 
 def destination_of(service: Resource, port: Any) -> Destination:
@@ -48,7 +48,7 @@ def destination_of(service: Resource, port: Any) -> Destination:
 
 
 def service_of(world: World, destination: Destination) -> tuple[Resource, Any] | None:
-    """The real service behind a destination and its port; None for a tagged one, or where either is gone."""
+    """The real service of a destination and its port; None for a destination by tags, or where either is missing."""
     identity = destination.identity
     if identity is None or (service := world.find(identity)) is None:
         return None
@@ -63,23 +63,25 @@ def exists(world: World, mesh: str, destination: Destination) -> bool:
 
 
 def unserved(world: World, mesh: str, destination: Destination) -> Resource | None:
-    """The ExternalService that a destination means; None where some inbound has its tags, or none has its name."""
+    """The ExternalService that a destination means, which is not served; None if inbounds have the tags instead."""
     if destination.is_real or exists(world, mesh, destination):
         return None
     legacy = world.table(LEGACY_EXTERNAL, mesh)
-    return next((one for one in legacy if (one.spec.tags or {}).get(SERVICE_TAG) == destination.service), None)
+    return next(
+        (service for service in legacy if (service.spec.tags or {}).get(SERVICE_TAG) == destination.service), None
+    )
 
 
 def protocol_of(world: World, mesh: str, destination: Destination) -> Protocol:
-    """What is spoken with a destination; TCP carries everything else."""
+    """The protocol of a destination. An unknown protocol is TCP."""
     if destination.is_real:
-        found = service_of(world, destination)
-        return _protocol(found[1].app_protocol if found else None)
+        service_and_port = service_of(world, destination)
+        return _protocol(service_and_port[1].app_protocol if service_and_port else None)
     return _protocol(_common({port.protocol for port in _tagged(world, mesh, destination)}))
 
 
 def cluster_name(destination: Destination) -> str:
-    """The cluster of a destination. A real one's says which resource and port it is."""
+    """The name of the cluster of a destination. That of a real service is its KRI."""
     if destination.identity is not None:
         return kri(destination.identity)
     return subset_cluster(destination.service, destination.tags)
@@ -98,7 +100,7 @@ def backend_of(world: World, mesh: str, destination: Destination) -> Backend:
 
 
 def outside_of(world: World, destination: Destination) -> ExternalDestination | None:
-    """What a destination outside the mesh comes to; None for one inside, or that is gone."""
+    """The external destination behind a destination; None for one inside the mesh, and where the service is missing."""
     identity = destination.identity
     if identity is None or identity.type != EXTERNAL or (service := world.find(identity)) is None:
         return None
@@ -106,24 +108,25 @@ def outside_of(world: World, destination: Destination) -> ExternalDestination | 
 
 
 def endpoints_of(world: World, mesh: str, destination: Destination) -> Endpoints:
-    """Every healthy address behind a destination."""
-    found = service_of(world, destination)
-    if found is not None:
-        candidates = _behind(world, *found)
+    """The endpoints of a destination: every healthy address behind it."""
+    service_and_port = service_of(world, destination)
+    if service_and_port is not None:
+        candidates = _behind(world, *service_and_port)
     else:
         candidates = [] if destination.is_real else _tagged(world, mesh, destination)
-    # Envoy takes no endpoint whose address is a name, and would refuse the others with it.
+    # Envoy NACKs an endpoint whose address is a name, and with it all others of the assignment.
     healthy = dict.fromkeys(_endpoint(port) for port in candidates if port.is_healthy and is_ip(port.address))
     return Endpoints(cluster_name(destination), tuple(healthy))
 
 
 def _behind(world: World, service: Resource, port: Any) -> list[DataplanePort]:
-    """The inbounds that a real service's port leads to."""
+    """The inbounds behind a port of a real service."""
     if service.type == EXTERNAL:
-        return []  # Envoy finds them by itself
+        return []  # Envoy resolves its endpoints itself
     if service.type == "MeshMultiZoneService":
-        members = ((one, find_port(one, str(port.port))) for one in _members(world, service))
-        return [inbound for one, its in members if its is not None for inbound in _behind(world, one, its)]
+        members = ((member, find_port(member, str(port.port))) for member in _members(world, service))
+        served = ((member, own_port) for member, own_port in members if own_port is not None)
+        return [inbound for member, own_port in served for inbound in _behind(world, member, own_port)]
     target = port.target_port if port.target_port is not None else port.port
     return [
         inbound
@@ -133,7 +136,7 @@ def _behind(world: World, service: Resource, port: Any) -> list[DataplanePort]:
 
 
 def _members(world: World, service: Resource) -> Iterable[Resource]:
-    """The services, each in a zone of its own, that together are one of several zones."""
+    """The MeshServices, each of one zone, that a MeshMultiZoneService consists of."""
     selector = service.spec.selector and service.spec.selector.mesh_service
     return world.table("MeshService", service.mesh).labelled(selector.match_labels or {}) if selector else ()
 
@@ -158,13 +161,13 @@ def selected(world: World, service: Resource) -> Iterable[DataplanePort]:
 
 
 def _match_labels(labels: Any) -> Mapping[str, str]:
-    found: Mapping[str, str] = getattr(labels, "match_labels", None) or labels
-    return found
+    match_labels: Mapping[str, str] = getattr(labels, "match_labels", None) or labels
+    return match_labels
 
 
 def _tagged(world: World, mesh: str, destination: Destination) -> list[DataplanePort]:
-    wanted = {SERVICE_TAG: destination.service} | dict(destination.tags)
-    return world.table("Dataplane", mesh).derived(ports).tagged(wanted)
+    tags = {SERVICE_TAG: destination.service} | dict(destination.tags)
+    return world.table("Dataplane", mesh).derived(ports).tagged(tags)
 
 
 def _endpoint(port: DataplanePort) -> Endpoint:
@@ -177,9 +180,10 @@ def _endpoint(port: DataplanePort) -> Endpoint:
 
 
 def _common(spoken: set[str]) -> str:
-    """What all of them speak: gRPC and HTTP/2 together are HTTP/2, HTTP and HTTP/2 nothing better than TCP."""
-    carried = [_CARRIED.get(one, ("tcp",)) for one in sorted(spoken)]
-    return next((one for one in carried[0] if all(one in others for others in carried)), "tcp") if carried else "tcp"
+    """The best protocol by which all can be called: HTTP/2 for gRPC and HTTP/2, but only TCP for HTTP and HTTP/2."""
+    carried = [_CARRIED.get(protocol, ("tcp",)) for protocol in sorted(spoken)]
+    candidates = carried[0] if carried else ()
+    return next((protocol for protocol in candidates if all(protocol in protocols for protocols in carried)), "tcp")
 
 
 def _protocol(name: str | None) -> Protocol:

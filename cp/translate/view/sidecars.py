@@ -1,4 +1,4 @@
-"""What is said of a proxy in its configuration: in logs, and to those that it calls."""
+"""What Envoy configuration says about a proxy itself: in its access logs, and to the services that it calls."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _WORKLOAD_LABEL = "kuma.io/workload"
 
 
 def sidecar_of(dataplane: Resource) -> Sidecar:
-    """All that there is to say about a proxy."""
+    """The sidecar of a dataplane, with all of its fields."""
     networking = dataplane.spec.networking
     gateway = networking.gateway.tags if networking.gateway is not None else None
-    carried = [tags for tags in (gateway, *(one.tags for one in networking.inbound or ())) if tags]
+    carried = [tags for tags in (gateway, *(inbound.tags for inbound in networking.inbound or ())) if tags]
     first = carried[0] if carried else {}
     return Sidecar(
         mesh=dataplane.mesh,
@@ -29,13 +29,13 @@ def sidecar_of(dataplane: Resource) -> Sidecar:
     )
 
 
-def told(dataplane: Resource, names: Iterable[str]) -> tuple[tuple[str, Any], ...]:
-    """Some of it, by the names of its fields."""
+def sidecar_fields(dataplane: Resource, names: Iterable[str]) -> tuple[tuple[str, Any], ...]:
+    """The values of some fields of the sidecar of a dataplane, by their names."""
     whole = dataplane.derived(sidecar_of)
     return tuple((name, getattr(whole, name)) for name in sorted(names))
 
 
-def told_of(caller: Caller) -> Sidecar:
-    """What is said of a caller."""
-    fields: dict[str, Any] = dict(caller.told)
+def sidecar_of_caller(caller: Caller) -> Sidecar:
+    """A sidecar with only the fields that the caller was asked for."""
+    fields: dict[str, Any] = dict(caller.sidecar_fields)
     return Sidecar(**fields)

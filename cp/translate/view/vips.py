@@ -3,6 +3,8 @@
 They are a function of the World and nothing else. Nobody hands them out and nobody keeps them, so every control plane
 has the same ones, before a restart and after it. A service keeps its address for as long as nobody else's name comes
 to the same; then the first by name has it, and the other one the next that is free.
+
+See record 0028.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address
-from typing import Final
+from itertools import chain
+from typing import Final, TypeAlias
 
+from cp.model.memo import Memo
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.translate.view.dataplanes import SERVICE_TAG, ports
@@ -33,11 +37,14 @@ _HOSTS: Final = range(1, 255)
 _ROOM: Final = 256 * 256 * len(_HOSTS)
 
 
+_Addresses: TypeAlias = tuple[tuple[Resource, str], ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class VirtualAddresses:
     """The virtual addresses of one mesh. The same object for as long as none of them changes."""
 
-    services: tuple[tuple[Resource, str], ...]
+    services: _Addresses
     """Those of real services, by kind and name."""
 
     tagged: tuple[tuple[str, str], ...]
@@ -47,49 +54,36 @@ class VirtualAddresses:
 
 
 def vips(world: World, mesh: str) -> VirtualAddresses:
-    return world.derived(_vips).of(mesh)
+    return world.recall(_VirtualAddresses, mesh)
 
 
-class _Known:
-    """The virtual addresses of each mesh, from World to World the same as long as nobody comes or goes."""
+class _ServiceAddresses(Memo[World, str, _Addresses]):
+    """The addresses of the real services of each mesh."""
 
-    def __init__(self, world: World, previous: _Known | None) -> None:
-        self._world = world
-        self._before = {} if previous is None else previous.made
-        self.made: dict[str, _Made] = {}
+    def basis(self, source: World, key: str) -> tuple[Table, ...]:
+        return _tables(source, key)
 
-    def of(self, mesh: str) -> VirtualAddresses:
-        if mesh not in self.made:
-            before = self._before.get(mesh)
-            self.made[mesh] = _make(self._world, mesh, before)
-        return self.made[mesh].vips
+    def work_out(self, source: World, key: str) -> _Addresses:
+        return tuple(_of_services(_tables(source, key)))
 
 
-def _vips(world: World, previous: _Known | None) -> _Known:
-    return _Known(world, previous)
+class _VirtualAddresses(Memo[World, str, VirtualAddresses]):
+    """All virtual addresses of each mesh."""
+
+    def basis(self, source: World, key: str) -> tuple[_Addresses, tuple[str, ...]]:
+        tags = source.table("Dataplane", key).derived(_service_tags)
+        return source.recall(_ServiceAddresses, key), tags
+
+    def work_out(self, source: World, key: str) -> VirtualAddresses:
+        services, tags = self.basis(source, key)
+        taken = {address for _, address in services}
+        tagged = tuple(_assigned(tags, _OF_TAGS, taken, {}))
+        return VirtualAddresses(services, tagged, frozenset(taken.union(address for _, address in tagged)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Made:
-    """Virtual addresses with what they were made from."""
-
-    tables: tuple[Table, ...]
-    names: tuple[str, ...]
-    vips: VirtualAddresses
-
-
-def _make(world: World, mesh: str, before: _Made | None) -> _Made:
-    tables = tuple(world.table(kind, mesh) for kind in _NETWORKS)
-    names = world.table("Dataplane", mesh).derived(_service_tags)
-    if before is not None and before.tables == tables and before.names == names:  # tables are equal only to themselves
-        return before
-    is_known = before is not None and before.tables == tables
-    services = before.vips.services if before is not None and is_known else tuple(_of_services(tables))
-    written = {address for _, address in services}
-    tagged = tuple(_assigned(names, _OF_TAGS, written, {}))
-    return _Made(
-        tables, names, VirtualAddresses(services, tagged, frozenset(written.union(address for _, address in tagged)))
-    )
+def _tables(world: World, mesh: str) -> tuple[Table, ...]:
+    """The services that have addresses. Tables are equal only to themselves."""
+    return tuple(world.table(kind, mesh) for kind in _NETWORKS)
 
 
 def _service_tags(table: Table) -> tuple[str, ...]:
@@ -99,15 +93,15 @@ def _service_tags(table: Table) -> tuple[str, ...]:
 def _of_services(tables: Iterable[Table]) -> Iterator[tuple[Resource, str]]:
     """Addresses that documents say go first, so that nobody else is given one of them."""
     tables = tuple(tables)
-    said: dict[str, Resource] = {}
-    for service in (one for table in tables for one in table):
+    owners: dict[str, Resource] = {}
+    for service in chain.from_iterable(tables):
         address = service.derived(_written)
         if address is not None:
-            said.setdefault(address, service)
+            owners.setdefault(address, service)
     for table, network in zip(tables, _NETWORKS.values(), strict=True):
         services = {service.name: service for service in table}
-        written = {one.name: address for address, one in said.items() if services.get(one.name) is one}
-        for name, address in _assigned(services, network, said, written):
+        written = {owner.name: address for address, owner in owners.items() if services.get(owner.name) is owner}
+        for name, address in _assigned(services, network, owners, written):
             yield services[name], address
 
 

@@ -1,4 +1,4 @@
-"""How calls are written, and which outbound they mean."""
+"""How calls are written, and which outbound each means."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cp.insight.explain import AmbiguousCall, CallQuery, Explanation, asked, explain
+from cp.insight.explain import AmbiguousCall, CallQuery, Explanation, explain, parse_call
 from cp.model.names import Key
 from cp.translate.compiler import Compiler
 from tests.random_mesh import MESH, Mesh
@@ -28,23 +28,23 @@ from tests.snapshots import policies
         ("http://backend/%20a/../b", CallQuery("GET", "backend", None, "/%20a/../b")),
     ],
 )
-def test_a_call_is_read_as_it_is_meant(call: str, expected: CallQuery) -> None:
-    assert asked(call) == expected
+def test_a_call_is_parsed_with_defaults_for_what_it_leaves_out(call: str, expected: CallQuery) -> None:
+    assert parse_call(call) == expected
 
 
 def test_headers_are_written_as_for_curl() -> None:
-    assert asked("/", ("X-Version: 2", "x-empty:")).headers == (("X-Version", "2"), ("x-empty", ""))
+    assert parse_call("/", ("X-Version: 2", "x-empty:")).headers == (("X-Version", "2"), ("x-empty", ""))
 
 
 @pytest.mark.parametrize(
     ("call", "headers"),
     [("", ()), ("GET http://b/a b", ()), ("http://b:99999/", ()), ("http://b:port/", ()), ("/", ("no colon",))],
 )
-def test_what_is_no_call_says_how_to_write_one(call: str, headers: tuple[str, ...]) -> None:
-    with pytest.raises(AmbiguousCall) as refused:
-        asked(call, headers)
+def test_an_invalid_call_is_answered_with_an_example(call: str, headers: tuple[str, ...]) -> None:
+    with pytest.raises(AmbiguousCall) as error:
+        parse_call(call, headers)
 
-    assert "write for example" in refused.value.hint
+    assert "write for example" in error.value.hint
 
 
 def service(name: str, *ports: int) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def explained(call: str, *documents: dict[str, Any]) -> Explanation:
     world = Mesh(documents or DOCUMENTS).world()
     dataplane = world.get(Key("Dataplane", "default", "web-1"))
     assert dataplane is not None
-    return explain(Compiler(policies()), policies(), world, dataplane, asked(call))
+    return explain(Compiler(policies()), policies(), world, dataplane, parse_call(call))
 
 
 @pytest.mark.parametrize(
@@ -119,18 +119,18 @@ def test_an_outbound_is_found_by_its_service_or_its_address(call: str, port: int
         ("/a", "a call without a host can be any of several outbounds", "`orders:8080` at"),
     ],
 )
-def test_a_call_that_means_no_one_outbound_is_told_which_there_are(call: str, message: str, hint: str) -> None:
-    with pytest.raises(AmbiguousCall) as unclear:
+def test_an_ambiguous_call_lists_the_outbounds_that_it_could_mean(call: str, message: str, hint: str) -> None:
+    with pytest.raises(AmbiguousCall) as error:
         explained(call)
 
-    assert message in unclear.value.message
-    assert hint in unclear.value.hint
+    assert message in error.value.message
+    assert hint in error.value.hint
 
 
 def test_a_proxy_with_one_outbound_needs_no_host() -> None:
     assert explained("/a", dict(MESH.data), service("orders", 8080), client(to(1, "orders", 8080))).outbound.port == 1
 
 
-def test_a_proxy_without_outbounds_says_so() -> None:
+def test_a_call_of_a_proxy_without_outbounds_is_an_error() -> None:
     with pytest.raises(AmbiguousCall, match="has no outbound"):
         explained("/a", dict(MESH.data), client())

@@ -8,13 +8,13 @@ from cp.ads.session.messages import Nack
 from cp.model.names import Key
 from cp.serving.delivery import CODE, NackReport, PolicyPart, finding, grouped
 from cp.serving.delivery.nacks import reason
-from cp.translate.snapshot import LISTENER
+from cp.translate.packing import LISTENER
 
 PATCH = PolicyPart(Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[0]", "patch.yaml", 7)
 TIMEOUT = PolicyPart(Key("MeshTimeout", "default", "slow"), "spec.to[0]")
 
 
-def complaint(number: int, text: str = "no", **changes: Any) -> NackReport:
+def report(number: int, text: str = "no", **changes: Any) -> NackReport:
     name = f"inbound:10.0.0.{number}:80"
     fields: dict[str, Any] = {
         "proxy": f"default.web-{number}",
@@ -32,25 +32,25 @@ def complaint(number: int, text: str = "no", **changes: Any) -> NackReport:
     return NackReport(**{**fields, **changes})
 
 
-def test_what_thousands_refuse_is_one_finding_that_says_how_many() -> None:
+def test_the_same_nack_of_thousands_of_proxies_is_one_finding_that_says_how_many() -> None:
     text = "listener {name}: cannot bind 10.0.0."
-    (group,) = grouped(complaint(number, f"{text}{number}") for number in range(1, 2001))
+    (group,) = grouped(report(number, f"{text}{number}") for number in range(1, 2001))
 
-    told = finding(group)
-    assert (told.code, told.resource, told.file, told.line) == (CODE, PATCH.policy, "patch.yaml", 7)
-    assert "2000 proxies refuse (default.web-1, default.web-2, default.web-3 and 1997 more)" in told.message
-    assert "the listener inbound:10.0.0.1:80, and keep the version before" in told.message
-    assert len(told.message) < 1000
-
-
-def test_what_is_refused_for_another_reason_or_comes_from_another_policy_is_told_apart() -> None:
-    one, other, theirs = complaint(1), complaint(2, "port in use"), complaint(3, likeliest=(TIMEOUT,))
-
-    assert [len(group.complaints) for group in grouped([one, other, theirs])] == [1, 1, 1]
+    of_group = finding(group)
+    assert (of_group.code, of_group.resource, of_group.file, of_group.line) == (CODE, PATCH.policy, "patch.yaml", 7)
+    assert "2000 proxies refuse (default.web-1, default.web-2, default.web-3 and 1997 more)" in of_group.message
+    assert "the listener inbound:10.0.0.1:80, and keep the version before" in of_group.message
+    assert len(of_group.message) < 1000
 
 
-def test_who_has_nothing_instead_does_without() -> None:
-    (group,) = grouped([complaint(1, lasts=False)])
+def test_nacks_for_other_reasons_or_from_other_policies_are_findings_of_their_own() -> None:
+    reports = [report(1), report(2, "port in use"), report(3, likeliest=(TIMEOUT,))]
+
+    assert [len(group.reports) for group in grouped(reports)] == [1, 1, 1]
+
+
+def test_a_proxy_without_an_earlier_version_does_without() -> None:
+    (group,) = grouped([report(1, lasts=False)])
 
     assert (
         "1 proxy refuses (default.web-1) the listener inbound:10.0.0.1:80, and does without: no"
@@ -59,13 +59,13 @@ def test_who_has_nothing_instead_does_without() -> None:
 
 
 def test_what_follows_from_no_policy_is_about_the_dataplane() -> None:
-    (group,) = grouped([complaint(1, policies=(), likeliest=(), suspects=())])
+    (group,) = grouped([report(1, policies=(), likeliest=(), suspects=())])
 
     assert finding(group).resource == Key("Dataplane", "default", "web-1")
 
 
 def test_others_that_were_changed_since_are_named_too() -> None:
-    (group,) = grouped([complaint(1, suspects=(PATCH, TIMEOUT))])
+    (group,) = grouped([report(1, suspects=(PATCH, TIMEOUT))])
 
     assert finding(group).message.endswith("; MeshTimeout slow (spec.to[0]) had a say too")
 
@@ -74,12 +74,12 @@ def test_of_a_text_what_envoy_has_to_say_remains_and_not_what_it_was_given() -> 
     dump = 'goo.gle/nodeletter name: "a"  connect_timeout { } : Proto constraint validation failed (ConnectTimeout)'
 
     assert reason(dump) == "Proto constraint validation failed (ConnectTimeout)"
-    (group,) = grouped([complaint(1, dump), complaint(2, dump.replace("nodeletter", "debugonly"))])
-    assert len(group.complaints) == 2
+    (group,) = grouped([report(1, dump), report(2, dump.replace("nodeletter", "debugonly"))])
+    assert len(group.reports) == 2
 
 
 def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
-    (group,) = grouped([complaint(1, f"begins {'x' * 5000} ends")])
+    (group,) = grouped([report(1, f"begins {'x' * 5000} ends")])
 
     assert "begins" in finding(group).message
     assert finding(group).message.endswith("ends")

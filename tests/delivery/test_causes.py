@@ -11,7 +11,7 @@ from cp.resources.world import World
 from cp.serving.delivery import CauseFinder, PolicyPart
 from cp.serving.delivery.causes import ResourceCauses
 from cp.translate.compiler import Compiler
-from cp.translate.snapshot import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET
 from tests.snapshots import policies
 
 MESH = """\
@@ -113,11 +113,11 @@ def behind(type_url: str, name: str) -> ResourceCauses:
     return CauseFinder(world).of(Compiler(policies()).proxy(world, dataplane), type_url, name)
 
 
-def places(type_url: str, name: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for place in behind(type_url, name).policies:
-        found.setdefault(place.policy.name, []).append(place.path)
-    return found
+def policy_paths(type_url: str, name: str) -> dict[str, list[str]]:
+    paths: dict[str, list[str]] = {}
+    for part in behind(type_url, name).policies:
+        paths.setdefault(part.policy.name, []).append(part.path)
+    return paths
 
 
 def line_of(text: str) -> int:
@@ -125,7 +125,7 @@ def line_of(text: str) -> int:
 
 
 def test_a_cluster_is_made_with_the_items_that_hold_for_its_service() -> None:
-    assert places(CLUSTER, SERVICE) == {
+    assert policy_paths(CLUSTER, SERVICE) == {
         "patch": ["spec.default.appendModifications[2]"],
         "slow": ["spec.to[0]", "spec.to[1]"],
     }
@@ -141,31 +141,31 @@ def test_a_patch_comes_first_because_nobody_but_envoy_can_judge_it() -> None:
 
 
 def test_a_route_table_is_made_with_its_routes_and_what_holds_for_them() -> None:
-    found = places(ROUTES, SERVICE)
+    paths = policy_paths(ROUTES, SERVICE)
 
-    assert found["split"] == ["spec.to[0]"]
-    assert found["again"] == ["spec.to[0]"]
-    assert "spec.to[1]" in found["slow"]
-    assert "patch" not in found, "it has changed nothing here"
+    assert paths["split"] == ["spec.to[0]"]
+    assert paths["again"] == ["spec.to[0]"]
+    assert "spec.to[1]" in paths["slow"]
+    assert "patch" not in paths, "it has changed nothing here"
 
 
 def test_endpoints_are_made_with_no_policy_and_are_about_a_service() -> None:
-    found = behind(ENDPOINTS, SERVICE)
+    causes = behind(ENDPOINTS, SERVICE)
 
-    assert not found.policies
-    assert [place.policy for place in found.resources] == [Key("MeshService", "default", "backend")]
+    assert not causes.policies
+    assert [place.policy for place in causes.resources] == [Key("MeshService", "default", "backend")]
 
 
 def test_an_inbound_is_made_with_what_holds_for_all_or_some_of_its_clients_and_is_about_its_dataplane() -> None:
-    found = behind(LISTENER, "inbound:127.0.0.1:8080")
+    causes = behind(LISTENER, "inbound:127.0.0.1:8080")
 
-    assert {(place.policy.name, place.path) for place in found.policies} >= {
+    assert {(place.policy.name, place.path) for place in causes.policies} >= {
         ("patch", "spec.default.appendModifications[0]"),
         ("of-callers", "spec.rules[0]"),
         ("some", "spec.from[0]"),
     }
-    assert "again" not in {place.policy.name for place in found.policies}
-    assert [place.policy.type for place in found.resources] == ["Dataplane"]
+    assert "again" not in {place.policy.name for place in causes.policies}
+    assert [place.policy.type for place in causes.resources] == ["Dataplane"]
 
 
 def test_what_is_not_there_has_nothing_behind_it_but_the_dataplane() -> None:
@@ -175,14 +175,14 @@ def test_what_is_not_there_has_nothing_behind_it_but_the_dataplane() -> None:
 def test_a_certificate_is_what_a_service_names_and_no_policy_made_it() -> None:
     text = (Path(__file__).parents[1] / "cases" / "proxies" / "services-outside-over-tls.in.yaml").read_text()
     question, *documents = read_documents(text.split("---\n", 1)[1] + "---\n" + TIMEOUT).documents
-    known = policies()
-    world = World.of((question, *documents), kinds(known))
-    (dataplane,) = (one for one in world.table("Dataplane", "default") if one.spec.networking.outbound)
-    proxy = Compiler(known).proxy(world, dataplane)
+    every_policy = policies()
+    world = World.of((question, *documents), kinds(every_policy))
+    (dataplane,) = (resource for resource in world.table("Dataplane", "default") if resource.spec.networking.outbound)
+    proxy = Compiler(every_policy).proxy(world, dataplane)
     secrets = [packed.name for part in proxy.snapshot.parts for packed in part if packed.type_url == SECRET]
 
-    found = [CauseFinder(world).of(proxy, SECRET, name) for name in secrets]
+    of_secrets = [CauseFinder(world).of(proxy, SECRET, name) for name in secrets]
 
-    assert found
-    assert {behind_.policies for behind_ in found} == {()}
-    assert {place.policy.type for behind_ in found for place in behind_.resources} == {"MeshExternalService", "Secret"}
+    assert of_secrets
+    assert {causes.policies for causes in of_secrets} == {()}
+    assert {part.policy.type for causes in of_secrets for part in causes.resources} == {"MeshExternalService", "Secret"}

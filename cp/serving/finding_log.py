@@ -1,0 +1,43 @@
+"""Findings as lines of the log: about what is stored when the control plane starts, and about what is written later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import structlog
+
+from cp.model.violation import Finding
+from cp.resources.initial_policies import is_initial
+from cp.resources.world import World
+from cp.store.port import ChangeBatch
+
+
+def log_findings_of_all(world: World) -> None:
+    _log(finding for finding in world.findings if not _is_about_initial_policy(world, finding))
+
+
+def log_findings_of_changes(world_before: World, world: World, batches: Iterable[ChangeBatch]) -> None:
+    """A finding about the store itself is logged only if it is new."""
+    _log(_of_changes(world_before, world, batches))
+
+
+def _of_changes(world_before: World, world: World, batches: Iterable[ChangeBatch]) -> Iterator[Finding]:
+    findings_before = world_before.store_findings
+    for batch in batches:
+        yield from (finding for finding in batch.findings or () if finding not in findings_before)
+        for change in batch.changes:
+            findings = world.findings_of(change.key)
+            yield from (finding for finding in findings if not _is_about_initial_policy(world, finding))
+
+
+def _is_about_initial_policy(world: World, finding: Finding) -> bool:
+    """Whether it is about a policy that the control plane wrote for a new mesh, and no operator."""
+    resource = None if finding.resource is None else world.get(finding.resource)
+    return resource is not None and is_initial(resource.document)
+
+
+def _log(findings: Iterable[Finding]) -> None:
+    log = structlog.get_logger()
+    for finding in findings:
+        place, resource = finding.place or None, str(finding.resource) if finding.resource else None
+        log.warning("finding", code=finding.code, resource=resource, place=place, reason=str(finding))

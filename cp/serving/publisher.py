@@ -1,0 +1,105 @@
+"""`Publisher`: hands what a turn computed to the hub, and says whom it reached and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+
+import structlog
+
+from cp.ads.hub import Hub
+from cp.model.failure import Failure
+from cp.model.names import Key, dataplane_key, proxy_id
+from cp.resources.world import World
+from cp.serving.publications import Publication
+from cp.serving.turn import PendingChanges, TurnResult
+from cp.translate.snapshot import Snapshot
+
+
+class Publisher:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub.publisher
+        self._connected: dict[str, None] = {}
+        self._failures: Mapping[str, tuple[Failure, ...]] = {}
+        self._log = structlog.get_logger()
+
+    @property
+    def connected(self) -> Collection[str]:
+        """The proxies that were connected when the last turn began, in the order in which they came."""
+        return self._connected.keys()
+
+    @property
+    def failures(self) -> Mapping[str, tuple[Failure, ...]]:
+        """What cannot be made for connected proxies, by faults of ours; proxies without a failure are left out."""
+        return self._failures
+
+    def update_connected(self, arrived: Iterable[str]) -> frozenset[str]:
+        """Add the proxies that connected since the last turn, and remove those that disconnected, which it returns."""
+        arrived_or_departed = self._hub.departures().union(arrived)
+        departed = frozenset(proxy for proxy in arrived_or_departed if not self._hub.is_connected(proxy))
+        self._connected |= dict.fromkeys(arrived_or_departed - departed)
+        for proxy in departed:
+            self._connected.pop(proxy, None)
+        return departed
+
+    def publish(
+        self, pending: PendingChanges, result: TurnResult, revision_before: int, arrived_meanwhile: Iterable[str]
+    ) -> tuple[Publication, int]:
+        """The publication, and to how many proxies it gave a new snapshot."""
+        at = self._hub.now()
+        newcomers = {proxy for proxy in pending.arrived if not self._hub.knows(proxy)}
+        published = self._hand_over(result.snapshots, pending, self._hub.arriving.union(arrived_meanwhile))
+        changed = frozenset(pending.changed_keys)
+        publication = Publication(
+            previous_revision=revision_before,
+            revision=result.world.revision,
+            at=at,
+            proxies=published - newcomers,
+            changed=changed,
+            failed=frozenset(self._newly_failed(result.failures, pending.arrived, changed)),
+            is_whole=pending.contents is None,
+        )
+        return publication, len(published)
+
+    def _hand_over(
+        self, snapshots: Mapping[str, Snapshot], pending: PendingChanges, returned: Container[str]
+    ) -> frozenset[str]:
+        """Give the hub the snapshots; returns the proxies for which theirs is new.
+
+        `returned` are those that connected while the turn was computed, so perhaps after a later write. The next turn
+        serves them, and until then they count as proxies that do not have the change.
+        """
+        published = frozenset(
+            proxy
+            for proxy, snapshot in snapshots.items()
+            if proxy in returned or self._hub.publish(proxy, snapshot, pending.noticed_at)
+        )
+        for proxy in pending.arrived.keys() - snapshots.keys():
+            if proxy not in returned:  # its Dataplane is gone, or a fault of ours: it keeps what it has
+                self._hub.confirm(proxy)
+        return published
+
+    def _newly_failed(
+        self, failures: Mapping[str, tuple[Failure, ...]], arrived: Container[str], changed: frozenset[Key]
+    ) -> Iterator[str]:
+        """The proxies with a failure that a change has brought, or that is about what was changed.
+
+        What failed earlier for a proxy that has just connected is not known, so nothing counts as brought.
+        """
+        for proxy, of_proxy in failures.items():
+            earlier = of_proxy if proxy in arrived else self._failures.get(proxy, ())
+            if any(failure not in earlier or not changed.isdisjoint(failure.policies) for failure in of_proxy):
+                yield proxy
+
+    def keep_failures(self, failures: Mapping[str, tuple[Failure, ...]], departed: Container[str]) -> None:
+        """Remember each failure until a turn computes the proxy without it, and log it once."""
+        for proxy, of_proxy in failures.items():
+            for new in set(of_proxy).difference(self._failures.get(proxy, ())):
+                self._log.error("proxy.failed", proxy=proxy, reason=str(new), policies=list(map(str, new.policies)))
+        latest = {**self._failures, **failures}
+        self._failures = {proxy: of_proxy for proxy, of_proxy in latest.items() if of_proxy and proxy not in departed}
+
+    def forget_gone(self, world: World, departed: Iterable[str], changed: Iterable[Key]) -> None:
+        """Keep nothing of proxies that are not connected and have no Dataplane any more."""
+        for proxy in (*departed, *(proxy_id(key) for key in changed if key.type == "Dataplane")):
+            if world.get(dataplane_key(proxy)) is None and not self._hub.is_connected(proxy):
+                self._hub.forget(proxy)
