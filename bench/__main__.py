@@ -21,10 +21,10 @@ def main() -> int:
     arguments = _parser().parse_args()
     names = arguments.scenario or list(SCENARIOS)
     measure = {"rules": _rules, "serving": _serving, "api": _api}
-    found = {name: measure[name](arguments) for name in names}
+    results = {name: measure[name](arguments) for name in names}
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=2))
-    return 0 if all(result["held"] for result in found.values()) else 1
+        arguments.json.write_text(json.dumps(results, indent=2))
+    return 0 if all(result["held"] for result in results.values()) else 1
 
 
 def _parser() -> argparse.ArgumentParser:

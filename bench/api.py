@@ -46,7 +46,7 @@ QUESTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long requests of one sort took, in seconds, the shortest first."""
+    """The times of requests of one kind in seconds, the shortest first."""
 
     seconds: Sequence[float]
 
@@ -58,7 +58,7 @@ class Times:
 
 
 class Client:
-    """One kept connection, with as little of its own as possible."""
+    """A client with one kept connection and little overhead."""
 
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
@@ -77,17 +77,17 @@ class Client:
 
 
 def run(sizes: Sequence[int]) -> dict[str, Any]:
-    console, found = Console(), {}
+    console, results = Console(), {}
     for size in sizes:
-        found[size] = measure(size)
-        _show(console, size, found[size])
-    held = all(_held(one) for one in found.values())
+        results[size] = measure(size)
+        _show(console, size, results[size])
+    held = all(_held(result) for result in results.values())
     console.print(f"promised: medians within {MEDIAN * 1000:g} ms, {IN_A_ROW} writes in {ROW:g} s: {held}")
-    return {"held": held, "sizes": found}
+    return {"held": held, "sizes": results}
 
 
 def measure(resources: int) -> dict[str, Any]:
-    """One size: two in five are Dataplanes, two services, one a policy."""
+    """Measure one size: two in five resources are Dataplanes, two services, one a policy."""
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/koguma.db"
         asyncio.run(_fill(store, resources * 2 // 5))
@@ -119,7 +119,7 @@ def _put(number: int) -> tuple[str, str, bytes]:
 
 
 class Sleeper:
-    """A process that only sleeps: how late it wakes up is the doing of the machine, and of nobody measured here."""
+    """A process that only sleeps. How late it wakes up is due to the machine, not to the control plane."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-c", _SLEEPER]
@@ -128,7 +128,7 @@ class Sleeper:
         self._process.stdout.readline()
 
     def late(self) -> float:
-        """End it. Answers with how many seconds it was late at the most."""
+        """End the process. Returns by how many seconds it was late at the most."""
         return float(self._process.communicate(b"end")[0])
 
 
@@ -146,14 +146,14 @@ print(worst)
 
 
 def _late(control_plane: ControlPlane, path: str) -> float:
-    """How late the event loop was while several asked the same at once, by the control plane's own histogram."""
-    before = control_plane.lag()
+    """How late the event loop was during several equal requests at once, by the control plane's histogram."""
+    lag_before = control_plane.lag()
     asking = [threading.Thread(target=Client(control_plane.api).ask, args=("GET", path)) for _ in range(AT_ONCE)]
     for thread in asking:
         thread.start()
     for thread in asking:
         thread.join()
-    return max((bound for bound, count in control_plane.lag().items() if count > before.get(bound, 0)), default=0.0)
+    return max((bound for bound, count in control_plane.lag().items() if count > lag_before.get(bound, 0)), default=0.0)
 
 
 def _seconds(act: Callable[[], Any]) -> float:
@@ -162,28 +162,28 @@ def _seconds(act: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def _held(found: dict[str, Any]) -> bool:
-    medians = max(found["get"]["p50"], found["put"]["p50"])
-    return bool(medians <= MEDIAN and found["put"]["sum"] <= ROW)
+def _held(result: dict[str, Any]) -> bool:
+    medians = max(result["get"]["p50"], result["put"]["p50"])
+    return bool(medians <= MEDIAN and result["put"]["sum"] <= ROW)
 
 
-def _show(console: Console, size: int, found: dict[str, Any]) -> None:
+def _show(console: Console, size: int, result: dict[str, Any]) -> None:
     table = Table(title=f"beside {size} resources, one kept connection", title_justify="left")
     for column in ("", "p50 ms", "p99 ms", f"{IN_A_ROW} in a row, s"):
         table.add_column(column, justify="right" if column else "left")
     for name in ("get", "put"):
-        of = found[name]
+        of = result[name]
         row = f"{of['sum']:.2f}" if name == "put" else ""
         table.add_row(name.upper(), f"{of['p50'] * 1000:.2f}", f"{of['p99'] * 1000:.2f}", row)
     console.print(table)
-    if found["late"]:
-        _show_late(console, found["late"])
+    if result["late"]:
+        _show_late(console, result["late"])
 
 
-def _show_late(console: Console, found: dict[str, Any]) -> None:
+def _show_late(console: Console, result: dict[str, Any]) -> None:
     late = Table(title=f"how late the event loop is while {AT_ONCE} ask at once, at the most, ms", title_justify="left")
     for column in ("", "ms", "a process that sleeps, ms"):
         late.add_column(column, justify="right" if column else "left")
-    for path, seconds in found.items():
+    for path, seconds in result.items():
         late.add_row(path, *(f"{seconds[of] * 1000:.3g}" for of in ("loop", "machine")))
     console.print(late)

@@ -65,7 +65,7 @@ def _networking(number: int, size: int) -> dict[str, Any]:
 
 
 def policy(number: int, size: int, seconds: int) -> Document:
-    """Timeouts and retries, for everybody or for one class, to one service or to all."""
+    """A policy with timeouts or retries, for all proxies or one class, to one service or to all."""
     kind = "MeshTimeout" if number % 3 else "MeshRetry"
     default = {"http": {"requestTimeout": f"{seconds}s"}} if number % 3 else {"http": {"numRetries": seconds % 7}}
     target = {"kind": "Mesh"} if number % 50 == 0 else {"kind": "MeshService", "name": f"s{number % size}"}
@@ -74,7 +74,7 @@ def policy(number: int, size: int, seconds: int) -> Document:
 
 
 def measure(size: int) -> dict[str, float]:
-    """One size, in this process."""
+    """Measure one size, in this process."""
     policies = discover()
     began = time.perf_counter()
     world = World.of(documents(size), kinds(policies))
@@ -85,10 +85,10 @@ def measure(size: int) -> dict[str, float]:
     edits = []
     for turn in range(EDITS):
         changed = policy(1, size, 100 + turn)
-        before = time.perf_counter()
+        began = time.perf_counter()
         world = world.next({changed.key: changed}, turn + 1)
         _compute(compiler, world)
-        edits.append(time.perf_counter() - before)
+        edits.append(time.perf_counter() - began)
     return {
         "size": size,
         "read": read,
@@ -109,12 +109,12 @@ def _compute(compiler: Compiler, world: World) -> float:
 
 
 def run(sizes: Sequence[int]) -> dict[str, Any]:
-    """Every size in a process of its own, and the table of what they took."""
-    found = [_in_a_process(size) for size in track(sizes, description="rules: each size from cold, then edits")]
-    largest = found[-1]
-    share, exponent = largest["edit"] / largest["cold"], _exponent(found)
-    _print(found, share, exponent)
-    return {"rows": found, "edit_share": share, "exponent": exponent, "held": _held(share, exponent)}
+    """Measure every size in a process of its own, and print a table."""
+    measurements = [_in_a_process(size) for size in track(sizes, description="rules: each size from cold, then edits")]
+    largest = measurements[-1]
+    share, exponent = largest["edit"] / largest["cold"], _exponent(measurements)
+    _print(measurements, share, exponent)
+    return {"rows": measurements, "edit_share": share, "exponent": exponent, "held": _held(share, exponent)}
 
 
 def _held(share: float, exponent: float) -> bool:
@@ -131,19 +131,19 @@ def _in_a_process(size: int) -> dict[str, float]:
     return answer
 
 
-def _exponent(found: Sequence[dict[str, float]]) -> float:
-    """By what power of the size the cold computation grows: 1 is linear."""
-    if len(found) == 1:
+def _exponent(measurements: Sequence[dict[str, float]]) -> float:
+    """The exponent with which the cold computation grows with the size: 1 is linear."""
+    if len(measurements) == 1:
         return 1.0
-    first, last = found[0], found[-1]
+    first, last = measurements[0], measurements[-1]
     return math.log(last["cold"] / first["cold"]) / math.log(last["size"] / first["size"])
 
 
-def _print(found: Sequence[dict[str, float]], share: float, exponent: float) -> None:
+def _print(measurements: Sequence[dict[str, float]], share: float, exponent: float) -> None:
     table = Table(title="dataplanes x policies x services, in 20 classes")
     for name in ("size", "read", "cold", "edit", "edit / cold", "classes", "fragments", "peak"):
         table.add_column(name, justify="right")
-    for row in found:
+    for row in measurements:
         size = int(row["size"])
         table.add_row(
             f"{size} x {size // 2} x {size}",

@@ -1,7 +1,6 @@
-"""Environment to one frozen `Settings`: read once, passed down.
+"""`Settings`: one frozen value, read once from the environment and the command line, and passed down.
 
-A setting that Kuma has too goes by Kuma's name (`KUMA_*`), the others by ours (`KOGUMA_*`). A default stands here,
-beside what it is the default of, and nowhere else.
+A setting that Kuma has too has Kuma's name (`KUMA_*`), the others begin with `KOGUMA_`. Defaults are defined here only.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ StoreType = Literal["sqlite", "memory"]
 
 
 def _seconds(value: Any) -> Any:
-    """A number of seconds, or a duration as Kuma writes it."""
+    """A number of seconds, or a duration in Kuma's notation."""
     if not isinstance(value, str) or _NUMBER.fullmatch(value):
         return value
     return Duration.parse(value).seconds
@@ -50,7 +49,7 @@ def _bound(validated: dict[str, Any]) -> str:
 
 
 class BadSettings(Exception):
-    """The environment, or a command line, says something that no setting can be."""
+    """The environment or the command line has an invalid setting."""
 
     def __init__(self, faults: tuple[str, ...]) -> None:
         self.faults = faults
@@ -58,7 +57,7 @@ class BadSettings(Exception):
 
 
 class Settings(BaseSettings):
-    """All there is to set. `docs/reference/settings.md` is made from this class."""
+    """All settings. `docs/reference/settings.md` is generated from this class."""
 
     model_config = SettingsConfigDict(
         frozen=True, populate_by_name=True, case_sensitive=True, extra="forbid", env_ignore_empty=True
@@ -299,20 +298,20 @@ def variable(name: str) -> str:
 
 
 def described(name: str) -> str:
-    """What a setting is, for those who give it on a command line."""
+    """The help text of a setting's option on the command line."""
     text = (Settings.model_fields[name].description or "").replace("`", "")
     return f"{text} [{variable(name)}]"
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
-    """Every setting for its documentation: the variable, the default, what it is."""
+    """A row of documentation for every setting: the variable, the default, the description."""
     for field in Settings.model_fields.values():
         default = "" if field.default_factory is not None else str(field.default)
         yield str(field.validation_alias), default, field.description or ""
 
 
 def shown(settings: Settings) -> dict[str, Any]:
-    """What `GET /config` answers: Kuma's shape where Kuma has a place for it. No setting is a secret."""
+    """The answer of `GET /config`, in Kuma's shape. No setting is a secret."""
     return {
         "environment": "universal",
         "mode": "zone",

@@ -9,7 +9,7 @@ import pytest
 
 from bench.serving.promises import exponent, promises
 from bench.serving.scenarios import AGAIN, COLD, ENDPOINT, FEW, ROUTE, SAME, UNRELATED, scenarios
-from bench.serving.stand import Found, Stand
+from bench.serving.stand import ScenarioResult, Stand
 
 PROXIES = SERVICES = 5
 OWN = 1  # each proxy has an inbound
@@ -17,47 +17,47 @@ TIMES = 2  # that each edit is made; only a time gets better by more
 
 
 @pytest.fixture(scope="module", params=["delta", "sotw"])
-def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, ScenarioResult]:
     stand = Stand(tmp_path_factory.mktemp("bench"), PROXIES, SERVICES, delta=request.param == "delta")
     few = (replace(scenario, edits=scenario.edits[:TIMES]) for scenario in scenarios(SERVICES))
     return {found.scenario: found for found in stand.run(scenario for scenario in few if not scenario.takes_turns)}
 
 
-def test_everybody_gets_everything_from_cold(found: dict[str, Found]) -> None:
-    resources = found[COLD].one.resources
+def test_everybody_gets_everything_from_cold(found: dict[str, ScenarioResult]) -> None:
+    resources = found[COLD].middle.resources
 
     assert resources["endpoints"] == PROXIES * SERVICES
     assert resources["routes"] == PROXIES * (SERVICES + OWN)
 
 
 @pytest.mark.parametrize(("scenario", "kind"), [(ROUTE, "routes"), (ENDPOINT, "endpoints")])
-def test_an_edit_sends_one_resource_to_each(found: dict[str, Found], scenario: str, kind: str) -> None:
+def test_an_edit_sends_one_resource_to_each(found: dict[str, ScenarioResult], scenario: str, kind: str) -> None:
     for one in found[scenario].measured:
         assert (one.messages, one.resources) == (Counter({kind: PROXIES}), Counter({kind: PROXIES}))
         assert one.fragments == 1
 
 
-def test_an_edit_for_some_sends_to_those(found: dict[str, Found]) -> None:
+def test_an_edit_for_some_sends_to_those(found: dict[str, ScenarioResult]) -> None:
     assert all(one.messages == Counter({"routes": PROXIES}) for one in found[FEW].measured)
 
 
 @pytest.mark.parametrize("scenario", [UNRELATED, SAME])
-def test_what_changes_nothing_for_envoy_sends_nothing(found: dict[str, Found], scenario: str) -> None:
+def test_what_changes_nothing_for_envoy_sends_nothing(found: dict[str, ScenarioResult], scenario: str) -> None:
     assert [one.messages.total() for one in found[scenario].measured] == [0]
 
 
-def test_who_comes_back_with_what_it_has_is_sent_no_resource(found: dict[str, Found]) -> None:
-    assert found[AGAIN].one.resources.total() == 0
+def test_who_comes_back_with_what_it_has_is_sent_no_resource(found: dict[str, ScenarioResult]) -> None:
+    assert found[AGAIN].middle.resources.total() == 0
 
 
-def test_the_floor_sends_the_same(found: dict[str, Found]) -> None:
+def test_the_floor_sends_the_same(found: dict[str, ScenarioResult]) -> None:
     for one in found.values():
         if one.scenario != AGAIN:
             assert [floor.size for floor in one.floor] == [measured.size for measured in one.measured]
             assert [floor.resources for floor in one.floor] == [measured.resources for measured in one.measured]
 
 
-def test_a_promise_that_is_not_kept_is_marked(found: dict[str, Found]) -> None:
+def test_a_promise_that_is_not_kept_is_marked(found: dict[str, ScenarioResult]) -> None:
     held = {one.says.partition(": ")[2]: one.held for one in promises([found[SAME], found[ROUTE]], PROXIES + 1)}
 
     assert held["nothing is sent"]

@@ -2,9 +2,9 @@
 
 python -m bench.serving.floor
 
-A line on the input names a file with what was recorded, or something that is in one of these. Whoever is connected, or
-connects later, is sent what was recorded for its name, in the order in which it was named: of each type as soon as it
-has asked for that type.
+A line on the input names a file with recordings, or a recording in one of these files. Each proxy, connected or not
+yet, is sent the messages that were recorded for its name, in the order of the lines: each type as soon as it has
+subscribed.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Message:
 
 
 Scripts: TypeAlias = dict[str, dict[str, list[Message]]]
-"""By scenario and proxy."""
+"""The recorded messages by scenario and proxy."""
 
 
 def read(path: Path) -> Scripts:
-    """What was recorded. Messages that are equal are one object."""
+    """The recorded messages. Equal messages are one object."""
     runs, recorded = pickle.loads(path.read_bytes())  # noqa: S301  the load wrote it
     messages: dict[tuple[bytes, tuple[int, ...]], Message] = {}
 
@@ -52,7 +52,7 @@ def read(path: Path) -> Scripts:
         return messages[key]
 
     return {
-        name: {proxy: [message(*one) for one in told] for proxy, told in script.items()}
+        name: {proxy: [message(*arguments) for arguments in messages] for proxy, messages in script.items()}
         for name, script in recorded.items()
     }
 
@@ -73,20 +73,20 @@ class Floor:
         self._news = asyncio.Event()
 
     async def serve(self, context: Context, name: str, first: bytes) -> None:
-        asked = Asked(first)
+        names_asked = Asked(first)
         async with asyncio.TaskGroup() as tasks:
-            writer = tasks.create_task(self._write(context, name, asked))
-            await asked.read(context)
+            writer = tasks.create_task(self._write(context, name, names_asked))
+            await names_asked.read(context)
             writer.cancel()
 
-    async def _write(self, context: Context, name: str, asked: Asked) -> None:
+    async def _write(self, context: Context, name: str, names_asked: Asked) -> None:
         done = 0
         while True:
             while done == len(self._begun):
                 await self._news.wait()
             script, done = self._scripts[self._begun[done]], done + 1
             for message in script.get(name, ()):
-                await asked.until(message.type_url)
+                await names_asked.until(message.type_url)
                 if len(message.data) < _LARGE:
                     await context.write(message.data)
                 else:
@@ -113,9 +113,9 @@ class Asked:
             await self._news.wait()
 
     def _take(self, data: bytes) -> None:
-        found = {type_url for type_url in self._not_yet if type_url.encode() in data}
-        if found:
-            self._not_yet -= found
+        types = {type_url for type_url in self._not_yet if type_url.encode() in data}
+        if types:
+            self._not_yet -= types
             self._news.set()
 
 

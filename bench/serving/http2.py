@@ -29,7 +29,17 @@ class Ended(Exception):
 
 
 class Connection:
-    __slots__ = ("_frame", "_left", "_message", "_needed", "_taken", "_to_send", "_window", "_windows_first", "out")
+    __slots__ = (
+        "_frame",
+        "_message",
+        "_needed",
+        "_payload_left",
+        "_taken",
+        "_to_send",
+        "_window",
+        "_windows_first",
+        "out",
+    )
 
     def __init__(self, path: str) -> None:
         settings = _SETTING.pack(_INITIAL_WINDOW_SIZE, _STREAM_WINDOW)
@@ -41,7 +51,7 @@ class Connection:
             + _frame(_HEADERS, _END_HEADERS, 1, _request(path))
         )
         self._frame = bytearray()  # the beginning of a frame of which the rest has not come
-        self._left = 0  # of the payload of a DATA frame
+        self._payload_left = 0  # of the payload of a DATA frame
         self._message = bytearray()
         self._needed = 0
         self._taken = 0
@@ -55,7 +65,7 @@ class Connection:
         self._pump()
 
     def _pump(self) -> None:
-        """As much as the server has room for."""
+        """Send as many bytes as the server's flow control window allows."""
         while self._to_send and (room := min(*self._window, _LARGEST_FRAME)) > 0:
             payload = bytes(self._to_send[:room])
             del self._to_send[:room]
@@ -65,14 +75,14 @@ class Connection:
     # --- what comes in ---
 
     def hear(self, data: memoryview) -> list[bytearray]:
-        """The messages that are whole now, each behind its prefix of five bytes."""
+        """The messages that are complete now, each behind its prefix of five bytes."""
         whole: list[bytearray] = []
         at, end = 0, len(data)
         while at < end:
-            if self._left > 0:
-                until = min(at + self._left, end)
+            if self._payload_left > 0:
+                until = min(at + self._payload_left, end)
                 self._message += data[at:until]
-                self._left -= until - at
+                self._payload_left -= until - at
                 at = until
                 self._collect(whole)
             else:
@@ -101,7 +111,7 @@ class Connection:
                 self._needed = 0
 
     def _next_frame(self, data: memoryview, at: int) -> int:
-        """Read a frame, as far as it is there, and answer where to go on. Payloads of DATA are not waited for."""
+        """Read a frame if it is complete, and return where the next one begins. DATA is read before it is complete."""
         frame = self._frame
         if len(frame) < _HEADER.size:
             until = at + _HEADER.size - len(frame)
@@ -112,7 +122,7 @@ class Connection:
         high, low, kind, flags, stream = _HEADER.unpack_from(frame)
         length = high << 8 | low
         if kind == _DATA:
-            self._left = length
+            self._payload_left = length
             self._taken += length
             frame.clear()
             if flags & _END_STREAM:
@@ -152,16 +162,16 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _request(path: str) -> bytes:
-    """The headers of a gRPC call: two from the static table, the rest said in full."""
-    said = {
+    """The headers of a gRPC call: two from the static table, the others in full."""
+    headers = {
         ":path": path,
         ":authority": "control-plane",
         "te": "trailers",
         "content-type": "application/grpc",
         "user-agent": "koguma-bench",
     }
-    return b"\x83\x86" + b"".join(_literal(name) + _literal(value, b"") for name, value in said.items())
+    return b"\x83\x86" + b"".join(_literal(name) + _literal(value, b"") for name, value in headers.items())
 
 
-def _literal(text: str, before: bytes = b"\0") -> bytes:
-    return before + bytes((len(text),)) + text.encode()
+def _literal(text: str, prefix: bytes = b"\0") -> bytes:
+    return prefix + bytes((len(text),)) + text.encode()

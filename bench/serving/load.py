@@ -2,7 +2,7 @@
 
 python -m bench.serving.load
 
-It is told what to do by lines of JSON and answers with one line each. Times are of the clock that all processes of a
+It takes commands as lines of JSON and answers each with a line. Times are of the clock that all processes of a
 machine share (`time.monotonic`).
 """
 
@@ -33,7 +33,7 @@ _SOTW, _DELTA = f"/{SERVICE}/StreamAggregatedResources", f"/{SERVICE}/DeltaAggre
 
 
 class Stream:
-    """A proxy's connection, while there is one."""
+    """The connection of a proxy."""
 
     def __init__(self, proxy: Proxy, reader: Reader) -> None:
         self.proxy = proxy
@@ -57,7 +57,7 @@ class Stream:
         return self.socket
 
     def receive(self, data: memoryview) -> int:
-        """Take what came; answers how many messages that were."""
+        """Read what has arrived. Returns how many messages that were."""
         assert self._connection is not None
         messages = self._connection.hear(data)
         for message in messages:
@@ -68,7 +68,7 @@ class Stream:
         return len(messages)
 
     def flush(self) -> bool:
-        """Send what there is to be sent; answers whether all of it went."""
+        """Send what is queued. Returns whether all of it was sent."""
         assert self._connection is not None
         assert self.socket is not None
         out = self._connection.out
@@ -99,7 +99,7 @@ class Load:
     # --- what it can be told ---
 
     def make(self, names: list[str], *, delta: bool) -> dict[str, Any]:
-        """Be these proxies, with nothing as yet."""
+        """Create these proxies, without any resources."""
         self._delta = delta
         reader = Reader(delta=delta)
         kind = Delta if delta else StateOfTheWorld
@@ -108,7 +108,7 @@ class Load:
         return {"proxies": len(names)}
 
     def prepare(self) -> dict[str, Any]:
-        """Have at hand what the next streams begin with."""
+        """Build the first requests of the next streams, so that building them is not measured."""
         for stream in self._streams:
             stream.prepare()
         return self.begin()
@@ -122,15 +122,15 @@ class Load:
         return {}
 
     def begin(self) -> dict[str, Any]:
-        """Count from here on."""
+        """Start counting."""
         for stream in self._streams:
             stream.heard, stream.last = [], 0.0
         self._news = 0.0
         return {"now": time.monotonic()}
 
     def settle(self, *, wants: str, least: int, quiet: float, within: float) -> dict[str, Any]:
-        """Run until what is wanted is there and nothing comes any more: all `ready`, or so many `answered`."""
-        done: Callable[[Stream], bool] = _is_ready if wants == "ready" else _has_answered
+        """Run until all proxies are `ready`, or so many have `answered`, and no more messages arrive."""
+        done: Callable[[Stream], bool] = _is_ready if wants == "ready" else _was_spoken_to
         open_until = time.monotonic() + within
         since = time.monotonic()
         while True:
@@ -149,39 +149,39 @@ class Load:
         return {}
 
     def record(self, name: str) -> dict[str, Any]:
-        """Remember under a name what each stream was told since `begin`."""
+        """Record under a name what each stream has received since `begin`."""
         self._recorded[name] = [stream.heard for stream in self._streams]
         return {}
 
     def write(self, path: str) -> dict[str, Any]:
-        """Write down what was recorded since that was done last, each distinct run of bytes once."""
+        """Write the recordings since the last write to a file, each distinct run of bytes once."""
         runs: dict[int, tuple[int, bytes]] = {}
         scripts: dict[str, dict[str, list[tuple[str, bytes, list[int]]]]] = {}
         for name, recorded in self._recorded.items():
             scripts[name] = {}
-            for stream, told in zip(self._streams, recorded, strict=True):
-                for run in (run for heard in told for run in heard.runs):
+            for stream, frames in zip(self._streams, recorded, strict=True):
+                for run in (run for heard in frames for run in heard.runs):
                     runs.setdefault(id(run), (len(runs), run.data))
                 scripts[name][stream.proxy.name] = [
-                    (heard.type_url, heard.around, [runs[id(run)][0] for run in heard.runs]) for heard in told
+                    (heard.type_url, heard.around, [runs[id(run)][0] for run in heard.runs]) for heard in frames
                 ]
         Path(path).write_bytes(pickle.dumps(([data for _, data in runs.values()], scripts)))
         self._recorded = {}
         return {"runs": len(runs)}
 
     def held(self, name: str) -> dict[str, Any]:
-        """What a proxy has, by its short types: names and versions."""
+        """The resources of a proxy by short type: names and versions."""
         (stream,) = (stream for stream in self._streams if stream.proxy.name == name)
         return {SHORT[type_url]: held for type_url, held in stream.proxy.held.items()}
 
     # --- the loop ---
 
     def run(self) -> None:
-        """Serve the streams, and do what is said, one line after the other, until there is no more."""
+        """Serve the streams and carry out commands, one per line, until the input ends."""
         self._epoll.register(_SAID, select.EPOLLIN)
         while (line := self._next_line()) != "":
-            told = json.loads(line)
-            answer = getattr(self, told.pop("do"))(**told)
+            command = json.loads(line)
+            answer = getattr(self, command.pop("do"))(**command)
             print(json.dumps(answer), flush=True)
 
     def _next_line(self) -> str:
@@ -190,11 +190,11 @@ class Load:
         return sys.stdin.readline()
 
     def _turn(self, timeout: float | None) -> bool:
-        """Take what has come; answers whether something was said on the input."""
-        said = False
+        """Serve the streams that have data. Returns whether there is a command on the input."""
+        was_spoken_to = False
         for number, event in self._epoll.poll(timeout):
             if number == _SAID:
-                said = True
+                was_spoken_to = True
                 continue
             stream = self._of[number]
             if event & select.EPOLLIN:
@@ -203,7 +203,7 @@ class Load:
                 self._flush(number, stream)
             else:
                 raise Ended(f"the connection of {stream.proxy.name} broke off")
-        return said
+        return was_spoken_to
 
     def _take(self, number: int, stream: Stream) -> None:
         assert stream.socket is not None
@@ -246,7 +246,7 @@ def _is_ready(stream: Stream) -> bool:
     return stream.proxy.is_ready
 
 
-def _has_answered(stream: Stream) -> bool:
+def _was_spoken_to(stream: Stream) -> bool:
     return len(stream.heard) > 0
 
 

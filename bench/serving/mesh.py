@@ -13,7 +13,7 @@ from cp.store.port import Put
 
 MESH: Final = "default"
 FEW: Final = 10
-"""So many proxies have the label that some edits are for."""
+"""How many proxies have the label that some edits select."""
 
 
 def proxy_name(number: int) -> str:
@@ -21,7 +21,7 @@ def proxy_name(number: int) -> str:
 
 
 def documents(proxies: int, services: int) -> Iterator[Document]:
-    """One class: every proxy calls every service, and no policy tells them apart."""
+    """Proxies of one class: each calls every service, and no policy distinguishes them."""
     yield Document(
         Key("Mesh", "", MESH),
         {
@@ -40,7 +40,7 @@ def documents(proxies: int, services: int) -> Iterator[Document]:
 
 
 def fill(url: str, proxies: int, services: int) -> None:
-    """Write it all into a new store, in one transaction."""
+    """Write the mesh into a new store, in one transaction."""
 
     async def write() -> None:
         async with open_store(url) as store:
@@ -99,7 +99,7 @@ def _service(number: int) -> dict[str, Any]:
 
 
 def _dataplane(name: str, number: int, services: int) -> Document:
-    """Its traffic is redirected, so it calls every service, and does not have to say so."""
+    """A Dataplane with transparent proxying: it can call every service without naming them."""
     address = f"127.{1 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
     labels = {"few": "yes"} if number < FEW else {}
     redirected = {"redirectPortInbound": 15006, "redirectPortOutbound": 15001}

@@ -1,4 +1,4 @@
-"""The processes of a run: the control plane under test, and those that are told what to do by lines of JSON."""
+"""The processes of a run: the control plane under test, and workers that take commands as lines of JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MALLOC: Final = {"MALLOC_MMAP_THRESHOLD_": "134217728", "MALLOC_TRIM_THRESHOLD_
 
 
 class Worker:
-    """A process that does what it is told and says how it went."""
+    """A process that carries out commands and answers each."""
 
     def __init__(self, module: str, *arguments: str, log: Path) -> None:
         self._log = log.open("w")
@@ -59,8 +59,8 @@ class Worker:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def do(self, what: str, **how: Any) -> dict[str, Any]:
-        return self.tell(json.dumps({"do": what, **how}))
+    def do(self, command: str, **arguments: Any) -> dict[str, Any]:
+        return self.tell(json.dumps({"do": command, **arguments}))
 
     def __enter__(self) -> Self:
         return self
@@ -136,8 +136,8 @@ class ControlPlane:
         self._client.put(path, json=document).raise_for_status()
 
     def apply(self, documents: Iterable[Mapping[str, Any]]) -> None:
-        """Many in one write."""
-        self.post("/_apply", {"resources": [{"text": json.dumps(one)} for one in documents]})
+        """Write many documents in one request."""
+        self.post("/_apply", {"resources": [{"text": json.dumps(document)} for document in documents]})
 
     def delete(self, path: str) -> None:
         self._client.delete(path).raise_for_status()
@@ -159,7 +159,7 @@ class ControlPlane:
 
     @property
     def peak(self) -> float:
-        """The most memory that it had, in MiB, since `forget_peak`."""
+        """The peak of memory in MiB since `forget_peak`."""
         return _status(self.pid, "VmHWM") / 1024
 
     def forget_peak(self) -> None:
@@ -172,16 +172,16 @@ class ControlPlane:
         return {name: float(value) for name, _, value in series}
 
     def lag(self) -> Mapping[float, float]:
-        """How often the event loop was late, by how much at the most."""
-        prefix, found, before = 'koguma_event_loop_lag_seconds_bucket{le="', {}, 0.0
+        """How often the event loop was late, by the upper bounds of the histogram."""
+        prefix, counts, count_below = 'koguma_event_loop_lag_seconds_bucket{le="', {}, 0.0
         for name, count in self.metrics().items():
             if name.startswith(prefix):
-                found[float(name.removeprefix(prefix).removesuffix('"}'))] = count - before
-                before = count
-        return found
+                counts[float(name.removeprefix(prefix).removesuffix('"}'))] = count - count_below
+                count_below = count
+        return counts
 
     def until_idle(self, quiet: float = 0.3, within: float = _WITHIN) -> float:
-        """Wait until it computes no more; answers when it last did."""
+        """Wait until the control plane is idle. Returns when it last was busy."""
         deadline = time.monotonic() + within
         spent, busy = self.cpu, time.monotonic()
         while (now := time.monotonic()) - busy < quiet:

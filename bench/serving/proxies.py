@@ -1,6 +1,6 @@
-"""What a proxy says to what it is told, as Envoy would, with no I/O: it returns the requests that it sends.
+"""Proxies that answer responses as Envoy would. They do no I/O: they return the requests to send.
 
-It holds names and versions and nothing else. Clusters are acknowledged once their endpoints are there, listeners are
+A proxy keeps names and versions only. Clusters are acknowledged once their endpoints are there, listeners are
 asked for after that, and assignments and route tables are asked for by the names that clusters and listeners have.
 """
 
@@ -17,7 +17,7 @@ HELD: Final = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
 
 
 class Proxy(ABC):
-    """One proxy, over all of its streams."""
+    """A proxy, over all of its streams."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -32,7 +32,7 @@ class Proxy(ABC):
 
     @property
     def is_ready(self) -> bool:
-        """It has everything that what it was told refers to."""
+        """Whether the proxy has every resource to which its resources refer."""
         return self._listens and not self._warming and len(self.held[LISTENER]) > 0 and self._has_routes()
 
     @abstractmethod
@@ -40,17 +40,17 @@ class Proxy(ABC):
 
     @abstractmethod
     def connect(self) -> list[bytes]:
-        """The requests with which a stream begins: the first of all, or those that name what it has."""
+        """The first requests of a stream. A proxy that has resources names them."""
 
     def hear(self, heard: Heard) -> list[bytes]:
         take = {CLUSTER: self._clusters, ENDPOINTS: self._endpoints, LISTENER: self._listeners}
-        return take.get(heard.type_url, self._others)(heard)
+        return take.get(heard.type_url, self._route_tables)(heard)
 
     def _clusters(self, heard: Heard) -> list[bytes]:
         self._warming |= self._changed(heard)
-        asked = self._ask_for_endpoints(heard)
+        requests = self._ask_for_endpoints(heard)
         self._withheld.append(self._ack(heard))
-        return asked + self._warm()
+        return requests + self._warm()
 
     def _endpoints(self, heard: Heard) -> list[bytes]:
         self._keep(heard)
@@ -59,26 +59,26 @@ class Proxy(ABC):
         return [self._ack(heard), *self._warm()]
 
     def _warm(self) -> list[bytes]:
-        """Clusters are in force once all of them have their endpoints."""
+        """The requests that Envoy sends once all clusters have their endpoints."""
         if self._warming:
             return []
-        said, self._withheld = self._withheld, []
-        if said and not self._listens:
+        requests, self._withheld = self._withheld, []
+        if requests and not self._listens:
             self._listens = True
-            said.append(self._first(LISTENER))
-        return said
+            requests.append(self._first(LISTENER))
+        return requests
 
     def _listeners(self, heard: Heard) -> list[bytes]:
-        asked = self._ask_for_routes(heard)
-        return [*asked, self._ack(heard)]
+        requests = self._ask_for_routes(heard)
+        return [*requests, self._ack(heard)]
 
-    def _others(self, heard: Heard) -> list[bytes]:
+    def _route_tables(self, heard: Heard) -> list[bytes]:
         self._keep(heard)
         return [self._ack(heard)]
 
     @abstractmethod
     def _changed(self, heard: Heard) -> set[str]:
-        """The assignments that clusters in a response wait for, which is kept."""
+        """Keep a response of clusters. Returns the endpoints for which these wait."""
 
     @abstractmethod
     def _keep(self, heard: Heard) -> None: ...
@@ -111,18 +111,18 @@ class StateOfTheWorld(Proxy):
         if not self._versions:
             return [node + self._request(CLUSTER)]
         self._listens = True
-        first, *others = (self._request(type_url) for type_url in HELD)
-        return [node + first, *others]
+        first, *later_requests = (self._request(type_url) for type_url in HELD)
+        return [node + first, *later_requests]
 
     def _has_routes(self) -> bool:
         return len(self.held[ROUTES]) >= self._wants.get(ROUTES, 0)
 
     def _changed(self, heard: Heard) -> set[str]:
-        before = self.held[CLUSTER]
+        held_before = self.held[CLUSTER]
         self._keep(heard)
-        if not before:
+        if not held_before:
             return set[str]().union(*(run.refers for run in heard.runs))
-        changed = dict(self.held[CLUSTER].items() - before.items())
+        changed = dict(self.held[CLUSTER].items() - held_before.items())
         if not changed:
             return set()
         return {name for run in heard.runs for name in run.refers if name in changed}
@@ -157,13 +157,13 @@ class StateOfTheWorld(Proxy):
 
     def _request(self, type_url: str) -> bytes:
         version, nonce = self._versions.get(type_url, ""), self._nonces.get(type_url, "")
-        said = text_field(1, version) + self._names[type_url] + text_field(4, type_url)
-        return said + text_field(5, nonce) if nonce else said
+        request = text_field(1, version) + self._names[type_url] + text_field(4, type_url)
+        return request + text_field(5, nonce) if nonce else request
 
 
 class Delta(Proxy):
     def __init__(self, name: str) -> None:
-        self._wanted: dict[str, set[str]] = {ENDPOINTS: set(), ROUTES: set()}
+        self._subscribed: dict[str, set[str]] = {ENDPOINTS: set(), ROUTES: set()}
         super().__init__(name)
 
     def connect(self) -> list[bytes]:
@@ -172,16 +172,16 @@ class Delta(Proxy):
         if not self.held[CLUSTER]:
             return [node + self._first(CLUSTER)]
         self._listens = True
-        first, *others = (self._returning(type_url) for type_url in HELD)
-        return [node + first, *others]
+        first, *later_requests = (self._returning(type_url) for type_url in HELD)
+        return [node + first, *later_requests]
 
     def _has_routes(self) -> bool:
-        return len(self.held[ROUTES]) >= len(self._wanted[ROUTES])
+        return len(self.held[ROUTES]) >= len(self._subscribed[ROUTES])
 
     def _changed(self, heard: Heard) -> set[str]:
         self._keep(heard)
         for name in heard.removed:
-            self._wanted[ENDPOINTS].discard(name)
+            self._subscribed[ENDPOINTS].discard(name)
             self._warming.discard(name)
         return set[str]().union(*(run.refers for run in heard.runs))
 
@@ -200,11 +200,11 @@ class Delta(Proxy):
         return self._ask(ROUTES, heard.runs)
 
     def _ask(self, type_url: str, runs: tuple[Run, ...]) -> list[bytes]:
-        wanted, asks = self._wanted[type_url], []
+        subscribed, asks = self._subscribed[type_url], []
         for run in runs:
-            if not run.refers <= wanted:
+            if not run.refers <= subscribed:
                 asks.append(run.asks)
-                wanted |= run.refers
+                subscribed |= run.refers
         return [text_field(2, type_url) + b"".join(asks)] if asks else []
 
     def _ack(self, heard: Heard) -> bytes:
@@ -215,8 +215,8 @@ class Delta(Proxy):
 
     def _returning(self, type_url: str) -> bytes:
         held = self.held[type_url]
-        wanted = map(_wanting, self._wanted.get(type_url, ()))
-        return text_field(2, type_url) + b"".join(wanted) + b"".join(map(_holding, held.items()))
+        subscriptions = map(_wanting, self._subscribed.get(type_url, ()))
+        return text_field(2, type_url) + b"".join(subscriptions) + b"".join(map(_holding, held.items()))
 
 
 @cache

@@ -1,7 +1,7 @@
-"""`Reader`: what responses hold, learned once for every distinct run of resources, whoever it is sent to.
+"""`Reader`: decodes responses, each distinct run of resources once for all proxies.
 
-A thousand proxies are sent the same resources, and only few of their own. A run of resources that was seen before is
-recognised by comparing bytes, so that what is left to be decoded is what nobody was sent before.
+A thousand proxies are sent mostly the same resources. A run of resources that was decoded before is recognised by
+comparing bytes, so that only new resources are decoded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MANAGER = HttpConnectionManager.DESCRIPTOR.full_name
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Resources that follow each other in a response: their bytes, and what they say."""
+    """Consecutive resources of a response: their bytes, and what they contain."""
 
     data: bytes = field(repr=False)
     ends: tuple[int, ...] = field(repr=False)
@@ -37,12 +37,12 @@ class Run:
     """The assignments that its clusters ask for, or the route tables that its listeners do."""
 
     asks: bytes = field(repr=False)
-    """Those names as they stand in a request, each as field 3."""
+    """The same names as bytes of a request, each as field 3."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A response: what it says of itself, and the runs that it is made of."""
+    """A response: its own fields, and the runs of its resources."""
 
     type_url: str
     version: str
@@ -50,7 +50,7 @@ class Heard:
     removed: tuple[str, ...]
     runs: tuple[Run, ...]
     around: bytes = field(repr=False)
-    """Everything in it but the resources."""
+    """The bytes of all fields but the resources."""
 
     @property
     def resources(self) -> int:
@@ -67,7 +67,7 @@ class Reader:
         self._around: dict[bytes, tuple[str, str, str, tuple[str, ...]]] = {}
 
     def read(self, body: bytearray, at: int) -> Heard:
-        """The response that begins at a place in a buffer and goes to its end."""
+        """Read the response that begins at an offset of a buffer and goes to its end."""
         around = bytearray()
         runs: list[Run] = []
         loose: list[Run] = []  # resources in a row that are of no known run
@@ -76,26 +76,26 @@ class Reader:
             if not body.startswith(_RESOURCES, at):
                 until = _after_field(body, at)
                 around += body[at:until]
-            elif (run := self._known(body, at)) is not None:
+            elif (run := self._known_run(body, at)) is not None:
                 runs += self._joined(loose)
                 runs.append(run)
                 loose, until = [], at + len(run.data)
             else:
                 until = _after_field(body, at)
-                loose.append(self._one(bytes(body[at:until])))
+                loose.append(self._single_run(bytes(body[at:until])))
             at = until
         runs += self._joined(loose)
-        said = bytes(around)
-        if said not in self._around:
-            self._around[said] = self._said(said)
-        return Heard(*self._around[said], tuple(runs), said)
+        envelope = bytes(around)
+        if envelope not in self._around:
+            self._around[envelope] = self._envelope_fields(envelope)
+        return Heard(*self._around[envelope], tuple(runs), envelope)
 
-    def _known(self, body: bytearray, at: int) -> Run | None:
-        known = self._runs.get(bytes(body[at : at + _KEY]), ())
-        for run in known:
+    def _known_run(self, body: bytearray, at: int) -> Run | None:
+        candidates = self._runs.get(bytes(body[at : at + _KEY]), ())
+        for run in candidates:
             if body.startswith(run.data, at):
                 return run
-        for run in known:
+        for run in candidates:
             if (same := _in_common(run, body, at)) >= _RUN:
                 return self._add(list(self._each(run, same)))
         return None
@@ -106,16 +106,16 @@ class Reader:
     def _add(self, singles: list[Run]) -> Run:
         run = _run([single.data for single in singles], singles)
         self._runs.setdefault(run.data[:_KEY], []).append(run)
-        self._runs[run.data[:_KEY]].sort(key=lambda one: len(one.data), reverse=True)
+        self._runs[run.data[:_KEY]].sort(key=lambda candidate: len(candidate.data), reverse=True)
         return run
 
     def _each(self, run: Run, count: int) -> Iterator[Run]:
         begin = 0
         for end in run.ends[:count]:
-            yield self._one(run.data[begin:end])
+            yield self._single_run(run.data[begin:end])
             begin = end
 
-    def _one(self, frame: bytes) -> Run:
+    def _single_run(self, frame: bytes) -> Run:
         if frame not in self._single:
             self._single[frame] = self._decoded(frame)
         return self._single[frame]
@@ -130,7 +130,7 @@ class Reader:
         refers = frozenset(_refers(content))
         return Run(frame, (len(frame),), {named or _name(content): version}, refers, _asking(refers))
 
-    def _said(self, around: bytes) -> tuple[str, str, str, tuple[str, ...]]:
+    def _envelope_fields(self, around: bytes) -> tuple[str, str, str, tuple[str, ...]]:
         if self._delta:
             delta = DeltaDiscoveryResponse.FromString(around)
             return delta.type_url, delta.system_version_info, delta.nonce, tuple(delta.removed_resources)
@@ -153,7 +153,7 @@ def _asking(names: frozenset[str]) -> bytes:
 
 
 def _in_common(run: Run, body: bytearray, at: int) -> int:
-    """With how many of a run's resources a response goes on."""
+    """How many of a run's resources a response contains from an offset on."""
     view = memoryview(run.data)
     low, high = 0, len(run.ends)
     while low < high:
@@ -166,7 +166,7 @@ def _in_common(run: Run, body: bytearray, at: int) -> int:
 
 
 def _after_field(body: bytearray, at: int) -> int:
-    """Where a length-delimited field ends; a response has no others."""
+    """The offset at which a length-delimited field ends; a response has no others."""
     length, shift, at = 0, 0, at + 1
     while True:
         byte = body[at]
@@ -178,7 +178,7 @@ def _after_field(body: bytearray, at: int) -> int:
 
 
 def _name(content: AnyMessage) -> str:
-    """A resource's own name. It is field 1 in each of Envoy's types, a string."""
+    """The name of a resource: field 1, a string, in each of Envoy's types."""
     data = bytearray(content.value)
     until = _after_field(data, 0)
     begin = next(at for at in range(1, until) if data[at] < 0x80) + 1
@@ -193,8 +193,8 @@ def _refers(content: AnyMessage) -> Iterator[str]:
     elif content.type_url == LISTENER:
         listener = Listener.FromString(content.value)
         for chain in (*listener.filter_chains, listener.default_filter_chain):
-            for one in chain.filters:
-                if one.typed_config.type_url.endswith(_MANAGER):
-                    manager = HttpConnectionManager.FromString(one.typed_config.value)
+            for network_filter in chain.filters:
+                if network_filter.typed_config.type_url.endswith(_MANAGER):
+                    manager = HttpConnectionManager.FromString(network_filter.typed_config.value)
                     if manager.HasField("rds"):
                         yield manager.rds.route_config_name

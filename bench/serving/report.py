@@ -1,4 +1,4 @@
-"""What was found, as tables for people and as data for programs."""
+"""Results as tables for people and as data for programs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.serving.promises import Costs, Promise
-from bench.serving.stand import Found, Measured
+from bench.serving.stand import Measurement, ScenarioResult
 
 
-def show(console: Console, found: Sequence[Found], title: str) -> None:
+def show(console: Console, results: Sequence[ScenarioResult], title: str) -> None:
     table = Table(
         title=title,
         caption="When half of the proxies, 99 of 100 and the last had answered. Of several edits the middle one. "
@@ -24,26 +24,26 @@ def show(console: Console, found: Sequence[Found], title: str) -> None:
     columns = (*times, "messages", "resources", "KiB", "built", "MiB", "late ms")
     for name in columns:
         table.add_column(name, justify="right")
-    for one in found:
-        table.add_row(one.scenario, "delta" if one.delta else "SotW", *_cells(one))
+    for result in results:
+        table.add_row(result.scenario, "delta" if result.delta else "SotW", *_cells(result))
     console.print(table)
 
 
-def _cells(one: Found) -> Iterable[str]:
-    middle = one.one
+def _cells(result: ScenarioResult) -> Iterable[str]:
+    middle = result.middle
     yield _milliseconds(percentile(middle, 0.50))
     yield _milliseconds(percentile(middle, 0.99))
-    yield _milliseconds(one.took)
-    yield _milliseconds(one.took_on_the_floor)
-    yield "" if one.ratio is None else f"{one.ratio:.2f}"
-    yield f"{one.cpu:.2f}"
-    yield f"{one.cpu_on_the_floor:.2f}" if one.floor else ""
+    yield _milliseconds(result.took)
+    yield _milliseconds(result.took_on_the_floor)
+    yield "" if result.ratio is None else f"{result.ratio:.2f}"
+    yield f"{result.cpu:.2f}"
+    yield f"{result.cpu_on_the_floor:.2f}" if result.floor else ""
     yield f"{sum(middle.messages.values()):,}"
     yield f"{sum(middle.resources.values()):,}"
     yield f"{middle.size / 1024:,.0f}"
     yield "" if middle.fragments is None else f"{middle.fragments:.0f}"
     yield f"{middle.peak:.0f}"
-    yield f"{one.lag * 1000:g}"
+    yield f"{result.lag * 1000:g}"
 
 
 def show_growth(console: Console, costs: Costs, of: str, unit: str) -> None:
@@ -63,26 +63,26 @@ def show_promises(console: Console, promises: Iterable[Promise]) -> None:
     table.add_column("promise", no_wrap=True)
     table.add_column("found")
     for promise in promises:
-        table.add_row("[green]✓[/]" if promise.held else "[red]✗[/]", promise.says, promise.found)
+        table.add_row("[green]✓[/]" if promise.held else "[red]✗[/]", promise.says, promise.measured)
     console.print(table)
 
 
-def as_data(one: Found) -> dict[str, Any]:
+def as_data(result: ScenarioResult) -> dict[str, Any]:
     return {
-        "scenario": one.scenario,
-        "stream": "delta" if one.delta else "sotw",
-        "p50": percentile(one.one, 0.50),
-        "p99": percentile(one.one, 0.99),
-        "last": one.took,
-        "floor": one.took_on_the_floor,
-        "ratio": one.ratio,
-        "cpu": one.cpu,
-        "floor_cpu": one.cpu_on_the_floor,
-        "each": [_each(measured) for measured in one.measured],
+        "scenario": result.scenario,
+        "stream": "delta" if result.delta else "sotw",
+        "p50": percentile(result.middle, 0.50),
+        "p99": percentile(result.middle, 0.99),
+        "last": result.took,
+        "floor": result.took_on_the_floor,
+        "ratio": result.ratio,
+        "cpu": result.cpu,
+        "floor_cpu": result.cpu_on_the_floor,
+        "each": [_each(measured) for measured in result.measured],
     }
 
 
-def _each(measured: Measured) -> dict[str, Any]:
+def _each(measured: Measurement) -> dict[str, Any]:
     return {
         "last": measured.took,
         "proxies": len(measured.last),
@@ -97,8 +97,8 @@ def _each(measured: Measured) -> dict[str, Any]:
     }
 
 
-def percentile(measured: Measured, share: float) -> float | None:
-    """When this share of those who heard of it had answered."""
+def percentile(measured: Measurement, share: float) -> float | None:
+    """The time until this share of the affected proxies had answered."""
     return measured.last[min(int(len(measured.last) * share), len(measured.last) - 1)] if measured.last else None
 
 

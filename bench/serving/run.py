@@ -20,7 +20,7 @@ from bench.serving import report
 from bench.serving.processes import ControlPlane, Worker
 from bench.serving.promises import Promise, growth, promises
 from bench.serving.scenarios import ROUTE, Scenario, scenarios
-from bench.serving.stand import Found, Stand, Step
+from bench.serving.stand import ScenarioResult, Stand, Step
 from bench.serving.witnesses import Witnesses, binary
 
 PARTS: Final = ("delta", "sotw", "growth")
@@ -35,7 +35,7 @@ class Options:
     proxies: int = 1000
     services: int = 1000
     sizes: tuple[int, ...] = (100, 300, 1000)
-    """Those of the table of growth, for proxies and services alike."""
+    """The numbers of proxies and of services in the table of growth."""
 
     parts: tuple[str, ...] = PARTS
     witnesses: int = 3
@@ -44,27 +44,27 @@ class Options:
 def run(options: Options) -> dict[str, Any]:
     console = _console()
     kept: list[Promise] = []
-    found: list[Found] = []
+    results: list[ScenarioResult] = []
     grown: dict[str, Any] = {}
     with _stepping(console, options) as step:
         for part in ("delta", "sotw"):
             if part in options.parts:
-                of_part, witnessed = _both(options, step, delta=part == "delta")
-                report.show(console, of_part, f"{options.proxies} proxies x {options.services} services, {part}")
-                found += of_part
+                part_results, witnessed = _both(options, step, delta=part == "delta")
+                report.show(console, part_results, f"{options.proxies} proxies x {options.services} services, {part}")
+                results += part_results
                 kept += witnessed
         if "growth" in options.parts:
             grown = _growth(options, step)
-    kept = [*promises(found, options.proxies), *kept]
+    kept = [*promises(results, options.proxies), *kept]
     for of, costs in grown.items():
         report.show_growth(console, costs, of, "s")
         kept += growth(costs, of)
     report.show_promises(console, kept)
-    return _written(console, options, found, grown, kept)
+    return _written(console, options, results, grown, kept)
 
 
-def _both(options: Options, step: Step, *, delta: bool) -> tuple[list[Found], list[Promise]]:
-    """One kind of stream: everything that can happen, and what real Envoys say."""
+def _both(options: Options, step: Step, *, delta: bool) -> tuple[list[ScenarioResult], list[Promise]]:
+    """All scenarios on one kind of stream, and a comparison with real Envoys."""
     witnessed: list[Promise] = []
     envoy = binary()
     with _folder() as folder:
@@ -76,7 +76,7 @@ def _both(options: Options, step: Step, *, delta: bool) -> tuple[list[Found], li
                 witnessed.append(Promise(says, ", ".join(differ) or "the same", not differ))
 
         stand = Stand(folder, options.proxies, options.services, delta=delta, step=step)
-        return stand.run(scenarios(options.services), after=ask), witnessed
+        return stand.run(scenarios(options.services), at_the_end=ask), witnessed
 
 
 def _growth(options: Options, step: Step) -> dict[str, dict[tuple[int, int], float]]:
@@ -92,8 +92,8 @@ def _growth(options: Options, step: Step) -> dict[str, dict[tuple[int, int], flo
     return {"the processor time of a cold start": cold, "the time of an edit of a route": edit}
 
 
-def _named(step: Step, size: str, what: str) -> None:
-    step(f"{size} {what}")
+def _named(step: Step, size: str, step_name: str) -> None:
+    step(f"{size} {step_name}")
 
 
 def _routes_only(services: int) -> Iterator[Scenario]:
@@ -101,7 +101,7 @@ def _routes_only(services: int) -> Iterator[Scenario]:
 
 
 def _console() -> Console:
-    """Wide enough for the table, also where nobody looks: in a file, or in a pipeline's log."""
+    """A console wide enough for the table, also if the output is no terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=_WIDTH)
 
@@ -114,7 +114,7 @@ def _folder() -> Iterator[Path]:
 
 @contextmanager
 def _stepping(console: Console, options: Options) -> Iterator[Step]:
-    """A bar that says what is being done."""
+    """A progress bar that names the current step."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     steps = _STEPS + len(list(scenarios(options.services)))
     total = sum(part != "growth" for part in options.parts) * steps
@@ -122,25 +122,31 @@ def _stepping(console: Console, options: Options) -> Iterator[Step]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=total)
 
-        def step(what: str) -> None:
-            progress.update(task, description=what, advance=1)
+        def step(description: str) -> None:
+            progress.update(task, description=description, advance=1)
 
         yield step
 
 
 def _written(
-    console: Console, options: Options, found: list[Found], grown: dict[str, Any], kept: list[Promise]
+    console: Console,
+    options: Options,
+    results: list[ScenarioResult],
+    grown: dict[str, Any],
+    all_promises: list[Promise],
 ) -> dict[str, Any]:
     data = {
         "proxies": options.proxies,
         "services": options.services,
-        "scenarios": [report.as_data(one) for one in found],
+        "scenarios": [report.as_data(result) for result in results],
         "growth": {
             of: [{"proxies": size[0], "services": size[1], "seconds": cost} for size, cost in costs.items()]
             for of, costs in grown.items()
         },
-        "promises": [{"says": one.says, "found": one.found, "held": one.held} for one in kept],
-        "held": all(one.held for one in kept),
+        "promises": [
+            {"says": promise.says, "found": promise.measured, "held": promise.held} for promise in all_promises
+        ],
+        "held": all(promise.held for promise in all_promises),
     }
     _FOLDER.mkdir(exist_ok=True)
     path = _FOLDER / f"serving-{time.strftime('%Y%m%d-%H%M%S')}.json"

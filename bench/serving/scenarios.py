@@ -1,4 +1,4 @@
-"""What happens to a mesh, step by step, and how many proxies have to hear of it."""
+"""The edits of a mesh that are measured, and how many proxies each must reach."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Edit = Callable[[ControlPlane], None]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Edits of one kind. Each is a measurement of its own; the first only makes what the others change."""
+    """Edits of one kind. Each is measured alone; `first` only creates what the others change."""
 
     name: str
     edits: tuple[Edit, ...]
     hears: Callable[[int], int]
-    """How many of so many proxies hear of one edit, at least."""
+    """How many of so many proxies an edit must reach, at least."""
 
     first: Edit | None = None
     takes_turns: bool = False
-    """It is many edits, and over only once the control plane has come to rest."""
+    """Whether an edit consists of many, and is over only when the control plane is idle."""
 
 
 def scenarios(services: int) -> Iterator[Scenario]:
@@ -45,14 +45,14 @@ def scenarios(services: int) -> Iterator[Scenario]:
     def timeouts(document: Callable[[str], dict[str, Any]], times: int) -> tuple[Edit, ...]:
         return tuple(_put(document(f"{next(second)}s")) for _ in range(times))
 
-    first, *others = timeouts(mesh.route_timeout, 10)
-    yield Scenario(ROUTE, tuple(others), _all, first)
+    first, *later_edits = timeouts(mesh.route_timeout, 10)
+    yield Scenario(ROUTE, tuple(later_edits), _all, first)
     flap = (_put(mesh.endpoint()), _delete(mesh.endpoint()))
     yield Scenario(ENDPOINT, flap * 4, _all)
-    first, *others = timeouts(mesh.timeout_for_few, 4)
-    yield Scenario(FEW, tuple(others), _few, first)
-    first, *others = timeouts(mesh.timeout_for_nobody, 2)
-    yield Scenario(UNRELATED, tuple(others), _nobody, first)
+    first, *later_edits = timeouts(mesh.timeout_for_few, 4)
+    yield Scenario(FEW, tuple(later_edits), _few, first)
+    first, *later_edits = timeouts(mesh.timeout_for_nobody, 2)
+    yield Scenario(UNRELATED, tuple(later_edits), _nobody, first)
     seconds = next(second)
     same = (_put(mesh.route_timeout(f"{seconds}000ms")),)
     yield Scenario(SAME, same, _nobody, _put(mesh.route_timeout(f"{seconds}s")))
@@ -80,5 +80,5 @@ def _delete(document: dict[str, Any]) -> Edit:
 
 
 def _bulk(plane: ControlPlane, services: int) -> None:
-    """As `koguma apply` does with a folder."""
+    """Write many documents, as `koguma apply` does with a folder."""
     plane.apply(mesh.timeout_in_bulk(number, services, f"{1 + number}s") for number in range(BULK))

@@ -1,7 +1,6 @@
-"""`Stand`: one mesh, one kind of stream: a control plane with its proxies, and beside it the floor with its own.
+"""`Stand`: measures one mesh on one kind of stream, on a control plane and on the floor, each with its own proxies.
 
-Whatever the control plane sent is sent by the floor right after that: a machine that is shared may be half as fast a
-minute later.
+The floor repeats each measurement right after the control plane: a shared machine may be half as fast a minute later.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ _LAG: Final = re.compile(r'koguma_event_loop_lag_seconds_bucket\{le="(.+)"\}')
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One edit, or another thing that happened, and what it took. Times are in seconds from its beginning."""
+class Measurement:
+    """The measurement of one edit, of a cold start or of a restart. Times are in seconds from its beginning."""
 
     last: tuple[float, ...]
-    """When each proxy that heard of it gave its last answer."""
+    """When each affected proxy gave its last answer."""
 
     messages: Counter[str]
     resources: Counter[str]
     removed: int
     size: int
     late: bool
-    """Not everybody heard of it who had to."""
+    """Whether too few proxies were reached in time."""
 
     cpu: float = 0.0
     peak: float = 0.0
     fragments: float | None = None
     lag: float = 0.0
-    """At most so late was the event loop of the control plane, by the bounds of its histogram."""
+    """The greatest delay of the control plane's event loop, as a bound of its histogram."""
 
     @property
     def took(self) -> float:
@@ -53,22 +52,22 @@ class Measured:
 
 
 @dataclass(slots=True)
-class Found:
-    """All that was measured of one scenario: on the control plane, and on the floor."""
+class ScenarioResult:
+    """All measurements of a scenario: on the control plane, and on the floor."""
 
     scenario: str
     delta: bool
-    measured: list[Measured] = field(default_factory=list)
-    floor: list[Measured] = field(default_factory=list)
+    measured: list[Measurement] = field(default_factory=list)
+    floor: list[Measurement] = field(default_factory=list)
 
     @property
     def took(self) -> float:
-        """Until the last answer of the last proxy, in the middle one of the edits."""
-        return median(one.took for one in self.measured)
+        """The time until the last answer of the last proxy, in the median edit."""
+        return median(measurement.took for measurement in self.measured)
 
     @property
     def took_on_the_floor(self) -> float:
-        return median(one.took for one in self.floor) if self.floor else 0.0
+        return median(measurement.took for measurement in self.floor) if self.floor else 0.0
 
     @property
     def ratio(self) -> float | None:
@@ -76,33 +75,33 @@ class Found:
 
     @property
     def cpu(self) -> float:
-        """Seconds of processor time of the control plane, for one."""
-        return sum(one.cpu for one in self.measured) / len(self.measured)
+        """Seconds of processor time of the control plane for one edit."""
+        return sum(measurement.cpu for measurement in self.measured) / len(self.measured)
 
     @property
     def cpu_on_the_floor(self) -> float:
-        return sum(one.cpu for one in self.floor) / len(self.floor) if self.floor else 0.0
+        return sum(measurement.cpu for measurement in self.floor) / len(self.floor) if self.floor else 0.0
 
     @property
     def lag(self) -> float:
-        return max(one.lag for one in self.measured)
+        return max(measurement.lag for measurement in self.measured)
 
     @property
-    def one(self) -> Measured:
-        """The one in the middle."""
-        return sorted(self.measured, key=lambda one: one.took)[len(self.measured) // 2]
+    def middle(self) -> Measurement:
+        """The edit with the median time."""
+        return sorted(self.measured, key=lambda measurement: measurement.took)[len(self.measured) // 2]
 
 
 @dataclass(frozen=True, slots=True)
-class _Before:
-    """Where the control plane stood."""
+class _PlaneState:
+    """The counters of the control plane before an edit."""
 
     cpu: float
     metrics: Mapping[str, float]
 
 
 Step = Callable[[str], None]
-After = Callable[[ControlPlane, Worker], None]
+AtTheEnd = Callable[[ControlPlane, Worker], None]
 
 
 class Stand:
@@ -114,8 +113,10 @@ class Stand:
         self._step = step
         self._names = [f"{mesh.MESH}.{mesh.proxy_name(number)}" for number in range(proxies)]
 
-    def run(self, scenarios: Iterable[Scenario], *, again: bool = True, after: After | None = None) -> list[Found]:
-        """Cold start, the scenarios, and a restart; all but that with the same bytes from the floor."""
+    def run(
+        self, scenarios: Iterable[Scenario], *, again: bool = True, at_the_end: AtTheEnd | None = None
+    ) -> list[ScenarioResult]:
+        """Measure a cold start, the scenarios and a restart. All but the restart are repeated on the floor."""
         self._step("the mesh")
         store = f"sqlite:///{self._folder}/koguma.db"
         mesh.fill(store, self._proxies, self._services)
@@ -127,13 +128,13 @@ class Stand:
                 stack.enter_context(self._load("load-of-the-floor")),
                 self._folder / "recorded",
             )
-            found = [self._cold(plane, load, floor)]
-            found += [self._scenario(plane, load, floor, scenario) for scenario in scenarios]
+            results = [self._cold(plane, load, floor)]
+            results += [self._scenario(plane, load, floor, scenario) for scenario in scenarios]
             if again:
-                found.append(self._again(plane, load))
-            if after is not None:
-                after(plane, load)
-        return found
+                results.append(self._again(plane, load))
+            if at_the_end is not None:
+                at_the_end(plane, load)
+        return results
 
     def _load(self, name: str) -> Worker:
         worker = Worker("bench.serving.load", log=self._folder / f"{name}.log")
@@ -142,71 +143,73 @@ class Stand:
 
     # --- on the control plane ---
 
-    def _cold(self, plane: ControlPlane, load: Worker, floor: Floor) -> Found:
+    def _cold(self, plane: ControlPlane, load: Worker, floor: Floor) -> ScenarioResult:
         self._step(COLD)
         plane.until_idle()
-        began, before = load.do("prepare")["now"], self._before(plane)
+        began, state_before = load.do("prepare")["now"], self._state(plane)
         load.do("connect", port=plane.ads_port)
         settled = load.do("settle", wants="ready", least=self._proxies, quiet=_QUIET, within=_WITHIN)
-        measured = self._measured(plane, settled, began, before)
+        measured = self._measured(plane, settled, began, state_before)
         floor.learn(load, COLD)
-        return Found(COLD, self._delta, [measured], [floor.cold(self._proxies)])
+        return ScenarioResult(COLD, self._delta, [measured], [floor.cold(self._proxies)])
 
-    def _scenario(self, plane: ControlPlane, load: Worker, floor: Floor, scenario: Scenario) -> Found:
+    def _scenario(self, plane: ControlPlane, load: Worker, floor: Floor, scenario: Scenario) -> ScenarioResult:
         self._step(scenario.name)
-        found = Found(scenario.name, self._delta)
+        result = ScenarioResult(scenario.name, self._delta)
         least = scenario.hears(self._proxies)
         if scenario.first is not None:
             self._edit(plane, load, scenario.first, least)
         for number, edit in enumerate(scenario.edits):
             measured = self._edit(plane, load, edit, least, takes_turns=scenario.takes_turns)
             floor.learn(load, name := f"{scenario.name} {number}")
-            found.measured.append(measured)
-            found.floor.append(floor.push(name, len(measured.last)))
-        return found
+            result.measured.append(measured)
+            result.floor.append(floor.push(name, len(measured.last)))
+        return result
 
     def _edit(
         self, plane: ControlPlane, load: Worker, edit: Edit, least: int, *, takes_turns: bool = False
-    ) -> Measured:
+    ) -> Measurement:
         plane.until_idle(quiet=0.1)
-        before = self._before(plane)
+        state_before = self._state(plane)
         began = load.do("begin")["now"]
         edit(plane)
         if takes_turns:
             plane.until_idle()
         quiet = _QUIET if least > 0 else _QUIET_IF_NOBODY
         settled = load.do("settle", wants="answered", least=least, quiet=quiet, within=_WITHIN)
-        return self._measured(plane, settled, began, before)
+        return self._measured(plane, settled, began, state_before)
 
-    def _again(self, plane: ControlPlane, load: Worker) -> Found:
-        """The control plane starts anew, and everybody comes back with what they have."""
+    def _again(self, plane: ControlPlane, load: Worker) -> ScenarioResult:
+        """Restart the control plane; all proxies reconnect with the resources that they have."""
         self._step(AGAIN)
         load.do("disconnect")
         plane.stop()
         plane.start()
         plane.until_idle()
-        began, before = load.do("prepare")["now"], self._before(plane)
+        began, state_before = load.do("prepare")["now"], self._state(plane)
         load.do("connect", port=plane.ads_port)
         at_rest = plane.until_idle()
         settled = load.do("settle", wants="ready", least=self._proxies, quiet=_QUIET_IF_NOBODY, within=_WITHIN)
-        measured = self._measured(plane, {**settled, "last": [at_rest]}, began, before)
-        return Found(AGAIN, self._delta, [measured])
+        measured = self._measured(plane, {**settled, "last": [at_rest]}, began, state_before)
+        return ScenarioResult(AGAIN, self._delta, [measured])
 
-    def _before(self, plane: ControlPlane) -> _Before:
+    def _state(self, plane: ControlPlane) -> _PlaneState:
         plane.forget_peak()
         metrics = plane.metrics()
-        return _Before(plane.cpu, metrics)
+        return _PlaneState(plane.cpu, metrics)
 
-    def _measured(self, plane: ControlPlane, settled: dict[str, Any], began: float, before: _Before) -> Measured:
-        spent, peak = plane.cpu - before.cpu, plane.peak
+    def _measured(
+        self, plane: ControlPlane, settled: dict[str, Any], began: float, state_before: _PlaneState
+    ) -> Measurement:
+        spent, peak = plane.cpu - state_before.cpu, plane.peak
         metrics = plane.metrics()
-        fragments = metrics[_FRAGMENTS] - before.metrics[_FRAGMENTS]
-        lag = _lag(before.metrics, metrics)
+        fragments = metrics[_FRAGMENTS] - state_before.metrics[_FRAGMENTS]
+        lag = _lag(state_before.metrics, metrics)
         return replace(_measured(settled, began, cpu=spent), peak=peak, fragments=fragments, lag=lag)
 
 
 class Floor:
-    """A server that knows nothing, and proxies of its own. What nobody was sent takes it no time."""
+    """A server that only sends recorded bytes, with proxies of its own."""
 
     def __init__(self, server: Worker, load: Worker, recorded: Path) -> None:
         self._server = server
@@ -215,19 +218,19 @@ class Floor:
         self._port = server.hear()["port"]
 
     def learn(self, load: Worker, name: str) -> None:
-        """Be able to send what others were sent since they began, under a name."""
+        """Load what the other proxies received since they began, under a name."""
         load.do("record", name=name)
         load.do("write", path=str(self._recorded))
         self._server.tell(str(self._recorded))
 
-    def cold(self, proxies: int) -> Measured:
+    def cold(self, proxies: int) -> Measurement:
         self._server.tell(COLD)
         began, spent = self._load.do("prepare")["now"], self._server.cpu
         self._load.do("connect", port=self._port)
         settled = self._load.do("settle", wants="ready", least=proxies, quiet=_QUIET, within=_WITHIN)
         return _measured(settled, began, cpu=self._server.cpu - spent)
 
-    def push(self, name: str, least: int) -> Measured:
+    def push(self, name: str, least: int) -> Measurement:
         began, spent = self._load.do("begin")["now"], self._server.cpu
         self._server.tell(name)
         quiet = _QUIET if least > 0 else 0.0
@@ -235,15 +238,15 @@ class Floor:
         return _measured(settled, began, cpu=self._server.cpu - spent)
 
 
-def _lag(before: Mapping[str, float], after: Mapping[str, float]) -> float:
-    """The bound of the last bucket of the histogram that has more in it than those below."""
-    bounds = {float(found[1]): name for name in after if (found := _LAG.fullmatch(name))}
-    grown = {bound: after[name] - before[name] for bound, name in sorted(bounds.items())}
+def _lag(metrics_before: Mapping[str, float], metrics_after: Mapping[str, float]) -> float:
+    """The bound of the highest bucket of the histogram that has grown."""
+    bounds = {float(match[1]): name for name in metrics_after if (match := _LAG.fullmatch(name))}
+    grown = {bound: metrics_after[name] - metrics_before[name] for bound, name in sorted(bounds.items())}
     return min(bound for bound, count in grown.items() if count == grown[math.inf])
 
 
-def _measured(settled: dict[str, Any], began: float, cpu: float = 0.0) -> Measured:
-    return Measured(
+def _measured(settled: dict[str, Any], began: float, cpu: float = 0.0) -> Measurement:
+    return Measurement(
         last=tuple(sorted(last - began for last in settled["last"])),
         messages=Counter(settled["messages"]),
         resources=Counter(settled["resources"]),

@@ -1,4 +1,4 @@
-"""Witnesses: a few real Envoys, which have to end up with what the load's proxies have."""
+"""Witnesses: a few real Envoys, which must end up with the same resources as the load's proxies."""
 
 from __future__ import annotations
 
@@ -31,71 +31,73 @@ Held = Mapping[str, Mapping[str, str]]
 
 
 def binary() -> Path | None:
-    """The Envoy of `make setup`, or the one that KOGUMA_ENVOY names; None where there is none."""
+    """The Envoy of `make setup`, or the one that KOGUMA_ENVOY names; None if there is none."""
     named = Path(os.environ.get("KOGUMA_ENVOY", _ROOT / ".envoy/bin/envoy"))
-    found = sorted(named.parents[1].glob("lib/python3.*/site-packages/envoy/_bin/envoy")) or [named]
-    return found[0] if found[0].is_file() else None
+    binaries = sorted(named.parents[1].glob("lib/python3.*/site-packages/envoy/_bin/envoy")) or [named]
+    return binaries[0] if binaries[0].is_file() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Witnesses:
-    """So many of one Envoy, on one kind of stream."""
+    """A number of Envoys, on one kind of stream."""
 
     envoy: Path
     count: int
     delta: bool
 
     def disagreements(self, plane: ControlPlane, load: Worker, folder: Path) -> list[str]:
-        """Where they have something else than the load's proxies of the same names, at first and after an edit."""
+        """The differences from the load's proxies of the same names, at first and after an edit."""
         with ExitStack() as running:
             started = (_envoy(plane, self, folder, number) for number in range(self.count))
-            envoys = [running.enter_context(one) for one in started]
-            found = self._differing(load, envoys, "at first")
+            envoys = [running.enter_context(envoy) for envoy in started]
+            differences = self._differing(load, envoys, "at first")
             edited = mesh.route_timeout("77s")
             plane.put(mesh.path_of(edited), edited)
-            return found + self._differing(load, envoys, "after an edit")
+            return differences + self._differing(load, envoys, "after an edit")
 
     def _differing(self, load: Worker, envoys: Sequence[httpx.Client], when: str) -> list[str]:
         load.do("settle", wants="ready", least=0, quiet=0.5, within=_WITHIN)
-        found: list[str] = []
+        differences: list[str] = []
         for number, admin in enumerate(envoys):
             name = f"{mesh.MESH}.{mesh.proxy_name(number)}"
-            wanted = load.do("held", name=name)
-            found += [f"{name}, {when}: {what}" for what in self._differences(wanted, admin)]
-        return found
+            expected = load.do("held", name=name)
+            differences += [f"{name}, {when}: {kind}" for kind in self._differences(expected, admin)]
+        return differences
 
-    def _differences(self, wanted: Held, admin: httpx.Client) -> list[str]:
-        """The types of which something differs still after a while."""
+    def _differences(self, expected: Held, admin: httpx.Client) -> list[str]:
+        """The types of resources that still differ after some seconds."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             has = _dumped(admin)
-            kinds = [kind for kind in has if self._shown(has, kind) != self._shown(wanted, kind)]
+            kinds = [kind for kind in has if self._shown(has, kind) != self._shown(expected, kind)]
             if not kinds or time.monotonic() > deadline:
                 return kinds
             time.sleep(0.1)
 
     def _shown(self, held: Held, kind: str) -> Any:
-        """Envoy tells no version of endpoints, and of a state-of-the-world stream that of the whole."""
+        """What can be compared: Envoy shows no versions of endpoints, and over SotW none of single resources."""
         return dict(held[kind]) if self.delta and kind != "endpoints" else sorted(held[kind])
 
 
 def _dumped(admin: httpx.Client) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {kind: {} for kind in (*_DUMPS, "listeners")}
+    versions: dict[str, dict[str, str]] = {kind: {} for kind in (*_DUMPS, "listeners")}
     asking: set[str] = set()
     for dump in admin.get("/config_dump?include_eds").json()["configs"]:
         for kind, (group, inner, name) in _DUMPS.items():
-            for one in dump.get(group, ()):
-                found[kind][one[inner][name]] = one.get("version_info", "")
-        for one in dump.get("dynamic_listeners", ()):
-            if "active_state" in one:
-                found["listeners"][one["name"]] = one["active_state"].get("version_info", "")
-        asking |= {one["cluster"]["name"] for one in dump.get("dynamic_active_clusters", ()) if _asks(one["cluster"])}
-    found["endpoints"] = {name: "" for name in found["endpoints"] if name in asking}
-    return found
+            for entry in dump.get(group, ()):
+                versions[kind][entry[inner][name]] = entry.get("version_info", "")
+        for entry in dump.get("dynamic_listeners", ()):
+            if "active_state" in entry:
+                versions["listeners"][entry["name"]] = entry["active_state"].get("version_info", "")
+        asking |= {
+            entry["cluster"]["name"] for entry in dump.get("dynamic_active_clusters", ()) if _asks(entry["cluster"])
+        }
+    versions["endpoints"] = {name: "" for name in versions["endpoints"] if name in asking}
+    return versions
 
 
 def _asks(cluster: Mapping[str, Any]) -> bool:
-    """Its endpoints are not in the cluster itself. The dump shows those among the others."""
+    """Whether a cluster gets its endpoints over EDS. The dump also lists endpoints that stand in clusters."""
     return cluster.get("type") == "EDS"
 
 

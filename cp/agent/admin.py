@@ -1,4 +1,4 @@
-"""Envoy's admin interface, wherever a bootstrap configuration puts it."""
+"""A client of Envoy's admin interface, at the address that the bootstrap configuration says."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _PATIENCE: Final = 1.0
 
 
 class EnvoyAdmin:
-    """Asks one Envoy."""
+    """The admin interface of one Envoy."""
 
     def __init__(self, bootstrap: str) -> None:
         self._address: Mapping[str, Any] = json.loads(bootstrap)["admin"]["address"]
 
     @property
     def where(self) -> str:
-        """How to reach it from a shell."""
+        """The curl command that calls it."""
         if "pipe" in self._address:
             return f"curl --unix-socket {self._address['pipe']['path']} http://envoy/"
         host, port = self._host_and_port()
         return f"curl http://{f'[{host}]' if ':' in host else host}:{port}/"
 
     def get(self, path: str, patience: float = _PATIENCE) -> bytes | None:
-        """What a path answers; nothing where that is not 200, or nobody answers."""
+        """The answer at a path; None if it is not 200, or if there is no answer."""
         return self._ask("GET", path, patience)
 
     def post(self, path: str) -> bool:
-        """Have something done. Whether it was."""
+        """Send a command. Returns whether it succeeded."""
         return self._ask("POST", path, _PATIENCE) is not None
 
     def _ask(self, method: str, path: str, patience: float) -> bytes | None:

@@ -1,11 +1,12 @@
-"""A proxy ends without losing a request: callers are told first, then its connections end, then it does.
+"""Draining: a proxy ends without losing a request.
 
-1. Its health checks fail, and responses ask callers to leave: `Connection: close` over HTTP/1, GOAWAY over HTTP/2.
-2. The control plane takes it from the endpoints of every caller, and says when they all have that.
-3. It goes on serving until no connection is left, or the drain time is over.
-4. It accepts nothing any more, what is under way ends, and the Dataplane that it registered goes.
+1. Its health checks fail, and responses ask callers to disconnect: `Connection: close` in HTTP/1 (RFC 9112, section
+   9.6), GOAWAY in HTTP/2 (RFC 9113, section 6.8).
+2. The control plane removes it from the endpoints of all callers, and reports when all have accepted that.
+3. It goes on serving until no connection is left, or until nearly all of the drain time has passed.
+4. It accepts no new connections, requests in progress end, and the Dataplane that it registered is removed.
 
-Without a control plane callers are not told, so the proxy goes on accepting for nearly all of its drain time.
+Without a control plane callers do not learn of it, so step 3 never ends early.
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ Say = Callable[[str], None]
 
 _EVERY: Final = 0.1
 _QUIET: Final = 5
-"""Looks that have to find no connection: a caller may have chosen us just before it was told."""
+"""How many looks in a row must find no connection: a caller may have chosen this proxy just before its update."""
 
-_FOR_THE_REST: Final = 0.1
-"""The share of the drain time in which nothing is accepted any more, and what is under way ends."""
+_LAST_SHARE: Final = 0.1
+"""The last share of the drain time, in which no connection is accepted and requests in progress end."""
 
 _INBOUND: Final = "inbound:"
 
 
 class Departure(Protocol):
-    """Who hears that a proxy ends."""
+    """How the control plane and the callers learn that a proxy ends."""
 
     def announce(self, seconds: float) -> bool:
-        """Have callers leave the proxy. Whether they have done so, within so many seconds."""
+        """Take the proxy from its callers. Returns whether all of them accepted that within so many seconds."""
         ...
 
     def conclude(self) -> None:
-        """The proxy is no more."""
+        """Report that the proxy has ended."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyDrain:
-    """How one proxy ends."""
+    """The draining of one proxy."""
 
     admin: EnvoyAdmin
     departure: Departure
@@ -53,7 +54,7 @@ class ProxyDrain:
     say: Say
 
     def run(self, at_once: threading.Event) -> None:
-        """Returns when the proxy may be ended; soon after `at_once` is set."""
+        """Drain. Returns when the proxy may be ended, or soon after `at_once` is set."""
         began = time.monotonic()
         if self.admin.post("/healthcheck/fail") and not at_once.is_set():
             self.say(f"draining for up to {self.seconds:g} s; another signal ends it at once")
@@ -61,18 +62,18 @@ class ProxyDrain:
         self.departure.conclude()
 
     def _connections_end(self, began: float, at_once: threading.Event) -> None:
-        # `skip_exit` keeps listeners open for callers that are not told yet; Envoy ends what is idle meanwhile.
+        # `skip_exit` keeps listeners open for callers without the update; meanwhile Envoy closes idle connections.
         self.admin.post("/drain_listeners?graceful&inboundonly&skip_exit")
         callers_know = self.departure.announce(self.seconds / 2)
         end = began + self.seconds
-        last_call = end - self.seconds * _FOR_THE_REST
+        last_call = end - self.seconds * _LAST_SHARE
         self._until(last_call, at_once, quiet=_QUIET if callers_know else None)
         self.admin.post("/drain_listeners?inboundonly")
         self._until(end, at_once, quiet=1)
         self.say(f"drained after {time.monotonic() - began:.1f} s")
 
     def _until(self, moment: float, at_once: threading.Event, quiet: int | None) -> None:
-        """Until a moment or, before that, until so many looks in a row have found no connection."""
+        """Wait until a moment, or until so many looks in a row (`quiet`) have found no connection."""
         looks = 0
         while time.monotonic() < moment and not at_once.is_set():
             looks = looks + 1 if self._connections() == 0 else 0
@@ -81,7 +82,7 @@ class ProxyDrain:
             at_once.wait(_EVERY)
 
     def _connections(self) -> int:
-        """Those that callers have with the workload; 0 for an Envoy that has ended."""
+        """How many connections callers have; 0 for an Envoy that has ended."""
         names = {
             _statistic(listener)
             for listener in self._json("/listeners?format=json", "listener_statuses")
@@ -101,7 +102,7 @@ def _is_inbound(listener: dict[str, Any]) -> bool:
 
 
 def _statistic(listener: dict[str, Any]) -> str:
-    """Envoy names the statistics of a listener by its address, in which colons are underscores."""
+    """The name of a listener's statistic: Envoy uses its address, with underscores in place of colons."""
     address = listener["local_address"]["socket_address"]
     host = f"[{address['address']}]" if ":" in address["address"] else address["address"]
     return f"listener.{host}_{address['port_value']}.downstream_cx_active".replace(":", "_")

@@ -1,4 +1,4 @@
-"""Where Envoy is on this machine, and how it is started beside a workload."""
+"""Finds an Envoy on this machine, and builds the command that starts it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PROJECT: Final = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class EnvoyLocation:
-    """Somewhere an Envoy may be, in words, and the file if there is one."""
+    """A place to look for Envoy: its description, and the file if there is one."""
 
     where: str
     path: Path | None
@@ -24,7 +24,7 @@ class EnvoyLocation:
 
 @dataclass(frozen=True, slots=True)
 class EnvoyFlags:
-    """What Envoy is told on its command line."""
+    """Options of Envoy's command line."""
 
     log_level: str
     concurrency: int
@@ -32,10 +32,10 @@ class EnvoyFlags:
 
 
 def find(requested: str | None) -> Path:
-    """The Envoy to run: the one that was named, or the first that is found."""
+    """The Envoy to run: the requested one, or the first that is found."""
     if requested:
         return _named(requested)
-    locations = list(_places())
+    locations = list(_locations())
     for location in locations:
         if location.path is not None and location.path.is_file():
             return location.path
@@ -45,9 +45,10 @@ def find(requested: str | None) -> Path:
 
 
 def command(envoy: Path, bootstrap: Path, flags: EnvoyFlags) -> list[str]:
-    """Two Envoys on one machine share nothing, and a change of listeners holds for all connections soon.
+    """The command that starts Envoy.
 
-    Lines of access logs are written after a second, where ten are usual.
+    Without hot restart, Envoys on one machine share nothing. With immediate draining, a changed listener soon closes
+    its old connections. Access logs are flushed every second; Envoy's default is ten.
     """
     return [
         str(envoy),
@@ -68,7 +69,7 @@ def _named(requested: str) -> Path:
     return Path(path)
 
 
-def _places() -> Iterator[EnvoyLocation]:
+def _locations() -> Iterator[EnvoyLocation]:
     on_path = shutil.which("envoy")
     yield EnvoyLocation("the PATH", Path(on_path) if on_path else None)
     yield EnvoyLocation(f"{_PROJECT}/.envoy, made by make setup", _PROJECT / ".envoy/bin/envoy")

@@ -1,7 +1,7 @@
-"""A process that outlives a `koguma dp run` which was killed, and ends its Envoy as that would have: drained.
+"""The guard: a process that drains and ends the Envoy of a `koguma dp run` that was killed.
 
-It sleeps on a pipe of which only `koguma dp run` has the other end. Until that breaks it has imported next to nothing.
-An Envoy that the kernel ends together with its parent would lose what is under way, and that only on Linux.
+It blocks on a pipe whose other end only `koguma dp run` holds. Until that end closes it imports next to nothing, so it
+takes little memory. The kernel could end Envoy together with its parent (Linux only), but that would lose requests.
 
 See record 0051.
 """
@@ -30,7 +30,7 @@ _EVERY: Final = 0.05
 
 @contextmanager
 def guarded_envoy(orders: Mapping[str, Any], lock: int) -> Iterator[None]:
-    """While this lasts: whatever kills this process, `orders` are carried out, and the lock held until then."""
+    """While this lasts: if this process is killed, a guard carries out the orders, and holds the lock until it has."""
     command = [sys.executable, "-m", "cp.agent.guard", str(lock)]
     guard = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[lock], start_new_session=True)
     assert guard.stdin is not None, "a pipe was asked for"  # noqa: S101
@@ -47,7 +47,7 @@ def guarded_envoy(orders: Mapping[str, Any], lock: int) -> Iterator[None]:
 
 
 def end(pid: int) -> None:
-    """End a process: it is asked, and after a while made to. Nobody may ever take notice that it has ended."""
+    """End a process with SIGTERM, and after some seconds with SIGKILL. Its parent may never reap it."""
     from cp.agent.work_folder import is_over  # noqa: PLC0415  # as below
 
     with suppress(ProcessLookupError):
@@ -70,7 +70,9 @@ def main() -> None:
 
 
 def _carry_out(orders: Mapping[str, Any], lock: int) -> None:
-    note(lock, {"process": os.getpid(), "draining": orders["envoy"]})  # first: whoever starts next waits for it
+    note(
+        lock, {"process": os.getpid(), "draining": orders["envoy"]}
+    )  # first, since the next run reads it to know what to wait for
     try:
         _drain(orders)
     finally:
@@ -78,7 +80,7 @@ def _carry_out(orders: Mapping[str, Any], lock: int) -> None:
 
 
 def _drain(orders: Mapping[str, Any]) -> None:
-    from cp.agent.admin import EnvoyAdmin  # noqa: PLC0415  # nearly always nothing of this is needed
+    from cp.agent.admin import EnvoyAdmin  # noqa: PLC0415  # needed only if a run was killed
     from cp.agent.drain import ProxyDrain  # noqa: PLC0415
     from cp.agent.joining import Membership, MeshJoin  # noqa: PLC0415
 
@@ -87,7 +89,7 @@ def _drain(orders: Mapping[str, Any]) -> None:
 
 
 def _end_envoy(orders: Mapping[str, Any]) -> None:
-    """It may have ended by itself meanwhile, and its number be another process's."""
+    """End Envoy unless it has ended by itself: its process id may belong to another process by now."""
     from cp.agent.work_folder import is_envoy  # noqa: PLC0415  # as above
 
     if is_envoy(Path(orders["joining"]["work_dir"]), orders["envoy"]):

@@ -1,4 +1,4 @@
-"""A proxy joins: its Dataplane is stored, its bootstrap configuration fetched, however late the control plane is."""
+"""Joining: stores a proxy's Dataplane and fetches its bootstrap configuration, and retries as long as it may help."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class RetryTime:
-    """How long to try again, and who is told that we do."""
+    """How long to retry, and where to report that."""
 
     seconds: float
     say: Say
@@ -35,19 +35,19 @@ class RetryTime:
 
 @dataclass(frozen=True, slots=True)
 class MeshJoin:
-    """One proxy on its way into the mesh."""
+    """A proxy that joins a mesh."""
 
     mesh: str
     name: str
     work_dir: str
     system_ca: str = ""
-    """The file with those whom this machine trusts; empty: nobody knows of one."""
+    """The file with the CA certificates that this machine trusts; empty: none was found."""
 
     owner: str = ""
-    """This run of the proxy: what it registers is its own."""
+    """The id of this run of the proxy: it owns the Dataplane that it registers."""
 
     resource: str = ""
-    """The Dataplane that it brings along; empty where a stored one is run."""
+    """The text of the Dataplane that the proxy registers; empty if it uses a stored one."""
 
     @property
     def path(self) -> str:
@@ -55,7 +55,7 @@ class MeshJoin:
 
 
 def register(client: Client, joining: MeshJoin, file_document: FileDocument, patience: RetryTime) -> None:
-    """Store the Dataplane as the file has it. What is stored already is stored no second time."""
+    """Store the Dataplane of a file. An equal one that is stored already is not written again."""
     put = persistently(
         lambda: client.put(joining.path, file_document.text, file_document.location, joining.owner), patience
     )
@@ -81,14 +81,14 @@ def bootstrap(client: Client, joining: MeshJoin, patience: RetryTime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a run of a proxy tells the control plane of itself, once it has joined."""
+    """What a run of a proxy reports to the control plane after it has joined."""
 
     address: str
     joining: MeshJoin
     say: Say
 
     def enter(self, ended: threading.Event) -> None:
-        """The proxy listens: callers may come. It is tried until it is said, can never be, or the proxy has ended."""
+        """Report that callers may call. Retries until that worked or never can, or until the proxy has ended."""
         pause = _FIRST_PAUSE
         while not ended.is_set():
             try:
@@ -104,7 +104,7 @@ class Membership:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def announce(self, seconds: float) -> bool:
-        """Have callers leave the proxy. Whether they have done so, within so many seconds."""
+        """Take the proxy from its callers. Returns whether all of them accepted that within so many seconds."""
         wait = min(seconds, _ANNOUNCED_WITHIN)
         try:
             with connect(self.address, _ANNOUNCED_WITHIN) as client:
@@ -119,7 +119,7 @@ class Membership:
         return bool(last["done"]) and not waiting
 
     def conclude(self) -> None:
-        """What this run registered goes with it. Where that fails the control plane sees to it, some seconds later."""
+        """Remove the Dataplane that this run registered. If that fails, the control plane does it later."""
         if not self.joining.resource:
             return
         with suppress(Problem), connect(self.address, _ANNOUNCED_WITHIN) as client:
@@ -133,7 +133,7 @@ def grpc_bootstrap(client: Client, mesh: str, name: str, patience: RetryTime) ->
 
 
 def persistently(attempt: Callable[[], T], patience: RetryTime) -> T:
-    """Try until it works or patience ends. What can never work is not tried again."""
+    """Retry until it works or the time is over. A problem that cannot pass is raised at once."""
     begun = last_news = time.monotonic()
     pause, last_message = _FIRST_PAUSE, ""
     while True:
@@ -151,7 +151,7 @@ def persistently(attempt: Callable[[], T], patience: RetryTime) -> T:
 
 
 def _may_pass(problem: Problem) -> bool:
-    """A control plane that starts is not there at first, then has no mesh, then everything."""
+    """Whether a problem may pass: a control plane that starts does not answer at first, then may lack the mesh."""
     if isinstance(problem, RequestRejected):
         return problem.may_pass or problem.status_code in {NOT_FOUND, _UNAVAILABLE}
     return isinstance(problem, Unreachable)

@@ -1,4 +1,4 @@
-"""Who holds the lock of a proxy's folder, as it stands in the file of the lock. Nothing that takes long is imported."""
+"""The note in a lock file that says which process holds the lock. The guard imports it, so it imports little itself."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 
 def note(lock: int, holder: Mapping[str, Any]) -> None:
-    """Say who holds a lock, for whoever cannot get it."""
+    """Write who holds the lock, for processes that wait for it."""
     os.ftruncate(lock, 0)
     os.pwrite(lock, json.dumps(holder).encode(), 0)
 
 
 def noted_holder(lock: int) -> Mapping[str, Any]:
-    """What was said last; nothing where nothing was, or somebody is just saying it."""
+    """The last note; empty if there is none, or if it is being written right now."""
     try:
         holder = json.loads(os.pread(lock, 1024, 0))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Envoy's standard output: lines of access logs that are for some address are sent there, all else is passed on."""
+"""Envoy's standard output: access log lines in envelopes go to their address, all other lines are passed on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SEND_WITHIN: Final = 2.0
 
 
 class LogAddresses(Protocol):
-    """Who takes lines."""
+    """Sends lines to addresses."""
 
     def put(self, address: str, line: bytes) -> None: ...
 
@@ -25,7 +25,7 @@ class LogAddresses(Protocol):
 
 @contextmanager
 def forwarded_output(output: BinaryIO, key: str, addresses: LogAddresses, passed_on: BinaryIO) -> Iterator[None]:
-    """Until the output ends, which is when Envoy does. It is read at all times, so that Envoy never waits for us."""
+    """Read the output until it ends, which is when Envoy does. It is always being read, so that Envoy never blocks."""
     reading = threading.Thread(target=_read, args=(output, key, addresses, passed_on), name="access logs", daemon=True)
     reading.start()
     try:
@@ -43,7 +43,7 @@ def _read(output: BinaryIO, key: str, addresses: LogAddresses, passed_on: Binary
 
 
 def _write(passed_on: BinaryIO, data: bytes) -> None:
-    """Where nobody reads what is passed on, it is lost, as it is where Envoy writes there itself."""
+    """Pass data on. If the reader is gone the data is lost, as it would be if Envoy wrote there itself."""
     try:
         passed_on.write(data)
         passed_on.flush()
@@ -52,14 +52,14 @@ def _write(passed_on: BinaryIO, data: bytes) -> None:
 
 
 class LogLineSorter:
-    """Tells lines that are in envelopes from all others, wherever a read happens to end."""
+    """Separates lines in envelopes from other lines; a read may end in the middle of a line."""
 
     def __init__(self, key: str, addresses: LogAddresses) -> None:
         self._key, self._addresses = key, addresses
         self._begun = b""
 
     def take(self, data: bytes) -> bytes:
-        """Lines go where they are for; what is for nobody is the answer."""
+        """Send the complete lines that are in envelopes, and return all others."""
         *lines, self._begun = (self._begun + data).split(b"\n")
         kept = [line + b"\n" for line in lines if not self._is_sent(line)]
         if len(self._begun) > _LONGEST:

@@ -1,4 +1,4 @@
-"""Where lines of access logs go over TCP: a thread for each address, so that one that is away holds up nobody."""
+"""Sends access log lines over TCP, with a thread for each address: an unreachable one does not delay the others."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class SinkLimits:
-    """How much is kept for an address that does not take it, and how long is waited for what."""
+    """How many lines are kept for an unreachable address, and how long to wait."""
 
     kept: int = 4 * 1024 * 1024
-    """Bytes. Lines beyond that are dropped, and counted."""
+    """Bytes. Further lines are dropped and counted."""
 
     first_pause: float = 0.1
     longest_pause: float = 5.0
     patience: float = 5.0
-    """Seconds for one attempt to connect, and for an address to take some of what it is sent."""
+    """Seconds for an attempt to connect, and for an address to read some of what was sent."""
 
     reminded_every: float = 60.0
 
 
 class LogSinks:
-    """All addresses that lines were sent to so far."""
+    """The sinks of all addresses so far."""
 
     def __init__(self, say: Say, limits: SinkLimits | None = None) -> None:
         self._say, self._limits = say, limits or SinkLimits()
@@ -42,7 +42,7 @@ class LogSinks:
         self._sinks[address].put(line)
 
     def close(self, within: float) -> None:
-        """Send what is left, for as long as there is time."""
+        """Send the remaining lines, for so many seconds at most."""
         deadline = time.monotonic() + within
         for sink in self._sinks.values():
             sink.end(deadline)
@@ -51,7 +51,7 @@ class LogSinks:
 
 
 class LogSink:
-    """One address. Takes lines at any time without waiting, and sends them in their order."""
+    """The sink of one address. It takes lines without blocking, and sends them in order."""
 
     def __init__(self, address: str, say: Say, limits: SinkLimits) -> None:
         self._address, self._say, self._limits = address, say, limits
@@ -78,7 +78,7 @@ class LogSink:
             self._changed.notify()
 
     def join(self) -> None:
-        """To be called after `end`. A connection that hangs is left to the end of the process."""
+        """Wait for the thread, after `end`. A connection that hangs is abandoned."""
         self._thread.join(max(0.0, (self._deadline or 0.0) - time.monotonic()) + _GRACE)
         with self._changed:
             lost = len(self._lines) + self._dropped - self._reported
@@ -94,13 +94,13 @@ class LogSink:
         self._disconnect()
 
     def _has_lines(self) -> bool:
-        """Wait for a line; there is none any more once the end has come."""
+        """Wait for a line. Returns false if the end has come and none is left."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._deadline is not None)
             return bool(self._lines)
 
     def _connected(self) -> socket.socket | None:
-        """The connection that there is, or a new one, however long that takes; None when time is up."""
+        """The open connection, or a new one however long that takes; None when the deadline has passed."""
         if self._connection is not None and _is_open(self._connection):
             return self._connection
         self._disconnect()
@@ -120,7 +120,7 @@ class LogSink:
             pause = min(pause * 2, self._limits.longest_pause)
 
     def _paused(self, seconds: float) -> bool:
-        """Wait until it is time for another attempt; says whether it is too late for that."""
+        """Wait before another attempt. Returns whether the deadline has passed."""
         with self._changed:
             self._changed.wait_for(lambda: self._deadline is not None, seconds)
             if self._deadline is None:
@@ -130,7 +130,7 @@ class LogSink:
             return time.monotonic() >= self._deadline
 
     def _send(self, connection: socket.socket) -> None:
-        """Some lines. What was not taken whole is sent again over the next connection."""
+        """Send some lines. Lines that were not sent completely are sent again over the next connection."""
         batch = self._batch()
         data, sent = memoryview(b"".join(batch)), 0
         try:
@@ -175,7 +175,7 @@ class LogSink:
             self._say(f"access logs for {self._address}: connected{f'; {lost} lines were dropped' if lost else ''}")
 
     def _newly_dropped(self) -> int:
-        """The lines that were dropped since somebody was last told."""
+        """How many lines were dropped since the last report."""
         lost, self._reported = self._dropped - self._reported, self._dropped
         return lost
 
@@ -187,12 +187,12 @@ _GRACE: Final = 0.2
 def _connect(address: str, patience: float) -> socket.socket:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise ValueError("this is no address, which is a host with a port")
+        raise ValueError("this is no address: write HOST:PORT")
     return socket.create_connection((host.strip("[]"), int(port)), timeout=patience)
 
 
 def _is_open(connection: socket.socket) -> bool:
-    """Whether the other side has not hung up. What it may say is of no interest."""
+    """Whether the other side has not closed the connection. Data from it is discarded."""
     try:
         while select.select([connection], [], [], 0)[0]:
             if not connection.recv(_BATCH):

@@ -1,4 +1,4 @@
-"""Metrics of an Envoy and of the applications beside it, pushed to collectors as its own configuration says."""
+"""Pushes metrics of an Envoy and its applications to the collectors that Envoy's own configuration names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OF_ENVOY: Final = "envoy"
 
 @contextmanager
 def pushed_metrics(admin: EnvoyAdmin, bootstrap: str, say: Say) -> Iterator[None]:
-    """While this lasts: look for orders in Envoy's configuration, and carry them out."""
+    """While this lasts: read the push orders from Envoy's configuration, and push."""
     ended = threading.Event()
     pusher = MetricsPusher(admin, _resource(bootstrap), say)
     threading.Thread(target=_push, args=(pusher, ended, say), name="metrics", daemon=True).start()
@@ -40,12 +40,12 @@ def _push(pusher: MetricsPusher, ended: threading.Event, say: Say) -> None:
     while not ended.wait(_TICK):
         try:
             pusher.turn(time.monotonic())
-        except Exception as error:  # noqa: BLE001  # a fault of ours costs metrics, and not the proxy
+        except Exception as error:  # noqa: BLE001  # a fault here must not end the proxy
             say(f"metrics were not sent: {type(error).__name__}: {error}")
 
 
 def _resource(bootstrap: str) -> Mapping[str, str]:
-    """Who it is that tells, in OpenTelemetry's words."""
+    """The attributes of the proxy as an OpenTelemetry resource."""
     node = json.loads(bootstrap)["node"]
     dataplane = dataplane_key(node["id"])
     return {
@@ -57,7 +57,7 @@ def _resource(bootstrap: str) -> Mapping[str, str]:
 
 
 class MetricsPusher:
-    """Knows when it sent what, and to whom it could not."""
+    """Pushes metrics when they are due, and reports collectors that cannot be reached."""
 
     def __init__(self, admin: EnvoyAdmin, resource: Mapping[str, str], say: Say) -> None:
         self._admin, self._resource, self._say = admin, resource, say
@@ -67,7 +67,7 @@ class MetricsPusher:
         self._away: set[MetricCollector] = set()
 
     def turn(self, now: float) -> None:
-        """Send what is due."""
+        """Push to every collector whose interval has passed."""
         if now - self._looked >= _LOOK_EVERY:
             self._looked, self._orders = now, self._current_orders()
         orders = self._orders
@@ -83,7 +83,7 @@ class MetricsPusher:
         }
 
     def _current_orders(self) -> PushOrders:
-        """What stands in the configuration; what stood there, while Envoy does not answer."""
+        """The orders in Envoy's configuration; the last known ones while Envoy does not answer."""
         answer = self._admin.get(_ORDERS)
         if answer is None:
             return self._orders
@@ -95,7 +95,7 @@ class MetricsPusher:
         return next((orders for text in texts if (orders := read(text)) is not None), PushOrders())
 
     def _send(self, orders: PushOrders, due_collectors: list[MetricCollector]) -> None:
-        from cp.agent import otlp  # noqa: PLC0415  # it imports much that only those need who push
+        from cp.agent import otlp  # noqa: PLC0415  # large, and most proxies push nothing
 
         envoy_metrics = [family for family in otlp.families(self._envoy_page(orders)) if orders.are_about(family.name)]
         application_metrics = [
@@ -108,11 +108,11 @@ class MetricsPusher:
             self._report(collector, otlp.send(collector, request))
 
     def _envoy_page(self, orders: PushOrders) -> bytes:
-        """An Envoy that does not answer has nothing to tell, and is asked again next time."""
+        """The Prometheus page of Envoy; empty if it does not answer."""
         return self._admin.get(f"/stats/prometheus{'' if orders.unused else '?usedonly'}", _PATIENCE) or b""
 
     def _report(self, collector: MetricCollector, fault: str) -> None:
-        """Once when a collector cannot be reached, and once when it can again."""
+        """Report once that a collector cannot be reached, and once that it can be again."""
         if fault and collector not in self._away:
             self._away.add(collector)
             self._say(f"metrics for {collector.authority}: {fault}")
@@ -122,7 +122,7 @@ class MetricsPusher:
 
 
 def _application_page(application: PushedApplication) -> bytes:
-    """An application that does not answer has nothing to tell."""
+    """The Prometheus page of an application; empty if it does not answer."""
     try:
         answer = httpx.get(f"http://{application.authority}{application.path}", timeout=_PATIENCE)
     except (httpx.HTTPError, httpx.InvalidURL):

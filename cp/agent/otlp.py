@@ -1,4 +1,4 @@
-"""Metrics as Prometheus has them, made into those of OpenTelemetry, and sent by its protocol."""
+"""Converts Prometheus metrics into OpenTelemetry's, and sends them over OTLP."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _CUMULATIVE: Final = otel.AGGREGATION_TEMPORALITY_CUMULATIVE
 
 @dataclass(frozen=True, slots=True)
 class CounterSpan:
-    """From when counters count, and to when, in nanoseconds."""
+    """The time that counters cover, in nanoseconds since the epoch."""
 
     begun: int
     now: int
 
 
 def families(page: bytes) -> list[Metric]:
-    """What is on a page of metrics, up to where it cannot be read."""
+    """The metrics on a Prometheus page, up to the first line that cannot be parsed."""
     metrics: list[Metric] = []
     with suppress(ValueError):
         for family in text_string_to_metric_families(page.decode(errors="replace")):
@@ -47,19 +47,19 @@ def families(page: bytes) -> list[Metric]:
 def request(
     resource: Mapping[str, str], scopes: Iterable[tuple[str, Iterable[Metric]]], span: CounterSpan
 ) -> ExportMetricsServiceRequest:
-    """Everything that is to be said of a proxy: its own metrics and those of its applications, by who told them."""
+    """An export request for a proxy: a scope for Envoy's own metrics, and one for each application."""
     export = ExportMetricsServiceRequest()
     of_resource = export.resource_metrics.add()
     of_resource.resource.attributes.extend(_attributes(resource))
     for name, scope_families in scopes:
-        scope = of_resource.instrumentation_library_metrics.add()  # called scope_metrics by now, and the same bytes
+        scope = of_resource.instrumentation_library_metrics.add()  # renamed to scope_metrics since, with the same bytes
         scope.instrumentation_library.name = name
         scope.metrics.extend(_metric(family, span) for family in scope_families)
     return export
 
 
 def send(collector: MetricCollector, export: ExportMetricsServiceRequest) -> str:
-    """Send once. Answers with what went wrong, if anything did."""
+    """Send once. Returns the error, or an empty text."""
     try:
         if collector.is_http:
             _post(collector, export)
@@ -68,7 +68,7 @@ def send(collector: MetricCollector, export: ExportMetricsServiceRequest) -> str
     except httpx.HTTPError as error:
         return str(error) or type(error).__name__
     except grpc.RpcError as error:
-        return str(getattr(error, "details", str)() or error)  # what a call that failed adds to an error
+        return str(getattr(error, "details", str)() or error)  # only failed calls have `details`
     return ""
 
 
@@ -136,7 +136,7 @@ def _summaries(samples: Iterable[Sample], span: CounterSpan) -> Iterator[otel.Su
 
 
 def _by_labels(samples: Iterable[Sample], excluded_label: str) -> Iterator[tuple[Mapping[str, str], list[Sample]]]:
-    """The samples that belong together: those whose labels are the same but for one."""
+    """The samples in groups whose labels are equal but for the excluded one."""
     groups: dict[tuple[tuple[str, str], ...], list[Sample]] = defaultdict(list)
     for sample in samples:
         key = tuple(sorted((name, value) for name, value in sample.labels.items() if name != excluded_label))

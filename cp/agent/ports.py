@@ -1,4 +1,4 @@
-"""Whether the ports that an Envoy will listen on are free: it shares them with another one without a word."""
+"""Checks that no other Envoy listens on a proxy's ports: Envoys share a port without any warning."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 def must_not_be_shared(dataplane: Mapping[str, Any]) -> None:
-    """Raise `Problem` where another Envoy listens already on what a Dataplane names."""
+    """Raise `Problem` if another Envoy already listens on an address of a Dataplane."""
     taken = [_shown(host, port) for host, port in _addresses(dataplane) if _would_be_shared(host, port)]
     if taken:
-        hint = "Is it the Envoy of another koguma dp run? `ss -ltnp` tells which process it is; end it first."
-        raise Problem(f"another proxy listens on {', '.join(taken)}, and would go on taking connections there", hint)
+        hint = "Is it the Envoy of another koguma dp run? `ss -ltnp` shows which process it is; end it first."
+        raise Problem(f"another proxy listens on {', '.join(taken)}, and would keep taking connections there", hint)
 
 
 def _shown(host: str, port: int) -> str:
@@ -34,7 +34,7 @@ def _addresses(dataplane: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def _would_be_shared(host: str, port: int) -> bool:
-    """Whether the port is free for those alone who share it, as Envoys do. Any other fault Envoy itself tells."""
+    """Whether only a socket that shares its port (SO_REUSEPORT) could bind. Envoy itself reports all other errors."""
     return _fault(host, port, shares=False) == errno.EADDRINUSE and _fault(host, port, shares=True) is None
 
 

@@ -1,4 +1,4 @@
-"""Whether an Envoy has its first configuration, so that whoever starts a proxy hears of it."""
+"""Watches until an Envoy has its first configuration, and reports that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Enter = Callable[[threading.Event], None]
 
 @contextmanager
 def announced_readiness(admin: EnvoyAdmin, say: Say, enter: Enter) -> Iterator[None]:
-    """While this lasts: say when an Envoy is ready, also to the control plane, or why it may not be."""
+    """While this lasts: report when Envoy is ready, also to the control plane, and give a hint if that takes long."""
     ended = threading.Event()
     watching = threading.Thread(target=_watch, args=(admin, say, enter, ended), name="readiness")
     watching.start()

@@ -1,4 +1,4 @@
-"""A child process in the foreground: it gets our signals, and we end as it ends. Nothing is restarted."""
+"""Supervises a child process: it gets our signals, and its status becomes ours. It is never restarted."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT
 ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 Ending: TypeAlias = Callable[[threading.Event], None]
-"""What is done before a child is ended; soon over once the event is set."""
+"""The work before a child is ended. It returns soon after the event is set."""
 
 
 def run(child: subprocess.Popen[bytes], ending: Ending) -> int:
-    """A child to its end. Answers with its status as a shell has it: 128 and more for a signal.
+    """Wait for a child to end. Returns its status as a shell does: 128 plus the number of a signal.
 
-    The first signal that ends it has `ending` done before, while the child goes on; a second one ends it at once.
+    The first SIGTERM or SIGINT runs `ending` while the child goes on, and is passed on after that. A second one is
+    passed on at once.
     """
     at_once = threading.Event()
     leaving: list[threading.Thread] = []
@@ -53,7 +54,7 @@ def run(child: subprocess.Popen[bytes], ending: Ending) -> int:
 
 @contextmanager
 def started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A child that ends with the block, at the latest. The environment is added to ours."""
+    """Start a child, with variables added to our environment. It is ended with the block at the latest."""
     with _started(command, environment) as child:
         try:
             yield child
@@ -63,13 +64,13 @@ def started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[
 
 
 def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """In a group of its own, or the terminal would send it the Ctrl-C that we pass on."""
+    """A child in a process group of its own: otherwise a terminal would send Ctrl-C to it as well as to us."""
     try:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            env={**os.environ, **environment},  # noqa: TID251  # what we were started with is for it
+            env={**os.environ, **environment},  # noqa: TID251  # the child inherits our environment
             process_group=0,
         )
     except OSError as error:
@@ -77,13 +78,13 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
 
 
 def output(child: subprocess.Popen[bytes]) -> BinaryIO:
-    """What a child writes to its standard output is somebody's to read. It is there, since a pipe was asked for."""
+    """The standard output of a child: never None, since it was started with a pipe."""
     return cast("BinaryIO", child.stdout)
 
 
 @contextmanager
 def tidied_up() -> Iterator[None]:
-    """While this lasts, SIGTERM ends us as an exception does: what was made for the time being is removed."""
+    """While this lasts, SIGTERM raises an exception, so that temporary files are removed."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

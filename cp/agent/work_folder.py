@@ -1,4 +1,4 @@
-"""The folder of one proxy: one `koguma dp run` at a time, and what an earlier one may have left in it."""
+"""The work folder of a proxy: it admits one `koguma dp run` at a time, and may hold the orphan of an earlier one."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ Say = Callable[[str], None]
 
 @contextmanager
 def folder_lock(folder: Path, patience: float, say: Say) -> Iterator[int]:
-    """While this lasts nobody else runs a proxy in the folder.
+    """Hold the lock of a folder, so that no other `koguma dp run` uses it.
 
-    It waits only for what another one left that was killed: an Envoy that is draining, and the guard that sees to it.
+    It waits for the lock only if its holder was killed and the guard is still draining that run's Envoy. If another
+    run holds it, it raises `Problem`.
     """
     try:
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -57,7 +58,7 @@ def _take(lock: int, folder: Path, patience: float, say: Say) -> None:
 
 
 def _runs(pid: object) -> bool:
-    """Whether a process that holds a lock is there; one that was killed leaves that to its guard."""
+    """Whether the process in the note of a lock still runs. If it was killed, its guard holds the lock."""
     if not isinstance(pid, int):
         return False
     try:
@@ -79,7 +80,7 @@ def _is_taken(lock: int) -> bool:
 
 @contextmanager
 def envoy_note(folder: Path, envoy: int) -> Iterator[None]:
-    """While this lasts it stands in the folder which process its Envoy is."""
+    """Keep the process id of Envoy in a file of the folder, for a later run."""
     (file := folder / _ENVOY).write_text(f"{envoy}\n")
     try:
         yield
@@ -88,7 +89,7 @@ def envoy_note(folder: Path, envoy: int) -> Iterator[None]:
 
 
 def orphan(folder: Path) -> int | None:
-    """The Envoy that was left in the folder, if it still runs and there is no doubt that it is that one."""
+    """The process id of an Envoy that an earlier run left in the folder, if it certainly still runs."""
     with suppress(OSError, ValueError):
         pid = int((folder / _ENVOY).read_text())
         if is_envoy(folder, pid):
@@ -97,14 +98,14 @@ def orphan(folder: Path) -> int | None:
 
 
 def is_envoy(folder: Path, pid: int) -> bool:
-    """Whether a process is the Envoy of a folder: the number may be another one's by now."""
+    """Whether a process is the Envoy of a folder. Its id may belong to another process by now."""
     with suppress(OSError):
         return str(folder / BOOTSTRAP) in _command(pid)
     return False
 
 
 def is_over(pid: int) -> bool:
-    """Whether a process has let go of all that it had, though its parent may never ask how it ended."""
+    """Whether a process has ended. A zombie has, unless other threads of it still hold its resources."""
     try:
         os.kill(pid, 0)
         state = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
@@ -116,7 +117,7 @@ def is_over(pid: int) -> bool:
 
 
 def _command(pid: int) -> list[str]:
-    """The command line of a process; nothing for one that is gone, or somebody else's."""
+    """The command line of a process; empty if it is gone or belongs to another user."""
     if not _PROC.joinpath("self").exists():
         listing = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, check=False)
         return listing.stdout.decode(errors="replace").split()
@@ -126,5 +127,5 @@ def _command(pid: int) -> list[str]:
 
 
 def _is_ours(pid: int) -> bool:
-    """Where processes are files; elsewhere none is hidden."""
+    """Whether a process belongs to this user. Without /proc the answer is always yes, since `ps` shows all."""
     return not _PROC.joinpath("self").exists() or (_PROC / str(pid)).stat().st_uid == os.geteuid()

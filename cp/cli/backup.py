@@ -1,4 +1,4 @@
-"""`koguma backup`: a copy of the store, whole and at one revision, while control planes write in it."""
+"""`koguma backup`: a consistent copy of the store at one revision, also while control planes write to it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def backup(file: File, *, store: Store = None) -> None:
     """
     source = _path(store)
     if file.exists():
-        raise Problem(f"{file} is there already", "Name another file, or remove this one.")
+        raise Problem(f"{file} exists already", "Name another file, or remove this one.")
     try:
-        file.touch(mode=0o600, exist_ok=False)  # secrets are in it, as in the store
+        file.touch(mode=0o600, exist_ok=False)  # it contains secrets, as the store does
         _copy(source, file)
     except sqlite3.Error as error:
         file.unlink(missing_ok=True)
@@ -38,8 +38,8 @@ def backup(file: File, *, store: Store = None) -> None:
 
 
 def _path(store: str | None) -> Path:
-    """The file of a store in SQLite. A folder is copied by other means, and what is in memory by none."""
-    from cp.settings import BadSettings, load  # noqa: PLC0415  # no other command of its size needs settings
+    """The file of an SQLite store. Raises `Problem` for other stores."""
+    from cp.settings import BadSettings, load  # noqa: PLC0415  # slow to load, and only needed here
 
     try:
         url = load(store=store).store
@@ -47,18 +47,16 @@ def _path(store: str | None) -> Path:
         raise Problem("\n".join(error.faults)) from None
     path = Path(url.removeprefix(_SQLITE))
     if not url.startswith(_SQLITE):
-        raise Problem(f"{url} is no store in SQLite", "A folder of files is copied as any folder is.")
+        raise Problem(f"{url} is no store in SQLite", "Copy a folder of files as you copy any folder.")
     if not path.is_file():
         raise Problem(f"there is no store {path}", "Name it with --store sqlite:///PATH.")
     return path
 
 
 def _copy(source: Path, file: Path) -> None:
-    """By SQLite's own means: a copy of the file alone lacks what is still in the log of writes beside it."""
+    """Copy with SQLite's backup API: a copy of the file alone would lack the writes that are still in its log (WAL)."""
     with closing(sqlite3.connect(source)) as store, closing(sqlite3.connect(file)) as copy:
-        store.backup(
-            copy
-        )  # in one step, which is one revision: readers and writers of a log do not wait for each other
+        store.backup(copy)  # one step, so one revision; with a WAL readers and writers do not block each other
         fault = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
         if fault != "ok":
             raise sqlite3.DatabaseError(f"the copy is damaged: {fault}")

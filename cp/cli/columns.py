@@ -1,4 +1,4 @@
-"""The columns in which resources are listed, as kumactl has them."""
+"""The columns of lists of resources, as kumactl prints them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _columns(kind: Kind) -> Iterator[Column]:
 
 
 def tags(item: Mapping[str, Any]) -> str:
-    """The tags of all inbounds, or of the gateway, together."""
+    """The tags of all inbounds, or of the gateway, merged."""
     networking = _mapping(item.get("networking"))
     inbounds = networking.get("inbound")
     values: dict[str, list[str]] = {}
@@ -59,7 +59,7 @@ def _routing(field: str) -> Callable[[Mapping[str, Any]], str]:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """A folder of files may hold what is no valid resource: that is listed too."""
+    """A value if it is a mapping, else an empty one: a folder of files may contain invalid resources, listed too."""
     return value if isinstance(value, Mapping) else {}
 
 

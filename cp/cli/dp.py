@@ -117,7 +117,7 @@ RetryFor = Annotated[
 ]
 
 _AFTER_DRAINING: Final = 20.0
-"""Seconds until a guard has begun to drain, has told the control plane, and has made a stubborn Envoy end."""
+"""Seconds that a guard needs beside the drain time: to start, to report to the control plane, and to end Envoy."""
 
 _SYSTEM_CAS: Final = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Gentoo
@@ -168,7 +168,7 @@ def run(  # noqa: PLR0913  # an option each
 def _supervised(
     command: Sequence[str], drain: ProxyDrain, membership: joining.Membership, bootstrap: str, lock: int
 ) -> int:
-    """Envoy to its end, with the lines of its access logs sent on that are for somebody's address."""
+    """Run Envoy until it ends, with all that the agent does meanwhile."""
     key, sinks = secrets.token_hex(16), LogSinks(_say)
     _say(f"starting {command[0]}; its admin interface: {drain.admin.where}")
     with supervise.started(command, {envelope.VARIABLE: key}) as child:
@@ -191,11 +191,11 @@ def _supervised(
 
 
 def _end_orphan(folder: Path, address: str, seconds: float) -> None:
-    """An Envoy that was left here when both `koguma dp run` and its guard were killed. It is drained as they would."""
+    """Drain and end an Envoy that is left because both its `koguma dp run` and the guard were killed."""
     envoy = work_folder.orphan(folder)
     if envoy is None:
         return
-    _say(f"found Envoy, process {envoy}, of a koguma dp run that was killed; it is ended first")
+    _say(f"draining Envoy, process {envoy}, which a killed koguma dp run left here")
     bootstrap = (folder / work_folder.BOOTSTRAP).read_text(encoding="utf-8")
     ProxyDrain(EnvoyAdmin(bootstrap), _membership_of_orphan(bootstrap, folder, address), seconds, _say).run(
         threading.Event()
@@ -204,7 +204,7 @@ def _end_orphan(folder: Path, address: str, seconds: float) -> None:
 
 
 def _membership_of_orphan(bootstrap: str, folder: Path, address: str) -> joining.Membership:
-    """That of a run which left nothing but its bootstrap configuration. Its Dataplane is left to the next one."""
+    """The membership of a run that left only its bootstrap configuration. It does not remove the Dataplane."""
     node = json.loads(bootstrap)["node"]
     mesh, _, name = node["id"].partition(".")
     join = joining.MeshJoin(mesh, name, str(folder), owner=node["metadata"].get(OWNER, ""))
@@ -241,13 +241,17 @@ def _join_mesh(
 
 
 def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mesh: str | None) -> FileDocument | None:
-    """The Dataplane in a file, or nothing where a stored one is named."""
+    """The Dataplane in a file, or None if a stored one is named."""
     if file is None:
         if name is None:
-            raise Problem("say which proxy to run, with --dataplane-file FILE or --name NAME", status=2)
+            raise Problem("name the proxy to run with --dataplane-file FILE or --name NAME", status=2)
         return None
     if name is not None or mesh is not None:
-        raise Problem("the name and the mesh stand in the file", "Leave out --name and --mesh.", status=2)
+        raise Problem(
+            "--name and --mesh cannot be combined with a file, which contains both",
+            "Leave out --name and --mesh.",
+            status=2,
+        )
     documents, report = file_documents(file_texts([file], variables), known_kinds())
     print_findings(findings_before_write(report))
     if not report.is_valid:
@@ -268,10 +272,12 @@ def _mesh_join(
 
 
 def _system_ca(requested: Path | None) -> str:
-    """The file that is given, or the first that is there."""
+    """The requested file, or the first usual one that exists; empty if there is none."""
     if requested is not None and not requested.is_file():
         raise Problem(
-            f"{requested} is no file with certificates", "Leave out --system-ca to have it looked for.", status=2
+            f"{requested} is no file with certificates",
+            "Leave out --system-ca to use the file of the system.",
+            status=2,
         )
     usual = (requested,) if requested is not None else map(Path, _SYSTEM_CAS)
     return next((str(file.absolute()) for file in usual if file.is_file()), "")
@@ -286,12 +292,12 @@ def _folder(requested: Path | None) -> Iterator[Path]:
     try:
         requested.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Problem(f"{requested} is no folder to work in: {error.strerror}") from None
+        raise Problem(f"{requested} cannot be used as the work folder: {error.strerror}") from None
     yield requested.resolve()
 
 
 def _write_bootstrap(bootstrap: str, folder: Path) -> Path:
-    """In a file that only its owner reads: it may hold a token."""
+    """Write the bootstrap to a file that only its owner can read: it may contain a token."""
     file = folder / work_folder.BOOTSTRAP
     try:
         file.touch(0o600)

@@ -1,4 +1,4 @@
-"""Variables of the environment that look like settings and are none: misspelt ones have no effect, silently."""
+"""Warns of environment variables that look like settings but are none: a misspelt one would silently do nothing."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ OF_OPTIONS: Final = frozenset(
         "KUMA_DATAPLANE_RUNTIME_WORK_DIR",
     }
 )
-"""Those that commands read beside the settings of the control plane."""
+"""Variables of command line options; the control plane's settings are apart from these."""
 
 _FROM_US: Final = frozenset({"KOGUMA_LOG_KEY"})
-"""What we give to processes that we start."""
+"""Variables that we set for processes that we start."""
 
 _NEAR: Final = 0.9
 
 
 def warnings(names: Iterable[str]) -> Iterator[str]:
-    """What is to be said of the variables of an environment: all with our prefix, and what nearly is one of Kuma's."""
+    """A warning for each unknown `KOGUMA_` variable, and for each `KUMA_` variable that is nearly a known one."""
     unknown_names = [
         name for name in sorted(names) if name.startswith((OURS, KUMAS)) and name not in OF_OPTIONS | _FROM_US
     ]
@@ -54,7 +54,7 @@ def _warning(name: str, known_names: Collection[str]) -> str:
 
 
 def _similar_names(name: str, known_names: Collection[str]) -> Sequence[str]:
-    """Kuma's name for the same, or one that is like it in what follows the prefix: that all of ours begin with."""
+    """Known names for an unknown `KOGUMA_` one: a `KUMA_` name with the same end, or a similar `KOGUMA_` name."""
     suffix = name.removeprefix(OURS)
     if same_suffix := [
         known_name for known_name in sorted(known_names) if suffix and known_name.endswith(f"_{suffix}")

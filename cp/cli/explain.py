@@ -1,4 +1,4 @@
-"""`koguma explain`: why a call of a proxy goes where it goes, from files or from a running control plane."""
+"""`koguma explain`: the route of a call and why it takes it, from files or from a running control plane."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cp.policies import discover
 from cp.resources.world import World
 
 _WIDE: Final = 160
-"""Columns of an explanation that does not go to a terminal: it is for people there as well."""
+"""The width of an explanation that is not printed to a terminal."""
 
 Dataplane = Annotated[str, typer.Argument(metavar="DATAPLANE", help="The name of the caller's Dataplane.")]
 Call = Annotated[

@@ -1,6 +1,6 @@
-"""An explanation as an operator reads it: at the top where the call goes, below it every value and who set it.
+"""Explanations as text: first the route of the call, then every value in force and who set it.
 
-It is made from the plain data, so that it looks the same whether files were asked or a control plane.
+The text is made from the JSON data of the API, so that it is the same for files and for a control plane.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BAD: Final = "bold red"
 
 _GAP: Final = "  "
 _LAST_CELL: Final = 3
-"""The last cell of a row has at least this part of the width."""
+"""The last cell of a row gets at least one part in so many of the width."""
 
 _NARROWEST: Final = 20
 _FEW: Final = 3
@@ -40,7 +40,7 @@ class TextLine:
 
 
 def lines(data: Data, width: int) -> Iterator[tuple[str, str]]:
-    """Every line of an explanation, and its style. Tables are no wider than is said."""
+    """Every line of an explanation, with its style. Tables are at most so wide."""
     yield f"{data['proxy']['name']}: {_call_text(data)}", STRONG
     yield "", PLAIN
     yield from _columns(_summary(data), width)
@@ -78,7 +78,7 @@ def _section(title: str, rows: Iterable[TextLine], width: int) -> Iterator[tuple
 
 
 def _columns(rows: Iterable[TextLine], width: int) -> Iterator[tuple[str, str]]:
-    """As wide as what stands in them, and no wider together than is said; the last cell has what remains of a row."""
+    """Rows as lines of at most so many characters. The last cell gets the rest of the width."""
     everything = list(rows)
     room = width - len(_GAP)
     wide = zip_longest(*(row.cells[:-1] for row in everything), fillvalue="")
@@ -112,7 +112,7 @@ def _route(row: Data) -> TextLine:
 
 
 def _other_routes(row: Data) -> str:
-    """Whose policies hold as well."""
+    """The other routes whose policies are in force too."""
     names = " and ".join(route["name"] for route in row["beside"])
     return f" with what is left of {names}" if names else ""
 
@@ -151,7 +151,7 @@ def _service(backend: Data) -> str:
 
 
 def _rows(rows: Sequence[Data]) -> Iterator[TextLine]:
-    """Those that were looked at, and of the others those that would have taken the request too."""
+    """The routes that Envoy tried, and of the others those that would have matched too."""
     taken = next((row["index"] for row in rows if row["taken"]), len(rows))
     listed_rows = [row for row in rows if row["index"] <= taken or row["matches"]]
     shown = (
@@ -250,13 +250,13 @@ def _short(value: Any) -> str:
 
 
 def _shared_values(backends: Sequence[Data]) -> list[Data]:
-    """What holds for all backends alike."""
+    """The values of the backends if they are the same for all; else nothing."""
     values: list[Data] = list(backends[0]["values"]) if backends else []
     return values if all(backend["values"] == values for backend in backends if not backend["missing"]) else []
 
 
 def _not_shown(shown_values: Sequence[Data], values: Sequence[Data]) -> list[Data]:
-    """Without those that are told already: a field can act on the listener and on clusters."""
+    """Values without those that are shown already: a field can act on the listener and on clusters."""
     shown = [(value["policy"], value["path"], value["said"]) for value in shown_values]
     return [value for value in values if (value["policy"], value["path"], value["said"]) not in shown]
 
@@ -273,7 +273,7 @@ def _servers(names: Sequence[str]) -> str:
 
 
 def _limits(limits: Sequence[Data]) -> Iterator[TextLine]:
-    """Of each thing that somebody limits: how much on either side, and which limit is reached first."""
+    """The limits of both sides for each subject, and which is reached first."""
     subjects = [
         subject
         for subject, subject_limits in groupby(limits, key=_subject)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def finding_lines(finding: Mapping[str, Any]) -> Iterator[str]:
-    """Where and what in the first line, as compilers have it; then why; then what to write instead."""
+    """A finding as lines: first location and code, as compilers print them; then why; then what to write instead."""
     subject = f" {finding['resource']}" if finding["resource"] else ""
     yield f"{_place(finding)}{finding['severity']} [{finding['code']}]{subject}"
     yield f"  {finding['path']}: {finding['message']}" if finding["path"] else f"  {finding['message']}"

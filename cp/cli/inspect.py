@@ -52,7 +52,7 @@ def inspect(  # noqa: PLR0913  # an option each
         _proxies(name, mesh, output, address, offline=bool(file))
         return
     if name is None:
-        raise Problem(f"inspect {subject} of which one?", "Add its NAME.", status=2)
+        raise Problem(f"inspect {subject} needs a name", "Add the NAME of a Dataplane or of a policy.", status=2)
     kind = None if subject in {RULES, POLICIES} else _policy_kind(subject)
     answer = (
         _offline(subject, kind, name, mesh, file, var or []) if file else _online(subject, kind, name, mesh, address)
@@ -67,9 +67,9 @@ def inspect(  # noqa: PLR0913  # an option each
 
 
 def _proxies(name: str | None, mesh: str, output: OutputFormat, address: str, *, offline: bool) -> None:
-    """How the proxies of a mesh are, or one of them with all that it was sent."""
+    """Print the state of all proxies of a mesh, or of one with all that it was sent."""
     if offline:
-        raise Problem("files do not know what proxies have", "Leave out --file, and ask a control plane.", status=2)
+        raise Problem("files do not contain the state of proxies", "Leave out --file to ask a control plane.", status=2)
     where = folder_of(kind_of(_DATAPLANE), mesh)
     with connect(address) as client:
         answer = client.all_pages(f"{where}/_overview") if name is None else client.get(f"{where}/{name}/_delivery")
@@ -97,7 +97,7 @@ def _online(subject: str, kind: Kind | None, name: str, mesh: str, address: str)
         return client.get(f"/meshes/{mesh}/dataplanes/{name}/_{subject}")
 
 
-def _offline(  # noqa: PLR0913, PLR0917  # what the command line says
+def _offline(  # noqa: PLR0913, PLR0917  # one argument for each of the command line
     subject: str, kind: Kind | None, name: str, mesh: str, files: Sequence[str], variables: Sequence[str]
 ) -> Any:
     from cp.insight.inspect import inspect_policies, inspect_rules  # noqa: PLC0415  # only files need it here

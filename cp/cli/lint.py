@@ -1,4 +1,4 @@
-"""`koguma lint`: what is wrong with a mesh, what in it has no effect, and why."""
+"""`koguma lint`: errors in a mesh, and resources in it without effect."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _online(mesh: str | None, address: str) -> Any:
 
 
 def _offline(files: Sequence[str], variables: Sequence[str], mesh: str | None) -> Data:
-    """With what is wrong with the files themselves."""
+    """The findings about files, including errors in the files themselves."""
     from cp.insight.lint import in_order, of_mesh  # noqa: PLC0415  # it knows all of Envoy, which only files need here
     from cp.insight.lint import lint as findings_of  # noqa: PLC0415  # the same
 

@@ -86,7 +86,7 @@ def _top(
 
 
 class _Command(TyperCommand):
-    """A command whose messages about its arguments are written for people."""
+    """A command with plain messages about invalid arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -97,7 +97,7 @@ class _Command(TyperCommand):
 
 
 class _Commands(MutableMapping[str, Any]):
-    """The commands below some words, each made when it is asked for."""
+    """The commands of a group, each imported when it is first used."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
@@ -122,7 +122,7 @@ class _Commands(MutableMapping[str, Any]):
 
     @property
     def summaries(self) -> Mapping[str, str]:
-        """The line of each command, or of the group that it begins."""
+        """The summary of each command or subgroup."""
         depth = len(self._words)
         below = (words for words in COMMANDS if words[:depth] == self._words)
         return {words[depth]: _summary(words[: depth + 1]) for words in below}

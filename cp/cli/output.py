@@ -1,4 +1,4 @@
-"""What commands print: tables as kumactl prints them, YAML and JSON."""
+"""The output of commands: tables as kumactl prints them, YAML and JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cp.cli.options import DataFormat, OutputFormat
 
 _GAP: Final = "   "
 _NARROWEST: Final = 8
-"""Columns of a table are not made narrower than this, on however small a terminal."""
+"""The least width of a column, however narrow the terminal is."""
 
 _TRUTH_VALUES: Final = frozenset({"y", "Y", "n", "N"})
 _MINUTE: Final = 60
@@ -29,7 +29,7 @@ _YEAR: Final = 365 * _DAY
 
 
 class _Dumper(yaml.CSafeDumper):
-    """YAML that every reader understands: Envoy's takes a bare `n` for a truth value."""
+    """YAML that every parser understands: Envoy's takes a bare `n` for a boolean."""
 
     def ignore_aliases(self, data: Any) -> bool:
         del data
@@ -53,12 +53,12 @@ def as_json(data: Any) -> str:
 
 
 def print_data(data: Any, form: OutputFormat | DataFormat) -> None:
-    """Print data in a form that is not a table."""
+    """Print data as YAML or JSON."""
     typer.echo(as_json(data) if form.value == DataFormat.JSON.value else as_yaml(data), nl=False)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns as wide as what stands in them, three spaces apart; on a terminal no wider together than that."""
+    """A table with columns as wide as their content, three spaces apart; on a terminal no wider than that."""
     everything = [tuple(heads), *(tuple(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip_longest(*everything, fillvalue="")]
     room = terminal_width()
@@ -68,12 +68,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal; None where the output goes elsewhere, to be read by a program as well."""
+    """The width of the terminal; None if the output goes elsewhere, where a program may read it."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def narrowed(widths: Sequence[int], room: int) -> list[int]:
-    """Widths of columns that fit into some room together. The widest columns give, and those alone."""
+    """The widths of columns, reduced to fit into a total. Only the widest columns are reduced."""
     limit = max(widths, default=0)
     for number, width in enumerate(sorted(widths)):
         share = room // (len(widths) - number)
@@ -85,7 +85,7 @@ def narrowed(widths: Sequence[int], room: int) -> list[int]:
 
 
 def row_lines(cells: Sequence[str], widths: Sequence[int], gap: str) -> Iterator[str]:
-    """A row as lines: more than one where a cell is longer than its column is wide."""
+    """A row as lines: more than one if a cell is longer than its column."""
     columns = [_wrapped(cell, width) for cell, width in zip(cells, widths, strict=True)]
     for parts in zip_longest(*columns, fillvalue=""):
         yield gap.join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()

@@ -1,4 +1,4 @@
-"""What proxies have, as tables: many in a line each, and one with all that it was sent and said to it."""
+"""The state of proxies as text: a table of many, or one with all that it was sent and how it answered."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _TYPE_HEADS: Final = ("TYPE", "STATUS", "SINCE", "RESPONSES", "ACCEPTED", "REJEC
 
 
 def dataplanes(items: Iterable[Data]) -> str:
-    """Overviews: a line for each proxy."""
+    """A table of overviews, with a line for each proxy."""
     return table(_HEADS, map(_row, items))
 
 
 def listed(overview: Data) -> dict[str, Any]:
-    """An overview as the list of resources shows it: the Dataplane, and how its proxy is."""
+    """An overview in the form of a listed resource: the Dataplane, with the status of its proxy."""
     kept = {name: overview[name] for name in ("type", "mesh", "name", "creationTime", "status") if name in overview}
     return {**overview.get("dataplane", {}), **kept}
 
 
 def delivery(answer: Data) -> Iterator[str]:
-    """Where one proxy stands."""
+    """The state of one proxy."""
     yield f"Dataplane {answer['mesh']}/{answer['name']}: {_state(answer)}"
     for stream in answer["streams"]:
         since = age(stream["connectedSince"])

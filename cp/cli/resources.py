@@ -24,7 +24,7 @@ from cp.resources.kinds import Kind
 
 _DATAPLANE: Final = "Dataplane"
 _AT_ONCE: Final = 4 * 1024 * 1024
-"""Characters of resources that are sent together. A control plane takes 16 MiB, unless told otherwise."""
+"""How many characters of resources one request has. By default a control plane accepts 16 MiB."""
 
 _WOULD_BE: Final = {"Created": "would be Created", "Updated": "would be Updated", "Unchanged": "is Unchanged"}
 
@@ -79,7 +79,7 @@ def apply(  # noqa: PLR0913  # an option each
     rejects it or does not answer in time, it prints the reason and ends with status 1.
     """
     if dry_run and wait:
-        raise Problem("--dry-run changes nothing that could be waited for", status=2)
+        raise Problem("--wait cannot be combined with --dry-run, which changes nothing", status=2)
     patience, documents, written = duration(timeout), _valid_documents(file, var or []), WrittenResources()
     with connect(address) as client:
         in_order = sorted(documents, key=lambda file_document: file_document.document.key.type != "Mesh")
@@ -120,7 +120,7 @@ def delete(  # noqa: PLR0913  # an option each
 
 
 def _print_data(answer: Any, output: OutputFormat, *, is_list: bool) -> None:
-    """A list in YAML is a document for each resource, to be applied again; in JSON it is what the API answers."""
+    """Print resources. A YAML list has a document for each, so that it can be applied; JSON is the API's answer."""
     if not is_list or output is not OutputFormat.YAML:
         print_data(answer, output)
         return
@@ -144,7 +144,7 @@ def _to_delete(type_: str | None, name: str | None, mesh: str, file: Sequence[st
     if file and type_ is None:
         return [file_document.document.key for file_document in _valid_documents(file, [])]
     if file or type_ is None or name is None:
-        raise Problem("say either TYPE and NAME, or -f FILE", status=2)
+        raise Problem("name the resource with TYPE and NAME, or give -f FILE", status=2)
     kind = kind_of(type_)
     return [Key(kind.name, "" if kind.is_global else mesh, name)]
 
@@ -153,14 +153,14 @@ def _valid_documents(file: Sequence[str], variables: Sequence[str]) -> list[File
     documents, report = file_documents(file_texts(file, variables), known_kinds())
     print_findings(findings_before_write(report))
     if not report.is_valid:
-        raise Problem("nothing was done, because of what is said above")
+        raise Problem("nothing was changed because of the errors above")
     if not documents:
         raise Problem(f"there is no resource in {', '.join(file)}")
     return documents
 
 
 def _apply(client: Client, documents: Sequence[FileDocument], written: WrittenResources) -> Iterator[tuple[Key, str]]:
-    """In one write, unless there is so much that no control plane would take it."""
+    """Write documents in one request, or in several if they are too large for one."""
     for part in _parts(documents):
         outcomes, revision = client.apply([(file_document.text, file_document.location) for file_document in part])
         for outcome in outcomes:
@@ -183,7 +183,7 @@ def _parts(documents: Sequence[FileDocument]) -> Iterator[Sequence[FileDocument]
 
 
 def _dry_run(client: Client, documents: Sequence[FileDocument]) -> Iterator[tuple[Key, str]]:
-    """What the control plane says that a write would do. Each part is sent with the Meshes that stand before it."""
+    """The outcomes that a write would have. Each request repeats the Meshes of earlier ones, which are not stored."""
     meshes: list[FileDocument] = []
     for part in _parts(documents):
         outcomes, _ = client.apply(

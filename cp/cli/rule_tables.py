@@ -1,4 +1,4 @@
-"""Rules, policies and what survives of a policy, as tables."""
+"""Tables of the rules and policies of a proxy, and of the effects of a policy."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Data = Mapping[str, Any]
 
 
 def rules(answer: Data) -> str:
-    """What `_rules` answers: a line for each rule, with what it comes to and where that comes from."""
+    """The answer of `_rules` as a table: a line for each rule, with its conf and the origins of that."""
     rows = [(of["type"], *row) for of in answer["rules"] for row in _rule_rows(of)]
     warnings = dict.fromkeys(warning for of in answer["rules"] for warning in of.get("warnings", ()))
     return table(("TYPE", "FOR", "CONF", "ORIGIN"), rows) + _warning_lines(warnings)
 
 
 def policies(answer: Data) -> str:
-    """What `_policies` answers."""
+    """The answer of `_policies` as a table."""
     rows = ((policy["type"], policy["mesh"], policy["name"], _parts(policy)) for policy in answer["policies"])
     warnings = (
         f"{policy['type']} {policy['mesh']}/{policy['name']}: {warning}"
@@ -30,13 +30,13 @@ def policies(answer: Data) -> str:
 
 
 def dataplanes(items: Iterable[Data]) -> str:
-    """The proxies of a policy: each value of it, and whether it is in force there."""
+    """The proxies of a policy: each value that it sets, and whether that is in force."""
     rows = [row for item in items for row in _effects(item)]
     return table(("DATAPLANE", "WHERE", "FIELD", "VALUE", "STATUS"), rows)
 
 
 def _warning_lines(warnings: Iterable[str]) -> str:
-    """What a table does not show: which of it is not in force."""
+    """Warnings below a table, about parts of it that are not in force."""
     lines = "".join(f"Warning: {warning}\n" for warning in warnings)
     return f"\n{lines}" if lines else ""
 
@@ -61,7 +61,7 @@ def _rule_rows(of: Data) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_for_somebody(rule: Data) -> bool:
-    """No service has an empty name: a target by labels, which is for real services alone, comes to such a rule."""
+    """Whether a service can match. A target by labels, which selects real services only, gives a rule for no name."""
     nobody = {"key": "kuma.io/service", "not": False, "value": ""}
     return nobody not in rule["matchers"]
 
@@ -115,7 +115,7 @@ def _confs(confs: Iterable[Any]) -> str:
 
 
 def _conf(conf: Any) -> str:
-    """A text as it was written, anything else as JSON: in one line."""
+    """A conf in one line: a text as it is, anything else as JSON."""
     return conf if isinstance(conf, str) else json.dumps(conf, ensure_ascii=False, separators=(",", ":"))
 
 

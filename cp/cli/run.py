@@ -59,11 +59,11 @@ def _settings(**options: Any) -> Settings:
     try:
         return load(**options)
     except BadSettings as error:
-        raise Problem("\n".join(error.faults), "See docs/reference/settings.md for what there is to set.") from None
+        raise Problem("\n".join(error.faults), "See docs/reference/settings.md for all settings.") from None
 
 
 def _make_work_dir(settings: Settings) -> None:
-    """Only if something is kept there."""
+    """Create the work folder, but only if the store is in it."""
     if Path(settings.store.removeprefix("sqlite:///")).parent != settings.work_dir:
         return
     try:
@@ -74,7 +74,7 @@ def _make_work_dir(settings: Settings) -> None:
 
 
 def _serve(settings: Settings) -> None:
-    """Imported now: other commands need nothing of a server."""
+    """Run the server. It is imported here, since no other command needs it."""
     from cp import app  # noqa: PLC0415
 
     try:
@@ -87,7 +87,7 @@ def _serve(settings: Settings) -> None:
 
 
 def _problem(error: BaseException) -> Problem | None:
-    """What an operator can do something about."""
+    """The problem to print if an operator can do something about an error; else None."""
     if isinstance(error, CannotListen):
         return Problem(str(error), error.hint)
     if isinstance(error, OSError | ValueError | Unusable):

@@ -55,14 +55,14 @@ def test_a_file_that_is_there_is_not_written_over(offline: Koguma, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("store", "said"),
+    ("store", "message"),
     [("dir:/nowhere", "is no store in SQLite"), ("memory:", "is no store in SQLite"), ("sqlite:////no/db", "no store")],
 )
-def test_what_cannot_be_copied_is_told(offline: Koguma, tmp_path: Path, store: str, said: str) -> None:
+def test_what_cannot_be_copied_is_told(offline: Koguma, tmp_path: Path, store: str, message: str) -> None:
     ended = offline("backup", tmp_path / "copy.db", "--store", store)
 
     assert ended.status == 1
-    assert said in ended.err
+    assert message in ended.err
     assert not (tmp_path / "copy.db").exists()
 
 

@@ -55,9 +55,9 @@ class FakeEnvoy:
         Path(f"{self.path}.ends").write_text(str(status))
 
     @property
-    def told(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(Path(f"{self.path}.json").read_text())
-        return found
+    def record(self) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads(Path(f"{self.path}.json").read_text())
+        return record
 
     @property
     def signal(self) -> int:
@@ -85,7 +85,7 @@ def test_the_dataplane_of_the_file_is_stored(koguma: Koguma, envoy: FakeEnvoy, w
     ended = run(koguma, envoy, "-d", web)
 
     assert "registered Dataplane default/web-1" in ended.err
-    assert envoy.told["bootstrap"]["node"]["metadata"]["dataplane.resource"] == web.read_text()
+    assert envoy.record["bootstrap"]["node"]["metadata"]["dataplane.resource"] == web.read_text()
     assert koguma("get", "dp", "web-1").status == 1, "it goes with its proxy"
 
 
@@ -108,14 +108,14 @@ def test_envoy_gets_the_bootstrap_configuration_in_a_file_that_only_its_owner_re
 ) -> None:
     run(koguma, envoy, "-d", web)
 
-    assert envoy.told["bootstrap"]["node"]["id"] == "default.web-1"
-    assert stat.S_IMODE(envoy.told["mode"]) == 0o600
+    assert envoy.record["bootstrap"]["node"]["id"] == "default.web-1"
+    assert stat.S_IMODE(envoy.record["mode"]) == 0o600
 
 
 def test_envoy_is_told_what_a_sidecar_needs(koguma: Koguma, envoy: FakeEnvoy, web: Path) -> None:
     run(koguma, envoy, "-d", web, "--concurrency", "2", "--listener-drain-time", "1m", "--envoy-log-level", "debug")
 
-    text = " ".join(envoy.told["arguments"])
+    text = " ".join(envoy.record["arguments"])
     for flag in (
         "--concurrency 2",
         "--drain-time-s 60",
@@ -129,7 +129,7 @@ def test_envoy_is_told_what_a_sidecar_needs(koguma: Koguma, envoy: FakeEnvoy, we
 def test_what_was_made_for_the_time_being_is_removed(koguma: Koguma, envoy: FakeEnvoy, web: Path) -> None:
     run(koguma, envoy, "-d", web)
 
-    config = envoy.told["arguments"][envoy.told["arguments"].index("--config-path") + 1]
+    config = envoy.record["arguments"][envoy.record["arguments"].index("--config-path") + 1]
     assert not Path(config).parent.exists()
 
 
@@ -143,7 +143,7 @@ def test_a_stored_dataplane_is_run_by_its_name(koguma: Koguma, envoy: FakeEnvoy,
     koguma("apply", "-f", web)
 
     assert run(koguma, envoy, "--name", "web-1").status == 0
-    assert envoy.told["bootstrap"]["node"]["cluster"] == "web"
+    assert envoy.record["bootstrap"]["node"]["cluster"] == "web"
 
 
 def test_variables_are_filled_in(koguma: Koguma, envoy: FakeEnvoy, web: Path) -> None:
@@ -151,7 +151,7 @@ def test_variables_are_filled_in(koguma: Koguma, envoy: FakeEnvoy, web: Path) ->
 
     run(koguma, envoy, "-d", web, "-v", "name=web-7")
 
-    assert envoy.told["bootstrap"]["node"]["id"] == "default.web-7"
+    assert envoy.record["bootstrap"]["node"]["id"] == "default.web-7"
 
 
 def test_envoy_trusts_whom_the_machine_trusts(koguma: Koguma, envoy: FakeEnvoy, web: Path, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_envoy_trusts_whom_the_machine_trusts(koguma: Koguma, envoy: FakeEnvoy, 
 
     run(koguma, envoy, "-d", web, "--system-ca", file)
 
-    (secret,) = envoy.told["bootstrap"]["staticResources"]["secrets"]
+    (secret,) = envoy.record["bootstrap"]["staticResources"]["secrets"]
     assert secret["validationContext"]["trustedCa"] == {"filename": str(file)}
 
 
@@ -195,10 +195,10 @@ def test_a_file_with_something_else_in_it_is_refused(offline: Koguma, web: Path)
 def test_an_invalid_dataplane_is_told_before_anything_is_done(offline: Koguma, web: Path) -> None:
     web.write_text(yaml.safe_dump(dataplane(addresses="1.2.3.4")))
 
-    told = refused(offline, "-d", web)
+    problem = refused(offline, "-d", web)
 
-    assert "networking.addresses" in told
-    assert "is no valid Dataplane" in told
+    assert "networking.addresses" in problem
+    assert "is no valid Dataplane" in problem
 
 
 def test_a_dataplane_that_nobody_stored_is_told(koguma: Koguma, envoy: FakeEnvoy) -> None:
@@ -253,7 +253,7 @@ def dp_run(envoy: FakeEnvoy, dataplane_file: Path) -> list[str | Path]:
 def process(koguma: Koguma, envoy: FakeEnvoy, web: Path, tmp_path: Path) -> Iterator[Running]:
     command = dp_run(envoy, web)
     with Running(command, tmp_path / "dp.log", koguma.environment) as running:
-        eventually(lambda: bool(envoy.told), 20)
+        eventually(lambda: bool(envoy.record), 20)
         eventually(lambda: catches(running.pid, signal.SIGUSR1), 20)
         yield running
 
@@ -315,24 +315,24 @@ def test_it_can_be_ended_while_it_waits(envoy: FakeEnvoy, web: Path, tmp_path: P
 
 def test_an_envoy_that_becomes_ready_is_announced(tmp_path: Path) -> None:
     address = new_address()
-    said: list[str] = []
+    messages: list[str] = []
 
     admin = Running([sys.executable, "-c", ADMIN, address.host, str(address.port)], tmp_path / "admin.log")
-    with admin, readiness.announced_readiness(EnvoyAdmin(admin_at(address)), said.append, entered):
-        eventually(lambda: bool(said), 20)
+    with admin, readiness.announced_readiness(EnvoyAdmin(admin_at(address)), messages.append, entered):
+        eventually(lambda: bool(messages), 20)
 
-    assert said[0].startswith("ready after ")
+    assert messages[0].startswith("ready after ")
 
 
 def test_an_envoy_that_never_becomes_ready_is_no_longer_watched_when_it_ends(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
     with readiness.announced_readiness(
-        EnvoyAdmin(json.dumps({"admin": {"address": {"pipe": {"path": f"{tmp_path}/no"}}}})), said.append, entered
+        EnvoyAdmin(json.dumps({"admin": {"address": {"pipe": {"path": f"{tmp_path}/no"}}}})), messages.append, entered
     ):
         pass
 
-    assert not said
+    assert not messages
 
 
 def entered(_ended: threading.Event) -> None:

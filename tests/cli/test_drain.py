@@ -22,11 +22,11 @@ class Scene(EnvoyAdmin):
     connections: list[int] = field(default_factory=list)
     answers: bool = True
     reached: bool = True
-    told: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
     at_once: threading.Event = field(default_factory=threading.Event)
 
     def post(self, path: str) -> bool:
-        self.told.append(path)
+        self.events.append(path)
         return self.answers
 
     def get(self, path: str, patience: float = 1.0) -> bytes | None:
@@ -38,21 +38,21 @@ class Scene(EnvoyAdmin):
             )
             return json.dumps({"listener_statuses": [_listener(*place) for place in places]}).encode()
         count = self.connections.pop(0) if len(self.connections) > 1 else self.connections[0]
-        self.told.append(f"{count} left")
+        self.events.append(f"{count} left")
         counted = {"10.0.0.1_80": count, "[fd00__1]_80": 0, "[__]_9": 7}
         stats = [{"name": f"listener.{name}.downstream_cx_active", "value": value} for name, value in counted.items()]
         return json.dumps({"stats": [*stats, {"histograms": {}}]}).encode()
 
     def announce(self, seconds: float) -> bool:
-        self.told.append("callers")
+        self.events.append("callers")
         return self.reached
 
     def conclude(self) -> None:
-        self.told.append("gone")
+        self.events.append("gone")
 
     def drain(self, seconds: float) -> list[str]:
         ProxyDrain(self, self, seconds, lambda _: None).run(self.at_once)
-        return self.told
+        return self.events
 
 
 def _listener(name: str, address: str, port: int) -> dict[str, object]:
@@ -60,18 +60,18 @@ def _listener(name: str, address: str, port: int) -> dict[str, object]:
 
 
 def test_callers_are_told_then_their_connections_end_then_nothing_is_accepted_then_it_goes() -> None:
-    told = Scene(connections=[2, 1, 0]).drain(60)
+    events = Scene(connections=[2, 1, 0]).drain(60)
 
-    assert told == [FAIL, ASK, "callers", "2 left", "1 left", *["0 left"] * 5, CLOSE, "0 left", "gone"]
+    assert events == [FAIL, ASK, "callers", "2 left", "1 left", *["0 left"] * 5, CLOSE, "0 left", "gone"]
 
 
 @pytest.mark.parametrize("connections", [0, 3])
 def test_where_callers_cannot_be_told_it_goes_on_to_the_end_of_its_time(connections: int) -> None:
-    told = Scene(connections=[connections], reached=False).drain(1)
+    events = Scene(connections=[connections], reached=False).drain(1)
 
-    assert told[:3] == [FAIL, ASK, "callers"]
-    assert told.index(CLOSE) >= 3 + 6, "looks each tenth of a second, for nine tenths of a second, on a busy machine"
-    assert told[-1] == "gone"
+    assert events[:3] == [FAIL, ASK, "callers"]
+    assert events.index(CLOSE) >= 3 + 6, "looks each tenth of a second, for nine tenths of a second, on a busy machine"
+    assert events[-1] == "gone"
 
 
 def test_a_second_signal_ends_it_at_once() -> None:

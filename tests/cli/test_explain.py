@@ -56,7 +56,7 @@ def test_every_fact_is_there_for_programs(offline: Koguma, form: str) -> None:
     ended = offline("explain", "frontend-2", CALL, "-f", DEMO, "-o", form)
     data = json.loads(ended.out) if form == "json" else yaml.safe_load(ended.out)
 
-    (value,) = (one for one in data["values"] if one["path"] == "http.requestTimeout")
+    (value,) = (candidate for candidate in data["values"] if candidate["path"] == "http.requestTimeout")
     assert value["said"] == {
         "value": "3s",
         "level": "route",
@@ -67,7 +67,7 @@ def test_every_fact_is_there_for_programs(offline: Koguma, form: str) -> None:
         "line": 32,
         "removedBy": None,
     }
-    assert [one["value"] for one in value["over"]] == ["2s", "500ms", "1s", "15s"]
+    assert [overridden["value"] for overridden in value["over"]] == ["2s", "500ms", "1s", "15s"]
     assert data["outcome"]["forward"]["timeout"] == "3s"
 
 
@@ -87,15 +87,15 @@ def test_headers_of_the_call_count(offline: Koguma, tmp_path: Path) -> None:
 def test_a_control_plane_says_the_same_as_its_files(koguma: Koguma) -> None:
     assert koguma("apply", "-f", DEMO).status == 0
 
-    asked = koguma("explain", "frontend-2", CALL)
+    answer = koguma("explain", "frontend-2", CALL)
     read = koguma("explain", "frontend-2", CALL, "-f", DEMO)
 
-    assert asked.status == 0
-    assert asked.out == read.out
+    assert answer.status == 0
+    assert answer.out == read.out
 
 
 @pytest.mark.parametrize(
-    ("dataplane", "call", "said"),
+    ("dataplane", "call", "texts"),
     [
         ("frontend-2", "http://nobody/", ("has no outbound for `nobody`", "here is `backend:80` at 127.0.0.1:18202")),
         ("frontend-9", CALL, ("frontend-9", "frontend-2")),
@@ -104,11 +104,11 @@ def test_a_control_plane_says_the_same_as_its_files(koguma: Koguma) -> None:
 )
 @pytest.mark.parametrize("more", [(), ("-f", DEMO)], ids=["asked", "read"])
 def test_a_question_without_an_answer_is_told_what_can_be_asked(
-    koguma: Koguma, dataplane: str, call: str, said: tuple[str, ...], more: tuple[str | Path, ...]
+    koguma: Koguma, dataplane: str, call: str, texts: tuple[str, ...], more: tuple[str | Path, ...]
 ) -> None:
     koguma("apply", "-f", DEMO)
 
     ended = koguma("explain", dataplane, call, *more)
 
     assert (ended.status, ended.out) == (1, "")
-    assert [text for text in said if text not in ended.err] == []
+    assert [text for text in texts if text not in ended.err] == []

@@ -57,10 +57,10 @@ def mesh(tmp_path: Path) -> Path:
 
 
 def test_the_configuration_of_a_proxy_is_shown_by_type_and_name(offline: Koguma, mesh: Path) -> None:
-    found = yaml.safe_load(offline("render", "frontend-1", "-f", mesh).out)
+    configuration = yaml.safe_load(offline("render", "frontend-1", "-f", mesh).out)
 
-    assert set(found) == {"listeners", "routes", "clusters", "endpoints"}
-    assert "kri_msvc_default___backend_http" in found["clusters"]
+    assert set(configuration) == {"listeners", "routes", "clusters", "endpoints"}
+    assert "kri_msvc_default___backend_http" in configuration["clusters"]
 
 
 def test_one_type_of_resource_is_shown_by_itself(offline: Koguma, mesh: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_running_control_plane_serves_what_was_rendered(koguma: Koguma, mesh: 
     def served() -> dict[str, object]:
 
         answer = httpx.get(f"{koguma.environment['KOGUMA_ADDRESS']}/meshes/default/dataplanes/frontend-1/_config")
-        found: dict[str, object] = answer.raise_for_status().json()["xds"]
-        return {name.rpartition(".")[2]: resources for name, resources in found.items()}
+        configuration: dict[str, object] = answer.raise_for_status().json()["xds"]
+        return {name.rpartition(".")[2]: resources for name, resources in configuration.items()}
 
     assert served()["Cluster"] == rendered["clusters"]
 
@@ -116,7 +116,7 @@ def test_a_proxy_that_is_not_in_the_files_is_told_with_those_that_are(offline: K
 
 
 @pytest.fixture(params=["files", "control plane"])
-def told(request: pytest.FixtureRequest, mesh: Path) -> Koguma:
+def reader(request: pytest.FixtureRequest, mesh: Path) -> Koguma:
     """A command line that is told the same, by files or by a control plane that has them."""
     if request.param == "files":
         return Files(mesh)
@@ -140,8 +140,8 @@ class Files(Koguma):
         return super().__call__(*arguments, "-f", self._folder, stdin=stdin)
 
 
-def test_the_rules_of_a_proxy_are_shown_with_their_origins(told: Koguma) -> None:
-    lines = told("inspect", "rules", "frontend-1").lines
+def test_the_rules_of_a_proxy_are_shown_with_their_origins(reader: Koguma) -> None:
+    lines = reader("inspect", "rules", "frontend-1").lines
 
     assert [line.split()[0] for line in lines] == ["TYPE", *["MeshTimeout"] * (len(lines) - 1)]
     (of_service,) = [line for line in lines if "to MeshService backend" in line]
@@ -149,15 +149,15 @@ def test_the_rules_of_a_proxy_are_shown_with_their_origins(told: Koguma) -> None
     assert of_service.endswith("specific[0]")
 
 
-def test_the_rules_of_a_proxy_are_shown_to_machines_as_kuma_answers_them(told: Koguma) -> None:
-    answer = json.loads(told("inspect", "rules", "frontend-1", "-o", "json").out)
+def test_the_rules_of_a_proxy_are_shown_to_machines_as_kuma_answers_them(reader: Koguma) -> None:
+    answer = json.loads(reader("inspect", "rules", "frontend-1", "-o", "json").out)
 
     assert answer["resource"] == {"type": "Dataplane", "mesh": "default", "name": "frontend-1"}
     assert [rule["type"] for rule in answer["rules"]] == ["MeshTimeout"]
 
 
-def test_the_policies_of_a_proxy_are_shown(told: Koguma) -> None:
-    lines = told("inspect", "policies", "frontend-1").lines
+def test_the_policies_of_a_proxy_are_shown(reader: Koguma) -> None:
+    lines = reader("inspect", "policies", "frontend-1").lines
 
     assert {tuple(line.split()[:3]) for line in lines[1:]} == {
         ("MeshTimeout", "default", "general"),
@@ -165,8 +165,8 @@ def test_the_policies_of_a_proxy_are_shown(told: Koguma) -> None:
     }
 
 
-def test_the_proxies_of_a_policy_are_shown_with_what_of_it_survives(told: Koguma) -> None:
-    lines = told("inspect", "meshtimeout", "general").lines
+def test_the_proxies_of_a_policy_are_shown_with_what_of_it_survives(reader: Koguma) -> None:
+    lines = reader("inspect", "meshtimeout", "general").lines
     of_frontend = [line for line in lines if line.startswith("frontend-1")]
 
     assert any("connectionTimeout" in line and line.endswith("in force") for line in of_frontend)
@@ -176,8 +176,8 @@ def test_the_proxies_of_a_policy_are_shown_with_what_of_it_survives(told: Koguma
     assert lost.endswith(": 7s")
 
 
-def test_a_policy_that_is_not_there_is_told(told: Koguma) -> None:
-    ended = told("inspect", "meshtimeout", "generals")
+def test_a_policy_that_is_not_there_is_told(reader: Koguma) -> None:
+    ended = reader("inspect", "meshtimeout", "generals")
 
     assert ended.status == 1
     assert "general" in ended.err

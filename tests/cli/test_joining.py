@@ -18,14 +18,14 @@ PATIENCE = 20.0
 @contextmanager
 def answering(*statuses: int) -> Iterator[tuple[str, list[str]]]:
     """A control plane that answers so, one after another; and which paths it was asked."""
-    asked = list[str]()
-    rest = list(statuses)
+    paths = list[str]()
+    statuses_left = list(statuses)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked.append(self.path)
+            paths.append(self.path)
             self.rfile.read(int(self.headers["content-length"]))
-            status = rest.pop(0)
+            status = statuses_left.pop(0)
             body = json.dumps({"status": status, "title": "no", "detail": "it is not yours"}).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
@@ -39,7 +39,7 @@ def answering(*statuses: int) -> Iterator[tuple[str, list[str]]]:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
+            yield f"http://127.0.0.1:{server.server_port}", paths
         finally:
             server.shutdown()
             thread.join(PATIENCE)
@@ -47,17 +47,17 @@ def answering(*statuses: int) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("first", [503, 404])
 def test_a_control_plane_that_cannot_hear_now_that_a_proxy_is_ready_is_told_again(first: int) -> None:
-    said = list[str]()
-    with answering(first, first, 200) as (address, asked):
-        Membership(address, MeshJoin("default", "web", ""), said.append).enter(threading.Event())
+    messages = list[str]()
+    with answering(first, first, 200) as (address, paths):
+        Membership(address, MeshJoin("default", "web", ""), messages.append).enter(threading.Event())
 
-    assert asked == ["/meshes/default/dataplanes/web/_readiness"] * 3
-    assert said == []
+    assert paths == ["/meshes/default/dataplanes/web/_readiness"] * 3
+    assert messages == []
 
 
 def test_a_proxy_that_may_never_be_ready_says_so() -> None:
-    said = list[str]()
+    messages = list[str]()
     with answering(412) as (address, _):
-        Membership(address, MeshJoin("default", "web", ""), said.append).enter(threading.Event())
+        Membership(address, MeshJoin("default", "web", ""), messages.append).enter(threading.Event())
 
-    assert said == ["callers are not told that the proxy is ready: it is not yours"]
+    assert messages == ["callers are not told that the proxy is ready: it is not yours"]

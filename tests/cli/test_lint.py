@@ -89,10 +89,10 @@ def test_a_name_that_two_files_have_is_an_error(offline: Koguma, mesh: Path) -> 
 def test_machines_get_every_fact(offline: Koguma, mesh: Path) -> None:
     (mesh / "idle.yaml").write_text(IDLE)
 
-    told = json.loads(offline("lint", "-f", mesh, "-o", "json").out)
-    (finding,) = told.pop("findings")
+    report = json.loads(offline("lint", "-f", mesh, "-o", "json").out)
+    (finding,) = report.pop("findings")
 
-    assert told == {"errors": 0, "warnings": 1, "infos": 0}
+    assert report == {"errors": 0, "warnings": 1, "infos": 0}
     assert finding.pop("message")
     assert finding.pop("hint")
     assert finding == {
@@ -109,8 +109,8 @@ def test_machines_get_every_fact(offline: Koguma, mesh: Path) -> None:
 
 def test_one_mesh_can_be_looked_at(offline: Koguma, mesh: Path) -> None:
     (mesh / "idle.yaml").write_text(IDLE)
-    other = dataplane("other-1", "other", outbound=[{"port": 1, "tags": {"kuma.io/service": "web"}}])
-    (mesh / "other.yaml").write_text(yaml.safe_dump_all([{"type": "Mesh", "name": "other"}, other]))
+    other_mesh = dataplane("other-1", "other", outbound=[{"port": 1, "tags": {"kuma.io/service": "web"}}])
+    (mesh / "other.yaml").write_text(yaml.safe_dump_all([{"type": "Mesh", "name": "other"}, other_mesh]))
 
     assert "MeshTimeout default/idle" in offline("lint", "-f", mesh, "--mesh", "default").out
     assert offline("lint", "-f", mesh, "--mesh", "other").out == "nothing to say\n"

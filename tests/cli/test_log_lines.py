@@ -35,8 +35,8 @@ def enveloped(line: object, key: str = KEY, to: str = "logs:5000") -> bytes:
 def sorted_out(*chunks: bytes) -> tuple[list[tuple[str, bytes]], bytes]:
     taken = Taken()
     sorting = LogLineSorter(KEY, taken)
-    rest = b"".join(map(sorting.take, chunks)) + sorting.end()
-    return taken.lines, rest
+    passed_on = b"".join(map(sorting.take, chunks)) + sorting.end()
+    return taken.lines, passed_on
 
 
 def test_a_text_is_sent_as_it_is() -> None:
@@ -48,9 +48,9 @@ def test_an_object_is_sent_as_envoy_wrote_it_on_a_line_of_its_own() -> None:
 
 
 def test_what_is_in_no_envelope_is_passed_on() -> None:
-    other = b"plain\n{}\n\n\xff\xfe\nno end"
+    plain_lines = b"plain\n{}\n\n\xff\xfe\nno end"
 
-    assert sorted_out(other) == ([], other)
+    assert sorted_out(plain_lines) == ([], plain_lines)
 
 
 def test_an_envelope_without_the_key_is_a_line_like_any_other() -> None:
@@ -80,20 +80,20 @@ def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
 
 def test_the_output_is_read_to_its_end() -> None:
     reading, writing = os.pipe()
-    taken, rest = Taken(), io.BytesIO()
+    taken, passed_on = Taken(), io.BytesIO()
     with os.fdopen(reading, "rb") as output:
-        with forwarded_output(output, KEY, taken, rest):
+        with forwarded_output(output, KEY, taken, passed_on):
             os.write(writing, b"one\n" + enveloped("first\n"))
             os.close(writing)
 
-        assert (taken.lines, rest.getvalue(), taken.closed) == ([("logs:5000", b"first\n")], b"one\n", True)
+        assert (taken.lines, passed_on.getvalue(), taken.closed) == ([("logs:5000", b"first\n")], b"one\n", True)
 
 
 def test_where_nobody_reads_the_rest_lines_are_sent_all_the_same() -> None:
     reading, writing = os.pipe()
-    taken, rest = Taken(), io.BytesIO()
-    rest.close()
-    with os.fdopen(reading, "rb") as output, forwarded_output(output, KEY, taken, rest):
+    taken, passed_on = Taken(), io.BytesIO()
+    passed_on.close()
+    with os.fdopen(reading, "rb") as output, forwarded_output(output, KEY, taken, passed_on):
         os.write(writing, b"one\n" + enveloped("first\n"))
         os.close(writing)
 

@@ -156,7 +156,7 @@ def test_every_argument_says_what_it_is_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("run", "--log-level", "loud"), "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
         (("get", "mt", "-o", "wide"), "'wide' is not one of 'table', 'yaml', 'json'"),
@@ -164,11 +164,11 @@ def test_every_argument_says_what_it_is_called() -> None:
         (("dp", "run", "--envoy-log-level", "loud"), "'loud' is not one of 'trace', 'debug'"),
     ],
 )
-def test_a_value_that_cannot_be_is_told_in_our_words(offline: Koguma, words: tuple[str, ...], said: str) -> None:
+def test_a_value_that_cannot_be_is_told_in_our_words(offline: Koguma, words: tuple[str, ...], message: str) -> None:
     ended = offline(*words)
 
     assert ended.status == 2
-    assert said in " ".join(ended.err.split())
+    assert message in " ".join(ended.err.split())
     assert "Value error" not in ended.err
 
 
@@ -179,7 +179,7 @@ def test_the_variables_that_options_read_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told_"),
+    ("name", "warning"),
     [
         ("KOGUMA_BINDD", "KOGUMA_BINDD is no setting of koguma, and has no effect; did you mean KOGUMA_BIND?"),
         ("KOGUMA_ADDRESS_", "KOGUMA_ADDRESS_ is no setting of koguma, and has no effect; did you mean KOGUMA_ADDRESS?"),
@@ -196,11 +196,11 @@ def test_the_variables_that_options_read_are_known() -> None:
     ],
 )
 def test_a_variable_that_looks_like_a_setting_is_told(
-    offline: Koguma, monkeypatch: pytest.MonkeyPatch, name: str, told_: str
+    offline: Koguma, monkeypatch: pytest.MonkeyPatch, name: str, warning: str
 ) -> None:
     monkeypatch.setenv(name, "1")
 
-    assert offline("version").err == f"Warning: {told_}\n"
+    assert offline("version").err == f"Warning: {warning}\n"
 
 
 @pytest.mark.parametrize("name", ["KUMA_STORE_POSTGRES_HOST", "KOGUMA_LOG_KEY", "KOGUMA_BIND", "HOME"])
@@ -265,18 +265,18 @@ def test_what_follows_from_the_reason_is_told_by_the_kind_of_error() -> None:
 
 @pytest.mark.usefixtures("own_logging")
 @pytest.mark.parametrize(
-    ("arguments", "told_"),
+    ("arguments", "message"),
     [
         (["--store", "postgres://x"], "there is no store 'postgres://x'"),
         (["--http-port", "70000"], "KUMA_API_SERVER_HTTP_PORT=70000"),
         (["--store", "sqlite:////proc/koguma.db"], "/proc/koguma.db"),
     ],
 )
-def test_a_setting_that_cannot_be_is_told(offline: Koguma, arguments: list[str], told_: str) -> None:
+def test_a_setting_that_cannot_be_is_told(offline: Koguma, arguments: list[str], message: str) -> None:
     ended = offline("run", "--ads-port", "0", "--diagnostics-port", "0", *arguments)
 
     assert ended.status == 1
-    assert told_ in ended.err
+    assert message in ended.err
 
 
 # What is printed

@@ -32,29 +32,34 @@ def metrics() -> dict[str, Any]:
     (of_resource,) = request({"service.name": "web"}, [("envoy", families(PAGE))], CounterSpan(1, 2)).resource_metrics
     (scope,) = of_resource.instrumentation_library_metrics
     assert scope.instrumentation_library.name == "envoy"
-    assert [(one.key, one.value.string_value) for one in of_resource.resource.attributes] == [("service.name", "web")]
+    assert [(attribute.key, attribute.value.string_value) for attribute in of_resource.resource.attributes] == [
+        ("service.name", "web")
+    ]
     return {metric.name: metric for metric in scope.metrics}
 
 
 def path(point: Any) -> dict[str, str]:
-    return {one.key: one.value.string_value for one in point.attributes}
+    return {attribute.key: attribute.value.string_value for attribute in point.attributes}
 
 
 def test_a_counter_is_a_sum_that_only_grows() -> None:
-    asked = metrics()["asked_total"]
+    counter = metrics()["asked_total"]
 
-    assert asked.description == "Requests."
-    assert asked.sum.is_monotonic
-    assert asked.sum.aggregation_temporality == 2
-    assert [(path(one), one.as_double) for one in asked.sum.data_points] == [({"path": "/a"}, 3), ({"path": "/b"}, 4)]
-    assert {(one.start_time_unix_nano, one.time_unix_nano) for one in asked.sum.data_points} == {(1, 2)}
+    assert counter.description == "Requests."
+    assert counter.sum.is_monotonic
+    assert counter.sum.aggregation_temporality == 2
+    assert [(path(point), point.as_double) for point in counter.sum.data_points] == [
+        ({"path": "/a"}, 3),
+        ({"path": "/b"}, 4),
+    ]
+    assert {(point.start_time_unix_nano, point.time_unix_nano) for point in counter.sum.data_points} == {(1, 2)}
 
 
 def test_what_goes_up_and_down_and_what_nobody_says_anything_of_is_a_gauge() -> None:
-    found = metrics()
+    by_name = metrics()
 
-    assert [one.as_double for one in found["open"].gauge.data_points] == [2.5]
-    assert [one.as_double for one in found["odd"].gauge.data_points] == [1]
+    assert [point.as_double for point in by_name["open"].gauge.data_points] == [2.5]
+    assert [point.as_double for point in by_name["odd"].gauge.data_points] == [1]
 
 
 def test_buckets_have_their_own_counts_and_not_all_below_them() -> None:
@@ -68,12 +73,12 @@ def test_buckets_have_their_own_counts_and_not_all_below_them() -> None:
 def test_a_summary_keeps_its_quantiles() -> None:
     (size,) = metrics()["size"].summary.data_points
 
-    assert [(one.quantile, one.value) for one in size.quantile_values] == [(0.5, 10)]
+    assert [(quantile.quantile, quantile.value) for quantile in size.quantile_values] == [(0.5, 10)]
     assert (size.count, size.sum) == (9, 100)
 
 
 def test_a_page_is_taken_up_to_where_it_cannot_be_read() -> None:
-    assert [one.name for one in families(b"a 1\nb 2\nc nonsense\nd 4\n")] == ["a", "b"]
+    assert [metric.name for metric in families(b"a 1\nb 2\nc nonsense\nd 4\n")] == ["a", "b"]
     assert families(b"<html>") == []
 
 
@@ -84,8 +89,8 @@ def test_what_is_included_is_sent_whatever_else_is_said() -> None:
         exclude=(MetricSelection("Exact", "ab"), MetricSelection("Contains", "in")),
     )
 
-    wanted = ("a", "b", "ab", "ain", "a_in_a", "b_in_b", "bxyxy", "xyb")
-    assert [name for name in wanted if orders.are_about(name)] == ["a", "a_in_a", "b_in_b", "bxyxy"]
+    names = ("a", "b", "ab", "ain", "a_in_a", "b_in_b", "bxyxy", "xyb")
+    assert [name for name in names if orders.are_about(name)] == ["a", "a_in_a", "b_in_b", "bxyxy"]
 
 
 def test_orders_that_are_not_understood_are_none() -> None:

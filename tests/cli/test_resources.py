@@ -73,7 +73,7 @@ def test_nothing_is_applied_when_one_document_is_invalid(koguma: Koguma, slow: P
 
     assert ended.status == 1
     assert f"{slow}:27 MeshTimeout default/other spec.to[0].default.http.requestTimeout" in ended.err
-    assert "nothing was done" in ended.err
+    assert "nothing was changed" in ended.err
     assert json.loads(koguma("get", "meshtimeouts", "-o", "json").out)["total"] == 0
 
 
@@ -275,7 +275,7 @@ def test_a_mesh_that_is_in_use_is_deleted_only_with_all_that_is_in_it(koguma: Ko
 def test_a_delete_that_does_not_say_what_is_refused(offline: Koguma, arguments: tuple[str, ...]) -> None:
     ended = offline("delete", *arguments)
 
-    assert (ended.status, ended.err) == (2, "Error: say either TYPE and NAME, or -f FILE\n")
+    assert (ended.status, ended.err) == (2, "Error: name the resource with TYPE and NAME, or give -f FILE\n")
 
 
 # Without a control plane

@@ -61,9 +61,9 @@ def test_faults_are_told_to_machines_as_json(offline: Koguma, file: Path) -> Non
 
     ended = offline("validate", "-f", file, "-o", "json")
 
-    told: dict[str, Any] = json.loads(ended.out)
-    assert (ended.status, told["valid"]) == (1, False)
-    first = told["violations"][0]
+    report: dict[str, Any] = json.loads(ended.out)
+    assert (ended.status, report["valid"]) == (1, False)
+    first = report["violations"][0]
     assert first.pop("message")
     assert first == {
         "field": "spec.to[0].default.connectTimeout",
@@ -95,7 +95,7 @@ def test_a_warning_refuses_nothing(offline: Koguma, file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a: [1", "not YAML"),
         ("- a\n", "not a resource but a bare value"),
@@ -107,13 +107,13 @@ def test_a_warning_refuses_nothing(offline: Koguma, file: Path) -> None:
         ("x: " + "[" * 100, "nested more than 64 levels deep"),
     ],
 )
-def test_what_makes_no_sense_is_told(offline: Koguma, file: Path, text: str, told: str) -> None:
+def test_what_makes_no_sense_is_told(offline: Koguma, file: Path, text: str, message: str) -> None:
     file.write_text(text)
 
     ended = offline("validate", "-f", file)
 
     assert ended.status == 1
-    assert told in ended.err
+    assert message in ended.err
 
 
 def test_ten_megabytes_are_read(offline: Koguma, file: Path) -> None:

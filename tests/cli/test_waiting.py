@@ -58,7 +58,7 @@ def test_who_has_gone_is_named_and_is_no_failure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"have": 1, "waiting": ["default.a", "default.b"]}, "not within 30s: default.a, default.b have not answered"),
         ({"have": 2, "refusing": ["default.a"]}, "default.a refuses it"),
@@ -70,11 +70,11 @@ def test_who_has_gone_is_named_and_is_no_failure() -> None:
         ({"done": False}, "the control plane ended before every proxy had answered"),
     ],
 )
-def test_what_did_not_come_about_is_a_failure_with_its_reason(changes: dict[str, Any], said: str) -> None:
+def test_what_did_not_come_about_is_a_failure_with_its_reason(changes: dict[str, Any], message: str) -> None:
     ended = concluded(**changes)
 
     assert ended.status == 1
-    assert f"Error: {said}" in ended.err
+    assert f"Error: {message}" in ended.err
 
 
 def test_of_many_names_a_few_are_told() -> None:
@@ -92,11 +92,11 @@ with progress_printer() as print_progress:
 
 
 def test_on_a_terminal_there_is_a_bar_and_elsewhere_none() -> None:
-    ours, theirs = os.openpty()
-    subprocess.run([sys.executable, "-c", BAR], stderr=theirs, check=True, timeout=60)
-    os.close(theirs)
-    shown = os.read(ours, 1 << 16).decode()
-    os.close(ours)
+    terminal, child_end = os.openpty()
+    subprocess.run([sys.executable, "-c", BAR], stderr=child_end, check=True, timeout=60)
+    os.close(child_end)
+    shown = os.read(terminal, 1 << 16).decode()
+    os.close(terminal)
     elsewhere = subprocess.run([sys.executable, "-c", BAR], capture_output=True, check=True, timeout=60)
 
     assert "waiting for proxies, 1 refused" in shown
@@ -143,7 +143,7 @@ class Answers:
 
 
 @pytest.mark.parametrize(
-    ("have", "proxies", "said"),
+    ("have", "proxies", "line"),
     [
         (3, 3, "unchanged; 3 of 3 connected proxies have what they should have\n"),
         (2, 3, "unchanged; 2 of 3 connected proxies have what they should have\n"),
@@ -151,13 +151,13 @@ class Answers:
     ],
 )
 def test_what_changes_nothing_says_how_many_have_all(
-    capsys: pytest.CaptureFixture[str], have: int, proxies: int, said: str
+    capsys: pytest.CaptureFixture[str], have: int, proxies: int, line: str
 ) -> None:
     client: Any = Answers({"proxies": 0, "have": 0}, {"proxies": proxies, "have": have})
 
     until_delivered(client, WrittenResources(), duration("1s"))
 
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == line
 
 
 def test_without_proxies_nobody_is_waited_for(koguma: Koguma, tmp_path: Path) -> None:
@@ -192,10 +192,14 @@ def test_one_dataplane_is_got_with_how_its_proxy_is(koguma: Koguma, tmp_path: Pa
 
 
 def test_inspect_needs_a_name_where_it_is_about_one(koguma: Koguma) -> None:
-    assert koguma("inspect", "rules").err == "Error: inspect rules of which one?\nAdd its NAME.\n"
+    problem = "Error: inspect rules needs a name\nAdd the NAME of a Dataplane or of a policy.\n"
+
+    assert koguma("inspect", "rules").err == problem
 
 
 def test_files_do_not_know_what_proxies_have(offline: Koguma, tmp_path: Path) -> None:
     file = written(tmp_path, dataplane("web-1"))
 
-    assert offline("inspect", "dataplane", "web-1", "-f", file).err.startswith("Error: files do not know")
+    assert offline("inspect", "dataplane", "web-1", "-f", file).err.startswith(
+        "Error: files do not contain the state of proxies"
+    )

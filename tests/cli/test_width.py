@@ -70,12 +70,12 @@ def mesh(tmp_path: Path) -> Path:
 
 def on_a_terminal(columns: int, *words: str) -> list[str]:
     """What a command prints on a terminal of so many columns."""
-    ours, theirs = os.openpty()
+    terminal, child_end = os.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"}  # noqa: TID251  # the command's
     command = [sys.executable, "-m", "cp", *words]
-    with subprocess.Popen(command, stdout=theirs, env=environment) as running:
-        os.close(theirs)
-        text = _read(ours)
+    with subprocess.Popen(command, stdout=child_end, env=environment) as running:
+        os.close(child_end)
+        text = _read(terminal)
         assert running.wait(60) == 0
     return text.decode().splitlines()
 

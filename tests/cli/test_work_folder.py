@@ -38,18 +38,18 @@ def test_a_second_one_in_a_folder_is_refused_with_the_first_ones_process(tmp_pat
 
 
 def test_an_envoy_that_is_draining_there_is_waited_for(tmp_path: Path) -> None:
-    said = list[str]()
-    told = threading.Event()
+    messages = list[str]()
+    announced = threading.Event()
 
     def drain() -> None:
-        with work_folder.folder_lock(tmp_path, PATIENCE, said.append) as lock:
+        with work_folder.folder_lock(tmp_path, PATIENCE, messages.append) as lock:
             note(lock, {"process": 1, "draining": 4711})
             holding.set()
-            told.wait(PATIENCE)
+            announced.wait(PATIENCE)
 
     def say(text: str) -> None:
-        said.append(text)
-        told.set()
+        messages.append(text)
+        announced.set()
 
     holding = threading.Event()
     thread = threading.Thread(target=drain)
@@ -58,7 +58,7 @@ def test_an_envoy_that_is_draining_there_is_waited_for(tmp_path: Path) -> None:
     with work_folder.folder_lock(tmp_path, PATIENCE, say):
         thread.join(PATIENCE)
 
-    assert said == ["waiting: Envoy, process 4711, is draining, as its koguma dp run was killed"]
+    assert messages == ["waiting: Envoy, process 4711, is draining, as its koguma dp run was killed"]
 
 
 @contextmanager
@@ -73,12 +73,12 @@ def sleeping(*arguments: str) -> Iterator[int]:
 
 def test_only_a_process_with_the_folders_bootstrap_configuration_is_its_envoy(tmp_path: Path) -> None:
     """The number of a process may be another one's by now."""
-    ours = ("--config-path", str(tmp_path / work_folder.BOOTSTRAP))
-    with sleeping(*ours) as left, sleeping("--config-path", "/elsewhere") as other:
-        for pid, expected in ((left, left), (other, None)):
+    arguments = ("--config-path", str(tmp_path / work_folder.BOOTSTRAP))
+    with sleeping(*arguments) as orphan, sleeping("--config-path", "/elsewhere") as stranger:
+        for pid, expected in ((orphan, orphan), (stranger, None)):
             with work_folder.envoy_note(tmp_path, pid):
                 assert work_folder.orphan(tmp_path) == expected
-    (tmp_path / "envoy.pid").write_text(f"{left}\n")
+    (tmp_path / "envoy.pid").write_text(f"{orphan}\n")
     assert work_folder.orphan(tmp_path) is None, "it has ended"
 
 
@@ -86,8 +86,8 @@ def test_a_guard_ends_an_envoy_that_it_cannot_drain_and_nobody_else(tmp_path: Pa
     """What it is told to drain has no admin interface; of two processes one is the folder's."""
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     joining = {"mesh": "default", "name": "web", "work_dir": str(tmp_path)}
-    with sleeping(str(tmp_path / work_folder.BOOTSTRAP)) as left, sleeping("/elsewhere") as other:
-        for pid in (left, other):
+    with sleeping(str(tmp_path / work_folder.BOOTSTRAP)) as orphan, sleeping("/elsewhere") as stranger:
+        for pid in (orphan, stranger):
             with pytest.raises(KeyError, match="admin"):
                 guard._carry_out(
                     {
@@ -99,8 +99,8 @@ def test_a_guard_ends_an_envoy_that_it_cannot_drain_and_nobody_else(tmp_path: Pa
                     },
                     lock,
                 )
-        assert psutil.Process(left).status() == psutil.STATUS_ZOMBIE
-        assert psutil.Process(other).status() != psutil.STATUS_ZOMBIE
+        assert psutil.Process(orphan).status() == psutil.STATUS_ZOMBIE
+        assert psutil.Process(stranger).status() != psutil.STATUS_ZOMBIE
     os.close(lock)
 
 
@@ -135,10 +135,10 @@ def test_a_process_gets_the_signal_also_where_what_comes_before_fails() -> None:
     def ending(_at_once: threading.Event) -> None:
         raise RuntimeError("the control plane answers nonsense")
 
-    before = signal.getsignal(signal.SIGTERM)
+    handler_before = signal.getsignal(signal.SIGTERM)
 
     def ask() -> None:
-        eventually(lambda: signal.getsignal(signal.SIGTERM) is not before, PATIENCE)
+        eventually(lambda: signal.getsignal(signal.SIGTERM) is not handler_before, PATIENCE)
         os.kill(os.getpid(), signal.SIGTERM)
 
     with supervise.started([sys.executable, "-c", "import time; time.sleep(5)"], {}) as child:
@@ -220,17 +220,17 @@ def test_an_envoy_that_was_left_without_anybody_is_ended_before_the_next_one_sta
 ) -> None:
     command = [*dp_run(envoy, web), "--work-dir", tmp_path / "work"]
     with Running(command, tmp_path / "first.log", koguma.environment) as first:
-        eventually(lambda: bool(envoy.told), PATIENCE)
+        eventually(lambda: bool(envoy.record), PATIENCE)
         orphan = envoy_of(first)
-        for process in [one for one in psutil.Process(first.pid).children() if "cp.agent.guard" in one.cmdline()]:
+        for process in [child for child in psutil.Process(first.pid).children() if "cp.agent.guard" in child.cmdline()]:
             process.kill()
         first.kill()
     assert orphan.is_running()
     Path(f"{envoy.path}.json").unlink()
 
     with Running(command, tmp_path / "second.log", koguma.environment) as second:
-        eventually(lambda: bool(envoy.told), PATIENCE)
-        assert f"found Envoy, process {orphan.pid}, of a koguma dp run that was killed" in second.log.read_text()
+        eventually(lambda: bool(envoy.record), PATIENCE)
+        assert f"draining Envoy, process {orphan.pid}, which a killed koguma dp run left here" in second.log.read_text()
         assert has_ended(orphan)
         assert dataplane()["name"] in second.log.read_text()
 
@@ -243,11 +243,11 @@ def test_the_next_one_starts_at_once_after_the_first_was_killed(
 ) -> None:
     command = [*dp_run(envoy, web), "--work-dir", tmp_path / "work"]
     with Running(command, tmp_path / "first.log", koguma.environment) as first:
-        eventually(lambda: bool(envoy.told), PATIENCE)
-        left = envoy_of(first)
+        eventually(lambda: bool(envoy.record), PATIENCE)
+        orphan = envoy_of(first)
         first.kill()
         with work_folder.folder_lock(tmp_path / "work", PATIENCE, print):
-            assert has_ended(left)
+            assert has_ended(orphan)
 
 
 def test_a_killed_koguma_takes_its_envoy_with_it(
@@ -257,9 +257,9 @@ def test_a_killed_koguma_takes_its_envoy_with_it(
     tmp_path: Path,
 ) -> None:
     with Running(dp_run(envoy, web), tmp_path / "dp.log", koguma.environment) as running:
-        eventually(lambda: bool(envoy.told), PATIENCE)
-        left = envoy_of(running)
+        eventually(lambda: bool(envoy.record), PATIENCE)
+        orphan = envoy_of(running)
         running.kill()
 
-    eventually(lambda: has_ended(left), PATIENCE)
+    eventually(lambda: has_ended(orphan), PATIENCE)
     eventually(lambda: koguma("get", "dp", "web-1").status == 1, PATIENCE)
