@@ -196,6 +196,45 @@ def test_a_policy_for_labels_concerns_the_services_that_have_them_and_no_others(
     assert kept == [[False, True], [False, True], [False, False], [False, True]]
 
 
+def test_a_policy_that_names_a_route_at_its_top_may_mean_another_one_after_a_route_is_gone() -> None:
+    """The route of its own namespace counts before that without a namespace."""
+    in_namespace = {"kuma.io/display-name": "r", "k8s.kuma.io/namespace": "ns"}
+
+    def route(name: str, labels: dict[str, str], service: str) -> Document:
+        rule = {"matches": [{"path": {"type": "PathPrefix", "value": "/x"}}], "default": {}}
+        target = {"kind": "MeshService", "name": service}
+        made = document("MeshHTTPRoute", name, spec={"to": [{"targetRef": target, "rules": [rule]}]})
+        return Document(made.key, {**made.data, "labels": labels})
+
+    timeout = document(
+        "MeshTimeout",
+        "t.ns",
+        spec={
+            "targetRef": {"kind": "MeshHTTPRoute", "name": "r"},
+            "to": [{"targetRef": {"kind": "Mesh"}, "default": {"http": {"requestTimeout": "77s"}}}],
+        },
+    )
+    networking = {
+        "address": "127.0.0.1",
+        "inbound": [{"port": 80, "tags": {"kuma.io/service": "c", "kuma.io/protocol": "http"}}],
+        "outbound": [{"port": 10000, "tags": {"kuma.io/service": "c"}}],
+    }
+    documents = [
+        MESH,
+        route("r.ns", in_namespace, "elsewhere"),
+        route("r", {}, "c"),
+        Document(timeout.key, {**timeout.data, "labels": {"k8s.kuma.io/namespace": "ns"}}),
+        document("Dataplane", "c", networking=networking),
+    ]
+    world, compiler = World.of(documents, kinds(policies())), Compiler(policies())
+    before = served(compiler, world)
+
+    world = world.next({Key("MeshHTTPRoute", "default", "r.ns"): None}, 1)
+
+    assert served(Compiler(policies()), fresh(world)) != before
+    assert served(compiler, world) == served(Compiler(policies()), fresh(world))
+
+
 def test_a_policy_of_a_route_reaches_the_rows_to_which_that_route_contributes() -> None:
     """Whether the weaker route contributes can change by an edit of either route, and its policy by itself."""
     service = document(

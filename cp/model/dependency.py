@@ -39,6 +39,7 @@ class ChangeScope:
         return self.everything or bool(self.names)
 
 
+NOTHING: Final = ChangeScope()
 EVERYTHING: Final = ChangeScope(everything=True)
 
 

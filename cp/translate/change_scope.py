@@ -10,10 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from cp.model.dependency import ANY, EVERYTHING, ChangeScope, Name
+from cp.model.dependency import ANY, EVERYTHING, NOTHING, ChangeScope, Name
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.rules.changes import scope_of_policies
+from cp.rules.item_index import is_outdated
+from cp.rules.matching import top_of
 from cp.rules.targets import TargetTables
 from cp.translate.view.backend_refs import REFERRED
 from cp.translate.view.dataplanes import SERVICE_TAG, ports_of
@@ -23,6 +25,7 @@ from cp.translate.view.services import LEGACY_EXTERNAL
 Matched: TypeAlias = Mapping[str, tuple[Resource, ...]]
 """The policies that select a proxy, by kind."""
 
+_HTTP_ROUTE: Final = "MeshHTTPRoute"
 SERVICES: Final = frozenset({"MeshService", "MeshExternalService", "MeshMultiZoneService"})
 
 
@@ -57,6 +60,19 @@ def by_policies(before: Matched, now: Matched, targets: Collection[TargetTables]
         for policy in set(before.get(kind, ())) ^ set(now.get(kind, ()))
     )
     return scope_of_policies(changed, targets)
+
+
+def by_named_routes(before: World, now: World, mesh: str, policies: Matched) -> ChangeScope:
+    """Whom it concerns that routes changed which policies name at their top.
+
+    Which route such a policy means depends on all routes of that display name: without the one of its own namespace it
+    means another one, and then other rows have its conf.
+    """
+    changed = {name for route in _changed(before, now, _HTTP_ROUTE, mesh) for name in (route.name, route.display_name)}
+    outdated = (policy for of_kind in policies.values() for policy in of_kind if changed and is_outdated(policy))
+    targets = (top_of(policy) for policy in outdated)
+    is_named = any(target.labels or target.name in changed for target in targets)
+    return EVERYTHING if is_named else NOTHING
 
 
 def _names_of_services(dataplane: Resource, worlds: Iterable[World]) -> set[Name]:

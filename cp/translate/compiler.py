@@ -27,7 +27,7 @@ from cp.rules.matching.matcher import ByKind
 from cp.rules.targets import TargetTables
 from cp.translate.backend import BackendResult
 from cp.translate.capture import CaptureResult
-from cp.translate.change_scope import by_policies, by_world
+from cp.translate.change_scope import by_named_routes, by_policies, by_world
 from cp.translate.effective import Rules, rules_of
 from cp.translate.fragments import Fragment, FragmentCache, Task
 from cp.translate.inbound import InboundResult
@@ -270,6 +270,7 @@ def _bundle(work: _Work, addresses: tuple[OutboundAddress, ...], before: ProxyCl
         targets = [TargetTables.of(world, work.mesh) for world in (before.world, work.world)]
         scope = by_world(before.world, work.world, work.mesh)
         scope |= by_policies(before.deciding.policies, work.deciding.policies, targets)
+        scope |= by_named_routes(before.world, work.world, work.mesh, work.deciding.policies)
         if not scope.everything:
             return work.renew(before, addresses, scope)
     return work.build(addresses, before)
