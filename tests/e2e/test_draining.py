@@ -329,16 +329,6 @@ def test_a_proxy_whose_dataplane_is_deleted_loses_nothing(
     load.goes_on()
 
 
-def test_a_proxy_that_moves_to_other_ports_loses_nothing(
-    koguma: Koguma, load: Load, goes: Workloads, run: Run, tmp_path: Path
-) -> None:
-    """Its own listeners move at the moment at which its callers hear of it."""
-    applied(koguma, tmp_path, [dataplane(goes, run.document["networking"]["address"])])
-
-    load.goes_on()
-    assert koguma("delete", "dataplane", "goes", "--wait").status == 0
-
-
 def test_a_proxy_that_moves_to_another_address_loses_nothing(
     mesh: Playground, load: Load, goes: Workloads, run: Run, tmp_path: Path
 ) -> None:
