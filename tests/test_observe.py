@@ -26,6 +26,7 @@ from cp.store.port import Put
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES
 from cp.translate.snapshot import Snapshot
 from tests.random_mesh import MESH, document
+from tests.support.waiting import eventually_on_loop
 
 WITHIN = 10
 PATCH = Key("MeshProxyPatch", "default", "patch")
@@ -239,7 +240,7 @@ def test_who_goes_meanwhile_is_not_waited_for() -> None:
                 await rig.settled("default.a")
                 a.answers = False
                 waiting = tasks.create_task(rig.outcome([await rig.write(timeout(3))]))
-                await until(lambda: len(a.waiting) > 0)
+                await eventually_on_loop(lambda: len(a.waiting) > 0)
                 assert not waiting.done()
         progress = waiting.result()
         assert (progress.proxies, progress.have, progress.gone) == (1, 0, ("default.a",))
@@ -256,7 +257,7 @@ def test_a_proxy_that_comes_back_meanwhile_is_waited_for_again() -> None:
                 await rig.write(dataplane("c", "backend"))
                 await rig.settled("default.c")
                 waiting = tasks.create_task(rig.outcome([await rig.write(timeout(3))]))
-                await until(lambda: len(a.waiting) > 0)
+                await eventually_on_loop(lambda: len(a.waiting) > 0)
             with gone.connected():
                 await rig.settled("default.c")
                 a.speak()
@@ -354,22 +355,16 @@ def test_nacks_of_many_proxies_are_logged_once_and_again_when_they_come_again() 
     async def test(rig: Rig, _a: Client, _b: Client) -> None:
         with structlog.testing.capture_logs() as logs:
             await rig.outcome([await rig.write(patch("bad"))])
-            await until(lambda: len(logged(logs)) == 1)
+            await eventually_on_loop(lambda: len(logged(logs)) == 1)
             await rig.outcome([await rig.write(patch("bad", "a", "other", "localhost:80"))])
-            await until(lambda: len(logged(logs)) == 2)
+            await eventually_on_loop(lambda: len(logged(logs)) == 2)
             assert (await rig.outcome([await rig.write(patch("good"))])).proxies == 2
             await rig.outcome([await rig.write(patch("bad again"))])
-            await until(lambda: len(logged(logs)) == 3)
+            await eventually_on_loop(lambda: len(logged(logs)) == 3)
         other_patch = str(Key("MeshProxyPatch", "default", "other"))
         assert logged(logs) == [(str(PATCH), 2), (other_patch, 1), (str(PATCH), 2)]
 
     in_a_mesh(test)
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WITHIN):
-        while not done():  # noqa: ASYNC110  # the log wakes nobody
-            await asyncio.sleep(0.01)
 
 
 def test_a_proxy_that_left_has_a_last_connection_and_one_that_never_came_has_none() -> None:

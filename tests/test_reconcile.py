@@ -36,6 +36,7 @@ from cp.translate.packing import CLUSTER, LISTENER
 from generators.drafts import ClusterDraft
 from tests.ads.proxy import Proxy as Visitor
 from tests.random_mesh import MESH, document
+from tests.support.waiting import eventually_on_loop
 
 T = TypeVar("T")
 Run = Callable[["Rig"], Awaitable[None]]
@@ -55,7 +56,8 @@ class Rig:
 
     async def clusters(self, proxy: str, wanted: Callable[[set[str]], bool]) -> set[str]:
         """The names of a proxy's clusters, once they are as wanted."""
-        return await _until(lambda: _clusters(self.hub, proxy), wanted)
+        await eventually_on_loop(lambda: wanted(_clusters(self.hub, proxy)))
+        return _clusters(self.hub, proxy)
 
     @asynccontextmanager
     async def connected(self, name: str) -> AsyncIterator[str]:
@@ -77,13 +79,6 @@ def _clusters(hub: Hub, proxy: str) -> set[str]:
     return set(snapshot.names(CLUSTER)) if snapshot is not None else set()
 
 
-async def _until(look: Callable[[], T], wanted: Callable[[T], bool]) -> T:
-    async with asyncio.timeout(10):
-        while not wanted(found := look()):  # noqa: ASYNC110  # the hub wakes streams, not tests
-            await asyncio.sleep(0.005)
-        return found
-
-
 def run(
     test: Run,
     policies: Policies | None = None,
@@ -99,7 +94,7 @@ def run(
         async with asyncio.TaskGroup() as group:
             task = group.create_task(reconciler.run())
             with suppress(asyncio.CancelledError):
-                await _until(lambda: reconciler.is_ready, bool)
+                await eventually_on_loop(lambda: reconciler.is_ready)
                 await test(Rig(store, hub, reconciler))
             task.cancel()
 
@@ -128,7 +123,7 @@ def test_a_proxy_whose_dataplane_is_removed_keeps_what_it_has() -> None:
         async with rig.connected("web") as proxy:
             before = await rig.clusters(proxy, bool)
             revision = await rig.store.write(Delete(web.key))
-            await _until(lambda: rig.reconciler.world.revision, lambda at: at == revision)
+            await eventually_on_loop(lambda: rig.reconciler.world.revision == revision)
             assert _clusters(rig.hub, proxy) == before
 
     run(test)
@@ -155,7 +150,7 @@ def test_a_proxy_that_comes_back_is_told_once_and_what_was_changed_meanwhile() -
             async with Visitor(server.port) as visitor:
                 await visitor.ask(CLUSTER)
                 assert _named(await visitor.hear()) == {"backend", "localhost:80"}
-            await _until(lambda: rig.hub.observer.of("default.web"), lambda seats: not seats)
+            await eventually_on_loop(lambda: not rig.hub.observer.of("default.web"))
             await rig.write(dataplane("web", "more"))
             await rig.reconciler.current()
 
@@ -184,7 +179,7 @@ def test_a_proxy_that_leaves_during_a_turn_is_told_only_of_what_is_in_force_when
                 turn.may_end.clear()
                 turn.has_begun.clear()
             await rig.write(dataplane("web", "second"))
-            await _until(turn.has_begun.is_set, bool)
+            await eventually_on_loop(turn.has_begun.is_set)
         turn.may_end.set()
         await rig.reconciler.current()
         await rig.write(dataplane("web", "third"))
@@ -220,7 +215,7 @@ def test_a_proxy_that_comes_before_a_write_was_noticed_is_told_of_the_write() ->
         slow.may_tell.clear()
         await rig.write(dataplane("web", "more"))
         async with rig.connected("web") as proxy:
-            await _until(lambda: slow.asked, bool)
+            await eventually_on_loop(lambda: slow.asked)
             assert rig.hub.observer.newest(proxy) is None
             slow.may_tell.set()
             assert await rig.clusters(proxy, bool) == {"more", "localhost:80"}
@@ -237,7 +232,7 @@ def test_a_proxy_that_comes_back_to_a_dataplane_that_is_gone_keeps_what_it_had()
             await rig.store.write(Delete(dataplane("web").key))
             await rig.reconciler.current()
         async with rig.connected("web") as proxy:
-            await _until(lambda: rig.woken[proxy], bool)
+            await eventually_on_loop(lambda: rig.woken[proxy])
             assert _clusters(rig.hub, proxy) == {"backend", "localhost:80"}
 
     run(test)
@@ -301,7 +296,7 @@ def test_an_edit_that_changes_nothing_for_a_proxy_does_not_wake_it() -> None:
             before = rig.woken[proxy]
             await rig.write(dataplane("other", "backend"))
             revision = await rig.store.write(Put(document("MeshService", "unrelated", spec={"ports": [{"port": 1}]})))
-            await _until(lambda: rig.reconciler.world.revision, lambda at: at == revision)
+            await eventually_on_loop(lambda: rig.reconciler.world.revision == revision)
             assert rig.woken[proxy] == before
 
     run(test)
@@ -532,7 +527,7 @@ def test_of_a_proxy_whose_dataplane_is_gone_nothing_is_kept_once_it_has_left_too
                 await rig.reconciler.current()
                 assert rig.hub.observer.newest(proxy) is not None
             await rig.write(dataplane("other"))
-            await _until(lambda: rig.hub.observer.newest(proxy), lambda newest: newest is None)
+            await eventually_on_loop(lambda: rig.hub.observer.newest(proxy) is None)
 
     run(test)
 

@@ -70,10 +70,3 @@ class Proxy:
                 while isinstance(await self._call.read(), bytes):
                     pass
             return await self._call.code(), await self._call.details()
-
-
-async def until(condition: Any) -> None:
-    """Wait for something that happens on this loop."""
-    async with asyncio.timeout(WITHIN):
-        while not condition():  # noqa: ASYNC110  what is waited for does not know that it is
-            await asyncio.sleep(0.001)

@@ -17,7 +17,8 @@ from cp.ads.loop import DrainLoop
 from cp.ads.server import AdsServer, ServerOptions, serving
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, PackedResource
 from tests.ads.content import cluster, listener, snapshot
-from tests.ads.proxy import Proxy, until
+from tests.ads.proxy import Proxy
+from tests.support.waiting import eventually_on_loop
 
 WEB = "default.web"
 Scene = Callable[[Hub, AdsServer], Coroutine[Any, Any, None]]
@@ -52,7 +53,7 @@ def test_a_proxy_gets_what_is_published_and_its_answer_is_known() -> None:
             assert first.resources[0].value == cluster("a").body
             await proxy.answer(first)
             (seat,) = hub.observer.of(WEB)
-            await until(lambda: seat.session.statuses[0].acked == first.version_info)
+            await eventually_on_loop(lambda: seat.session.statuses[0].acked == first.version_info)
 
             hub.publisher.publish(WEB, snapshot(cluster("b")))
             assert (await proxy.hear()).resources[0].value == cluster("b").body
@@ -85,8 +86,8 @@ def test_a_stream_keeps_nothing_of_a_large_first_request() -> None:
         try:
             async with Proxy(server.port) as proxy:
                 await proxy.say(data)
-                await until(lambda: hub.observer.of(WEB))
-                await until(lambda: tracemalloc.get_traced_memory()[0] < size)
+                await eventually_on_loop(lambda: hub.observer.of(WEB))
+                await eventually_on_loop(lambda: tracemalloc.get_traced_memory()[0] < size)
         finally:
             tracemalloc.stop()
 
@@ -97,8 +98,8 @@ def test_a_stream_that_ends_takes_its_seat_along() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
-            await until(lambda: hub.observer.of(WEB))
-        await until(lambda: not hub.observer.of(WEB))
+            await eventually_on_loop(lambda: hub.observer.of(WEB))
+        await eventually_on_loop(lambda: not hub.observer.of(WEB))
 
     play(scene)
 
@@ -107,7 +108,7 @@ def test_a_client_that_hangs_up_is_let_go() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
-            await until(lambda: hub.observer.of(WEB))
+            await eventually_on_loop(lambda: hub.observer.of(WEB))
             await proxy.hang_up()
 
             assert (await proxy.end())[0] is grpc.StatusCode.OK
@@ -160,8 +161,8 @@ def test_what_happens_on_a_stream_is_logged_with_the_proxy_it_happens_to() -> No
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
             await proxy.answer(await proxy.hear(), error="cluster a: no")
-            await until(lambda: any(seat.nacks for seat in hub.observer.of(WEB)))
-        await until(lambda: not hub.observer.of(WEB))
+            await eventually_on_loop(lambda: any(seat.nacks for seat in hub.observer.of(WEB)))
+        await eventually_on_loop(lambda: not hub.observer.of(WEB))
 
     with structlog.testing.capture_logs() as logs:
         play(scene)
@@ -257,7 +258,7 @@ def test_a_client_that_does_not_read_delays_nobody_else() -> None:
         hub.publisher.publish(WEB, snapshot(large("a")))
         async with Proxy(server.port, "default.stuck") as stuck, Proxy(server.port) as proxy:
             await stuck.ask(ENDPOINTS, *(packed.name for packed in too_much))
-            await until(server._slots._free.locked)
+            await eventually_on_loop(server._slots._free.locked)
             await proxy.ask(ENDPOINTS, "a")
 
             assert len((await proxy.hear()).resources) == 1
@@ -273,7 +274,7 @@ def test_a_client_that_talks_without_listening_is_not_listened_to_for_ever() -> 
             for name in names:
                 await proxy.ask(ENDPOINTS, name)
             (stream,) = server._streams
-            await until(lambda: len(stream._outbox) >= 16)
+            await eventually_on_loop(lambda: len(stream._outbox) >= 16)
             for _ in range(200):
                 await asyncio.sleep(0)
 
@@ -308,7 +309,7 @@ def test_a_server_that_stops_finishes_what_it_has_to_say() -> None:
         async with Proxy(server.port) as proxy:
             await proxy.ask(CLUSTER)
             await proxy.answer(await proxy.hear())
-            await until(lambda: hub.observer.of(WEB)[0].session.is_settled)
+            await eventually_on_loop(lambda: hub.observer.of(WEB)[0].session.is_settled)
             hub.publisher.publish(WEB, snapshot(cluster("b")))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(server.stop())
@@ -326,10 +327,10 @@ def test_a_server_that_stops_lets_streams_go_one_after_the_other_and_takes_no_ne
         async with Proxy(server.port, "default.a") as a, Proxy(server.port, "default.b") as b:
             for proxy in (a, b):
                 await proxy.ask(CLUSTER)
-            await until(lambda: len(hub.observer.connections) == 2)
+            await eventually_on_loop(lambda: len(hub.observer.connections) == 2)
             async with asyncio.TaskGroup() as tasks:
                 stopping = tasks.create_task(server.stop())
-                await until(lambda: len(hub.observer.connections) == 1)
+                await eventually_on_loop(lambda: len(hub.observer.connections) == 1)
                 assert not stopping.done()
                 async with Proxy(server.port, "default.late") as late:
                     assert (await late.end())[0] is grpc.StatusCode.UNAVAILABLE

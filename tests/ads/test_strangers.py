@@ -15,7 +15,8 @@ from cp.ads.server import ServerOptions, serving
 from cp.ads.unknown_nodes import TooManyUnknownNodes, UnknownNodes
 from cp.translate.packing import CLUSTER
 from tests.ads.content import cluster, snapshot
-from tests.ads.proxy import Proxy, until
+from tests.ads.proxy import Proxy
+from tests.support.waiting import eventually_on_loop
 
 
 def test_no_more_than_wanted_are_admitted_at_once() -> None:
@@ -57,7 +58,7 @@ def test_who_comes_without_a_dataplane_is_turned_away_and_who_has_one_is_served(
             Proxy(server.port) as web,
         ):
             await first.ask(CLUSTER)
-            await until(lambda: bool(hub.observer.of("default.x")))
+            await eventually_on_loop(lambda: bool(hub.observer.of("default.x")))
             await second.ask(CLUSTER)
             status, reason = await second.end()
             assert (status, "without a Dataplane" in reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)

@@ -1,5 +1,6 @@
 """Waiting for a condition, never for a length of time."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -30,6 +31,14 @@ def eventually(condition: Callable[[], T], within: float = 10.0, every: float = 
                 last if isinstance(last, BaseException) else None
             )
         time.sleep(every)
+
+
+async def eventually_on_loop(condition: Callable[[], T], within: float = 10.0, every: float = 0.002) -> T:
+    """The same for what happens on the loop that runs: what the condition answers once it is true."""
+    async with asyncio.timeout(within):
+        while not (answer := condition()):  # noqa: ASYNC110  # what is waited for wakes no test
+            await asyncio.sleep(every)
+    return answer
 
 
 def holds(condition: Callable[[], bool], during: float, every: float = 0.02) -> None:
