@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from sqlite3 import Connection
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from cp.model.document import Document, Source
 from cp.model.lines import Lines
@@ -17,6 +17,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 _DOCUMENT = "SELECT type, mesh, name, data, source, revision, created, modified FROM documents"
 _CHANGE = "SELECT revision, type, mesh, name, before, before_source, after, after_source, at FROM changes"
+_SIZES: Final = "SELECT revision, written FROM changes"
 _PUT = """
     INSERT INTO documents (type, mesh, name, data, source, revision, created, modified)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -49,7 +50,7 @@ def bounds(connection: Connection) -> tuple[int, int]:
 
 def record(connection: Connection, changes: Iterable[Change]) -> None:
     """Make changes, and log them."""
-    written = connection.execute("SELECT ifnull(max(written), 0) FROM changes").fetchone()[0]
+    _, written = _end_of_log(connection)
     for position, change in enumerate(changes):
         before, after = _written(change.before), _written(change.after)
         at = change.at.isoformat()
@@ -63,12 +64,19 @@ def record(connection: Connection, changes: Iterable[Change]) -> None:
 
 def forget(connection: Connection, revision: int, size: int) -> None:
     """Drop the log up to a revision, and more of it if the rest is larger than a size; but never the last revision."""
-    query = """
-        SELECT max(revision) FROM changes
-        WHERE written <= (SELECT max(written) FROM changes) - ? AND revision < (SELECT max(revision) FROM changes)
-    """
-    too_much = connection.execute(query, (size,)).fetchone()[0]
-    connection.execute("DELETE FROM changes WHERE revision <= ?", (max(revision, too_much or 0),))
+    connection.execute("DELETE FROM changes WHERE revision <= ?", (revision,))
+    newest, written = _end_of_log(connection)
+    oldest, size_before = connection.execute(f"{_SIZES} ORDER BY revision, position LIMIT 1").fetchone()
+    while oldest < newest and size_before <= written - size:
+        connection.execute("DELETE FROM changes WHERE revision = ?", (oldest,))
+        oldest, size_before = connection.execute(f"{_SIZES} ORDER BY revision, position LIMIT 1").fetchone()
+
+
+def _end_of_log(connection: Connection) -> tuple[int, int]:
+    """The newest revision, and the size of all that was ever written to the log; it only grows."""
+    # By the end of the key, as a maximum over all rows costs more with each of them.
+    row = connection.execute(f"{_SIZES} ORDER BY revision DESC, position DESC LIMIT 1").fetchone()
+    return (0, 0) if row is None else row
 
 
 def changes_after(connection: Connection, revision: int) -> tuple[Change, ...]:
