@@ -56,12 +56,12 @@ OLD = snapshot(cluster("a"), cluster("b"))
 NEW = snapshot(cluster("a", revision=1), cluster("b"))
 
 
-def unsubscribed() -> Channel:
+def unopened() -> Channel:
     return Channel(CLUSTER, sends_all=False, trusts_versions=True)
 
 
 def subscribed() -> Channel:
-    channel = unsubscribed()
+    channel = unopened()
     channel.open()
     channel.subscribe(frozenset({"a", "b"}))
     return channel
@@ -106,7 +106,7 @@ def send(channel: Channel, newer: Snapshot) -> None:
         channel.respond(version, update.batches, update, update.removed)
 
 
-BEGINNINGS = (unsubscribed, subscribed, acknowledged, pending, nacked, nacked_as_a_whole, pending_and_nacked)
+BEGINNINGS = (unopened, subscribed, acknowledged, pending, nacked, nacked_as_a_whole, pending_and_nacked)
 
 FIRST_EVENTS: tuple[Callable[[Channel], Any], ...] = (
     lambda channel: channel.open(),
@@ -127,7 +127,7 @@ LATER_EVENTS: tuple[Callable[[Channel], Any], ...] = (
 
 def test_every_row_of_the_table_is_a_transition(transitions: set[Transition]) -> None:
     for begin in BEGINNINGS:
-        for happen in FIRST_EVENTS if begin is unsubscribed else LATER_EVENTS:
+        for happen in FIRST_EVENTS if begin is unopened else LATER_EVENTS:
             happen(begin())
 
     assert transitions == rows()

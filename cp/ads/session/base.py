@@ -125,8 +125,10 @@ class SessionBase(ABC):
     @property
     def is_settled(self) -> bool:
         """Nothing is pending or NACKed: on a next stream, the versions that the client names tell what it has."""
-        is_known = self._trusts_versions or all(self._channel(type_url).has_acknowledged for type_url in WILDCARD_TYPES)
-        return is_known and all(channel.is_acknowledged for channel in self._channels.values())
+        is_known = self._trusts_versions or all(
+            self._channel(type_url).has_version_of_ours for type_url in WILDCARD_TYPES
+        )
+        return is_known and all(channel.is_settled for channel in self._channels.values())
 
     @property
     def _has_requested_roots(self) -> bool:
@@ -148,7 +150,7 @@ class SessionBase(ABC):
         while self._newest is not None:
             if self._is_target_sent and self._blocking_nonce is None:
                 self._start_rollout(self._newest)
-            responses += self._send(CLUSTER, self._target, removing=False)
+            responses += self._send(CLUSTER, self._target, may_remove=False)
             responses += self._send(ENDPOINTS, self._newest, self._outgoing)
             responses += self._send(SECRET, self._newest, self._outgoing)
             if self._blocking_nonce is not None:
@@ -163,7 +165,7 @@ class SessionBase(ABC):
     def _send_cluster_users(self, snapshot: Snapshot) -> list[Response]:
         """Steps 3 to 5."""
         responses = self._send(LISTENER, snapshot) + self._send(ROUTES, snapshot)
-        if self._knows_cluster_users and self._is_acknowledged(LISTENER) and self._is_acknowledged(ROUTES):
+        if self._knows_cluster_users and self._is_settled(LISTENER) and self._is_settled(ROUTES):
             responses += self._send(CLUSTER, snapshot)
             self._leaving_endpoints = NO_PART
         return responses
@@ -195,7 +197,7 @@ class SessionBase(ABC):
         """Make a snapshot the target. The endpoints of clusters that it has no more are kept until step 5."""
         self._is_target_sent = False
         previous, self._target = self._target, snapshot
-        if self._channel(CLUSTER).is_at_base(snapshot):
+        if self._channel(CLUSTER).is_based_on(snapshot):
             return
         gone = (name for difference in snapshot.steps(previous, CLUSTER) for name in difference.removed)
         endpoints = [*self._leaving_endpoints.of(ENDPOINTS).values(), *(previous.get(ENDPOINTS, name) for name in gone)]
@@ -212,12 +214,12 @@ class SessionBase(ABC):
         return Snapshot(*target_parts, self._leaving_endpoints)
 
     def _send(
-        self, type_url: str, snapshot: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True
+        self, type_url: str, snapshot: Snapshot, outgoing: Snapshot = EMPTY, *, may_remove: bool = True
     ) -> list[Response]:
         channel = self._channels.get(type_url)
         if channel is None or not channel.is_subscribed:
             return []
-        update = channel.advance_to(snapshot, fallback, removing=removing)
+        update = channel.advance_to(snapshot, outgoing, may_remove=may_remove)
         responses = list(self._responses(channel, update, snapshot)) if update else []
         if type_url == CLUSTER and responses:
             self._resend_endpoints(update)
@@ -236,7 +238,7 @@ class SessionBase(ABC):
 
     def _receive_answer(self, channel: Channel, nonce: str, error: str | None, version_in_force: str = "") -> None:
         self.answer = channel.receive_answer(nonce, error, version_in_force)
-        if channel.type_url == CLUSTER and channel.is_acknowledged:
+        if channel.type_url == CLUSTER and channel.is_settled:
             self._channel(ENDPOINTS).cancel_resends()  # an ACK of clusters says that none of them is warming
 
     def _change_names(self, channel: Channel, added_names: frozenset[str], removed_names: frozenset[str]) -> None:
@@ -253,9 +255,9 @@ class SessionBase(ABC):
             return []
         return self._advance()
 
-    def _is_acknowledged(self, type_url: str) -> bool:
+    def _is_settled(self, type_url: str) -> bool:
         channel = self._channels.get(type_url)
-        return channel is None or channel.is_acknowledged
+        return channel is None or channel.is_settled
 
 
 def without_wildcard(names: frozenset[str]) -> frozenset[str]:

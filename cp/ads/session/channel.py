@@ -10,7 +10,7 @@ and `SessionBase` in which order the types go. A channel is made of
 
 Its state follows from these (`Channel.state`):
 
-    UNSUBSCRIBED   the client has sent no request of this type
+    UNOPENED       the client has sent no request of this type
     SUBSCRIBED     it has sent one, and what it has was not compared with a snapshot yet
     ACKNOWLEDGED   every response is answered, and no NACK stands
     PENDING        a response awaits its answer
@@ -20,7 +20,7 @@ Events are methods. What `advance_to` returns is sent with `respond` before anyt
 
     State          Event              Next           What is sent, and why                                     Rule
     ------------   ----------------   ------------   -------------------------------------------------------   ----
-    UNSUBSCRIBED   open               SUBSCRIBED     nothing: there may be no snapshot yet                      [1]
+    UNOPENED       open               SUBSCRIBED     nothing: there may be no snapshot yet                      [1]
     SUBSCRIBED     subscribe_to_all   SUBSCRIBED     nothing: there may be no snapshot yet                      [1]
     ACKNOWLEDGED   subscribe_to_all   SUBSCRIBED     nothing yet; what it got by name will be sent again        [1]
     PENDING        subscribe_to_all   PENDING        nothing yet; what it got by name will be sent again        [1]
@@ -35,7 +35,7 @@ Events are methods. What `advance_to` returns is sent with `respond` before anyt
     ACKNOWLEDGED   respond            PENDING        a response; with nothing in it, it is an answer too        [5]
     PENDING        respond            PENDING        a response                                                 [5]
     NACKED         respond            PENDING        a response                                                 [5]
-    UNSUBSCRIBED   receive_answer     UNSUBSCRIBED   nothing: a stale nonce answers nothing                     [6]
+    UNOPENED       receive_answer     UNOPENED       nothing: a stale nonce answers nothing                     [6]
     SUBSCRIBED     receive_answer     SUBSCRIBED     nothing: a stale nonce answers nothing                     [6]
     ACKNOWLEDGED   receive_answer     ACKNOWLEDGED   nothing: a stale nonce answers nothing                     [6]
     NACKED         receive_answer     NACKED         nothing: a stale nonce answers nothing                     [6]
@@ -83,19 +83,19 @@ MIXED_VERSION: Final = "?"  # the client NACKed a response and may have applied 
 
 
 class ChannelState(Enum):
-    UNSUBSCRIBED = "unsubscribed"
+    UNOPENED = "unopened"
     SUBSCRIBED = "subscribed"
     ACKNOWLEDGED = "acknowledged"
     PENDING = "pending"
     NACKED = "nacked"
 
 
-UNSUBSCRIBED, SUBSCRIBED, ACKNOWLEDGED, PENDING, NACKED = ChannelState
+UNOPENED, SUBSCRIBED, ACKNOWLEDGED, PENDING, NACKED = ChannelState
 
 
 class Channel:
     __slots__ = (
-        *("_acknowledged", "_acknowledged_version", "_has_names_of_all", "_is_tracking", "_must_respond", "_nacks"),
+        *("_acked_snapshot", "_acked_version", "_knows_all_names", "_is_tracking", "_owes_response", "_nacks"),
         *("_pending", "_resources", "_sent", "_totals", "_trusts_versions"),
         *("is_subscribed", "nonce", "sends_all", "subscription", "type_url", "version"),
     )
@@ -112,12 +112,12 @@ class Channel:
         self._nacks = StandingNacks()
         self._totals = ResponseTotals()
         self._trusts_versions = trusts_versions
-        self._must_respond = False  # the client waits for a response, even if nothing is in it
+        self._owes_response = False  # the client waits for a response, even if nothing is in it
         self._is_tracking = False  # `_resources` says what the client has
-        self._has_names_of_all = False  # and it says so name by name: no resource of an earlier stream is left
+        self._knows_all_names = False  # and it says so name by name: no resource of an earlier stream is left
         self._sent = EMPTY  # the snapshot of the newest response
-        self._acknowledged = EMPTY  # the snapshot of the newest response that was ACKed
-        self._acknowledged_version = NO_VERSION
+        self._acked_snapshot = EMPTY  # the snapshot of the newest response that was ACKed
+        self._acked_version = NO_VERSION
 
     @property
     def state(self) -> ChannelState:
@@ -127,7 +127,7 @@ class Channel:
             return NACKED
         if self._is_tracking:
             return ACKNOWLEDGED
-        return SUBSCRIBED if self.is_subscribed else UNSUBSCRIBED
+        return SUBSCRIBED if self.is_subscribed else UNOPENED
 
     # --- requests of the client ---
 
@@ -138,7 +138,7 @@ class Channel:
     def subscribe_to_all(self) -> None:
         if not self.subscription.wildcard:
             # Which of all resources the client got by their names is not worth knowing: it is sent everything.
-            self.subscription.wildcard, self._must_respond, self._is_tracking = True, True, False
+            self.subscription.wildcard, self._owes_response, self._is_tracking = True, True, False
             self._resources = ClientResources(self.subscription, repeats_all=self.sends_all)
 
     def subscribe(self, names: frozenset[str]) -> None:
@@ -165,10 +165,10 @@ class Channel:
 
     # --- what is new to the client ---
 
-    def advance_to(self, snapshot: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True) -> ChannelUpdate:
+    def advance_to(self, snapshot: Snapshot, outgoing: Snapshot = EMPTY, *, may_remove: bool = True) -> ChannelUpdate:
         """What to send so that the client has `snapshot`. It has to be sent: from here on it counts as sent.
 
-        `fallback` has what the snapshot has no more and other resources may still need. `removing` tells whether what
+        `outgoing` has what the snapshot has no more and other resources may still need. `may_remove` tells whether what
         is gone may be removed yet.
         """
         # The usual case first: a snapshot in which nothing of this type differs costs a comparison of identities.
@@ -181,16 +181,16 @@ class Channel:
         # differences add to them.
         self._compare_with_client(snapshot)
         requested = self._take_requested(snapshot)
-        batches, missing = self._answer_requested(requested, snapshot, fallback)
-        batches += [self._resources.apply(difference, requested) for difference in self._differences(snapshot)]
+        batches, missing = self._answer_requested(requested, snapshot, outgoing)
+        batches += [self._resources.advance_by(difference, requested) for difference in self._differences(snapshot)]
         self._resources.base = snapshot
-        updated, removed = self._resources.resolve(snapshot, fallback, removing=removing)
-        must_respond = self._must_respond or self._has_no_version or (self.sends_all and len(requested) > 0)
-        self._must_respond = False
+        updated, removed = self._resources.end_deviations(snapshot, outgoing, may_remove=may_remove)
+        must_respond = self._owes_response or self._needs_all or (self.sends_all and len(requested) > 0)
+        self._owes_response = False
         all_batches = tuple(filter(None, (*batches, ResourceBatch(updated))))
         return ChannelUpdate(all_batches, (*missing, *removed), must_respond)
 
-    def is_at_base(self, snapshot: Snapshot) -> bool:
+    def is_based_on(self, snapshot: Snapshot) -> bool:
         """The client has or is being sent this very snapshot."""
         return self._resources.base is snapshot
 
@@ -199,8 +199,8 @@ class Channel:
         base = self._resources.base
         if self._sent is base:
             self._sent = snapshot
-        if self._acknowledged is base:
-            self._acknowledged = snapshot
+        if self._acked_snapshot is base:
+            self._acked_snapshot = snapshot
         self._resources.base = snapshot
 
     def _differences(self, snapshot: Snapshot) -> tuple[PartDifference, ...]:
@@ -213,20 +213,20 @@ class Channel:
         subscription = self.subscription
         if subscription.has_open_requests or subscription.initial_version != "":
             return True
-        return bool(self._resources.deviations) or self._has_no_version
+        return bool(self._resources.deviations) or self._needs_all
 
     @property
-    def _has_no_version(self) -> bool:
+    def _needs_all(self) -> bool:
         """A client that has no version of ours is sent all resources, even those that it has."""
         return self.sends_all and self.version in (NO_VERSION, MIXED_VERSION)
 
     def _take_requested(self, snapshot: Snapshot) -> frozenset[str]:
         requested = self.subscription.take_requested()
-        held_back = self._resources.held_back_names(snapshot)
+        held_back = self._resources.names_nacked_in(snapshot)
         return requested.difference(held_back) if held_back else requested
 
     def _answer_requested(
-        self, requested: frozenset[str], snapshot: Snapshot, fallback: Snapshot
+        self, requested: frozenset[str], snapshot: Snapshot, outgoing: Snapshot
     ) -> tuple[list[ResourceBatch], tuple[str, ...]]:
         """The resources that were requested, and the names for which "there is none" is the answer."""
         # A client that subscribes to a name is sent it even if it should have it: it may have dropped it.
@@ -238,11 +238,11 @@ class Channel:
         if sum(map(len, batches)) == len(requested):
             return batches, ()
         missing = requested.difference(*(batch.names for batch in batches))
-        outgoing = fallback.select(self.type_url, missing)
-        for packed in (packed for batch in outgoing for packed in batch):
+        outgoing_batches = outgoing.select(self.type_url, missing)
+        for packed in (packed for batch in outgoing_batches for packed in batch):
             self._resources.record_sent(packed, snapshot)
-        missing = missing.difference(*(batch.names for batch in outgoing))
-        return [*batches, *outgoing], tuple(sorted(missing)) if self.type_url in ANSWERED_IF_MISSING else ()
+        missing = missing.difference(*(batch.names for batch in outgoing_batches))
+        return [*batches, *outgoing_batches], tuple(sorted(missing)) if self.type_url in ANSWERED_IF_MISSING else ()
 
     def content(self, snapshot: Snapshot) -> tuple[ResourceBatch, ...]:
         """What a response holds that holds all resources."""
@@ -264,7 +264,7 @@ class Channel:
             self.subscription.requested = frozenset()
         if not self._is_tracking:
             # With a version that is not current the client has resources of which we do not know the names.
-            self._is_tracking, self._has_names_of_all = True, is_current or version == ""
+            self._is_tracking, self._knows_all_names = True, is_current or version == ""
             if is_current or self.subscription.initial_versions:
                 self._resume_at(snapshot, version or snapshot.version(self.type_url))
             elif not self.subscription.wildcard:
@@ -274,16 +274,16 @@ class Channel:
     def _is_current(self, version: str, snapshot: Snapshot) -> bool:
         # A version is of the resources that the client wanted when it got it. For single names that is compared with
         # what it wants now; in a response that holds all, later requests name the version as a matter of routine.
-        is_telling = version != "" and self._trusts_versions and not (self.sends_all and self._is_tracking)
-        return is_telling and version in (self.version_at(snapshot), snapshot.version(self.type_url))
+        says_what_it_has = version != "" and self._trusts_versions and not (self.sends_all and self._is_tracking)
+        return says_what_it_has and version in (self.version_at(snapshot), snapshot.version(self.type_url))
 
     def _resume_at(self, snapshot: Snapshot, version: str) -> None:
         """The client has this snapshot, except for the versions that it named."""
-        self._resources.base = self._sent = self._acknowledged = snapshot
-        self.version = self._acknowledged_version = version
+        self._resources.base = self._sent = self._acked_snapshot = snapshot
+        self.version = self._acked_version = version
         # Servers should send only what has changed, so a client that has everything is sent nothing:
         # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-update
-        self._must_respond = False
+        self._owes_response = False
         if self.subscription.wildcard and self.subscription.initial_versions:
             missing = snapshot.versions(self.type_url).keys() - self.subscription.initial_versions.keys()
             self._resources.deviations = dict.fromkeys(missing, ABSENT)
@@ -334,11 +334,11 @@ class Channel:
 
     def _receive_ack(self, nonce: str, sent: SentResponse) -> str:
         # `_sent` may have been rebased since, to a snapshot with the same resources that others hold too.
-        self._acknowledged = self._sent if nonce == self.nonce else sent.base
-        self._acknowledged_version = sent.version
-        self._has_names_of_all = True
+        self._acked_snapshot = self._sent if nonce == self.nonce else sent.base
+        self._acked_version = sent.version
+        self._knows_all_names = True
         self._nacks.of_version = None
-        self._resources.drop_replaced(self._acknowledged, is_everything_answered=not self._pending)
+        self._resources.drop_older_versions(self._acked_snapshot, is_everything_answered=not self._pending)
         return sent.version
 
     def _receive_nack(self, sent: SentResponse, text: str) -> Nack:
@@ -348,11 +348,11 @@ class Channel:
         if not self._pending:
             # Envoy applies the good resources of a response that it NACKs for the bad ones. Only if all that was new
             # is to blame do we know what it has: what it had before.
-            self.version = self._acknowledged_version if len(to_blame) == len(new) else MIXED_VERSION
-        if not new or (self.sends_all and not self._has_names_of_all):
+            self.version = self._acked_version if len(to_blame) == len(new) else MIXED_VERSION
+        if not new or (self.sends_all and not self._knows_all_names):
             self._nack_version(nack)
             return nack
-        self._resources.hold_back(new, to_blame or new, self._acknowledged)
+        self._resources.record_nack(new, to_blame or new, self._acked_snapshot)
         self._resources.repeat_removals(sent.update.removed)
         self._nacks.add(nack, self._resources.nacked, is_explained=len(to_blame) > 0)
         return nack
@@ -362,11 +362,9 @@ class Channel:
         if not self.sends_all:
             return list(sent.update.updated)
         # This response repeats what those before it have brought and the client has not ACKed either.
-        differences = sent.base.steps(self._acknowledged, self.type_url)
+        differences = sent.base.steps(self._acked_snapshot, self.type_url)
         new = (packed for difference in differences for packed in difference.updated)
-        return [
-            packed for packed in new if packed.name in self.subscription and not self._resources.is_held_back(packed)
-        ]
+        return [packed for packed in new if packed.name in self.subscription and not self._resources.is_nacked(packed)]
 
     def _nack_version(self, nack: Nack) -> None:
         """Hold back the version as a whole: nothing can be left out of it.
@@ -383,7 +381,7 @@ class Channel:
 
     def rewind(self) -> None:
         """Nothing was sent after all, or it was not applied: the client is where it was when it last ACKed."""
-        self._resources.base = self._acknowledged
+        self._resources.base = self._acked_snapshot
 
     # --- where the client stands ---
 
@@ -401,12 +399,12 @@ class Channel:
         return self._is_tracking and any(name not in nacked for name in deviations)
 
     @property
-    def has_acknowledged(self) -> bool:
+    def has_version_of_ours(self) -> bool:
         """The client has ACKed a response on this stream, or named a current version."""
-        return self._acknowledged_version != NO_VERSION
+        return self._acked_version != NO_VERSION
 
     @property
-    def is_acknowledged(self) -> bool:
+    def is_settled(self) -> bool:
         """All that was sent is in force."""
         state = self.state
         return state is not PENDING and state is not NACKED
@@ -429,19 +427,19 @@ class Channel:
             return True
         base = self._resources.base
         is_same = base is snapshot or base.digest(self.type_url) == snapshot.digest(self.type_url)
-        return is_same and self.is_idle and self.is_acknowledged
+        return is_same and self.is_idle and self.is_settled
 
     def status(self, newest: Snapshot | None) -> TypeStatus:
         return TypeStatus(
             type_url=self.type_url,
             sent=version_of(sum(batch.digest for batch in self.subscription.batches_of(self._sent))),
-            acked=self.version_at(self._acknowledged),
+            acked=self.version_at(self._acked_snapshot),
             nacks=self._nacks.of(self._resources.nacked),
             in_sync=newest is not None and self.is_at(newest),
             messages=self._totals.messages,
             resources=self._totals.resources,
             size=self._totals.size,
-            held_back=self._resources.held_back,
+            held_back=self._resources.nacked_resources,
             unanswered=self.unanswered,
         )
 
