@@ -247,7 +247,7 @@ class SessionBase(ABC):
         if added_names:
             channel.subscribe(added_names)
         if added_names or removed_names:
-            channel.subscription.names = self._shared(channel.subscription.names)
+            channel.share_names(self._shared)
 
     def _react(self, *, is_only_an_answer: bool) -> list[Response]:
         # An idle session has nothing that waits for an ACK. A NACK may call for another response.

@@ -16,13 +16,19 @@ Its state follows from these (`Channel.state`):
     PENDING        a response awaits its answer
     NACKED         every response is answered; a resource, or a whole version, is held back
 
-Events are methods. What `advance_to` returns is sent with `respond` before anything else happens.
+An event is a call of one of the methods named in this table. What `advance_to` returns is sent with `respond` before
+anything else happens. Every other method leaves the state as it is, and sessions change a channel by no other means.
 
     State          Event              Next           What is sent, and why                                     Rule
     ------------   ----------------   ------------   -------------------------------------------------------   ----
     UNOPENED       open               SUBSCRIBED     nothing: there may be no snapshot yet                      [1]
+    SUBSCRIBED     subscribe          SUBSCRIBED     nothing: there may be no snapshot yet                      [1]
+    ACKNOWLEDGED   subscribe          ACKNOWLEDGED   nothing yet; the names will be sent, even if it has them   [1]
+    PENDING        subscribe          PENDING        the same                                                   [1]
+    NACKED         subscribe          NACKED         the same, without what is held back                        [1]
     SUBSCRIBED     subscribe_to_all   SUBSCRIBED     nothing: there may be no snapshot yet                      [1]
     ACKNOWLEDGED   subscribe_to_all   SUBSCRIBED     nothing yet; what it got by name will be sent again        [1]
+    ACKNOWLEDGED   subscribe_to_all   ACKNOWLEDGED   nothing: it had subscribed to all before                   [1]
     PENDING        subscribe_to_all   PENDING        nothing yet; what it got by name will be sent again        [1]
     NACKED         subscribe_to_all   SUBSCRIBED     nothing yet; what is held back will be sent again          [1]
     NACKED         subscribe_to_all   NACKED         nothing yet; a NACKed version stays NACKed                 [1]
@@ -40,6 +46,7 @@ Events are methods. What `advance_to` returns is sent with `respond` before anyt
     ACKNOWLEDGED   receive_answer     ACKNOWLEDGED   nothing: a stale nonce answers nothing                     [6]
     NACKED         receive_answer     NACKED         nothing: a stale nonce answers nothing                     [6]
     PENDING        receive_answer     PENDING        a stale nonce, or newer responses are still pending        [6]
+    PENDING        receive_answer     SUBSCRIBED     any answer, after subscribe_to_all: all will be sent       [4]
     PENDING        receive_answer     ACKNOWLEDGED   an ACK; or a NACK of what was replaced meanwhile           [4]
     PENDING        receive_answer     NACKED         a NACK; or an ACK, while another NACK stands               [4]
     SUBSCRIBED     unsubscribe        SUBSCRIBED     nothing                                                    [7]
@@ -60,7 +67,7 @@ And for some types "there is no such resource" is an answer (`ANSWERED_IF_MISSIN
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -141,12 +148,24 @@ class Channel:
             self.subscription.wildcard, self._owes_response, self._is_tracking = True, True, False
             self._resources = ClientResources(self.subscription, repeats_all=self.sends_all)
 
+    def unsubscribe_from_all(self) -> None:
+        """The client wants no more than the resources that it names."""
+        self.subscription.wildcard = False
+
     def subscribe(self, names: frozenset[str]) -> None:
         self.subscription.add(names)
 
     def unsubscribe(self, names: frozenset[str]) -> None:
         self.subscription.remove(names)
         self._resources.forget(names)
+
+    def share_names(self, shared: Callable[[frozenset[str]], frozenset[str]]) -> None:
+        """Keep the names of the subscription as an equal set that other streams hold too, which `shared` returns."""
+        self.subscription.names = shared(self.subscription.names)
+
+    def note_initial_version(self, version: str) -> None:
+        """What the client has of an earlier stream, as a state-of-the-world request says."""
+        self.subscription.initial_version = version
 
     def note_initial_versions(self, versions: Mapping[str, str]) -> None:
         """What the client has of an earlier stream, as a delta request says."""
