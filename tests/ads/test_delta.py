@@ -354,6 +354,17 @@ def test_a_removal_that_is_refused_alone_is_known_and_not_repeated() -> None:
     assert not session.is_at(snapshot(*WEB))
 
 
+def test_what_was_refused_is_forgotten_by_a_client_that_stops_wanting_all() -> None:
+    session = begun(cluster("a"), cluster("b"))
+    (sent,) = session.publish(snapshot(cluster("a", revision=1), cluster("b")))
+    session.receive(nack(sent, "cluster a: no"))
+
+    session.receive(DeltaRequest(CLUSTER, names("b"), unsubscribe=names("*")))
+
+    assert not any(status.held_back or status.nacks for status in session.statuses)
+    assert not contents(session.publish(snapshot(cluster("a", revision=2), cluster("b"))))
+
+
 # --- coming back ---
 
 

@@ -37,7 +37,7 @@ anything else happens. Every other method leaves the state as it is, and session
     ACKNOWLEDGED   advance_to         ACKNOWLEDGED   what has changed, and newly requested names in any case    [3]
     PENDING        advance_to         PENDING        the same: what is new need not wait for answers            [3]
     NACKED         advance_to         NACKED         the same, without what is held back                        [4]
-    NACKED         advance_to         ACKNOWLEDGED   what was held back has changed or is gone                  [4]
+    NACKED         advance_to         ACKNOWLEDGED   what was held back has changed, is gone or not wanted      [4]
     ACKNOWLEDGED   respond            PENDING        a response; with nothing in it, it is an answer too        [5]
     PENDING        respond            PENDING        a response                                                 [5]
     NACKED         respond            PENDING        a response                                                 [5]

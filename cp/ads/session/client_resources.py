@@ -101,6 +101,8 @@ class ClientResources:
         updated: list[PackedResource] = []
         removed: list[str] = []
         can_remove = may_remove and self._type_url in WILDCARD_TYPES
+        # A client that no longer subscribes to all does not name what it has unsubscribed from.
+        self.forget([name for name in self.deviations if name not in self._subscription])
         for name, client_version in list(self.deviations.items()):
             packed = snapshot.get(self._type_url, name) or outgoing.get(self._type_url, name)
             if self.is_nacked(packed):
