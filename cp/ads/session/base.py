@@ -16,8 +16,8 @@ Endpoints and secrets are in nobody's way, and are always those of the newest sn
 are those of `_target`. A newer snapshot becomes the target only after step 3: otherwise a stream of changes, each of
 which has clusters to wait for, would hold up the routes for ever.
 
-There is no clock in here: `awaited_answer` tells what the session waits for, and a caller that has a clock may
-`expire` it (record docs/adr/0011).
+A session knows no protobuf, no I/O and no other stream. It has no clock either: `awaited_answer` tells what it waits
+for, and a caller that has a clock may `expire` it (record docs/adr/0011).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 
 from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
-from cp.ads.session.messages import WILDCARD, Nack, Response, ResponseCounts, TypeStatus
+from cp.ads.session.messages import WILDCARD, Answer, Nack, Response, ResponseCounts, TypeStatus
 from cp.ads.session.pending import ChannelUpdate
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, ResourceBatch
 from cp.translate.snapshot import EMPTY, NO_PART, Snapshot, SnapshotPart
@@ -51,9 +51,13 @@ class SessionBase(ABC):
     def __init__(
         self, shared: Callable[[frozenset[str]], frozenset[str]] = frozenset, *, trusts_versions: bool = True
     ) -> None:
-        """`shared` returns an equal set that other streams hold; `trusts_versions`: a client has what it names."""
+        """`shared` returns an equal set that other streams hold; `trusts_versions`: the client has what it names.
+
+        Versions are not trusted if the client's last stream broke off while something was pending: it may have applied
+        that or not, whatever version it names.
+        """
         self._channels: dict[str, Channel] = {}
-        self._newest: Snapshot | None = None
+        self._newest: Snapshot | None = None  # what the client should have in the end
         self._target = EMPTY  # the snapshot whose clusters, listeners and routes are being rolled out
         self._is_target_sent = True  # up to step 3
         self._leaving_endpoints = NO_PART  # of clusters that are no longer in the target and not removed yet
@@ -61,10 +65,11 @@ class SessionBase(ABC):
         self._is_idle = False  # nothing is to be sent, whatever is ACKed
         self._shared = shared
         self._trusts_versions = trusts_versions
-        self.answer: Nack | str | None = None  # of the last request to a response: the version that it ACKed, or a NACK
+        self.answer: Answer | None = None  # that the last request gave to a response, if it gave one
 
     @abstractmethod
-    def _responses(self, channel: Channel, update: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]: ...
+    def _responses(self, channel: Channel, update: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
+        """The responses that bring an update to the client."""
 
     # --- events ---
 
@@ -124,7 +129,7 @@ class SessionBase(ABC):
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is pending or NACKed: on a next stream, the versions that the client names tell what it has."""
+        """No response is pending and no NACK stands: on its next stream, what the client names is what it has."""
         is_known = self._trusts_versions or all(
             self._channel(type_url).has_version_of_ours for type_url in WILDCARD_TYPES
         )
@@ -207,7 +212,7 @@ class SessionBase(ABC):
 
     @property
     def _outgoing(self) -> Snapshot:
-        """What the newest snapshot may have no more, and what clusters that are not removed yet may still need."""
+        """Resources that the newest snapshot may lack, and that clusters which are not removed yet may still need."""
         target_parts = () if self._target is self._newest else self._target.parts
         if not target_parts and len(self._leaving_endpoints) == 0:
             return EMPTY

@@ -1,7 +1,9 @@
 """`Channel`: one type of resources on one stream: what the client wants, what it has, and so what to send next.
 
 A channel decides what is new to the client. A session (`sotw`, `delta`) decides how that is spread over responses,
-and `SessionBase` in which order the types go. A channel is made of
+and `SessionBase` in which order the types go. A channel knows names, versions and snapshots, but no protobuf, no other
+channel, no I/O and no clock. A snapshot is all that a client should have, of all types, in parts that streams share
+(`cp.translate.snapshot`). A channel is made of
 
     Subscription       what the client wants, and which of its requests are not answered yet
     ClientResources    what the client has: a snapshot, and the names in which the client deviates from it
@@ -11,7 +13,7 @@ and `SessionBase` in which order the types go. A channel is made of
 Its state follows from these (`Channel.state`):
 
     UNOPENED       the client has sent no request of this type
-    SUBSCRIBED     it has sent one, and what it has was not compared with a snapshot yet
+    SUBSCRIBED     it has sent one, or one for all, and what it has was not compared with a snapshot since
     ACKNOWLEDGED   every response is answered, and no NACK stands
     PENDING        a response awaits its answer
     NACKED         every response is answered; a resource, or a whole version, is held back
@@ -60,9 +62,14 @@ anything else happens. Every other method leaves the state as it is, and session
     [3] #xds-protocol-resource-update    [4] #ack-and-nack-semantics-summary; what to send after a NACK is ours to say
     [5] #deleting-resources              [6] #resource-updates    [7] #xds-protocol-unsubscribing
 
-Two rules make one channel differ from another. `sends_all`: in a state-of-the-world stream a response for clusters or
-listeners holds all of them (#grouping-resources-into-responses), so what the client is to keep has to be repeated.
-And for some types "there is no such resource" is an answer (`ANSWERED_IF_MISSING`).
+Channels differ in these rules:
+
+- `sends_all`: in a state-of-the-world stream a response for clusters or listeners holds all of them
+  (#grouping-resources-into-responses), so what the client is to keep has to be repeated.
+- `WILDCARD_TYPES`: the removal of a cluster or a listener is sent; Envoy drops resources of other types itself.
+- `ANSWERED_IF_MISSING`: for some types "there is no such resource" is an answer.
+- New clusters hold up what is sent after them until they are answered (`respond`, `blocking_nonce`).
+- Endpoints are sent even to a delta client that names their versions, unless its versions are trusted.
 """
 
 from __future__ import annotations
@@ -72,7 +79,7 @@ from enum import Enum
 from typing import Final
 
 from cp.ads.session.client_resources import ABSENT, WILDCARD_TYPES, ClientResources
-from cp.ads.session.messages import Nack, Response, ResponseCounts, TypeStatus
+from cp.ads.session.messages import Answer, Nack, Response, ResponseCounts, TypeStatus
 from cp.ads.session.nacks import StandingNacks, culprits
 from cp.ads.session.pending import NO_CHANGES, ChannelUpdate, PendingResponses, ResponseTotals, SentResponse
 from cp.ads.session.subscription import Subscription
@@ -101,6 +108,8 @@ UNOPENED, SUBSCRIBED, ACKNOWLEDGED, PENDING, NACKED = ChannelState
 
 
 class Channel:
+    """What the table describes. A version that a client names of an earlier stream counts as ACKed."""
+
     __slots__ = (
         *("_acked_snapshot", "_acked_version", "_knows_all_names", "_is_tracking", "_owes_response", "_nacks"),
         *("_pending", "_resources", "_sent", "_totals", "_trusts_versions"),
@@ -108,10 +117,14 @@ class Channel:
     )
 
     def __init__(self, type_url: str, *, sends_all: bool, trusts_versions: bool) -> None:
+        """`sends_all`: every response holds all resources; `trusts_versions`: the client has what it names.
+
+        They are not trusted if its last stream broke off while something was pending, which it may have applied.
+        """
         self.type_url = type_url
-        self.sends_all = sends_all  # every response holds all resources
+        self.sends_all = sends_all
         self.subscription = Subscription(type_url)
-        self.is_subscribed = False
+        self.is_subscribed = False  # it has sent a request of this type, for whatever names
         self.nonce = ""  # of the newest response; empty before the first
         self.version = NO_VERSION  # that the client has, or will have once it has ACKed all that is pending
         self._resources = ClientResources(self.subscription, repeats_all=sends_all)
@@ -119,12 +132,14 @@ class Channel:
         self._nacks = StandingNacks()
         self._totals = ResponseTotals()
         self._trusts_versions = trusts_versions
-        self._owes_response = False  # the client waits for a response, even if nothing is in it
-        self._is_tracking = False  # `_resources` says what the client has
-        self._knows_all_names = False  # and it says so name by name: no resource of an earlier stream is left
+        self._owes_response = False  # the client waits for a response to its request, even if nothing is in it
+        # `_resources` is what the client has or is being sent: that was compared with a snapshot since it subscribed.
+        self._is_tracking = False
+        # The client has nothing but what `_resources` says: nothing of an earlier stream, under names unknown to us.
+        self._knows_all_names = False
         self._sent = EMPTY  # the snapshot of the newest response
-        self._acked_snapshot = EMPTY  # the snapshot of the newest response that was ACKed
-        self._acked_version = NO_VERSION
+        self._acked_snapshot = EMPTY  # that of the newest response that was ACKed, or with which the stream began
+        self._acked_version = NO_VERSION  # the version of that response, or the one that the client named
 
     @property
     def state(self) -> ChannelState:
@@ -144,7 +159,7 @@ class Channel:
 
     def subscribe_to_all(self) -> None:
         if not self.subscription.wildcard:
-            # Which of all resources the client got by their names is not worth knowing: it is sent everything.
+            # It is sent everything, so what it got by names before is forgotten.
             self.subscription.wildcard, self._owes_response, self._is_tracking = True, True, False
             self._resources = ClientResources(self.subscription, repeats_all=self.sends_all)
 
@@ -153,9 +168,11 @@ class Channel:
         self.subscription.wildcard = False
 
     def subscribe(self, names: frozenset[str]) -> None:
+        """The client wants these too, and is sent them even if it has them."""
         self.subscription.add(names)
 
     def unsubscribe(self, names: frozenset[str]) -> None:
+        """The client wants these no more; `*` among them says that it no longer wants all."""
         self.subscription.remove(names)
         self._resources.forget(names)
 
@@ -180,6 +197,7 @@ class Channel:
         self.subscription.resends.append(names)
 
     def cancel_resends(self) -> None:
+        """The client no longer needs what it was to be sent once more and was not sent yet."""
         self.subscription.resends.clear()
 
     # --- what is new to the client ---
@@ -187,8 +205,9 @@ class Channel:
     def advance_to(self, snapshot: Snapshot, outgoing: Snapshot = EMPTY, *, may_remove: bool = True) -> ChannelUpdate:
         """What to send so that the client has `snapshot`. It has to be sent: from here on it counts as sent.
 
-        `outgoing` has what the snapshot has no more and other resources may still need. `may_remove` tells whether what
-        is gone may be removed yet.
+        `outgoing` has resources that the snapshot lacks but that the client has to keep until what uses them has moved,
+        such as the endpoints of a cluster that is not removed yet. `may_remove`: clusters and listeners that are gone
+        may be removed now.
         """
         # The usual case first: a snapshot in which nothing of this type differs costs a comparison of identities.
         if self._is_tracking and not self._has_open_work:
@@ -196,8 +215,8 @@ class Channel:
             if not differences:
                 self.rebase(snapshot)
                 return NO_CHANGES
-        # Requested names before differences, because those leave out what is requested; deviations last, because
-        # differences add to them.
+        # 1. Requested names, which are left out of the differences. 2. The differences, which add deviations for what
+        # they remove. 3. The deviations.
         self._compare_with_client(snapshot)
         requested = self._take_requested(snapshot)
         batches, missing = self._answer_requested(requested, snapshot, outgoing)
@@ -236,7 +255,7 @@ class Channel:
 
     @property
     def _needs_all(self) -> bool:
-        """A client that has no version of ours is sent all resources, even those that it has."""
+        """No version says what the client has, so a response with all resources is sent even if none changed."""
         return self.sends_all and self.version in (NO_VERSION, MIXED_VERSION)
 
     def _take_requested(self, snapshot: Snapshot) -> frozenset[str]:
@@ -291,13 +310,13 @@ class Channel:
         self._enter_initial_versions(snapshot)
 
     def _is_current(self, version: str, snapshot: Snapshot) -> bool:
-        # A version is of the resources that the client wanted when it got it. For single names that is compared with
-        # what it wants now; in a response that holds all, later requests name the version as a matter of routine.
+        # A version stands for the resources that the client wanted when it got it, so it is compared with the version
+        # of what it wants now. If responses hold all, only the first request counts: every later one names a version.
         says_what_it_has = version != "" and self._trusts_versions and not (self.sends_all and self._is_tracking)
         return says_what_it_has and version in (self.version_at(snapshot), snapshot.version(self.type_url))
 
     def _resume_at(self, snapshot: Snapshot, version: str) -> None:
-        """The client has this snapshot, except for the versions that it named."""
+        """The client has this snapshot, except for the names of which it named another version, or none."""
         self._resources.base = self._sent = self._acked_snapshot = snapshot
         self.version = self._acked_version = version
         # Servers should send only what has changed, so a client that has everything is sent nothing:
@@ -325,7 +344,7 @@ class Channel:
     def respond(
         self, version: str, content: tuple[ResourceBatch, ...], update: ChannelUpdate, removed: tuple[str, ...]
     ) -> Response:
-        """Send `content`, of which `update` is new to the client."""
+        """Make a response with `content`, of which `update` is new to the client, and wait for its answer."""
         response = Response(self.type_url, version, self._pending.nonce(version), content, removed)
         sent = SentResponse(version, update, self._resources.base)
         # Listeners and routes wait for clusters (`SessionBase`); clusters that are only removed hold up nothing.
@@ -335,11 +354,12 @@ class Channel:
         self._totals.count_response(response)
         return response
 
-    def receive_answer(self, nonce: str, error: str | None, version_in_force: str = "") -> Nack | str | None:
-        """The NACK, or the version that was ACKed, or None if the nonce is stale.
+    def receive_answer(self, nonce: str, error: str | None, version_in_force: str = "") -> Answer | None:
+        """The answer to a response, or None if the nonce is stale.
 
-        A client whose clusters were stuck may ACK the response that frees them and tell, in the same request, what was
-        wrong with the one before. So an answer with an error is an ACK if `version_in_force` is that of the response.
+        In a state-of-the-world stream, Envoy answers no clusters while one of them is warming. Afterwards one request
+        answers all that came meanwhile: with the nonce and the version of the newest response, and with the error of an
+        earlier one. So an answer with an error is an ACK if `version_in_force` is that of the response.
         """
         sent = self._pending.take_answered(nonce)
         if sent is None:
@@ -396,6 +416,7 @@ class Channel:
             self.rewind()
 
     def has_nacked(self, version: str) -> bool:
+        """The client NACKed this version as a whole, so that it would only NACK it again."""
         return self._nacks.is_nacked(version)
 
     def rewind(self) -> None:
@@ -410,21 +431,26 @@ class Channel:
         return self._pending.blocking_nonce
 
     def stop_blocking(self) -> None:
+        """What is sent after it need not wait for the answer any longer."""
         self._pending.blocking_nonce = None
 
     @property
     def has_pending_removals(self) -> bool:
+        """Something waits to be removed.
+
+        After `advance_to` a deviation is held back by a NACK, or is a removal that is to wait.
+        """
         deviations, nacked = self._resources.deviations, self._resources.nacked
         return self._is_tracking and any(name not in nacked for name in deviations)
 
     @property
     def has_version_of_ours(self) -> bool:
-        """The client has ACKed a response on this stream, or named a current version."""
+        """The client has ACKed a response on this stream, or named versions of an earlier one, current or not."""
         return self._acked_version != NO_VERSION
 
     @property
     def is_settled(self) -> bool:
-        """All that was sent is in force."""
+        """No response awaits its answer, and no NACK stands. So it is before the first response too."""
         state = self.state
         return state is not PENDING and state is not NACKED
 
@@ -435,7 +461,7 @@ class Channel:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is to be sent, whatever is ACKed, until there is a request, a NACK or a snapshot."""
+        """No ACK leads to a response: the next follows from a request, a NACK or a snapshot."""
         if not self._is_tracking or self._nacks.of_version is not None or self._resources.has_open_deviations:
             return False
         return not self.subscription.has_open_requests

@@ -4,11 +4,15 @@ The client has what `base` has, a snapshot that all streams share, except for th
 NACKed, what it is to lose only later, what it kept from an earlier stream. A thousand clients that have the same
 thousand resources so cost a thousand references to one snapshot.
 
+`Channel` alone uses it: `advance_by` and `end_deviations` bring the client to another snapshot, and `record_nack`,
+`repeat_removals`, `release` and `drop_older_versions` follow the client's answers. It knows versions and names, and
+nothing of what is in a resource, of responses, nonces or the order of types.
+
 Three things always hold:
 
-- a name in `nacked` is in `deviations` too: the client does not have what `base` has of it;
+- a name in `nacked` is in `deviations` too: the client does not have what `base` has under that name;
 - a name in `deviations` was subscribed to when it was entered, and `advance_by` leaves it to `end_deviations`;
-- where responses repeat everything, a deviation that the client has to keep is in `_kept`, as `base` no longer has it.
+- where responses repeat everything, `_kept` has each resource that the client is to keep and `base` no longer has.
 """
 
 from __future__ import annotations
@@ -38,11 +42,14 @@ class ClientResources:
 
     def __init__(self, subscription: Subscription, *, repeats_all: bool) -> None:
         """`repeats_all`: each response holds all resources, so that what the client is to keep has to be in it."""
-        self.base = EMPTY
+        self.base = EMPTY  # what the client has, or will have once it has ACKed all that is pending
         self.deviations: dict[str, str] = {}  # name -> the version that the client has instead of that in `base`
         self.nacked: dict[str, str] = {}  # name -> the version that is held back, because the client NACKed it
-        self._kept: dict[str, PackedResource] = {}  # name -> what the client has instead, to be repeated
-        # name -> a version that the client NACKed and that was replaced since
+        # name -> the resource that the client has instead of that in `base`: what a NACKed version would have replaced
+        # (`NackedResource.in_force`), and, where responses repeat everything, what is to be removed only later.
+        self._kept: dict[str, PackedResource] = {}
+        # name -> a version that the client NACKed and that another has replaced since. It may be in a snapshot that the
+        # client ACKed, as what is held back is left out of responses only; but the client never had it.
         self._nacked_then_replaced: dict[str, str] = {}
         self._repeats_all = repeats_all
         self._subscription = subscription
@@ -50,15 +57,16 @@ class ClientResources:
 
     @property
     def has_open_deviations(self) -> bool:
-        """Something is held back or has still to be removed."""
+        """A deviation may end without a newer snapshot: it is held back, or has still to be sent or removed."""
         # What is gone of a type without wildcard stays a deviation for ever: there is no message that removes it.
         return bool(self.deviations) and (bool(self.nacked) or self._type_url in WILDCARD_TYPES)
 
     def is_nacked(self, packed: PackedResource | None) -> bool:
+        """The client NACKed this very version, so that it is held back."""
         return packed is not None and self.nacked.get(packed.name) == packed.version
 
     def names_nacked_in(self, snapshot: Snapshot) -> list[str]:
-        """The names of which a snapshot has the very version that the client NACKed."""
+        """The names under which a snapshot has the very version that the client NACKed."""
         resources = (snapshot.get(self._type_url, name) for name in self.nacked)
         return [packed.name for packed in resources if packed is not None and self.is_nacked(packed)]
 
@@ -73,9 +81,9 @@ class ClientResources:
     # --- on the way to another snapshot ---
 
     def advance_by(self, difference: PartDifference, requested: frozenset[str]) -> ResourceBatch:
-        """The part of a difference that is new to the client; what it removes becomes a deviation.
+        """The resources of a difference that are new to the client; the names that it removes become deviations.
 
-        Requested names are left out, as they are answered in any case, and deviations, as they are resolved later.
+        Requested names are left out, as they are answered in any case, and deviations, as `end_deviations` is next.
         """
         # Nothing deviates most of the time; then the batch that all streams share is passed on as it is.
         without = requested | self.deviations.keys() if self.deviations else requested
@@ -95,8 +103,8 @@ class ClientResources:
     ) -> tuple[list[PackedResource], list[str]]:
         """What can be sent now to end deviations: resources that differ, and names that are gone.
 
-        `outgoing` has what the snapshot has no more and other resources may still need; `may_remove` tells whether
-        clusters may go yet.
+        `outgoing` has what the snapshot lacks and the client is to keep for now. `may_remove` tells whether clusters or
+        listeners that neither of them has may be removed yet.
         """
         updated: list[PackedResource] = []
         removed: list[str] = []
@@ -132,7 +140,7 @@ class ClientResources:
             self._end_nack(name)
 
     def _end_nack(self, name: str) -> None:
-        """Another version takes the place of the one that the client NACKed, and never took."""
+        """The version that the client NACKed has been replaced, so that it is no longer held back."""
         version = self.nacked.pop(name, None)
         if version is not None:
             self._nacked_then_replaced[name] = version
@@ -140,12 +148,12 @@ class ClientResources:
     # --- answers of the client ---
 
     def record_nack(self, new_resources: list[PackedResource], culprits: list[PackedResource], acked: Snapshot) -> None:
-        """Take note of a NACK: `new_resources` came with it, `culprits` are to blame, `acked` is what was ACKed last.
+        """The client NACKed a response: hold back `culprits`, and send the other new resources of it again.
 
-        A client may have applied what came together with a culprit, or not. So it is sent again.
+        It may have applied what came together with a culprit, or not. `acked` is the snapshot that it ACKed last.
         """
         for packed in new_resources:
-            # Where base has another version by now, that one is on its way to the client and decides.
+            # If `base` has another version by now, that one is on its way to the client, whose answer to it decides.
             if self.base.get(self._type_url, packed.name) == packed and self._has_base_version(packed.name):
                 self.deviations[packed.name] = UNKNOWN
                 self._keep(acked.get(self._type_url, packed.name), packed)
@@ -159,15 +167,15 @@ class ClientResources:
                 self.deviations[name] = UNKNOWN
 
     def release(self, names: Iterable[str]) -> None:
-        """Let these be sent again, though they were NACKed."""
+        """Let these be sent again, though the client NACKed them: their deviations stay, and are not held back."""
         if self.nacked:
             for name in names:
                 self.nacked.pop(name, None)
 
     def drop_older_versions(self, acked: Snapshot, *, is_everything_answered: bool) -> None:
-        """After an ACK the client has nothing any more of what no longer deviates.
+        """After an ACK, forget the older versions of what no longer deviates. `acked` is the snapshot that was ACKed.
 
-        While newer responses are pending it may yet NACK what replaces it, and then still has what it had.
+        While newer responses are pending the client may yet NACK what replaces such a version, and then still has it.
         """
         if is_everything_answered:
             for name in self._kept.keys() - self.deviations.keys():
@@ -179,22 +187,24 @@ class ClientResources:
 
     @property
     def nacked_resources(self) -> tuple[NackedResource, ...]:
-        """What the client NACKed, and what it has instead."""
+        """What is held back because the client NACKed it, and what it has instead."""
         kept = ((name, version, self._kept.get(name)) for name, version in self.nacked.items())
         return tuple(
             NackedResource(name, version, "" if packed is None else packed.version) for name, version, packed in kept
         )
 
     def _has_base_version(self, name: str) -> bool:
+        """The client has or is being sent what `base` has under this name."""
         return name in self._subscription and name not in self.deviations
 
     def _keep(self, in_force: PackedResource | None, nacked: PackedResource) -> None:
-        # The first stays: after a second NACK the client still has what it had before the first. What was ACKed last is
-        # a snapshot: of what was held back then it has the version that the client did not take.
+        """Remember what the client has instead of a NACKed resource: what the snapshot that it ACKed last has."""
         if in_force is None or in_force == nacked:
             return
+        # That snapshot also has what was held back when it was ACKed, which the client never had.
         was_nacked = self._nacked_then_replaced.get(nacked.name) == in_force.version
         if not was_nacked:
+            # The first stays: after a second NACK the client still has what it had before the first.
             self._kept.setdefault(nacked.name, in_force)
 
     # --- all of it ---
