@@ -259,6 +259,20 @@ def test_a_cluster_stays_while_the_routes_that_leave_it_are_refused() -> None:
     )
 
 
+def test_a_client_that_wants_all_listeners_while_clusters_are_awaited_gets_all_behind_them() -> None:
+    session = DeltaSession()
+    session.publish(snapshot(cluster("a"), listener("out"), listener("more")))
+    accept(session, session.receive(DeltaRequest(CLUSTER)))
+    accept(session, session.receive(DeltaRequest(LISTENER, names("out"))))
+    newer = (listener("out", revision=1), listener("more"))
+    (listeners,) = session.publish(snapshot(cluster("a"), *newer))
+    (clusters,) = session.publish(snapshot(cluster("a"), cluster("b"), *newer))
+
+    assert not session.receive(DeltaRequest(LISTENER, names("*")))
+    assert not session.receive(ack(listeners))
+    assert contents(session.receive(ack(clusters))) == [(LISTENER, ["more", "out"], [])]
+
+
 # --- refusing ---
 
 
