@@ -1,4 +1,7 @@
-"""`Connection`: a connected stream as others see it. `ConnectionRecord`: what is known of it once it has ended."""
+"""`Connection`: a connected stream as others see it. `ConnectionRecord`: what is known of it once it has ended.
+
+There is no I/O and no clock in here: the hub says at which moment something happened.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,15 @@ class Connection:
     """A connected stream. Times are those of the hub's clock."""
 
     node: Node
-    kind: str
+    kind: str  # the name of a `StreamKind`
     session: StreamSession
-    wake: Callable[[], None]
-    since: float = 0.0
+    wake: Callable[[], None]  # tells the stream that there is a newer snapshot
+    since: float = 0.0  # when it connected
     answered_at: float = 0.0  # when it answered a response last
     type_answered_at: dict[str, float] = field(default_factory=dict)  # the same for each type
     nacked_at: dict[Nack, float] = field(default_factory=dict)  # when it sent each NACK that stands, last
-    trouble_since: dict[tuple[str, str], float] = field(default_factory=dict)  # type, name -> of a resource in trouble
+    # type, name -> since when the client has NACKed each version of the resource that it was sent
+    trouble_since: dict[tuple[str, str], float] = field(default_factory=dict)
 
     @property
     def nacks(self) -> tuple[Nack, ...]:
@@ -80,8 +84,8 @@ class ConnectionRecord:
     """When a stream was connected, until now or until it ended, and how much it was sent."""
 
     node: Node
-    kind: str
+    kind: str  # the name of a `StreamKind`
     since: float
-    until: float | None
-    answered_at: float
+    until: float | None  # None as long as it is connected
+    answered_at: float  # when it answered a response last
     tallies: tuple[ResponseCounts, ...]

@@ -30,7 +30,7 @@ class ServerOptions:
     shares_port: bool = False  # with other processes; otherwise a port that is taken is an error
     patience: float = 5.0  # how long listeners and routes wait for the word that their clusters are in force
     max_age: float | None = None  # after which a stream is closed, so that proxies spread over new servers
-    large_at_once: int = 32
+    large_at_once: int = 32  # large messages that are being written at the same time
     large_patience: float = 1.0  # after which a large message that is not taken no longer counts
     round_seconds: float = 0.02  # of a round of the event loop are for streams
     round_streams: int = 256  # that is, for so many at most
@@ -38,7 +38,7 @@ class ServerOptions:
     drain: float = 0.0  # over how long streams are ended when the server stops
     most_streams: int | None = None
     most_unknown: int = 1000  # streams of proxies that have no Dataplane
-    request_limit: int = 4 * _MIB
+    request_limit: int = 4 * _MIB  # bytes of one request
 
     def stream_age(self, chance: float) -> float | None:
         """After how long to close a stream: up to half of `max_age` earlier, so that proxies that connected together do

@@ -25,7 +25,7 @@ from cp.ads.large_messages import LargeMessageSlots
 from cp.ads.rounds import LoopRounds
 from cp.ads.session import wire
 from cp.ads.session.delta import DeltaSession
-from cp.ads.session.messages import Nack, Node, ProtocolViolation, Response
+from cp.ads.session.messages import Answer, Nack, Node, ProtocolViolation, Response
 from cp.ads.session.name_sets import NameSets
 from cp.ads.session.sotw import SotwSession
 from cp.ads.unknown_nodes import TooManyUnknownNodes, UnknownNodes
@@ -43,7 +43,7 @@ Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 class _Session(StreamSession, Protocol):
     """What a stream needs of its session, whichever variant it is."""
 
-    answer: Nack | str | None
+    answer: Answer | None
 
     def receive(self, request: Any) -> list[Response]: ...
     def publish(self, snapshot: Snapshot) -> list[Response]: ...
@@ -60,10 +60,10 @@ class _Session(StreamSession, Protocol):
 class StreamKind:
     """How state-of-the-world and delta streams differ."""
 
-    name: str
-    session: Callable[..., _Session]
-    decoded: Callable[[bytes, NameSets], Any]
-    node_of: Callable[[bytes], Node | None]
+    name: str  # as metrics and logs have it
+    session: Callable[..., _Session]  # its class
+    decoded: Callable[[bytes, NameSets], Any]  # a request, of the type that the session receives
+    node_of: Callable[[bytes], Node | None]  # the node that a request names, if it names one
     encoded: Callable[[Response], bytes]
 
 
@@ -95,10 +95,10 @@ class Stream:
         self._rounds = rounds
         self._unknown_nodes = unknown_nodes
         self._patience = patience
-        self._published: Snapshot | None = None
+        self._published: Snapshot | None = None  # the newest that the session was given
         self._outbox: deque[Response] = deque()
         self._recently_sent = 0  # no more responses than these can await an answer
-        self._wake = asyncio.Event()
+        self._wake = asyncio.Event()  # the writer has something to do
         self._outbox_is_empty = asyncio.Event()
         self._is_ending = False
         self._awaited_answer: str | None = None
@@ -190,7 +190,7 @@ class Stream:
             if self._hub.newest(self._connection.node.id) is not self._published:
                 self._wake.set()  # a newer snapshot may have waited for this answer
 
-    def _report(self, type_name: str, answer: Nack | str, error: str | None) -> None:
+    def _report(self, type_name: str, answer: Answer, error: str | None) -> None:
         if isinstance(answer, Nack):
             self._hub.metrics.nacks.labels(type_name).inc()
             self._log.debug(

@@ -259,6 +259,20 @@ def test_a_cluster_stays_while_the_routes_that_leave_it_are_refused() -> None:
     )
 
 
+def test_a_client_that_wants_all_listeners_while_clusters_are_awaited_gets_all_behind_them() -> None:
+    session = DeltaSession()
+    session.publish(snapshot(cluster("a"), listener("out"), listener("more")))
+    accept(session, session.receive(DeltaRequest(CLUSTER)))
+    accept(session, session.receive(DeltaRequest(LISTENER, names("out"))))
+    newer = (listener("out", revision=1), listener("more"))
+    (listeners,) = session.publish(snapshot(cluster("a"), *newer))
+    (clusters,) = session.publish(snapshot(cluster("a"), cluster("b"), *newer))
+
+    assert not session.receive(DeltaRequest(LISTENER, names("*")))
+    assert not session.receive(ack(listeners))
+    assert contents(session.receive(ack(clusters))) == [(LISTENER, ["more", "out"], [])]
+
+
 # --- refusing ---
 
 
@@ -352,6 +366,17 @@ def test_a_removal_that_is_refused_alone_is_known_and_not_repeated() -> None:
     assert not session.receive(nack(sent, "no"))
     assert [nack.version for status in session.statuses for nack in status.nacks] == [sent.version]
     assert not session.is_at(snapshot(*WEB))
+
+
+def test_what_was_refused_is_forgotten_by_a_client_that_stops_wanting_all() -> None:
+    session = begun(cluster("a"), cluster("b"))
+    (sent,) = session.publish(snapshot(cluster("a", revision=1), cluster("b")))
+    session.receive(nack(sent, "cluster a: no"))
+
+    session.receive(DeltaRequest(CLUSTER, names("b"), unsubscribe=names("*")))
+
+    assert not any(status.held_back or status.nacks for status in session.statuses)
+    assert not contents(session.publish(snapshot(cluster("a", revision=2), cluster("b"))))
 
 
 # --- coming back ---

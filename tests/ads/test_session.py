@@ -727,6 +727,17 @@ def test_a_client_that_named_clusters_and_names_none_any_more_wants_none() -> No
     assert not session.publish(snapshot(cluster("a", revision=1)))
 
 
+def test_a_client_that_wanted_all_and_names_what_it_wants_is_sent_nothing_else_in_place_of_what_it_refused() -> None:
+    session = begun(cluster("a"), cluster("b"))
+    (sent,) = session.publish(snapshot(cluster("a", revision=1), cluster("b")))
+    session.receive(nack(sent, "cluster a: no"))
+
+    responses = session.receive(SotwRequest(CLUSTER, names("b"), sent.nonce))
+
+    assert contents(responses) == [(CLUSTER, ["b"])]
+    assert not any(status.held_back or status.nacks for status in session.statuses)
+
+
 # --- what it costs ---
 
 

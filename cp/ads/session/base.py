@@ -16,8 +16,8 @@ Endpoints and secrets are in nobody's way, and are always those of the newest sn
 are those of `_target`. A newer snapshot becomes the target only after step 3: otherwise a stream of changes, each of
 which has clusters to wait for, would hold up the routes for ever.
 
-There is no clock in here: `awaited_answer` tells what the session waits for, and a caller that has a clock may
-`expire` it (record docs/adr/0011).
+A session knows no protobuf, no I/O and no other stream. It has no clock either: `awaited_answer` tells what it waits
+for, and a caller that has a clock may `expire` it (record docs/adr/0011).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 
 from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
-from cp.ads.session.messages import WILDCARD, Nack, Response, ResponseCounts, TypeStatus
+from cp.ads.session.messages import WILDCARD, Answer, Nack, Response, ResponseCounts, TypeStatus
 from cp.ads.session.pending import ChannelUpdate
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, ResourceBatch
 from cp.translate.snapshot import EMPTY, NO_PART, Snapshot, SnapshotPart
@@ -51,9 +51,13 @@ class SessionBase(ABC):
     def __init__(
         self, shared: Callable[[frozenset[str]], frozenset[str]] = frozenset, *, trusts_versions: bool = True
     ) -> None:
-        """`shared` returns an equal set that other streams hold; `trusts_versions`: a client has what it names."""
+        """`shared` returns an equal set that other streams hold; `trusts_versions`: the client has what it names.
+
+        Versions are not trusted if the client's last stream broke off while something was pending: it may have applied
+        that or not, whatever version it names.
+        """
         self._channels: dict[str, Channel] = {}
-        self._newest: Snapshot | None = None
+        self._newest: Snapshot | None = None  # what the client should have in the end
         self._target = EMPTY  # the snapshot whose clusters, listeners and routes are being rolled out
         self._is_target_sent = True  # up to step 3
         self._leaving_endpoints = NO_PART  # of clusters that are no longer in the target and not removed yet
@@ -61,10 +65,11 @@ class SessionBase(ABC):
         self._is_idle = False  # nothing is to be sent, whatever is ACKed
         self._shared = shared
         self._trusts_versions = trusts_versions
-        self.answer: Nack | str | None = None  # of the last request to a response: the version that it ACKed, or a NACK
+        self.answer: Answer | None = None  # that the last request gave to a response, if it gave one
 
     @abstractmethod
-    def _responses(self, channel: Channel, update: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]: ...
+    def _responses(self, channel: Channel, update: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
+        """The responses that bring an update to the client."""
 
     # --- events ---
 
@@ -124,9 +129,11 @@ class SessionBase(ABC):
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is pending or NACKed: on a next stream, the versions that the client names tell what it has."""
-        is_known = self._trusts_versions or all(self._channel(type_url).has_acknowledged for type_url in WILDCARD_TYPES)
-        return is_known and all(channel.is_acknowledged for channel in self._channels.values())
+        """No response is pending and no NACK stands: on its next stream, what the client names is what it has."""
+        is_known = self._trusts_versions or all(
+            self._channel(type_url).has_version_of_ours for type_url in WILDCARD_TYPES
+        )
+        return is_known and all(channel.is_settled for channel in self._channels.values())
 
     @property
     def _has_requested_roots(self) -> bool:
@@ -148,7 +155,7 @@ class SessionBase(ABC):
         while self._newest is not None:
             if self._is_target_sent and self._blocking_nonce is None:
                 self._start_rollout(self._newest)
-            responses += self._send(CLUSTER, self._target, removing=False)
+            responses += self._send(CLUSTER, self._target, may_remove=False)
             responses += self._send(ENDPOINTS, self._newest, self._outgoing)
             responses += self._send(SECRET, self._newest, self._outgoing)
             if self._blocking_nonce is not None:
@@ -163,7 +170,7 @@ class SessionBase(ABC):
     def _send_cluster_users(self, snapshot: Snapshot) -> list[Response]:
         """Steps 3 to 5."""
         responses = self._send(LISTENER, snapshot) + self._send(ROUTES, snapshot)
-        if self._knows_cluster_users and self._is_acknowledged(LISTENER) and self._is_acknowledged(ROUTES):
+        if self._knows_cluster_users and self._is_settled(LISTENER) and self._is_settled(ROUTES):
             responses += self._send(CLUSTER, snapshot)
             self._leaving_endpoints = NO_PART
         return responses
@@ -195,7 +202,7 @@ class SessionBase(ABC):
         """Make a snapshot the target. The endpoints of clusters that it has no more are kept until step 5."""
         self._is_target_sent = False
         previous, self._target = self._target, snapshot
-        if self._channel(CLUSTER).is_at_base(snapshot):
+        if self._channel(CLUSTER).is_based_on(snapshot):
             return
         gone = (name for difference in snapshot.steps(previous, CLUSTER) for name in difference.removed)
         endpoints = [*self._leaving_endpoints.of(ENDPOINTS).values(), *(previous.get(ENDPOINTS, name) for name in gone)]
@@ -205,19 +212,19 @@ class SessionBase(ABC):
 
     @property
     def _outgoing(self) -> Snapshot:
-        """What the newest snapshot may have no more, and what clusters that are not removed yet may still need."""
+        """Resources that the newest snapshot may lack, and that clusters which are not removed yet may still need."""
         target_parts = () if self._target is self._newest else self._target.parts
         if not target_parts and len(self._leaving_endpoints) == 0:
             return EMPTY
         return Snapshot(*target_parts, self._leaving_endpoints)
 
     def _send(
-        self, type_url: str, snapshot: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True
+        self, type_url: str, snapshot: Snapshot, outgoing: Snapshot = EMPTY, *, may_remove: bool = True
     ) -> list[Response]:
         channel = self._channels.get(type_url)
         if channel is None or not channel.is_subscribed:
             return []
-        update = channel.advance_to(snapshot, fallback, removing=removing)
+        update = channel.advance_to(snapshot, outgoing, may_remove=may_remove)
         responses = list(self._responses(channel, update, snapshot)) if update else []
         if type_url == CLUSTER and responses:
             self._resend_endpoints(update)
@@ -236,7 +243,7 @@ class SessionBase(ABC):
 
     def _receive_answer(self, channel: Channel, nonce: str, error: str | None, version_in_force: str = "") -> None:
         self.answer = channel.receive_answer(nonce, error, version_in_force)
-        if channel.type_url == CLUSTER and channel.is_acknowledged:
+        if channel.type_url == CLUSTER and channel.is_settled:
             self._channel(ENDPOINTS).cancel_resends()  # an ACK of clusters says that none of them is warming
 
     def _change_names(self, channel: Channel, added_names: frozenset[str], removed_names: frozenset[str]) -> None:
@@ -245,7 +252,7 @@ class SessionBase(ABC):
         if added_names:
             channel.subscribe(added_names)
         if added_names or removed_names:
-            channel.subscription.names = self._shared(channel.subscription.names)
+            channel.share_names(self._shared)
 
     def _react(self, *, is_only_an_answer: bool) -> list[Response]:
         # An idle session has nothing that waits for an ACK. A NACK may call for another response.
@@ -253,9 +260,9 @@ class SessionBase(ABC):
             return []
         return self._advance()
 
-    def _is_acknowledged(self, type_url: str) -> bool:
+    def _is_settled(self, type_url: str) -> bool:
         channel = self._channels.get(type_url)
-        return channel is None or channel.is_acknowledged
+        return channel is None or channel.is_settled
 
 
 def without_wildcard(names: frozenset[str]) -> frozenset[str]:

@@ -1,7 +1,9 @@
 """`Channel`: one type of resources on one stream: what the client wants, what it has, and so what to send next.
 
 A channel decides what is new to the client. A session (`sotw`, `delta`) decides how that is spread over responses,
-and `SessionBase` in which order the types go. A channel is made of
+and `SessionBase` in which order the types go. A channel knows names, versions and snapshots, but no protobuf, no other
+channel, no I/O and no clock. A snapshot is all that a client should have, of all types, in parts that streams share
+(`cp.translate.snapshot`). A channel is made of
 
     Subscription       what the client wants, and which of its requests are not answered yet
     ClientResources    what the client has: a snapshot, and the names in which the client deviates from it
@@ -10,19 +12,25 @@ and `SessionBase` in which order the types go. A channel is made of
 
 Its state follows from these (`Channel.state`):
 
-    UNSUBSCRIBED   the client has sent no request of this type
-    SUBSCRIBED     it has sent one, and what it has was not compared with a snapshot yet
+    UNOPENED       the client has sent no request of this type
+    SUBSCRIBED     it has sent one, or one for all, and what it has was not compared with a snapshot since
     ACKNOWLEDGED   every response is answered, and no NACK stands
     PENDING        a response awaits its answer
     NACKED         every response is answered; a resource, or a whole version, is held back
 
-Events are methods. What `advance_to` returns is sent with `respond` before anything else happens.
+An event is a call of one of the methods named in this table. What `advance_to` returns is sent with `respond` before
+anything else happens. Every other method leaves the state as it is, and sessions change a channel by no other means.
 
     State          Event              Next           What is sent, and why                                     Rule
     ------------   ----------------   ------------   -------------------------------------------------------   ----
-    UNSUBSCRIBED   open               SUBSCRIBED     nothing: there may be no snapshot yet                      [1]
+    UNOPENED       open               SUBSCRIBED     nothing: there may be no snapshot yet                      [1]
+    SUBSCRIBED     subscribe          SUBSCRIBED     nothing: there may be no snapshot yet                      [1]
+    ACKNOWLEDGED   subscribe          ACKNOWLEDGED   nothing yet; the names will be sent, even if it has them   [1]
+    PENDING        subscribe          PENDING        the same                                                   [1]
+    NACKED         subscribe          NACKED         the same, without what is held back                        [1]
     SUBSCRIBED     subscribe_to_all   SUBSCRIBED     nothing: there may be no snapshot yet                      [1]
     ACKNOWLEDGED   subscribe_to_all   SUBSCRIBED     nothing yet; what it got by name will be sent again        [1]
+    ACKNOWLEDGED   subscribe_to_all   ACKNOWLEDGED   nothing: it had subscribed to all before                   [1]
     PENDING        subscribe_to_all   PENDING        nothing yet; what it got by name will be sent again        [1]
     NACKED         subscribe_to_all   SUBSCRIBED     nothing yet; what is held back will be sent again          [1]
     NACKED         subscribe_to_all   NACKED         nothing yet; a NACKed version stays NACKed                 [1]
@@ -31,15 +39,16 @@ Events are methods. What `advance_to` returns is sent with `respond` before anyt
     ACKNOWLEDGED   advance_to         ACKNOWLEDGED   what has changed, and newly requested names in any case    [3]
     PENDING        advance_to         PENDING        the same: what is new need not wait for answers            [3]
     NACKED         advance_to         NACKED         the same, without what is held back                        [4]
-    NACKED         advance_to         ACKNOWLEDGED   what was held back has changed or is gone                  [4]
+    NACKED         advance_to         ACKNOWLEDGED   what was held back has changed, is gone or not wanted      [4]
     ACKNOWLEDGED   respond            PENDING        a response; with nothing in it, it is an answer too        [5]
     PENDING        respond            PENDING        a response                                                 [5]
     NACKED         respond            PENDING        a response                                                 [5]
-    UNSUBSCRIBED   receive_answer     UNSUBSCRIBED   nothing: a stale nonce answers nothing                     [6]
+    UNOPENED       receive_answer     UNOPENED       nothing: a stale nonce answers nothing                     [6]
     SUBSCRIBED     receive_answer     SUBSCRIBED     nothing: a stale nonce answers nothing                     [6]
     ACKNOWLEDGED   receive_answer     ACKNOWLEDGED   nothing: a stale nonce answers nothing                     [6]
     NACKED         receive_answer     NACKED         nothing: a stale nonce answers nothing                     [6]
     PENDING        receive_answer     PENDING        a stale nonce, or newer responses are still pending        [6]
+    PENDING        receive_answer     SUBSCRIBED     any answer, after subscribe_to_all: all will be sent       [4]
     PENDING        receive_answer     ACKNOWLEDGED   an ACK; or a NACK of what was replaced meanwhile           [4]
     PENDING        receive_answer     NACKED         a NACK; or an ACK, while another NACK stands               [4]
     SUBSCRIBED     unsubscribe        SUBSCRIBED     nothing                                                    [7]
@@ -53,19 +62,24 @@ Events are methods. What `advance_to` returns is sent with `respond` before anyt
     [3] #xds-protocol-resource-update    [4] #ack-and-nack-semantics-summary; what to send after a NACK is ours to say
     [5] #deleting-resources              [6] #resource-updates    [7] #xds-protocol-unsubscribing
 
-Two rules make one channel differ from another. `sends_all`: in a state-of-the-world stream a response for clusters or
-listeners holds all of them (#grouping-resources-into-responses), so what the client is to keep has to be repeated.
-And for some types "there is no such resource" is an answer (`ANSWERED_IF_MISSING`).
+Channels differ in these rules:
+
+- `sends_all`: in a state-of-the-world stream a response for clusters or listeners holds all of them
+  (#grouping-resources-into-responses), so what the client is to keep has to be repeated.
+- `WILDCARD_TYPES`: the removal of a cluster or a listener is sent; Envoy drops resources of other types itself.
+- `ANSWERED_IF_MISSING`: for some types "there is no such resource" is an answer.
+- New clusters hold up what is sent after them until they are answered (`respond`, `blocking_nonce`).
+- Endpoints are sent even to a delta client that names their versions, unless its versions are trusted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
 
 from cp.ads.session.client_resources import ABSENT, WILDCARD_TYPES, ClientResources
-from cp.ads.session.messages import Nack, Response, ResponseCounts, TypeStatus
+from cp.ads.session.messages import Answer, Nack, Response, ResponseCounts, TypeStatus
 from cp.ads.session.nacks import StandingNacks, culprits
 from cp.ads.session.pending import NO_CHANGES, ChannelUpdate, PendingResponses, ResponseTotals, SentResponse
 from cp.ads.session.subscription import Subscription
@@ -83,28 +97,34 @@ MIXED_VERSION: Final = "?"  # the client NACKed a response and may have applied 
 
 
 class ChannelState(Enum):
-    UNSUBSCRIBED = "unsubscribed"
+    UNOPENED = "unopened"
     SUBSCRIBED = "subscribed"
     ACKNOWLEDGED = "acknowledged"
     PENDING = "pending"
     NACKED = "nacked"
 
 
-UNSUBSCRIBED, SUBSCRIBED, ACKNOWLEDGED, PENDING, NACKED = ChannelState
+UNOPENED, SUBSCRIBED, ACKNOWLEDGED, PENDING, NACKED = ChannelState
 
 
 class Channel:
+    """What the table describes. A version that a client names of an earlier stream counts as ACKed."""
+
     __slots__ = (
-        *("_acknowledged", "_acknowledged_version", "_has_names_of_all", "_is_tracking", "_must_respond", "_nacks"),
+        *("_acked_snapshot", "_acked_version", "_knows_all_names", "_is_tracking", "_owes_response", "_nacks"),
         *("_pending", "_resources", "_sent", "_totals", "_trusts_versions"),
         *("is_subscribed", "nonce", "sends_all", "subscription", "type_url", "version"),
     )
 
     def __init__(self, type_url: str, *, sends_all: bool, trusts_versions: bool) -> None:
+        """`sends_all`: every response holds all resources; `trusts_versions`: the client has what it names.
+
+        They are not trusted if its last stream broke off while something was pending, which it may have applied.
+        """
         self.type_url = type_url
-        self.sends_all = sends_all  # every response holds all resources
+        self.sends_all = sends_all
         self.subscription = Subscription(type_url)
-        self.is_subscribed = False
+        self.is_subscribed = False  # it has sent a request of this type, for whatever names
         self.nonce = ""  # of the newest response; empty before the first
         self.version = NO_VERSION  # that the client has, or will have once it has ACKed all that is pending
         self._resources = ClientResources(self.subscription, repeats_all=sends_all)
@@ -112,12 +132,14 @@ class Channel:
         self._nacks = StandingNacks()
         self._totals = ResponseTotals()
         self._trusts_versions = trusts_versions
-        self._must_respond = False  # the client waits for a response, even if nothing is in it
-        self._is_tracking = False  # `_resources` says what the client has
-        self._has_names_of_all = False  # and it says so name by name: no resource of an earlier stream is left
+        self._owes_response = False  # the client waits for a response to its request, even if nothing is in it
+        # `_resources` is what the client has or is being sent: that was compared with a snapshot since it subscribed.
+        self._is_tracking = False
+        # The client has nothing but what `_resources` says: nothing of an earlier stream, under names unknown to us.
+        self._knows_all_names = False
         self._sent = EMPTY  # the snapshot of the newest response
-        self._acknowledged = EMPTY  # the snapshot of the newest response that was ACKed
-        self._acknowledged_version = NO_VERSION
+        self._acked_snapshot = EMPTY  # that of the newest response that was ACKed, or with which the stream began
+        self._acked_version = NO_VERSION  # the version of that response, or the one that the client named
 
     @property
     def state(self) -> ChannelState:
@@ -127,7 +149,7 @@ class Channel:
             return NACKED
         if self._is_tracking:
             return ACKNOWLEDGED
-        return SUBSCRIBED if self.is_subscribed else UNSUBSCRIBED
+        return SUBSCRIBED if self.is_subscribed else UNOPENED
 
     # --- requests of the client ---
 
@@ -137,16 +159,30 @@ class Channel:
 
     def subscribe_to_all(self) -> None:
         if not self.subscription.wildcard:
-            # Which of all resources the client got by their names is not worth knowing: it is sent everything.
-            self.subscription.wildcard, self._must_respond, self._is_tracking = True, True, False
+            # It is sent everything, so what it got by names before is forgotten.
+            self.subscription.wildcard, self._owes_response, self._is_tracking = True, True, False
             self._resources = ClientResources(self.subscription, repeats_all=self.sends_all)
 
+    def unsubscribe_from_all(self) -> None:
+        """The client wants no more than the resources that it names."""
+        self.subscription.wildcard = False
+
     def subscribe(self, names: frozenset[str]) -> None:
+        """The client wants these too, and is sent them even if it has them."""
         self.subscription.add(names)
 
     def unsubscribe(self, names: frozenset[str]) -> None:
+        """The client wants these no more; `*` among them says that it no longer wants all."""
         self.subscription.remove(names)
         self._resources.forget(names)
+
+    def share_names(self, shared: Callable[[frozenset[str]], frozenset[str]]) -> None:
+        """Keep the names of the subscription as an equal set that other streams hold too, which `shared` returns."""
+        self.subscription.names = shared(self.subscription.names)
+
+    def note_initial_version(self, version: str) -> None:
+        """What the client has of an earlier stream, as a state-of-the-world request says."""
+        self.subscription.initial_version = version
 
     def note_initial_versions(self, versions: Mapping[str, str]) -> None:
         """What the client has of an earlier stream, as a delta request says."""
@@ -161,15 +197,17 @@ class Channel:
         self.subscription.resends.append(names)
 
     def cancel_resends(self) -> None:
+        """The client no longer needs what it was to be sent once more and was not sent yet."""
         self.subscription.resends.clear()
 
     # --- what is new to the client ---
 
-    def advance_to(self, snapshot: Snapshot, fallback: Snapshot = EMPTY, *, removing: bool = True) -> ChannelUpdate:
+    def advance_to(self, snapshot: Snapshot, outgoing: Snapshot = EMPTY, *, may_remove: bool = True) -> ChannelUpdate:
         """What to send so that the client has `snapshot`. It has to be sent: from here on it counts as sent.
 
-        `fallback` has what the snapshot has no more and other resources may still need. `removing` tells whether what
-        is gone may be removed yet.
+        `outgoing` has resources that the snapshot lacks but that the client has to keep until what uses them has moved,
+        such as the endpoints of a cluster that is not removed yet. `may_remove`: clusters and listeners that are gone
+        may be removed now.
         """
         # The usual case first: a snapshot in which nothing of this type differs costs a comparison of identities.
         if self._is_tracking and not self._has_open_work:
@@ -177,20 +215,20 @@ class Channel:
             if not differences:
                 self.rebase(snapshot)
                 return NO_CHANGES
-        # Requested names before differences, because those leave out what is requested; deviations last, because
-        # differences add to them.
+        # 1. Requested names, which are left out of the differences. 2. The differences, which add deviations for what
+        # they remove. 3. The deviations.
         self._compare_with_client(snapshot)
         requested = self._take_requested(snapshot)
-        batches, missing = self._answer_requested(requested, snapshot, fallback)
-        batches += [self._resources.apply(difference, requested) for difference in self._differences(snapshot)]
+        batches, missing = self._answer_requested(requested, snapshot, outgoing)
+        batches += [self._resources.advance_by(difference, requested) for difference in self._differences(snapshot)]
         self._resources.base = snapshot
-        updated, removed = self._resources.resolve(snapshot, fallback, removing=removing)
-        must_respond = self._must_respond or self._has_no_version or (self.sends_all and len(requested) > 0)
-        self._must_respond = False
+        updated, removed = self._resources.end_deviations(snapshot, outgoing, may_remove=may_remove)
+        must_respond = self._owes_response or self._needs_all or (self.sends_all and len(requested) > 0)
+        self._owes_response = False
         all_batches = tuple(filter(None, (*batches, ResourceBatch(updated))))
         return ChannelUpdate(all_batches, (*missing, *removed), must_respond)
 
-    def is_at_base(self, snapshot: Snapshot) -> bool:
+    def is_based_on(self, snapshot: Snapshot) -> bool:
         """The client has or is being sent this very snapshot."""
         return self._resources.base is snapshot
 
@@ -199,8 +237,8 @@ class Channel:
         base = self._resources.base
         if self._sent is base:
             self._sent = snapshot
-        if self._acknowledged is base:
-            self._acknowledged = snapshot
+        if self._acked_snapshot is base:
+            self._acked_snapshot = snapshot
         self._resources.base = snapshot
 
     def _differences(self, snapshot: Snapshot) -> tuple[PartDifference, ...]:
@@ -213,20 +251,20 @@ class Channel:
         subscription = self.subscription
         if subscription.has_open_requests or subscription.initial_version != "":
             return True
-        return bool(self._resources.deviations) or self._has_no_version
+        return bool(self._resources.deviations) or self._needs_all
 
     @property
-    def _has_no_version(self) -> bool:
-        """A client that has no version of ours is sent all resources, even those that it has."""
+    def _needs_all(self) -> bool:
+        """No version says what the client has, so a response with all resources is sent even if none changed."""
         return self.sends_all and self.version in (NO_VERSION, MIXED_VERSION)
 
     def _take_requested(self, snapshot: Snapshot) -> frozenset[str]:
         requested = self.subscription.take_requested()
-        held_back = self._resources.held_back_names(snapshot)
+        held_back = self._resources.names_nacked_in(snapshot)
         return requested.difference(held_back) if held_back else requested
 
     def _answer_requested(
-        self, requested: frozenset[str], snapshot: Snapshot, fallback: Snapshot
+        self, requested: frozenset[str], snapshot: Snapshot, outgoing: Snapshot
     ) -> tuple[list[ResourceBatch], tuple[str, ...]]:
         """The resources that were requested, and the names for which "there is none" is the answer."""
         # A client that subscribes to a name is sent it even if it should have it: it may have dropped it.
@@ -238,11 +276,11 @@ class Channel:
         if sum(map(len, batches)) == len(requested):
             return batches, ()
         missing = requested.difference(*(batch.names for batch in batches))
-        outgoing = fallback.select(self.type_url, missing)
-        for packed in (packed for batch in outgoing for packed in batch):
+        outgoing_batches = outgoing.select(self.type_url, missing)
+        for packed in (packed for batch in outgoing_batches for packed in batch):
             self._resources.record_sent(packed, snapshot)
-        missing = missing.difference(*(batch.names for batch in outgoing))
-        return [*batches, *outgoing], tuple(sorted(missing)) if self.type_url in ANSWERED_IF_MISSING else ()
+        missing = missing.difference(*(batch.names for batch in outgoing_batches))
+        return [*batches, *outgoing_batches], tuple(sorted(missing)) if self.type_url in ANSWERED_IF_MISSING else ()
 
     def content(self, snapshot: Snapshot) -> tuple[ResourceBatch, ...]:
         """What a response holds that holds all resources."""
@@ -264,7 +302,7 @@ class Channel:
             self.subscription.requested = frozenset()
         if not self._is_tracking:
             # With a version that is not current the client has resources of which we do not know the names.
-            self._is_tracking, self._has_names_of_all = True, is_current or version == ""
+            self._is_tracking, self._knows_all_names = True, is_current or version == ""
             if is_current or self.subscription.initial_versions:
                 self._resume_at(snapshot, version or snapshot.version(self.type_url))
             elif not self.subscription.wildcard:
@@ -272,18 +310,18 @@ class Channel:
         self._enter_initial_versions(snapshot)
 
     def _is_current(self, version: str, snapshot: Snapshot) -> bool:
-        # A version is of the resources that the client wanted when it got it. For single names that is compared with
-        # what it wants now; in a response that holds all, later requests name the version as a matter of routine.
-        is_telling = version != "" and self._trusts_versions and not (self.sends_all and self._is_tracking)
-        return is_telling and version in (self.version_at(snapshot), snapshot.version(self.type_url))
+        # A version stands for the resources that the client wanted when it got it, so it is compared with the version
+        # of what it wants now. If responses hold all, only the first request counts: every later one names a version.
+        says_what_it_has = version != "" and self._trusts_versions and not (self.sends_all and self._is_tracking)
+        return says_what_it_has and version in (self.version_at(snapshot), snapshot.version(self.type_url))
 
     def _resume_at(self, snapshot: Snapshot, version: str) -> None:
-        """The client has this snapshot, except for the versions that it named."""
-        self._resources.base = self._sent = self._acknowledged = snapshot
-        self.version = self._acknowledged_version = version
+        """The client has this snapshot, except for the names of which it named another version, or none."""
+        self._resources.base = self._sent = self._acked_snapshot = snapshot
+        self.version = self._acked_version = version
         # Servers should send only what has changed, so a client that has everything is sent nothing:
         # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-update
-        self._must_respond = False
+        self._owes_response = False
         if self.subscription.wildcard and self.subscription.initial_versions:
             missing = snapshot.versions(self.type_url).keys() - self.subscription.initial_versions.keys()
             self._resources.deviations = dict.fromkeys(missing, ABSENT)
@@ -306,7 +344,7 @@ class Channel:
     def respond(
         self, version: str, content: tuple[ResourceBatch, ...], update: ChannelUpdate, removed: tuple[str, ...]
     ) -> Response:
-        """Send `content`, of which `update` is new to the client."""
+        """Make a response with `content`, of which `update` is new to the client, and wait for its answer."""
         response = Response(self.type_url, version, self._pending.nonce(version), content, removed)
         sent = SentResponse(version, update, self._resources.base)
         # Listeners and routes wait for clusters (`SessionBase`); clusters that are only removed hold up nothing.
@@ -316,11 +354,12 @@ class Channel:
         self._totals.count_response(response)
         return response
 
-    def receive_answer(self, nonce: str, error: str | None, version_in_force: str = "") -> Nack | str | None:
-        """The NACK, or the version that was ACKed, or None if the nonce is stale.
+    def receive_answer(self, nonce: str, error: str | None, version_in_force: str = "") -> Answer | None:
+        """The answer to a response, or None if the nonce is stale.
 
-        A client whose clusters were stuck may ACK the response that frees them and tell, in the same request, what was
-        wrong with the one before. So an answer with an error is an ACK if `version_in_force` is that of the response.
+        In a state-of-the-world stream, Envoy answers no clusters while one of them is warming. Afterwards one request
+        answers all that came meanwhile: with the nonce and the version of the newest response, and with the error of an
+        earlier one. So an answer with an error is an ACK if `version_in_force` is that of the response.
         """
         sent = self._pending.take_answered(nonce)
         if sent is None:
@@ -334,11 +373,11 @@ class Channel:
 
     def _receive_ack(self, nonce: str, sent: SentResponse) -> str:
         # `_sent` may have been rebased since, to a snapshot with the same resources that others hold too.
-        self._acknowledged = self._sent if nonce == self.nonce else sent.base
-        self._acknowledged_version = sent.version
-        self._has_names_of_all = True
+        self._acked_snapshot = self._sent if nonce == self.nonce else sent.base
+        self._acked_version = sent.version
+        self._knows_all_names = True
         self._nacks.of_version = None
-        self._resources.drop_replaced(self._acknowledged, is_everything_answered=not self._pending)
+        self._resources.drop_older_versions(self._acked_snapshot, is_everything_answered=not self._pending)
         return sent.version
 
     def _receive_nack(self, sent: SentResponse, text: str) -> Nack:
@@ -348,11 +387,11 @@ class Channel:
         if not self._pending:
             # Envoy applies the good resources of a response that it NACKs for the bad ones. Only if all that was new
             # is to blame do we know what it has: what it had before.
-            self.version = self._acknowledged_version if len(to_blame) == len(new) else MIXED_VERSION
-        if not new or (self.sends_all and not self._has_names_of_all):
+            self.version = self._acked_version if len(to_blame) == len(new) else MIXED_VERSION
+        if not new or (self.sends_all and not self._knows_all_names):
             self._nack_version(nack)
             return nack
-        self._resources.hold_back(new, to_blame or new, self._acknowledged)
+        self._resources.record_nack(new, to_blame or new, self._acked_snapshot)
         self._resources.repeat_removals(sent.update.removed)
         self._nacks.add(nack, self._resources.nacked, is_explained=len(to_blame) > 0)
         return nack
@@ -362,11 +401,9 @@ class Channel:
         if not self.sends_all:
             return list(sent.update.updated)
         # This response repeats what those before it have brought and the client has not ACKed either.
-        differences = sent.base.steps(self._acknowledged, self.type_url)
+        differences = sent.base.steps(self._acked_snapshot, self.type_url)
         new = (packed for difference in differences for packed in difference.updated)
-        return [
-            packed for packed in new if packed.name in self.subscription and not self._resources.is_held_back(packed)
-        ]
+        return [packed for packed in new if packed.name in self.subscription and not self._resources.is_nacked(packed)]
 
     def _nack_version(self, nack: Nack) -> None:
         """Hold back the version as a whole: nothing can be left out of it.
@@ -379,11 +416,12 @@ class Channel:
             self.rewind()
 
     def has_nacked(self, version: str) -> bool:
+        """The client NACKed this version as a whole, so that it would only NACK it again."""
         return self._nacks.is_nacked(version)
 
     def rewind(self) -> None:
         """Nothing was sent after all, or it was not applied: the client is where it was when it last ACKed."""
-        self._resources.base = self._acknowledged
+        self._resources.base = self._acked_snapshot
 
     # --- where the client stands ---
 
@@ -393,21 +431,26 @@ class Channel:
         return self._pending.blocking_nonce
 
     def stop_blocking(self) -> None:
+        """What is sent after it need not wait for the answer any longer."""
         self._pending.blocking_nonce = None
 
     @property
     def has_pending_removals(self) -> bool:
+        """Something waits to be removed.
+
+        After `advance_to` a deviation is held back by a NACK, or is a removal that is to wait.
+        """
         deviations, nacked = self._resources.deviations, self._resources.nacked
         return self._is_tracking and any(name not in nacked for name in deviations)
 
     @property
-    def has_acknowledged(self) -> bool:
-        """The client has ACKed a response on this stream, or named a current version."""
-        return self._acknowledged_version != NO_VERSION
+    def has_version_of_ours(self) -> bool:
+        """The client has ACKed a response on this stream, or named versions of an earlier one, current or not."""
+        return self._acked_version != NO_VERSION
 
     @property
-    def is_acknowledged(self) -> bool:
-        """All that was sent is in force."""
+    def is_settled(self) -> bool:
+        """No response awaits its answer, and no NACK stands. So it is before the first response too."""
         state = self.state
         return state is not PENDING and state is not NACKED
 
@@ -418,7 +461,7 @@ class Channel:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is to be sent, whatever is ACKed, until there is a request, a NACK or a snapshot."""
+        """No ACK leads to a response: the next follows from a request, a NACK or a snapshot."""
         if not self._is_tracking or self._nacks.of_version is not None or self._resources.has_open_deviations:
             return False
         return not self.subscription.has_open_requests
@@ -429,19 +472,19 @@ class Channel:
             return True
         base = self._resources.base
         is_same = base is snapshot or base.digest(self.type_url) == snapshot.digest(self.type_url)
-        return is_same and self.is_idle and self.is_acknowledged
+        return is_same and self.is_idle and self.is_settled
 
     def status(self, newest: Snapshot | None) -> TypeStatus:
         return TypeStatus(
             type_url=self.type_url,
             sent=version_of(sum(batch.digest for batch in self.subscription.batches_of(self._sent))),
-            acked=self.version_at(self._acknowledged),
+            acked=self.version_at(self._acked_snapshot),
             nacks=self._nacks.of(self._resources.nacked),
             in_sync=newest is not None and self.is_at(newest),
             messages=self._totals.messages,
             resources=self._totals.resources,
             size=self._totals.size,
-            held_back=self._resources.held_back,
+            held_back=self._resources.nacked_resources,
             unanswered=self.unanswered,
         )
 

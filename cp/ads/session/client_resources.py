@@ -4,11 +4,15 @@ The client has what `base` has, a snapshot that all streams share, except for th
 NACKed, what it is to lose only later, what it kept from an earlier stream. A thousand clients that have the same
 thousand resources so cost a thousand references to one snapshot.
 
+`Channel` alone uses it: `advance_by` and `end_deviations` bring the client to another snapshot, and `record_nack`,
+`repeat_removals`, `release` and `drop_older_versions` follow the client's answers. It knows versions and names, and
+nothing of what is in a resource, of responses, nonces or the order of types.
+
 Three things always hold:
 
-- a name in `nacked` is in `deviations` too: the client does not have what `base` has of it;
-- a name in `deviations` was subscribed to when it was entered, and `apply` leaves it alone until it is resolved;
-- where responses repeat everything, a deviation that the client has to keep is in `_kept`, as `base` no longer has it.
+- a name in `nacked` is in `deviations` too: the client does not have what `base` has under that name;
+- a name in `deviations` was subscribed to when it was entered, and `advance_by` leaves it to `end_deviations`;
+- where responses repeat everything, `_kept` has each resource that the client is to keep and `base` no longer has.
 """
 
 from __future__ import annotations
@@ -31,32 +35,40 @@ UNKNOWN = "?"  # the client has the resource, or not, in a version that we do no
 
 
 class ClientResources:
-    __slots__ = ("_kept", "_repeats_all", "_subscription", "_type_url", "_untaken", "base", "deviations", "nacked")
+    __slots__ = (
+        *("_kept", "_nacked_then_replaced", "_repeats_all", "_subscription", "_type_url"),
+        *("base", "deviations", "nacked"),
+    )
 
     def __init__(self, subscription: Subscription, *, repeats_all: bool) -> None:
         """`repeats_all`: each response holds all resources, so that what the client is to keep has to be in it."""
-        self.base = EMPTY
+        self.base = EMPTY  # what the client has, or will have once it has ACKed all that is pending
         self.deviations: dict[str, str] = {}  # name -> the version that the client has instead of that in `base`
         self.nacked: dict[str, str] = {}  # name -> the version that is held back, because the client NACKed it
-        self._kept: dict[str, PackedResource] = {}  # name -> what the client has instead, to be repeated
-        self._untaken: dict[str, str] = {}  # name -> a version that the client NACKed and that was replaced since
+        # name -> the resource that the client has instead of that in `base`: what a NACKed version would have replaced
+        # (`NackedResource.in_force`), and, where responses repeat everything, what is to be removed only later.
+        self._kept: dict[str, PackedResource] = {}
+        # name -> a version that the client NACKed and that another has replaced since. It may be in a snapshot that the
+        # client ACKed, as what is held back is left out of responses only; but the client never had it.
+        self._nacked_then_replaced: dict[str, str] = {}
         self._repeats_all = repeats_all
         self._subscription = subscription
         self._type_url = subscription.type_url
 
     @property
     def has_open_deviations(self) -> bool:
-        """Something is held back or has still to be removed."""
+        """A deviation may end without a newer snapshot: it is held back, or has still to be sent or removed."""
         # What is gone of a type without wildcard stays a deviation for ever: there is no message that removes it.
         return bool(self.deviations) and (bool(self.nacked) or self._type_url in WILDCARD_TYPES)
 
-    def is_held_back(self, packed: PackedResource | None) -> bool:
+    def is_nacked(self, packed: PackedResource | None) -> bool:
+        """The client NACKed this very version, so that it is held back."""
         return packed is not None and self.nacked.get(packed.name) == packed.version
 
-    def held_back_names(self, snapshot: Snapshot) -> list[str]:
-        """The names of which a snapshot has the very version that the client NACKed."""
+    def names_nacked_in(self, snapshot: Snapshot) -> list[str]:
+        """The names under which a snapshot has the very version that the client NACKed."""
         resources = (snapshot.get(self._type_url, name) for name in self.nacked)
-        return [packed.name for packed in resources if packed is not None and self.is_held_back(packed)]
+        return [packed.name for packed in resources if packed is not None and self.is_nacked(packed)]
 
     def forget(self, names: Iterable[str]) -> None:
         """The client has unsubscribed from these, so it is free to drop them."""
@@ -64,14 +76,14 @@ class ClientResources:
             self.deviations.pop(name, None)
             self.nacked.pop(name, None)
             self._kept.pop(name, None)
-            self._untaken.pop(name, None)
+            self._nacked_then_replaced.pop(name, None)
 
     # --- on the way to another snapshot ---
 
-    def apply(self, difference: PartDifference, requested: frozenset[str]) -> ResourceBatch:
-        """The part of a difference that is new to the client; what it removes becomes a deviation.
+    def advance_by(self, difference: PartDifference, requested: frozenset[str]) -> ResourceBatch:
+        """The resources of a difference that are new to the client; the names that it removes become deviations.
 
-        Requested names are left out, as they are answered in any case, and deviations, as they are resolved later.
+        Requested names are left out, as they are answered in any case, and deviations, as `end_deviations` is next.
         """
         # Nothing deviates most of the time; then the batch that all streams share is passed on as it is.
         without = requested | self.deviations.keys() if self.deviations else requested
@@ -86,34 +98,36 @@ class ClientResources:
         if self._repeats_all and packed is not None:
             self._kept[name] = packed
 
-    def resolve(
-        self, snapshot: Snapshot, fallback: Snapshot, *, removing: bool
+    def end_deviations(
+        self, snapshot: Snapshot, outgoing: Snapshot, *, may_remove: bool
     ) -> tuple[list[PackedResource], list[str]]:
         """What can be sent now to end deviations: resources that differ, and names that are gone.
 
-        `fallback` has what the snapshot has no more and other resources may still need; `removing` tells whether
-        clusters may go yet.
+        `outgoing` has what the snapshot lacks and the client is to keep for now. `may_remove` tells whether clusters or
+        listeners that neither of them has may be removed yet.
         """
         updated: list[PackedResource] = []
         removed: list[str] = []
-        is_removing = removing and self._type_url in WILDCARD_TYPES
+        can_remove = may_remove and self._type_url in WILDCARD_TYPES
+        # A client that no longer subscribes to all does not name what it has unsubscribed from.
+        self.forget([name for name in self.deviations if name not in self._subscription])
         for name, client_version in list(self.deviations.items()):
-            packed = snapshot.get(self._type_url, name) or fallback.get(self._type_url, name)
-            if self.is_held_back(packed):
+            packed = snapshot.get(self._type_url, name) or outgoing.get(self._type_url, name)
+            if self.is_nacked(packed):
                 continue
             # Another version than the one that was NACKed, or none: the NACK has had its effect.
             self._end_nack(name)
             if packed is not None:
                 self.record_sent(packed, snapshot)
                 updated += [packed] if packed.version != client_version else []
-            elif is_removing:
+            elif can_remove:
                 del self.deviations[name]
                 removed.append(name)
         return updated, removed
 
     def record_sent(self, packed: PackedResource, snapshot: Snapshot) -> None:
-        """From here on the client has this resource, of the snapshot or of its fallback."""
-        if snapshot.get(self._type_url, packed.name) is None:  # it is the fallback's: the client will lose it
+        """From here on the client has this resource, which is in the snapshot or is outgoing."""
+        if snapshot.get(self._type_url, packed.name) is None:  # it is outgoing: the client will lose it
             self.deviations[packed.name] = packed.version
         else:
             self.deviations.pop(packed.name, None)
@@ -126,67 +140,72 @@ class ClientResources:
             self._end_nack(name)
 
     def _end_nack(self, name: str) -> None:
-        """Another version takes the place of the one that the client NACKed, and never took."""
+        """The version that the client NACKed has been replaced, so that it is no longer held back."""
         version = self.nacked.pop(name, None)
         if version is not None:
-            self._untaken[name] = version
+            self._nacked_then_replaced[name] = version
 
     # --- answers of the client ---
 
-    def hold_back(self, updated: list[PackedResource], culprits: list[PackedResource], good: Snapshot) -> None:
-        """Take note of a NACK: `updated` came with it, `culprits` are to blame, `good` is what was ACKed last.
+    def record_nack(self, new_resources: list[PackedResource], culprits: list[PackedResource], acked: Snapshot) -> None:
+        """The client NACKed a response: hold back `culprits`, and send the other new resources of it again.
 
-        A client may have applied what came together with a culprit, or not. So it is sent again.
+        It may have applied what came together with a culprit, or not. `acked` is the snapshot that it ACKed last.
         """
-        for packed in updated:
-            # Where base has another version by now, that one is on its way to the client and decides.
-            if self.base.get(self._type_url, packed.name) == packed and self._is_at_base(packed.name):
+        for packed in new_resources:
+            # If `base` has another version by now, that one is on its way to the client, whose answer to it decides.
+            if self.base.get(self._type_url, packed.name) == packed and self._has_base_version(packed.name):
                 self.deviations[packed.name] = UNKNOWN
-                self._keep(good.get(self._type_url, packed.name), packed)
+                self._keep(acked.get(self._type_url, packed.name), packed)
                 if packed in culprits:
                     self.nacked[packed.name] = packed.version
 
     def repeat_removals(self, names: Iterable[str]) -> None:
         """The response that removed these was NACKed: remove them once more."""
         for name in names:
-            if self.base.get(self._type_url, name) is None and self._is_at_base(name):
+            if self.base.get(self._type_url, name) is None and self._has_base_version(name):
                 self.deviations[name] = UNKNOWN
 
     def release(self, names: Iterable[str]) -> None:
-        """Let these be sent again, though they were NACKed."""
+        """Let these be sent again, though the client NACKed them: their deviations stay, and are not held back."""
         if self.nacked:
             for name in names:
                 self.nacked.pop(name, None)
 
-    def drop_replaced(self, acknowledged: Snapshot, *, is_everything_answered: bool) -> None:
-        """After an ACK the client has nothing any more of what no longer deviates.
+    def drop_older_versions(self, acked: Snapshot, *, is_everything_answered: bool) -> None:
+        """After an ACK, forget the older versions of what no longer deviates. `acked` is the snapshot that was ACKed.
 
-        While newer responses are pending it may yet NACK what replaces it, and then still has what it had.
+        While newer responses are pending the client may yet NACK what replaces such a version, and then still has it.
         """
         if is_everything_answered:
             for name in self._kept.keys() - self.deviations.keys():
                 del self._kept[name]
-        for name, version in list(self._untaken.items()):
-            packed = acknowledged.get(self._type_url, name)
+        for name, version in list(self._nacked_then_replaced.items()):
+            packed = acked.get(self._type_url, name)
             if packed is None or packed.version != version:
-                del self._untaken[name]
+                del self._nacked_then_replaced[name]
 
     @property
-    def held_back(self) -> tuple[NackedResource, ...]:
-        """What the client NACKed, and what it has instead."""
+    def nacked_resources(self) -> tuple[NackedResource, ...]:
+        """What is held back because the client NACKed it, and what it has instead."""
         kept = ((name, version, self._kept.get(name)) for name, version in self.nacked.items())
         return tuple(
             NackedResource(name, version, "" if packed is None else packed.version) for name, version, packed in kept
         )
 
-    def _is_at_base(self, name: str) -> bool:
+    def _has_base_version(self, name: str) -> bool:
+        """The client has or is being sent what `base` has under this name."""
         return name in self._subscription and name not in self.deviations
 
-    def _keep(self, good: PackedResource | None, nacked: PackedResource) -> None:
-        # The first stays: after a second NACK the client still has what it had before the first. What was ACKed last is
-        # a snapshot: of what was held back then it has the version that the client did not take.
-        if good is not None and good != nacked and self._untaken.get(good.name) != good.version:
-            self._kept.setdefault(nacked.name, good)
+    def _keep(self, in_force: PackedResource | None, nacked: PackedResource) -> None:
+        """Remember what the client has instead of a NACKed resource: what the snapshot that it ACKed last has."""
+        if in_force is None or in_force == nacked:
+            return
+        # That snapshot also has what was held back when it was ACKed, which the client never had.
+        was_nacked = self._nacked_then_replaced.get(nacked.name) == in_force.version
+        if not was_nacked:
+            # The first stays: after a second NACK the client still has what it had before the first.
+            self._kept.setdefault(nacked.name, in_force)
 
     # --- all of it ---
 

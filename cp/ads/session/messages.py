@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from cp.translate.packing import PackedResource, ResourceBatch
 
@@ -44,7 +45,7 @@ class DeltaRequest:
     """What the client wants from now on, and no longer; and its answer to the response with this nonce."""
 
     type_url: str
-    subscribe: frozenset[str] = frozenset()
+    subscribe: frozenset[str] = frozenset()  # `*` among them: all
     unsubscribe: frozenset[str] = frozenset()
     initial_versions: Mapping[str, str] = field(
         default_factory=dict
@@ -58,10 +59,10 @@ class Response:
     """A response of either variant. `batches` are shared between streams, and so are their bytes (`wire`)."""
 
     type_url: str
-    version: str
-    nonce: str
+    version: str  # of what is in it, or of all that the client has with it: see `sotw` and `delta`
+    nonce: str  # by which the client names this response in its answer
     batches: tuple[ResourceBatch, ...] = ()
-    removed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()  # delta: names that are gone, or were requested and are not there
 
     @property
     def resources(self) -> Iterator[PackedResource]:
@@ -78,9 +79,13 @@ class Response:
 class Nack:
     """Why a client rejected a response, and which resources are to blame: all that were new if the text names none."""
 
-    version: str
-    text: str
-    names: tuple[str, ...]
+    version: str  # of the response
+    text: str  # what the client says is wrong
+    names: tuple[str, ...]  # of the resources to blame
+
+
+Answer: TypeAlias = Nack | str
+"""A client's answer to a response: a NACK, or the version that it ACKed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +103,8 @@ class ResponseCounts:
 
     type_url: str
     sent: int
-    accepted: int
-    rejected: int
+    accepted: int  # ACKed
+    rejected: int  # NACKed
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +116,8 @@ class TypeStatus:
     acked: str  # the version that it has in force, as far as it has ACKed
     nacks: tuple[Nack, ...]  # those that stand: what they are about is still wanted
     in_sync: bool  # it has ACKed all that it should have
-    messages: int
-    resources: int
-    size: int
-    held_back: tuple[NackedResource, ...] = ()
-    unanswered: int = 0  # responses
+    messages: int  # responses that were sent on this stream
+    resources: int  # in all of these
+    size: int  # bytes of these resources
+    held_back: tuple[NackedResource, ...] = ()  # what the client NACKed, and what it has instead
+    unanswered: int = 0  # responses that await an answer

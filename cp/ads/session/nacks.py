@@ -29,21 +29,21 @@ class StandingNacks:
         """The client NACKed this whole version."""
         return self.of_version is not None and self.of_version.version == version
 
-    def add(self, nack: Nack, held_back: Collection[str], *, is_explained: bool) -> None:
+    def add(self, nack: Nack, nacked_names: Collection[str], *, is_explained: bool) -> None:
         """A NACK of resources. If it does not explain which of them are to blame, all of them are suspects."""
         # A resource that was released or has changed since has no NACK of its own any more.
-        standing = {name: earlier for name, earlier in self._by_name.items() if name in held_back}
+        standing = {name: earlier for name, earlier in self._by_name.items() if name in nacked_names}
         self._by_name = standing | dict.fromkeys(nack.names, nack)
         if not is_explained:
             self._suspects.add(nack.names)
 
-    def next_suspects(self, held_back: Collection[str]) -> list[str]:
+    def next_suspects(self, nacked_names: Collection[str]) -> list[str]:
         """The names to release, now that the client has answered those before."""
-        return self._suspects.next_group(held_back)
+        return self._suspects.next_group(nacked_names)
 
-    def of(self, held_back: Iterable[str]) -> tuple[Nack, ...]:
+    def of(self, nacked_names: Iterable[str]) -> tuple[Nack, ...]:
         """The NACKs that stand, each once: of what is held back, and of a whole version."""
-        nacks = [self._by_name[name] for name in held_back]
+        nacks = [self._by_name[name] for name in nacked_names]
         return tuple(dict.fromkeys([*nacks, self.of_version] if self.of_version is not None else nacks))
 
 
@@ -63,10 +63,10 @@ class NackSuspects:
         size = -(-len(names) // GROUPS)  # rounded up
         self._groups.extendleft(reversed([names[at : at + size] for at in range(0, len(names), size)]))
 
-    def next_group(self, held_back: Collection[str]) -> list[str]:
+    def next_group(self, nacked_names: Collection[str]) -> list[str]:
         """The next group to release, without what is no longer held back."""
         while self._groups:
-            if group := [name for name in self._groups.popleft() if name in held_back]:
+            if group := [name for name in self._groups.popleft() if name in nacked_names]:
                 return group
         return []
 

@@ -33,7 +33,7 @@ class SotwSession(SessionBase):
         if request.nonce != "" and channel.nonce != "":
             self._receive_answer(channel, request.nonce, request.error, request.version)
         else:
-            channel.subscription.initial_version = request.version
+            channel.note_initial_version(request.version)
         has_changed = self._subscribe(channel, request.names)
         return self._react(is_only_an_answer=not has_changed and request.nonce != "")
 
@@ -55,7 +55,7 @@ class SotwSession(SessionBase):
         if wants_all and channel.type_url in WILDCARD_TYPES:
             channel.subscribe_to_all()
         else:
-            subscription.wildcard = False
+            channel.unsubscribe_from_all()
         # A request holds all names that the client wants, so what is no longer among them is unsubscribed:
         # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-unsubscribing
         named = without_wildcard(names)
