@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Final
 
 _HINTS: Final[Mapping[int | None, str]] = {
-    errno.EADDRINUSE: "Another control plane may run already. Choose other ports: see koguma run --help.",
+    errno.EADDRINUSE: (
+        "Another control plane may run already. Choose other ports with --ads-port, --http-port and --diagnostics-port."
+    ),
     errno.EADDRNOTAVAIL: "This machine does not have that address. Name one of its own with --bind, or 0.0.0.0.",
     errno.EACCES: "Choose a port above 1023, or run it as a user who may listen on this one.",
     errno.EPERM: "Choose a port above 1023, or run it as a user who may listen on this one.",

@@ -64,6 +64,16 @@ def register(client: Client, joining: MeshJoin, file_document: FileDocument, pat
         patience.say(f"Warning: {warning}")
 
 
+def warn_of_another_run(client: Client, joining: MeshJoin, say: Say) -> None:
+    """Warn if a proxy of this name is connected before this run has started its own."""
+    with suppress(Problem, LookupError):
+        if client.get(f"{joining.path}/_overview")["status"] != "Offline":
+            say(
+                f"Warning: another proxy {joining.mesh}/{joining.name} is connected. If it is not about to end, end it "
+                "or give this one another name: both have one Dataplane, which is removed when the later one ends"
+            )
+
+
 def bootstrap(client: Client, joining: MeshJoin, patience: RetryTime) -> str:
     """The bootstrap configuration of a stored Dataplane."""
     request: dict[str, Any] = {

@@ -23,7 +23,8 @@ _SQLITE: Final = "sqlite:///"
 def backup(file: File, *, store: Store = None) -> None:
     """Copy the store to a file, also while the control plane runs.
 
-    To restore the copy, stop the control plane and put the file in the place of its store.
+    To restore the copy, stop the control plane, remove the store and the files beside it that end in -wal and -shm,
+    and put the copy in its place.
     """
     source = _path(store)
     if file.exists():
@@ -31,6 +32,8 @@ def backup(file: File, *, store: Store = None) -> None:
     try:
         file.touch(mode=0o600, exist_ok=False)  # it contains secrets, as the store does
         _copy(source, file)
+    except OSError as error:
+        raise Problem(f"{file} cannot be written: {error.strerror}") from None
     except sqlite3.Error as error:
         file.unlink(missing_ok=True)
         raise Problem(f"{source} cannot be copied to {file}: {error}") from None

@@ -234,9 +234,11 @@ def _join_mesh(
         if file_document is not None:
             ports.must_not_be_shared(file_document.document.data)
             joining.register(client, join, file_document, patience)
-            return joining.bootstrap(client, join, patience)
-        bootstrap = joining.bootstrap(client, join, patience)
-        ports.must_not_be_shared(client.get(join.path))
+            bootstrap = joining.bootstrap(client, join, patience)
+        else:
+            bootstrap = joining.bootstrap(client, join, patience)
+            ports.must_not_be_shared(client.get(join.path))
+        joining.warn_of_another_run(client, join, _say)
         return bootstrap
 
 

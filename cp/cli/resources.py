@@ -165,7 +165,7 @@ def _apply(client: Client, documents: Sequence[FileDocument], written: WrittenRe
         outcomes, revision = client.apply([(file_document.text, file_document.location) for file_document in part])
         for outcome in outcomes:
             key = _key(outcome)
-            written.add(key, revision)
+            written.add(key, None if outcome["outcome"] == "Unchanged" else revision)
             _warn(outcome)
             yield key, outcome["outcome"]
 

@@ -73,7 +73,7 @@ def _texts(name: str) -> Iterator[FileText]:
         return
     path = Path(name)
     if not path.exists():
-        raise Problem(f"there is no file {name}", "Check the path after -f.")
+        raise Problem(f"there is no file {name}", "Check the path.")
     if not path.is_dir():
         yield _text(path)
         return

@@ -138,8 +138,10 @@ def _document(parsed: ParsedYaml, file: str) -> Document | Finding:
 
 
 def _without(field: str, parsed: ParsedYaml, file: str) -> Finding:
-    line = parsed.lines.of(field)
-    finding = _finding("no-document", f"a resource without `{field}`", file, line, f"add `{field}: …`")
+    line, hint = parsed.lines.of(field), f"add `{field}: …`"
+    if field == "type" and "kind" in parsed.data:
+        line, hint = parsed.lines.of("kind"), "write `type` instead of `kind`"
+    finding = _finding("no-document", f"a resource without `{field}`", file, line, hint)
     return replace(finding, path=field)
 
 

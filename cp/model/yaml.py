@@ -30,6 +30,8 @@ MAX_KEY = 4096
 
 _MAX_COPIES = 100_000
 _LONG = 100
+_CANNOT_START = "found character that cannot start any token"
+_OF_A_TAB = "the line is indented with a tab; write spaces"
 TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _OTHER_BASE = re.compile(r"0x[0-9a-fA-F]+|0o[0-7]+")
@@ -70,11 +72,19 @@ def parse_all(text: str, first_line: int = 1) -> Iterator[ParsedYaml]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise NotYaml(str(error.problem or error.context), line + above) from error
+        message = str(error.problem or error.context)
+        is_tab = message == _CANNOT_START and _begins_with_tab(text, line)
+        raise NotYaml(_OF_A_TAB if is_tab else message, line + above) from error
     except yaml.YAMLError as error:
         raise NotYaml(str(error), first_line) from error
     finally:
         loader.dispose()
+
+
+def _begins_with_tab(text: str, number: int) -> bool:
+    """Whether a tab is in the indentation of a line."""
+    lines = text.splitlines()[number - 1 : number]
+    return any("\t" in line[: len(line) - len(line.lstrip())] for line in lines)
 
 
 class _Builder:

@@ -55,7 +55,7 @@ class Demo:
     def start(self) -> None:
         with screen.step("The control plane starts, on an empty SQLite store"):
             self._start_control_plane()
-        with screen.step("The resources of document 000 are written: a route and four timeouts"):
+        with screen.step("The resources of the demo are written: a route and four timeouts"):
             self._apply(*sorted(RESOURCES.glob("*.yaml")))
         with screen.step("Two frontends and two backends start, an Envoy beside each"):
             for sidecar in self._plan.sidecars:

@@ -66,6 +66,13 @@ def test_what_cannot_be_copied_is_told(offline: Koguma, tmp_path: Path, store: s
     assert not (tmp_path / "copy.db").exists()
 
 
+def test_a_folder_that_is_not_there_is_told(offline: Koguma, tmp_path: Path) -> None:
+    _, ended = asyncio.run(_written(tmp_path / "koguma.db", offline, tmp_path / "nowhere" / "copy.db"))
+
+    assert ended.status == 1
+    assert "cannot be written: No such file or directory" in ended.err
+
+
 def test_a_copy_is_for_its_owner_alone(offline: Koguma, tmp_path: Path) -> None:
     """Secrets are in it."""
     _, ended = asyncio.run(_written(tmp_path / "koguma.db", offline, tmp_path / "copy.db"))

@@ -8,9 +8,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import httpx
 import pytest
 
-from cp.agent.joining import Membership, MeshJoin
+from cp.agent.joining import Membership, MeshJoin, warn_of_another_run
+from cp.client.client import Client
 
 PATIENCE = 20.0
 
@@ -61,3 +63,25 @@ def test_a_proxy_that_may_never_be_ready_says_so() -> None:
         Membership(address, MeshJoin("default", "web", ""), messages.append).enter(threading.Event())
 
     assert messages == ["callers are not told that the proxy is ready: it is not yours"]
+
+
+def warnings_of_another_run(answer: httpx.Response) -> list[str]:
+    messages = list[str]()
+    client = Client("http://cp", transport=httpx.MockTransport(lambda _: answer))
+    warn_of_another_run(client, MeshJoin("default", "web", ""), messages.append)
+    return messages
+
+
+def test_a_proxy_of_the_same_name_that_is_connected_is_warned_of() -> None:
+    (warning,) = warnings_of_another_run(httpx.Response(200, json={"status": "Online"}))
+
+    assert "another proxy default/web is connected" in warning
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [httpx.Response(200, json={"status": "Offline"}), httpx.Response(200, json={}), httpx.Response(404, json={})],
+    ids=["offline", "status unknown", "no Dataplane"],
+)
+def test_a_proxy_that_nobody_else_runs_is_not_warned_of(answer: httpx.Response) -> None:
+    assert warnings_of_another_run(answer) == []

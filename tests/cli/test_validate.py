@@ -98,8 +98,10 @@ def test_a_warning_refuses_nothing(offline: Koguma, file: Path) -> None:
     ("text", "message"),
     [
         ("a: [1", "not YAML"),
+        ("a:\n\tb: 1\n", "2: not YAML: the line is indented with a tab; write spaces"),
         ("- a\n", "not a resource but a bare value"),
         ("name: x\n", "a resource without `type`"),
+        ("name: x\nkind: MeshTimeout\n", "2 type: a resource without `type`; write `type` instead of `kind`"),
         ("type: MeshTimeout\n", "a resource without `name`"),
         ("type: MeshTimeouts\nmesh: default\nname: x\n", "did you mean `MeshTimeout`?"),
         ("type: Mesh\nname: a\n---\ntype: Mesh\nname: a\n", "is written a second time"),
@@ -132,7 +134,7 @@ def test_a_file_that_is_too_large_is_told(offline: Koguma, file: Path) -> None:
 def test_a_file_that_is_not_there_is_told(offline: Koguma, file: Path) -> None:
     ended = offline("validate", "-f", file)
 
-    assert (ended.status, ended.err) == (1, f"Error: there is no file {file}\nCheck the path after -f.\n")
+    assert (ended.status, ended.err) == (1, f"Error: there is no file {file}\nCheck the path.\n")
 
 
 def test_a_file_that_is_no_text_is_told(offline: Koguma, file: Path) -> None:

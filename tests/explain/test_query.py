@@ -134,3 +134,10 @@ def test_a_proxy_with_one_outbound_needs_no_host() -> None:
 def test_a_call_of_a_proxy_without_outbounds_is_an_error() -> None:
     with pytest.raises(AmbiguousCall, match="has no outbound"):
         explained("/a", dict(MESH.data), client())
+
+
+def test_a_call_of_a_proxy_whose_outbounds_are_for_missing_services_is_an_error_that_says_so() -> None:
+    with pytest.raises(AmbiguousCall, match="lead nowhere") as error:
+        explained("/a", dict(MESH.data), client(to(1, "orders", 8080)))
+
+    assert "no service that they name is there" in error.value.hint

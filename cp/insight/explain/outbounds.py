@@ -25,9 +25,7 @@ def outbound_for(world: World, dataplane: Resource, call: CallQuery) -> Outbound
     """
     addresses = outbounds(world, dataplane)
     if not addresses:
-        missing = next(missing_parts(dataplane.type, dataplane.document.data), None)
-        hint = "its workload cannot call anybody through it" if missing is None else missing.sentence
-        raise AmbiguousCall(f"{dataplane.key} has no outbound", hint)
+        raise _without_outbound(dataplane)
     named = [address for address in addresses if not call.host or call.host in _hosts(address)]
     if not named:
         raise AmbiguousCall(f"{dataplane.key} has no outbound for `{call.host}`", _listed_outbounds(world, addresses))
@@ -37,6 +35,16 @@ def outbound_for(world: World, dataplane: Resource, call: CallQuery) -> Outbound
             f"{dataplane.key} has no outbound for `{call.host}:{call.port}`", _listed_outbounds(world, named)
         )
     return _only_outbound(world, ported, call)
+
+
+def _without_outbound(dataplane: Resource) -> AmbiguousCall:
+    data = dataplane.document.data
+    missing = next(missing_parts(dataplane.type, data), None)
+    if missing is None and data["networking"].get("outbound"):
+        hint = "no service that they name is there; `koguma lint` says which ones"
+        return AmbiguousCall(f"the outbounds of {dataplane.key} lead nowhere", hint)
+    hint = "its workload cannot call anybody through it" if missing is None else missing.sentence
+    return AmbiguousCall(f"{dataplane.key} has no outbound", hint)
 
 
 def _only_outbound(world: World, addresses: list[OutboundAddress], call: CallQuery) -> OutboundAddress:
