@@ -28,7 +28,7 @@ class BackendResult:
     effective: Effective
     tasks: tuple[Task, ...]
     fragments: tuple[Fragment, ...]
-    names: frozenset[Name]
+    depends_on: frozenset[Name]
     """Everything that it depends on."""
 
 

@@ -87,9 +87,9 @@ class ProxyClass:
     rules: Rules
     deciding: DecidingPolicies
     caller: Caller
-    listenings: tuple[OutboundAddress, ...]
-    entries: Mapping[OutboundAddress, OutboundResult]
-    upstreams: Mapping[Destination, BackendResult]
+    addresses: tuple[OutboundAddress, ...]
+    outbounds: Mapping[OutboundAddress, OutboundResult]
+    backends: Mapping[Destination, BackendResult]
     part: SnapshotPart
     hosts: ClassHosts
     failures: tuple[Failure, ...] = ()
@@ -100,7 +100,7 @@ class CompiledProxy:
     """Everything about one proxy."""
 
     dataplane: Resource
-    bundle: ProxyClass
+    proxy_class: ProxyClass
     inbounds: tuple[InboundResult, ...]
     sidecar: SidecarResult
     capture_result: CaptureResult | None
@@ -120,12 +120,12 @@ class CompiledProxy:
     @property
     def failures(self) -> tuple[Failure, ...]:
         """The parts of it that could not be made, by faults of ours."""
-        return (*self.bundle.failures, *self.own_failures)
+        return (*self.proxy_class.failures, *self.own_failures)
 
     @property
     def snapshot(self) -> Snapshot:
-        hosts = (self.bundle.hosts.part,) if self.bundle.hosts.hosts is not None else ()
-        return Snapshot(self.bundle.part, *hosts, self.part)
+        hosts = (self.proxy_class.hosts.part,) if self.proxy_class.hosts.hosts is not None else ()
+        return Snapshot(self.proxy_class.part, *hosts, self.part)
 
 
 _ClassKey: TypeAlias = tuple[str, DecidingPolicies, Caller]
@@ -135,7 +135,7 @@ _ClassKey: TypeAlias = tuple[str, DecidingPolicies, Caller]
 class Compiler:
     """Compiles the proxies of one World after another, and keeps the results of the World before.
 
-    A new World is entered with the first proxy that is asked for. `_bundles` and `_sides` hold results of the World
+    A new World is entered with the first proxy that is asked for. `_classes` and `_sides` hold results of the World
     that was entered last, `_sides_before` those of the World before it. `_proxies` has each proxy as it was last
     compiled, which may be several Worlds ago.
     """
@@ -144,7 +144,7 @@ class Compiler:
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
         self._translator = Translator(policies)
         self._world: World | None = None
-        self._bundles: IdentityDict[tuple[OutboundAddress, ...], dict[_ClassKey, ProxyClass]] = IdentityDict()
+        self._classes: IdentityDict[tuple[OutboundAddress, ...], dict[_ClassKey, ProxyClass]] = IdentityDict()
         """By the outbounds of the class."""
 
         self._sides: IdentityDict[ByKind, _Sides] = IdentityDict()
@@ -164,7 +164,7 @@ class Compiler:
 
     @property
     def classes(self) -> int:
-        return sum(map(len, self._bundles.values()))
+        return sum(map(len, self._classes.values()))
 
     def snapshot(self, world: World, dataplane: Resource) -> Snapshot:
         return self.proxy(world, dataplane).snapshot
@@ -172,19 +172,19 @@ class Compiler:
     def proxy(self, world: World, dataplane: Resource) -> CompiledProxy:
         self._enter(world)
         before = self._proxies.get(dataplane.key)
-        matched, listenings = match(world, dataplane), outbounds(world, dataplane)
+        matched, addresses = match(world, dataplane), outbounds(world, dataplane)
         sides, caller = self._by_side(matched), self._translator.callers.caller(world, dataplane)
-        bundles = self._bundles.get(listenings)
-        if bundles is None:
-            self._bundles.put(listenings, bundles := {})
+        classes = self._classes.get(addresses)
+        if classes is None:
+            self._classes.put(addresses, classes := {})
         key = (dataplane.mesh, sides.outbounds, caller)
-        bundle = bundles.get(key)
-        if bundle is None:
+        proxy_class = classes.get(key)
+        if proxy_class is None:
             rules = self._translator.rules_of_outbounds(rules_of(world, dataplane), caller)
             work = _Work(self._translator, world, dataplane.mesh, rules, sides.outbounds, caller)
-            bundle = bundles[key] = _bundle(work, listenings, before.bundle if before else None)
-        if before is None or before.bundle is not bundle or before.dataplane is not dataplane:
-            self._proxies[dataplane.key] = self._proxy(world, dataplane, sides.inbounds, bundle, before)
+            proxy_class = classes[key] = _class_of(work, addresses, before.proxy_class if before else None)
+        if before is None or before.proxy_class is not proxy_class or before.dataplane is not dataplane:
+            self._proxies[dataplane.key] = self._proxy(world, dataplane, sides.inbounds, proxy_class, before)
         return self._proxies[dataplane.key]
 
     def keep_only(self, dataplanes: Iterable[Key]) -> None:
@@ -193,7 +193,7 @@ class Compiler:
 
     def _enter(self, world: World) -> None:
         if world is not self._world:
-            self._world, self._bundles = world, IdentityDict()
+            self._world, self._classes = world, IdentityDict()
             # Only those of the World before are kept; earlier ones would pile up.
             live = (deciding for sides in self._sides.values() for deciding in (sides.outbounds, sides.inbounds))
             self._deciding = {deciding.by_kind: deciding for deciding in live}
@@ -227,7 +227,7 @@ class Compiler:
         world: World,
         dataplane: Resource,
         deciding: DecidingPolicies,
-        bundle: ProxyClass,
+        proxy_class: ProxyClass,
         before: CompiledProxy | None,
     ) -> CompiledProxy:
         """A proxy with its own inbounds, which are kept if nothing changed on which they depend.
@@ -242,10 +242,10 @@ class Compiler:
             and before.deciding is deciding
             and before.capture == capture
             and not before.own_failures
-            and backend_refs.same(before.bundle.world, world, mesh)
+            and backend_refs.same(before.proxy_class.world, world, mesh)
         ):
             return CompiledProxy(
-                dataplane, bundle, before.inbounds, before.sidecar, before.capture_result, before.part, deciding
+                dataplane, proxy_class, before.inbounds, before.sidecar, before.capture_result, before.part, deciding
             )
         rules = rules_of(world, dataplane)
         reached = tuple(
@@ -257,15 +257,15 @@ class Compiler:
             reached, sidecar, captured = _kept_of_proxy(before, reached, sidecar, captured)
         fragments = [result.fragment for result in (*reached, sidecar, captured) if result is not None]
         part = SnapshotPart(_resources(fragments))
-        return CompiledProxy(dataplane, bundle, reached, sidecar, captured, part, deciding, _failures(fragments))
+        return CompiledProxy(dataplane, proxy_class, reached, sidecar, captured, part, deciding, _failures(fragments))
 
 
 def _present(by_kind: Mapping[str, tuple[Any, ...]]) -> _PoliciesByKind:
     return tuple((kind, policies) for kind, policies in by_kind.items() if policies)
 
 
-def _bundle(work: _Work, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
-    """The bundle of a class. What a change does not concern is taken from the bundle that the proxy had before."""
+def _class_of(work: _Work, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
+    """The class of a proxy. What a change does not concern is taken from the class that the proxy had before."""
     if before is not None and before.caller == work.caller:
         targets = [TargetTables.of(world, work.mesh) for world in (before.world, work.world)]
         scope = by_world(before.world, work.world, work.mesh)
@@ -278,7 +278,7 @@ def _bundle(work: _Work, addresses: tuple[OutboundAddress, ...], before: ProxyCl
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Working out the bundle of one class in one World."""
+    """Working out the proxy_class of one class in one World."""
 
     translator: Translator
     world: World
@@ -289,32 +289,32 @@ class _Work:
 
     def build(self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
         """Everything is worked out again."""
-        entries = {address: self._entry(address, before) for address in addresses}
-        used = dict.fromkeys(destination for entry in entries.values() for destination in entry.uses)
-        upstreams = {destination: self._upstream(destination, before) for destination in used}
-        part = SnapshotPart(_all_resources(entries, upstreams))
-        return self._bundle(before, addresses, entries, upstreams, part)
+        outbounds = {address: self._outbound(address, before) for address in addresses}
+        used = dict.fromkeys(destination for outbound in outbounds.values() for destination in outbound.uses)
+        backends = {destination: self._backend(destination, before) for destination in used}
+        part = SnapshotPart(_all_resources(outbounds, backends))
+        return self._class_from(before, addresses, outbounds, backends, part)
 
     def renew(self, before: ProxyClass, addresses: tuple[OutboundAddress, ...], scope: ChangeScope) -> ProxyClass:
-        """Most entries are those of before; of these not even the hashes are worked out again."""
+        """Most outbounds are those of before; of these not even the hashes are worked out again."""
         # A result that could not be made is tried again: on what a fault depends is not known.
         renewed = {
-            address: self._entry(address, before)
-            for address, entry in before.entries.items()
-            if scope.concerns(entry.names) or not _is_made(entry.fragment)
+            address: self._outbound(address, before)
+            for address, outbound in before.outbounds.items()
+            if scope.concerns(outbound.depends_on) or not _is_made(outbound.fragment)
         }
-        entries = {**before.entries, **renewed}
-        if addresses is not before.listenings:
-            return self._with_other_addresses(before, addresses, entries, scope)
-        if any(entry.uses != before.entries[address].uses for address, entry in renewed.items()):
-            upstreams = self._upstreams(before, entries.values(), scope)  # a route leads elsewhere now
+        outbounds = {**before.outbounds, **renewed}
+        if addresses is not before.addresses:
+            return self._with_other_addresses(before, addresses, outbounds, scope)
+        if any(outbound.uses != before.outbounds[address].uses for address, outbound in renewed.items()):
+            backends = self._backends(before, outbounds.values(), scope)  # a route leads elsewhere now
         else:
-            upstreams = {**before.upstreams, **self._stale(before, before.upstreams, scope)}
+            backends = {**before.backends, **self._renewed(before, before.backends, scope)}
         # The part is that of before with the changed resources in it, unless a resource came or went.
-        changed = [(before.entries[address].fragment, entry.fragment) for address, entry in renewed.items()]
-        part = _updated(before.part, (*changed, *_changed_upstreams(before, upstreams)))
-        return self._bundle(
-            before, addresses, entries, upstreams, part or SnapshotPart(_all_resources(entries, upstreams))
+        changed = [(before.outbounds[address].fragment, outbound.fragment) for address, outbound in renewed.items()]
+        part = _updated(before.part, (*changed, *_changed_backends(before, backends)))
+        return self._class_from(
+            before, addresses, outbounds, backends, part or SnapshotPart(_all_resources(outbounds, backends))
         )
 
     def _with_other_addresses(
@@ -324,31 +324,31 @@ class _Work:
         known: Mapping[OutboundAddress, OutboundResult],
         scope: ChangeScope,
     ) -> ProxyClass:
-        """Where outbounds come or go, the entries that stay are kept all the same."""
-        entries = {address: known.get(address) or self._entry(address, before) for address in addresses}
-        upstreams = self._upstreams(before, entries.values(), scope)
-        part = SnapshotPart(_all_resources(entries, upstreams))
-        return self._bundle(before, addresses, entries, upstreams, part)
+        """Where outbounds come or go, the outbounds that stay are kept all the same."""
+        outbounds = {address: known.get(address) or self._outbound(address, before) for address in addresses}
+        backends = self._backends(before, outbounds.values(), scope)
+        part = SnapshotPart(_all_resources(outbounds, backends))
+        return self._class_from(before, addresses, outbounds, backends, part)
 
-    def _bundle(
+    def _class_from(
         self,
         before: ProxyClass | None,
         addresses: tuple[OutboundAddress, ...],
-        entries: Mapping[OutboundAddress, OutboundResult],
-        upstreams: Mapping[Destination, BackendResult],
+        outbounds: Mapping[OutboundAddress, OutboundResult],
+        backends: Mapping[Destination, BackendResult],
         part: SnapshotPart,
     ) -> ProxyClass:
         class_hosts = self._hosts(addresses, None if before is None else before.hosts)
-        of_entries = (entry.fragment for entry in entries.values())
-        failures = _failures((*of_entries, *_fragments_of(upstreams), class_hosts.fragment))
+        of_outbounds = (outbound.fragment for outbound in outbounds.values())
+        failures = _failures((*of_outbounds, *_fragments_of(backends), class_hosts.fragment))
         return ProxyClass(
             world=self.world,
             rules=self.rules,
             deciding=self.deciding,
             caller=self.caller,
-            listenings=addresses,
-            entries=entries,
-            upstreams=upstreams,
+            addresses=addresses,
+            outbounds=outbounds,
+            backends=backends,
             part=part,
             hosts=class_hosts,
             failures=failures,
@@ -366,47 +366,46 @@ class _Work:
             fragment = fragment if before is None else before.fragment.in_place_of(fragment)
         return ClassHosts(names, SnapshotPart(fragment), fragment)
 
-    def _entry(self, listening: OutboundAddress, before: ProxyClass | None) -> OutboundResult:
+    def _outbound(self, address: OutboundAddress, before: ProxyClass | None) -> OutboundResult:
         """An outbound. One that cannot be made stays as it was, and keeps what it leads to."""
-        entry = self.translator.outbounds.result(self.world, self.mesh, self.rules, listening, self.caller)
-        last = None if before is None else before.entries.get(listening)
-        if entry.fragment.failure is None or last is None or not _is_good(last.fragment):
-            return entry
-        uses = tuple(dict.fromkeys((*last.uses, *entry.uses)))
-        return replace(entry, fragment=last.fragment.in_place_of(entry.fragment), uses=uses)
+        outbound = self.translator.outbounds.result(self.world, self.mesh, self.rules, address, self.caller)
+        last = None if before is None else before.outbounds.get(address)
+        if outbound.fragment.failure is None or last is None or not _is_good(last.fragment):
+            return outbound
+        uses = tuple(dict.fromkeys((*last.uses, *outbound.uses)))
+        return replace(outbound, fragment=last.fragment.in_place_of(outbound.fragment), uses=uses)
 
-    def _upstream(self, destination: Destination, before: ProxyClass | None) -> BackendResult:
-        upstream = self.translator.backends.result(self.world, self.mesh, self.rules, destination, self.caller)
-        last = None if before is None else before.upstreams.get(destination)
-        if last is None or not _failures(upstream.fragments):
-            return upstream
-        if len(upstream.fragments) == 1 < len(last.fragments):  # not even its tasks, or it has no endpoints any more
-            (failed,) = upstream.fragments
+    def _backend(self, destination: Destination, before: ProxyClass | None) -> BackendResult:
+        backend = self.translator.backends.result(self.world, self.mesh, self.rules, destination, self.caller)
+        last = None if before is None else before.backends.get(destination)
+        if last is None or not _failures(backend.fragments):
+            return backend
+        if len(backend.fragments) == 1 < len(last.fragments):  # not even its tasks, or it has no endpoints any more
+            (failed,) = backend.fragments
             return replace(last, fragments=tuple(old.in_place_of(failed) for old in last.fragments))
-        if len(upstream.fragments) != len(last.fragments):  # there is nothing to stand for its endpoints
-            return upstream
-        kept = tuple(old.in_place_of(new) for new, old in zip(upstream.fragments, last.fragments, strict=True))
-        return replace(upstream, fragments=kept)
+        if len(backend.fragments) != len(last.fragments):  # there is nothing to stand for its endpoints
+            return backend
+        kept = tuple(old.in_place_of(new) for new, old in zip(backend.fragments, last.fragments, strict=True))
+        return replace(backend, fragments=kept)
 
-    def _upstreams(
-        self, before: ProxyClass, entries: Iterable[OutboundResult], scope: ChangeScope
+    def _backends(
+        self, before: ProxyClass, outbounds: Iterable[OutboundResult], scope: ChangeScope
     ) -> Mapping[Destination, BackendResult]:
-        """The backends to which these entries lead. Those of before that the change does not concern are kept."""
-        used = dict.fromkeys(destination for entry in entries for destination in entry.uses)
+        """The backends to which these outbounds lead. Those of before that the change does not concern are kept."""
+        used = dict.fromkeys(destination for outbound in outbounds for destination in outbound.uses)
         kept = {
-            destination: before.upstreams.get(destination) or self._upstream(destination, before)
-            for destination in used
+            destination: before.backends.get(destination) or self._backend(destination, before) for destination in used
         }
-        return {**kept, **self._stale(before, kept, scope)}
+        return {**kept, **self._renewed(before, kept, scope)}
 
-    def _stale(
-        self, before: ProxyClass, upstreams: Mapping[Destination, BackendResult], scope: ChangeScope
+    def _renewed(
+        self, before: ProxyClass, backends: Mapping[Destination, BackendResult], scope: ChangeScope
     ) -> Mapping[Destination, BackendResult]:
         """The backends that the change concerns or that could not be made, worked out again."""
         return {
-            destination: self._upstream(destination, before)
-            for destination, upstream in upstreams.items()
-            if scope.concerns(upstream.names) or not all(map(_is_made, upstream.fragments))
+            destination: self._backend(destination, before)
+            for destination, backend in backends.items()
+            if scope.concerns(backend.depends_on) or not all(map(_is_made, backend.fragments))
         }
 
 
@@ -445,20 +444,20 @@ def _failures(fragments: Iterable[Fragment]) -> tuple[Failure, ...]:
     return tuple(fragment.failure for fragment in fragments if fragment.failure is not None)
 
 
-def _fragments_of(upstreams: Mapping[Destination, BackendResult]) -> Iterator[Fragment]:
-    return (fragment for upstream in upstreams.values() for fragment in upstream.fragments)
+def _fragments_of(backends: Mapping[Destination, BackendResult]) -> Iterator[Fragment]:
+    return (fragment for backend in backends.values() for fragment in backend.fragments)
 
 
-def _changed_upstreams(
-    before: ProxyClass, upstreams: Mapping[Destination, BackendResult]
+def _changed_backends(
+    before: ProxyClass, backends: Mapping[Destination, BackendResult]
 ) -> Iterator[tuple[Fragment, Fragment]]:
     """The old and the new fragments of backends that changed, came or went."""
-    for destination, upstream in upstreams.items():
-        old = before.upstreams.get(destination)
-        if old is not upstream:
-            yield from zip_longest(old.fragments if old else (), upstream.fragments, fillvalue=_NO_FRAGMENT)
-    if before.upstreams.keys() != upstreams.keys():
-        gone = (old for destination, old in before.upstreams.items() if destination not in upstreams)
+    for destination, backend in backends.items():
+        old = before.backends.get(destination)
+        if old is not backend:
+            yield from zip_longest(old.fragments if old else (), backend.fragments, fillvalue=_NO_FRAGMENT)
+    if before.backends.keys() != backends.keys():
+        gone = (old for destination, old in before.backends.items() if destination not in backends)
         yield from ((fragment, _NO_FRAGMENT) for old in gone for fragment in old.fragments)
 
 
@@ -471,10 +470,10 @@ def _updated(part: SnapshotPart, changed: Iterable[tuple[Fragment, Fragment]]) -
 
 
 def _all_resources(
-    entries: Mapping[OutboundAddress, OutboundResult], upstreams: Mapping[Destination, BackendResult]
+    outbounds: Mapping[OutboundAddress, OutboundResult], backends: Mapping[Destination, BackendResult]
 ) -> Iterator[PackedResource]:
-    yield from _resources(entry.fragment for entry in entries.values())
-    yield from _resources(_fragments_of(upstreams))
+    yield from _resources(outbound.fragment for outbound in outbounds.values())
+    yield from _resources(_fragments_of(backends))
 
 
 def _resources(fragments: Iterable[Fragment]) -> Iterator[PackedResource]:

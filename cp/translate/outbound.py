@@ -30,13 +30,13 @@ _UNAVAILABLE: Final = "an answer of 500"
 class OutboundResult:
     """One outbound of a class: what it is, what holds for it, and what is built from that."""
 
-    listening: OutboundAddress
+    address: OutboundAddress
     outbound: Outbound
     effective: Effective
     of_routes: Mapping[str, Effective]
     """What holds for the routes to which the same route resources contribute, by their name (`RouteRule.name`)."""
 
-    owners: Mapping[str, RouteRule]
+    route_rules: Mapping[str, RouteRule]
     """The rules of route resources that it has rows from, by the same names."""
 
     task: Task
@@ -44,7 +44,7 @@ class OutboundResult:
     uses: tuple[Destination, ...]
     """The destinations to which its routes lead."""
 
-    names: frozenset[Name]
+    depends_on: frozenset[Name]
     """Everything that it depends on: its destination, its routes, and what those refer to, be it there or not."""
 
 
@@ -98,20 +98,20 @@ class OutboundStage:
         effective = of_destination(self._defaults, rules, destination)
         of_routes = {
             name: of_destination(self._defaults, rules, destination, rule.contributors, rule.hash)
-            for name, rule in resolver.owners.items()
+            for name, rule in resolver.route_rules.items()
         }
         task = self.task(world, mesh, outbound, effective, of_routes, is_grpc=caller.is_grpc)
         names = {*names_of(destination), *_owners(resolver), *resolver.names_referred_to}
         return OutboundResult(
-            listening=address,
+            address=address,
             outbound=outbound,
             effective=effective,
             of_routes=of_routes,
-            owners=resolver.owners,
+            route_rules=resolver.route_rules,
             task=task,
             fragment=self._fragments.get(task),
             uses=tuple(resolver.used) if outbound.names or not caller.is_grpc else (),
-            names=names_in(effective, *of_routes.values()).union(names),
+            depends_on=names_in(effective, *of_routes.values()).union(names),
         )
 
     def _outbound(
@@ -175,4 +175,4 @@ def _called_by_grpc(outbound: Outbound) -> Outbound:
 
 
 def _owners(resolver: BackendResolver) -> set[Name]:
-    return {(route.type, route.name) for rule in resolver.owners.values() for route in rule.contributors}
+    return {(route.type, route.name) for rule in resolver.route_rules.values() for route in rule.contributors}

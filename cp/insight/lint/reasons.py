@@ -328,7 +328,7 @@ def _called(survey: MeshSurvey, policy: Resource) -> Iterator[Destination]:
     for outbounds in survey.outbounds:
         of_kind = outbounds.rules.get(policy.type)
         if of_kind is not None and any(matched.policy is policy for matched in of_kind.matched):
-            yield from (entry.listening.destination for entry in outbounds.entries)
+            yield from (result.address.destination for result in outbounds.callable_outbounds)
 
 
 def _why_no_route(survey: MeshSurvey, item: PolicyItem) -> tuple[str, str]:

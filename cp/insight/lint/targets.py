@@ -48,8 +48,9 @@ def backends(survey: MeshSurvey) -> Iterator[Finding]:
 
 
 def _called_by_tag(survey: MeshSurvey) -> tuple[Destination, ...]:
-    entries = (entry.listening.destination for outbounds in survey.outbounds for entry in outbounds.entries)
-    return tuple(dict.fromkeys(destination for destination in entries if not destination.is_real))
+    results = (result for outbounds in survey.outbounds for result in outbounds.callable_outbounds)
+    called = (result.address.destination for result in results)
+    return tuple(dict.fromkeys(destination for destination in called if not destination.is_real))
 
 
 def missing(world: World, item: PolicyItem) -> FindingReason | None:

@@ -31,7 +31,7 @@ class BackendResolver:
     def __init__(self, world: World, mesh: str, destination: Destination) -> None:
         self._world, self._mesh, self._destination = world, mesh, destination
         self.used: dict[Destination, None] = {}
-        self.owners: dict[str, RouteRule] = {}
+        self.route_rules: dict[str, RouteRule] = {}
         self.names_referred_to: set[Name] = set()
 
     def called_destination(self) -> Split:
@@ -48,7 +48,7 @@ class BackendResolver:
         See docs/concepts/rules-by-tags.md#policies-that-name-a-route.
         """
         name = rule.name if self._destination.is_real else f"{rule.name}#{rule.hash}"
-        self.owners[name] = rule
+        self.route_rules[name] = rule
         return name
 
     def split(self, reference: BackendRef, seen_from: Identity) -> Split:
