@@ -143,7 +143,7 @@ def test_an_edit_builds_only_what_it_changes() -> None:
     world = world.next({timeout("s3", "2s").key: timeout("s3", "2s")}, 1)
     after = {d.name: compiler.snapshot(world, d) for d in dataplanes(world)}
 
-    assert compiler.classes == 1
+    assert compiler.class_count == 1
     assert compiler.fragments.built - built == 2, "the outbound of s3 and its cluster, once for all five proxies"
     changed = {
         packed.name

@@ -17,10 +17,11 @@ from typing import Any, Final, TypeAlias
 from cp.model.names import Destination, Identity, Key
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
 from cp.translate.backend import BackendResult
-from cp.translate.compiler import CompiledProxy, ProxyClass
+from cp.translate.compiler import CompiledProxy
 from cp.translate.effective import Effective
 from cp.translate.fragments import Fragment, Task
 from cp.translate.outbound import OutboundResult
+from cp.translate.proxy_class import ProxyClass
 from cp.translate.translator import Translator
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import cluster_name

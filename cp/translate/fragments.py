@@ -65,12 +65,32 @@ class Fragment:
     def __iter__(self) -> Iterator[PackedResource]:
         return iter(self.resources)
 
+    @property
+    def is_made(self) -> bool:
+        return self.failure is None
+
+    @property
+    def is_servable(self) -> bool:
+        """Whether it was made for its task, now or earlier, and is not only the placeholder of a failure."""
+        return self.failure is None or self.failure.is_kept
+
     def in_place_of(self, failed: Fragment) -> Fragment:
         """This fragment, to be served for as long as its successor cannot be made."""
         if failed.failure is None or not self.resources:
             return failed
         why = failed.failure.keeping()
         return self if why == self.failure else Fragment(self.resources, self.problems, self.used, why)
+
+
+NO_FRAGMENT: Final = Fragment(())
+
+
+def failures_of(fragments: Iterable[Fragment]) -> tuple[Failure, ...]:
+    return tuple(fragment.failure for fragment in fragments if fragment.failure is not None)
+
+
+def resources_of(fragments: Iterable[Fragment]) -> Iterator[PackedResource]:
+    return (packed for fragment in fragments for packed in fragment)
 
 
 _TYPE_URLS = {

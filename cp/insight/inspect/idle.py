@@ -16,7 +16,8 @@ from cp.resources.capabilities import BUILTIN_GATEWAYS, WORDS, ZONE_PROXIES, Mis
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.merging import MergedConf, Setting
-from cp.translate.compiler import CompiledProxy, Compiler, ProxyClass
+from cp.translate.compiler import CompiledProxy, Compiler
+from cp.translate.proxy_class import ProxyClass
 
 _MATCHES_NOTHING: Final = "has no effect: the proxy has nothing that `match` is about"
 

@@ -13,10 +13,10 @@ from cp.model.names import Destination
 from cp.resources.world import World
 from cp.rules import CombinedConf, InboundRules, PolicyItem, PolicyRules, levels, of_service, routes
 from cp.rules.merging import NOTHING, MergedConf, Origin
-from cp.translate.compiler import ProxyClass
 from cp.translate.effective import Effective, Rules
 from cp.translate.inbound import InboundResult
 from cp.translate.outbound import OutboundResult
+from cp.translate.proxy_class import ProxyClass
 from cp.translate.view.services import protocol_of
 from generators.proxy import Protocol
 

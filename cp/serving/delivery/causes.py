@@ -12,11 +12,12 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyRules
 from cp.rules.merging import Origin
-from cp.translate.compiler import CompiledProxy, ProxyClass
+from cp.translate.compiler import CompiledProxy
 from cp.translate.effective import BUILT_IN, Effective, Rules, rules_of
 from cp.translate.fragments import Fragment, Task
 from cp.translate.outbound import OutboundResult
 from cp.translate.packing import SECRET
+from cp.translate.proxy_class import ProxyClass
 from cp.translate.view.proxies import inbounds
 
 _PATCH: Final = "MeshProxyPatch"
