@@ -64,7 +64,7 @@ def test_with_failures_that_last_everybody_has_what_working_out_all_would_give(m
         compiler, thorough = Compiler(policies(Faulty())), Compiler(policies(Faulty()))
         for world in worlds(Random(seed), edits=8):
             with monkeypatch.context() as patch:
-                patch.setattr(class_module, "by_world", lambda *_: EVERYTHING)
+                patch.setattr(class_module, "scope_of_resources", lambda *_: EVERYTHING)
                 expected = everything(thorough, world)
             assert everything(compiler, world) == expected, printed(seed, world)
             failed += sum(map(len, expected[1].values()))

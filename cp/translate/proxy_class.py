@@ -21,7 +21,7 @@ from cp.resources.caller import Caller
 from cp.resources.world import World
 from cp.rules.targets import TargetTables
 from cp.translate.backend import BackendResult
-from cp.translate.change_scope import by_named_routes, by_policies, by_world
+from cp.translate.change_scope import scope_of_matches, scope_of_resources, scope_of_routes_at_top
 from cp.translate.deciding_policies import OutboundPolicies
 from cp.translate.effective import Rules
 from cp.translate.fragments import NO_FRAGMENT, Fragment, Task, failures_of, resources_of
@@ -96,9 +96,9 @@ class ClassBuilder:
     def _scope(self, before: ProxyClass) -> ChangeScope:
         policies_before, policies = before.outbound_policies.policies, self.outbound_policies.policies
         targets = [TargetTables.of(world, self.mesh) for world in (before.world, self.world)]
-        scope = by_world(before.world, self.world, self.mesh)
-        scope |= by_policies(policies_before, policies, targets)
-        return scope | by_named_routes(before.world, self.world, self.mesh, policies)
+        scope = scope_of_resources(before.world, self.world, self.mesh)
+        scope |= scope_of_matches(policies_before, policies, targets)
+        return scope | scope_of_routes_at_top(before.world, self.world, self.mesh, policies)
 
     def _anew(self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
         """Everything is worked out again."""

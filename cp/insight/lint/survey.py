@@ -19,7 +19,7 @@ from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyItem, PolicyRules
-from cp.rules.item_index import is_outdated
+from cp.rules.item_index import names_route_at_top
 from cp.rules.items import PolicyItems, items
 from cp.rules.matching import ByKind, match, routes_at_top
 from cp.translate.compiler import CompiledProxy, Compiler
@@ -133,9 +133,9 @@ class MeshSurvey:
 
         A route may also keep such a policy from doing anything: without it, another route of that name is meant.
         """
-        outdated = [policy for policy in self.judged if is_outdated(policy)]
-        tables = (self.world.table("MeshHTTPRoute", policy.mesh) for policy in outdated)
-        named = map(routes_at_top, tables, outdated)
+        policies = [policy for policy in self.judged if names_route_at_top(policy)]
+        tables = (self.world.table("MeshHTTPRoute", policy.mesh) for policy in policies)
+        named = map(routes_at_top, tables, policies)
         routes = dict.fromkeys(route for of_policy in named for route in of_policy)
         return frozenset(route.key for route in routes if self._is_needed(route))
 
