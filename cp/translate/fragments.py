@@ -31,7 +31,7 @@ Confs: TypeAlias = tuple[tuple[str, bytes], ...]
 """The effective conf of each policy that has one: its kind, and the conf as canonical JSON."""
 
 RouteConfs: TypeAlias = tuple[tuple[str, Confs], ...]
-"""The effective confs of each route resource that has some of its own."""
+"""The effective confs of routes that have some of their own, by `Route.owner`."""
 
 ClientConfs: TypeAlias = tuple[tuple[str, tuple[tuple[bytes, bytes], ...]], ...]
 """The confs of each policy that tells the clients of an inbound apart: its kind, and who gets which conf, in order."""
@@ -59,6 +59,8 @@ class Fragment:
 
         self.resources = tuple(resources)
         self.problems = tuple(problems)
+        """What policies could not do of what they say."""
+
         self.used = frozenset(used)
         """Where a policy says which of its parts are about something here: its kind, and the path in its conf."""
 
@@ -112,8 +114,14 @@ class Task:
     """The arguments of a fragment, and so its key."""
 
     site: Site
+    """What the resources are for."""
+
     confs: Confs = ()
+    """The confs for the site as a whole."""
+
     routes: RouteConfs = ()
+    """The confs of an outbound's routes where they differ from `confs`, by `Route.owner`."""
+
     clients: ClientConfs = ()
     is_grpc: bool = False
     """Whether it is for a gRPC client without a proxy, and not for an Envoy."""
