@@ -94,7 +94,7 @@ def measure(size: int) -> dict[str, float]:
         "read": read,
         "cold": cold,
         "edit": sorted(edits)[EDITS // 2],
-        "classes": compiler.classes,
+        "classes": compiler.class_count,
         "fragments": built,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }

@@ -69,7 +69,7 @@ def test_callers_of_one_zone_share_everything_whatever_their_tags() -> None:
     seen = world(*IN_BOTH, one, other)
 
     assert endpoints(compiler, seen, one) is endpoints(compiler, seen, other)
-    assert compiler.classes == 1
+    assert compiler.class_count == 1
 
 
 def test_a_tag_counts_once_a_policy_looks_at_it() -> None:
@@ -77,7 +77,7 @@ def test_a_tag_counts_once_a_policy_looks_at_it() -> None:
     seen = world(*IN_BOTH, one, other, NEAR)
 
     assert endpoints(compiler, seen, one) != endpoints(compiler, seen, other)
-    assert compiler.classes == 2
+    assert compiler.class_count == 2
 
 
 def test_endpoints_that_are_the_same_for_all_zones_are_built_once() -> None:

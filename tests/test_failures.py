@@ -25,6 +25,7 @@ from cp.translate.compiler import Compiler
 from cp.translate.outbound import OutboundStage
 from cp.translate.packing import CLUSTER, LISTENER, ROUTES
 from cp.translate.snapshot import Snapshot
+from generators.envoy.names import MISSING_CLUSTER
 from tests.random_mesh import MESH, document
 
 WEB = Key("Dataplane", "default", "web")
@@ -73,15 +74,15 @@ def dataplane() -> Document:
     return document("Dataplane", "web", networking=networking)
 
 
-def servers() -> list[Document]:
-    """Who serves HTTP by the names that are called."""
+def servers(protocol: str = "http") -> list[Document]:
+    """Who serves the names that are called."""
     return [
         document(
             "Dataplane",
             name,
             networking={
                 "address": f"10.0.1.{n}",
-                "inbound": [{"port": 80, "tags": {"kuma.io/service": name, "kuma.io/protocol": "http"}}],
+                "inbound": [{"port": 80, "tags": {"kuma.io/service": name, "kuma.io/protocol": protocol}}],
             },
         )
         for n, name in enumerate(("cursed", "fine"), 1)
@@ -149,6 +150,28 @@ def test_what_could_never_be_made_is_answered_with_500() -> None:
     assert b"MeshTimeout: RecursionError in test_failures.py" in failed
     assert len(listeners) == 3
     assert [failure.instead for failure in proxy.failures] == ["an answer of 500"]
+
+
+def test_what_could_never_be_made_of_tcp_is_closed_and_the_operator_reads_that() -> None:
+    used = policies("listener")
+    cursed, fine = servers(protocol="tcp")
+    at_once = World.of([MESH, dataplane(), cursed, fine, timeout(CURSE)], kinds(used))
+
+    proxy = Compiler(used).proxy(at_once, web(at_once))
+
+    assert MISSING_CLUSTER.encode() in contents(proxy.snapshot, LISTENER)["outbound:127.0.0.1:10000"]
+    assert [failure.instead for failure in proxy.failures] == ["closed connections"]
+
+
+def test_what_could_never_be_made_for_a_grpc_client_fails_its_calls_and_the_operator_reads_that() -> None:
+    used = policies("listener")
+    client = document("Dataplane", "web", labels={"koguma.io/client": "grpc"}, networking={"address": "10.0.0.1"})
+    service = document("MeshService", "cursed", spec={"ports": [{"port": 80, "appProtocol": "grpc"}]})
+    at_once = World.of([MESH, client, service, timeout(CURSE)], kinds(used))
+
+    proxy = Compiler(used).proxy(at_once, web(at_once))
+
+    assert [failure.instead for failure in proxy.failures] == ["calls that fail"]
 
 
 def test_nobody_is_let_in_where_it_is_not_known_whom_to_let_in() -> None:

@@ -143,7 +143,7 @@ def test_an_edit_builds_only_what_it_changes() -> None:
     world = world.next({timeout("s3", "2s").key: timeout("s3", "2s")}, 1)
     after = {d.name: compiler.snapshot(world, d) for d in dataplanes(world)}
 
-    assert compiler.classes == 1
+    assert compiler.class_count == 1
     assert compiler.fragments.built - built == 2, "the outbound of s3 and its cluster, once for all five proxies"
     changed = {
         packed.name
@@ -181,7 +181,7 @@ def test_a_policy_for_labels_concerns_the_services_that_have_them_and_no_others(
 
     def entries() -> list[OutboundResult]:
         (dataplane,) = dataplanes(world)
-        return list(compiler.proxy(world, dataplane).bundle.entries.values())
+        return list(compiler.proxy(world, dataplane).proxy_class.outbounds.values())
 
     timeouts, kept, before = [], [], entries()
     edits = [of_team("red", "1s"), of_team("red", "2s"), of_team("blue", "2s"), service("s", "blue")]
@@ -288,7 +288,7 @@ def _of_route(route: str, value: str) -> Document:
 def _request_timeout(compiler: Compiler, world: World) -> str:
     """Of the row that a route resource has."""
     (dataplane,) = dataplanes(world)
-    (entry,) = compiler.proxy(world, dataplane).bundle.entries.values()
+    (entry,) = compiler.proxy(world, dataplane).proxy_class.outbounds.values()
     (effective,) = entry.of_routes.values()
     return str(effective["MeshTimeout"].value["http"]["requestTimeout"])
 

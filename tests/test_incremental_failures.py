@@ -13,7 +13,7 @@ from cp.model.failure import Failure
 from cp.policies import Policy, discover, kinds
 from cp.policies.mesh_timeout import MeshTimeout
 from cp.resources.world import World
-from cp.translate import compiler as compiler_module
+from cp.translate import proxy_class as class_module
 from cp.translate.backend import BackendStage
 from cp.translate.compiler import Compiler
 from cp.translate.outbound import OutboundStage
@@ -64,7 +64,7 @@ def test_with_failures_that_last_everybody_has_what_working_out_all_would_give(m
         compiler, thorough = Compiler(policies(Faulty())), Compiler(policies(Faulty()))
         for world in worlds(Random(seed), edits=8):
             with monkeypatch.context() as patch:
-                patch.setattr(compiler_module, "by_world", lambda *_: EVERYTHING)
+                patch.setattr(class_module, "scope_of_resources", lambda *_: EVERYTHING)
                 expected = everything(thorough, world)
             assert everything(compiler, world) == expected, printed(seed, world)
             failed += sum(map(len, expected[1].values()))

@@ -17,10 +17,11 @@ from typing import Any, Final, TypeAlias
 from cp.model.names import Destination, Identity, Key
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
 from cp.translate.backend import BackendResult
-from cp.translate.compiler import CompiledProxy, ProxyClass
+from cp.translate.compiler import CompiledProxy
 from cp.translate.effective import Effective
 from cp.translate.fragments import Fragment, Task
 from cp.translate.outbound import OutboundResult
+from cp.translate.proxy_class import ProxyClass
 from cp.translate.translator import Translator
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import cluster_name
@@ -41,22 +42,22 @@ class DestinationParts:
     proxy_class: ProxyClass
     mesh: str
     destination: Destination
-    entries: tuple[OutboundResult, ...]
+    outbounds: tuple[OutboundResult, ...]
     """Its outbounds; none where only routes of others lead there."""
 
-    upstream: BackendResult | None
+    backend: BackendResult | None
     """Its cluster; None where no route leads there."""
 
     @property
     def is_whole(self) -> bool:
         """Whether both parts are served. A destination with a failed part counts as whole, and no field is judged."""
-        return self._has_failed or (bool(self.entries) and self.upstream is not None)
+        return self._has_failed or (bool(self.outbounds) and self.backend is not None)
 
     @property
     def _has_failed(self) -> bool:
         fragments = (
-            *(result.fragment for result in self.entries),
-            *(self.upstream.fragments if self.upstream is not None else ()),
+            *(result.fragment for result in self.outbounds),
+            *(self.backend.fragments if self.backend is not None else ()),
         )
         return any(fragment.failure is not None for fragment in fragments)
 
@@ -68,14 +69,14 @@ class DestinationParts:
     def why(self) -> str:
         """Why a part is not served."""
         name = self.name
-        if self.entries:
-            destinations = dict.fromkeys(destination for result in self.entries for destination in result.uses)
+        if self.outbounds:
+            destinations = dict.fromkeys(destination for result in self.outbounds for destination in result.uses)
             if not destinations:
                 return f"no route of {name} leads anywhere"
             return f"all routes of {name} go to {_enumeration(_labels(destinations))}"
         callers = [
-            result.listening.destination
-            for result in self.proxy_class.entries.values()
+            result.address.destination
+            for result in self.proxy_class.outbounds.values()
             if self.destination in result.uses
         ]
         listed = _enumeration(_labels(dict.fromkeys(callers)))
@@ -84,7 +85,7 @@ class DestinationParts:
     @property
     def hint(self) -> str:
         """What to do with a field that is about the unserved part."""
-        if self.entries:
+        if self.outbounds:
             return "write it for the services to which the routes lead, or have a route lead to this one"
         return "write it for the service that is called, or call this one itself"
 
@@ -92,7 +93,7 @@ class DestinationParts:
         self, kind: str, service_conf: MergedConf | None, route_confs: Mapping[str, MergedConf | None]
     ) -> bool:
         """Whether listeners or routes would differ if a kind of policy had these confs."""
-        return any(self.outbound_differs(result, kind, service_conf, route_confs) for result in self.entries)
+        return any(self.outbound_differs(result, kind, service_conf, route_confs) for result in self.outbounds)
 
     def outbound_differs(
         self,
@@ -106,10 +107,10 @@ class DestinationParts:
 
     def cluster_differs(self, kind: str, conf: MergedConf | None) -> bool:
         """Whether the cluster or its endpoints would differ if a kind of policy had this conf."""
-        if self.upstream is None:
+        if self.backend is None:
             return False
-        return self._cluster_bodies(_with_conf(self.upstream.effective, kind, conf)) != [
-            body for fragment in self.upstream.fragments for body in _bodies(fragment)
+        return self._cluster_bodies(_with_conf(self.backend.effective, kind, conf)) != [
+            body for fragment in self.backend.fragments for body in _bodies(fragment)
         ]
 
     def acts_on_unserved_part_only(self, kind: str, path: str) -> bool:
@@ -138,34 +139,34 @@ class DestinationParts:
         own_cluster = cluster_name(self.destination)
         rows = (
             row
-            for result in self.entries
+            for result in self.outbounds
             for row in result.outbound.routes
-            if row.owner in result.owners and result.owners[row.owner].contributors == routes
+            if row.owner in result.route_rules and result.route_rules[row.owner].contributors == routes
         )
         return any(split.cluster == own_cluster for row in rows for split in row.splits)
 
     def _acts_on_unserved_part_only(self, kind: str, change: _Change) -> bool:
         if self.is_whole:
             return False
-        if self.upstream is None:
+        if self.backend is None:
             return self._acts_on_cluster_only(kind, change)
-        acts = self.cluster_differs(kind, _changed_conf(self.upstream.effective.get(kind), change))
+        acts = self.cluster_differs(kind, _changed_conf(self.backend.effective.get(kind), change))
         return not acts and _acts_on_listener(self._with_outbound(), kind, change)
 
     def _acts_on_cluster_only(self, kind: str, change: _Change) -> bool:
         return not _acts_on_listener(self, kind, change) and self._acts_on_cluster(kind, change)
 
     def _acts_on_cluster(self, kind: str, change: _Change) -> bool:
-        effective = self.entries[0].effective
+        effective = self.outbounds[0].effective
         changed = _with_conf(effective, kind, _changed_conf(effective.get(kind), change))
         return self._cluster_bodies(effective) != self._cluster_bodies(changed)
 
     def _bodies_with_change(self, kind: str, change: _Change) -> list[bytes]:
         """The bodies of the served part if the confs of a kind of policy were changed."""
-        if self.upstream is not None:
-            changed = _changed_conf(self.upstream.effective.get(kind), change)
-            return self._cluster_bodies(_with_conf(self.upstream.effective, kind, changed))
-        return [body for result in self.entries for body in _bodies(self._changed_fragment(result, kind, change))]
+        if self.backend is not None:
+            changed = _changed_conf(self.backend.effective.get(kind), change)
+            return self._cluster_bodies(_with_conf(self.backend.effective, kind, changed))
+        return [body for result in self.outbounds for body in _bodies(self._changed_fragment(result, kind, change))]
 
     def _changed_fragment(self, result: OutboundResult, kind: str, change: _Change) -> Fragment:
         route_confs = {name: _changed_conf(effective.get(kind), change) for name, effective in result.of_routes.items()}
@@ -173,10 +174,10 @@ class DestinationParts:
 
     def _with_outbound(self) -> DestinationParts:
         """The destination as if the proxy had an outbound for it."""
-        listening = OutboundAddress(*_PLACEHOLDER_ADDRESS, self.destination)
+        address = OutboundAddress(*_PLACEHOLDER_ADDRESS, self.destination)
         proxy_class = self.proxy_class
         result = self.translator.outbounds.result(
-            proxy_class.world, self.mesh, proxy_class.rules, listening, proxy_class.caller
+            proxy_class.world, self.mesh, proxy_class.rules, address, proxy_class.caller
         )
         return DestinationParts(self.translator, self.proxy_class, self.mesh, self.destination, (result,), None)
 
@@ -206,7 +207,7 @@ class DestinationParts:
 
 
 def _acts_on_listener(parts: DestinationParts, kind: str, change: _Change) -> bool:
-    for result in parts.entries:
+    for result in parts.outbounds:
         service_conf = _changed_conf(result.effective.get(kind), change)
         route_confs = {name: _changed_conf(effective.get(kind), change) for name, effective in result.of_routes.items()}
         if parts.outbound_differs(result, kind, service_conf, route_confs):
@@ -216,19 +217,19 @@ def _acts_on_listener(parts: DestinationParts, kind: str, change: _Change) -> bo
 
 def destination_parts(translator: Translator, proxy_class: ProxyClass, mesh: str) -> Iterator[DestinationParts]:
     """The parts of every destination that the proxies of a class call, or to which their routes lead."""
-    entries: dict[Destination, list[OutboundResult]] = {destination: [] for destination in proxy_class.upstreams}
-    for result in proxy_class.entries.values():
+    outbounds: dict[Destination, list[OutboundResult]] = {destination: [] for destination in proxy_class.backends}
+    for result in proxy_class.outbounds.values():
         if result.outbound.names or not proxy_class.caller.is_grpc:  # else there is nothing that it could call
-            entries.setdefault(result.listening.destination, []).append(result)
-    for destination, results in entries.items():
-        upstream = proxy_class.upstreams.get(destination)
-        yield DestinationParts(translator, proxy_class, mesh, destination, tuple(results), upstream)
+            outbounds.setdefault(result.address.destination, []).append(result)
+    for destination, results in outbounds.items():
+        backend = proxy_class.backends.get(destination)
+        yield DestinationParts(translator, proxy_class, mesh, destination, tuple(results), backend)
 
 
 def fragments_of(proxy: CompiledProxy) -> Iterator[Fragment]:
     """Everything that is built for a proxy."""
-    yield from (entry.fragment for entry in proxy.bundle.entries.values())
-    yield from (fragment for upstream in proxy.bundle.upstreams.values() for fragment in upstream.fragments)
+    yield from (outbound.fragment for outbound in proxy.proxy_class.outbounds.values())
+    yield from (fragment for backend in proxy.proxy_class.backends.values() for fragment in backend.fragments)
     yield from (reached.fragment for reached in proxy.inbounds)
     yield proxy.sidecar.fragment
     if proxy.capture_result is not None:

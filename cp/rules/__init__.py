@@ -1,4 +1,7 @@
-"""Which policies hold where: matching selects them, merging folds their confs, and a rule says what they come to."""
+"""Which policies hold where: matching selects them, merging folds their confs, and a rule says what they come to.
+
+The room knows resources and no Envoy, and does no I/O.
+"""
 
 from cp.rules.build import PolicyRules as PolicyRules
 from cp.rules.build import build as build

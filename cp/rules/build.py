@@ -17,7 +17,7 @@ from cp.rules.calls import CallConfs
 from cp.rules.changes import knows_tags_beside_services, scope_of_policies, scope_of_targets
 from cp.rules.combined import CombinedConf, MergeCache
 from cp.rules.inbound import InboundRules
-from cp.rules.item_index import ItemIndex, is_outdated
+from cp.rules.item_index import ItemIndex, names_route_at_top
 from cp.rules.items import PolicyItem, items
 from cp.rules.matching import MatchedPolicy, PolicyMatcher
 from cp.rules.merging import MergedConf
@@ -143,7 +143,7 @@ class RuleCache:
         return rules
 
     def to_subsets(self, policies: _Policies, routes: Table) -> SubsetRules:
-        key = (policies, routes if any(is_outdated(policy) for policy in policies) else None)
+        key = (policies, routes if any(names_route_at_top(policy) for policy in policies) else None)
         rules = self._to_subsets.get(key)
         if rules is None:
             tagged = [item for policy in policies for item in to_by_tags(routes, policy)]

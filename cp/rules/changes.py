@@ -1,4 +1,4 @@
-"""Whom a change of policies, or of the resources that their `to` items name, concerns."""
+"""`ChangeScope`s: the dependency names that a change of policies, or of the targets of their `to` items, concerns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from cp.model.dependency import EVERYTHING, ChangeScope, Name
 from cp.resources.resource import Resource
-from cp.rules.item_index import is_outdated, resolve
+from cp.rules.item_index import names_route_at_top, resources_meant
 from cp.rules.items import SERVICE_TAG, PolicyItem, items, reference, shape_of, tags_of
 from cp.rules.targets import TargetTables
 
@@ -16,7 +16,7 @@ _BROAD: Final = frozenset({"Mesh", "MeshSubset", "MeshGateway"})
 
 
 def scope_of_policies(policies: Iterable[Resource], targets: Collection[TargetTables]) -> ChangeScope:
-    """Whom it concerns that some policies came or went, with the resources there were before and are now."""
+    """The scope of policies that came or went. `targets` has the resources of the Worlds before and after."""
     names: set[Name] = set()
     for policy in policies:
         if _concerns_everything(policy):
@@ -26,7 +26,7 @@ def scope_of_policies(policies: Iterable[Resource], targets: Collection[TargetTa
 
 
 def _concerns_everything(policy: Resource) -> bool:
-    return shape_of(policy).single or is_outdated(policy) or any(_is_broad(item) for item in items(policy).to)
+    return shape_of(policy).single or names_route_at_top(policy) or any(_is_broad(item) for item in items(policy).to)
 
 
 def _is_broad(item: PolicyItem) -> bool:
@@ -42,19 +42,19 @@ def _names(item: PolicyItem, targets: Iterable[TargetTables]) -> Iterator[Name]:
     meant = reference(item)
     if meant is not None:
         for tables in targets:
-            yield from ((resource.identity.type, resource.identity.name) for resource in resolve(tables, meant))
+            yield from ((resource.identity.type, resource.identity.name) for resource in resources_meant(tables, meant))
 
 
 def knows_tags_beside_services(policy: Resource) -> bool:
     """Whether a policy tells destinations apart by more than the tag of their service."""
-    if is_outdated(policy):
+    if names_route_at_top(policy):
         return True
     tags = (tags_of(item) for item in items(policy).to)
     return any(name != SERVICE_TAG for of_item in tags if of_item is not None for name, _ in of_item)
 
 
 def scope_of_targets(before: TargetTables, now: TargetTables) -> ChangeScope:
-    """Whom it concerns that some services and routes are not the same objects as before."""
+    """The scope of services and routes that are not the same objects as before."""
     pairs = zip(before.tables, now.tables, strict=False)  # kinds of policies without targets have no tables
     changed = (resource for old, new in pairs for resource in old.differing(new))
     return ChangeScope(frozenset((resource.identity.type, resource.identity.name) for resource in changed))

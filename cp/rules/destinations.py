@@ -70,15 +70,15 @@ def of_service(rules: PolicyRules, destination: Destination, matches: str = "") 
 
 
 def _of_route(rules: PolicyRules, destination: Destination, route: Identity) -> tuple[CombinedConf | None, ...]:
-    """What is said of the route itself: the new way over the old one.
+    """What policies say of the route itself: by items that name it, over policies that name it at their top.
 
     See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route.
 
     For a destination by tags, the rules by tags contain the old way, as in Kuma.
     """
     rule = rules.to.route(route)
-    old = rules.to.outdated(route) if destination.is_real else ()
-    return rules.combine(old) if old else None, None if rule is None else rule.combined
+    at_top = rules.to.items_at_top(route) if destination.is_real else ()
+    return rules.combine(at_top) if at_top else None, None if rule is None else rule.combined
 
 
 def _conf(combined: CombinedConf | None) -> MergedConf:

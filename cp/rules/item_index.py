@@ -1,12 +1,14 @@
 """The `to` items of all policies of one kind in a mesh, by the services and routes that they name.
 
-The policies that select a proxy are a subset of these, so the index is made once for all proxies. A resource that no
-item names costs nothing. See docs/concepts/matching-and-merging.md#what-a-target-names.
+The policies that select a proxy are a subset of these, so the index is made once for all proxies. Policies that name a
+route in their top-level target are left out: `ToRules.items_at_top` has their items. A resource that no item names has
+no entry in the index. See docs/concepts/matching-and-merging.md#what-a-target-names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -26,36 +28,41 @@ ResourceItems: TypeAlias = tuple[tuple[PolicyItem, str], ...]
 class ItemIndex:
     """The items of a table of policies; use it as `table.derived(ItemIndex)`.
 
-    It depends on these policies alone. It is given the resources that it is asked about, and remembers its answers for
-    as long as they live.
+    It depends on these policies alone, not on services or routes: a resource is an argument of the question. The answer
+    for a resource is kept for as long as the resource lives.
     """
 
     def __init__(self, policies: Iterable[Resource]) -> None:
-        current = [item for policy in policies if not is_outdated(policy) for item in items(policy).to]
+        current = [item for policy in policies if not names_route_at_top(policy) for item in items(policy).to]
         ordered = sorted(current, key=lambda item: item.order, reverse=True)
         self.rank: Mapping[PolicyItem, int] = {item: rank for rank, item in enumerate(ordered)}
-        """The order of merging: 0 is the weakest (docs/concepts/matching-and-merging.md#who-wins)."""
+        """The order of merging: 0 is the weakest, which is merged first. `PolicyItem.order` runs the other way.
+
+        See docs/concepts/matching-and-merging.md#who-wins.
+        """
 
         self.of_mesh = tuple(item for item in ordered if item.target.kind == "Mesh")
+        """The items for all services of the mesh, the weakest first."""
+
         self._by_identity: dict[Identity, list[_Referring]] = {}
         self._by_label: dict[_Label, list[_Referring]] = {}
         self._items_for: WeakKeyDictionary[Resource, ResourceItems] = WeakKeyDictionary()
         for item in ordered:
-            if item.target.kind != "Mesh" and (to := reference(item)) is not None:
-                self._add(item, to)
+            if item.target.kind != "Mesh" and (target := reference(item)) is not None:
+                self._add(item, target)
 
-    def _add(self, item: PolicyItem, to: ItemReference) -> None:
-        if to.labels:
-            # One label is enough to find the candidates; `_has` looks at all of them.
-            self._by_label.setdefault((to.identity.type, to.labels[0]), []).append((item, to))
+    def _add(self, item: PolicyItem, target: ItemReference) -> None:
+        if target.labels:
+            # One label is enough to find the candidates; `_has_labels` compares all labels of the reference.
+            self._by_label.setdefault((target.identity.type, target.labels[0]), []).append((item, target))
         else:
-            self._by_identity.setdefault(to.identity.whole, []).append((item, to))
+            self._by_identity.setdefault(target.identity.whole, []).append((item, target))
 
     def items_for(self, resource: Resource) -> ResourceItems:
-        """The items for a resource and its sections. Those for ports that it lacks are left out."""
+        """The items for a resource and its sections (ports). Items for sections that it lacks are left out."""
         known = self._items_for.get(resource)
         if known is None:
-            sections = ((item, section_meant(resource, to)) for item, to in self._items_naming(resource))
+            sections = ((item, section_meant(resource, target)) for item, target in self._items_naming(resource))
             known = tuple((item, section) for item, section in sections if section is not None)
             self._items_for[resource] = known
         return known
@@ -67,49 +74,52 @@ class ItemIndex:
             labels = resource.selectable_labels
             for label in labels.items():
                 candidates = self._by_label.get((resource.type, label), ())
-                referring += [(item, to) for item, to in candidates if _has(labels, to)]
+                referring += [(item, target) for item, target in candidates if _has_labels(labels, target)]
         return referring
 
-    def named_by(self, policies: Collection[Resource], targets: TargetTables) -> Iterator[Identity]:
-        """The resources and sections that some policies name."""
-        for referring in (*self._by_identity.values(), *self._by_label.values()):
-            for item, to in referring:
-                if item.policy in policies:
-                    yield from _identities(targets, to)
+    def identities_named_in(self, policies: Collection[Resource], targets: TargetTables) -> AbstractSet[Identity]:
+        """The existing resources and sections that items of these policies name."""
+        by_key = (*self._by_identity.values(), *self._by_label.values())
+        named = (target for referring in by_key for item, target in referring if item.policy in policies)
+        return {identity for target in named for identity in _identities(targets, target)}
 
 
-def is_outdated(policy: Resource) -> bool:
-    """Whether a policy names a route in its top-level target, as was done before an item of `to` could name one.
+def names_route_at_top(policy: Resource) -> bool:
+    """Whether a policy names a MeshHTTPRoute in its top-level target: the old way, now an item of `to` names the route.
 
     See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route.
     """
     return top_of(policy).kind == "MeshHTTPRoute"
 
 
-def resolve(targets: TargetTables, to: ItemReference) -> tuple[Resource, ...]:
+def resources_meant(targets: TargetTables, target: ItemReference) -> tuple[Resource, ...]:
     """The resources that a reference means. Its section is ignored: `section_meant` finds that."""
-    if to.labels:
-        table = targets.table(to.identity.type)
-        return tuple(resource for resource in table if _has(resource.selectable_labels, to))
-    resource = targets.find(to.identity)
+    if target.labels:
+        table = targets.table(target.identity.type)
+        return tuple(resource for resource in table if _has_labels(resource.selectable_labels, target))
+    resource = targets.find(target.identity)
     return () if resource is None else (resource,)
 
 
-def section_meant(resource: Resource, to: ItemReference) -> str | None:
-    """The section of a resource that a reference means, empty for the whole; None if there is no such section."""
-    written = to.identity.section
+def section_meant(resource: Resource, target: ItemReference) -> str | None:
+    """The name of the section of a resource that a reference means; empty for the resource as a whole.
+
+    A resource without sections is meant as a whole, whatever section is written. None if a resource with sections lacks
+    this one, unless the reference then means the whole (`ItemReference.or_whole`).
+    """
+    written = target.identity.section
     if not written or not has_sections(resource):
         return ""
     section = section_of(resource, written)
-    return "" if section is None and to.or_whole else section
+    return "" if section is None and target.or_whole else section
 
 
-def _identities(targets: TargetTables, to: ItemReference) -> Iterator[Identity]:
-    for resource in resolve(targets, to):
-        section = section_meant(resource, to)
+def _identities(targets: TargetTables, target: ItemReference) -> Iterator[Identity]:
+    for resource in resources_meant(targets, target):
+        section = section_meant(resource, target)
         if section is not None:
             yield resource.identity.of_section(section)
 
 
-def _has(labels: Mapping[str, str], to: ItemReference) -> bool:
-    return all(labels.get(name) == value for name, value in to.labels)
+def _has_labels(labels: Mapping[str, str], target: ItemReference) -> bool:
+    return all(labels.get(name) == value for name, value in target.labels)

@@ -31,7 +31,10 @@ class PolicyItem:
     target: TargetRef
     layer: Layer
     order: Strength
-    """The order of items for real resources (docs/concepts/matching-and-merging.md#who-wins), the strongest first."""
+    """Compared among items for real resources: the smaller is the stronger.
+
+    See docs/concepts/matching-and-merging.md#who-wins.
+    """
 
     matches: tuple[Mapping[str, Any], ...] = ()
     """The connections that an item of `rules` is for; empty for all connections and for other items."""
@@ -147,7 +150,7 @@ def _order(policy: Resource, target: TargetRef, index: int) -> Strength:
 
 
 def reference(item: PolicyItem) -> ItemReference | None:
-    """Whom the target of a `to` item means among the real resources; None for targets that only know tags.
+    """The real resources that the target of a `to` item means; None for targets that only know tags.
 
     See docs/concepts/matching-and-merging.md#what-a-target-names.
     """

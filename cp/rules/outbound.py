@@ -12,7 +12,7 @@ from cp.model.names import Identity
 from cp.model.remembered import remembered
 from cp.resources.resource import Resource
 from cp.rules.combined import CombinedConf, MergeCache
-from cp.rules.item_index import ItemIndex, is_outdated
+from cp.rules.item_index import ItemIndex, names_route_at_top
 from cp.rules.items import PolicyItem, items
 from cp.rules.matching import routes_at_top
 from cp.rules.targets import ROUTES, TargetTables
@@ -35,7 +35,7 @@ class ToRules:
         self._targets = targets
         self._item_index = item_index
         self._policies = frozenset(policies)
-        self._outdated = [policy for policy in policies if is_outdated(policy)]
+        self._naming_routes_at_top = [policy for policy in policies if names_route_at_top(policy)]
         self._cache = cache
         self._combined: dict[tuple[PolicyItem, ...], CombinedConf] = {}
         """By the items of one resource: those items merged with the items of the mesh."""
@@ -70,13 +70,15 @@ class ToRules:
         mesh = Identity("Mesh", "", self._of_mesh[0].policy.mesh)
         return ResourceRule(mesh, self._cache.combine(self._of_mesh))
 
-    def outdated(self, route: Identity) -> tuple[PolicyItem, ...]:
-        """What policies say of a route in the old way, by naming it in their top-level target.
+    def items_at_top(self, route: Identity) -> tuple[PolicyItem, ...]:
+        """The items of the policies that name a route in their top-level target: all of their items are about it.
 
         See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route.
         """
         table = self._targets.table("MeshHTTPRoute")
-        policies = (policy for policy in self._outdated if route in _identities(routes_at_top(table, policy)))
+        policies = (
+            policy for policy in self._naming_routes_at_top if route in _identities(routes_at_top(table, policy))
+        )
         return tuple(item for policy in policies for item in items(policy).to)
 
     @property
@@ -84,7 +86,8 @@ class ToRules:
         """The rules of all resources and sections that some item names, and of the mesh."""
         if self.mesh is not None:
             yield self.mesh
-        for identity in sorted(set(self._item_index.named_by(self._policies, self._targets)), key=_services_first):
+        named = self._item_index.identities_named_in(self._policies, self._targets)
+        for identity in sorted(named, key=_services_first):
             rule = self.rule(identity)
             if rule is not None and rule.identity == identity:
                 yield rule

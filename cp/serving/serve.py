@@ -89,7 +89,9 @@ def _register(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
     proxies = "Connected proxies: those in sync, those behind and those that refuse something"
     metrics.register("ads_streams", "Streams that are open", hub.observer.stream_counts, "stream")
     metrics.register("proxies", proxies, hub.observer.standings, "state")
-    metrics.register("classes", "Classes of proxies that share their outbounds", lambda: reconciler.compiler.classes)
+    metrics.register(
+        "classes", "Classes of proxies that share their outbounds", lambda: reconciler.compiler.class_count
+    )
     metrics.register("fragments", "Fragments that some proxy has", lambda: len(reconciler.compiler.fragments))
     metrics.register("fragments_built", "Fragments built", lambda: reconciler.compiler.fragments.built, grows=True)
     metrics.register(

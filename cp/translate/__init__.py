@@ -1,1 +1,6 @@
-"""From rules to bytes: what each destination and inbound is, its Envoy resources, and the snapshot of each proxy."""
+"""From rules to bytes: what each destination and inbound is, its Envoy resources, and the snapshot of each proxy.
+
+A module imports only those that stand later in this list: `compiler` (proxies), `proxy_class`, `translator` (the
+stages), a stage for each kind of result (`outbound`, `backend`, `inbound`, `sidecar`, `capture`), then what the stages
+share, and `view`, which reads the World. The room does no I/O, and Envoy's messages are built by `generators`.
+"""

@@ -26,10 +26,16 @@ class BackendResult:
 
     destination: Destination
     effective: Effective
+    """What holds for the destination, whichever route a call takes."""
+
     tasks: tuple[Task, ...]
+    """That of the cluster and that of the endpoints; of the cluster alone if Envoy finds the endpoints by itself."""
+
     fragments: tuple[Fragment, ...]
-    names: frozenset[Name]
-    """Everything that it depends on."""
+    """One for each task."""
+
+    depends_on: frozenset[Name]
+    """The names of everything that it depends on, whether or not there is such a resource (record 0054)."""
 
 
 class BackendStage:

@@ -19,7 +19,7 @@ class CaptureResult:
     """What takes the traffic that a machine redirects to its proxy."""
 
     capture: Capture
-    """What the Dataplane and its Mesh say about it."""
+    """What the Dataplane and its Mesh say about it. What policies add (MeshPassthrough) is in the task alone."""
 
     task: Task
     fragment: Fragment

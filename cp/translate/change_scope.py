@@ -1,4 +1,7 @@
-"""Whom a change between two Worlds concerns: which outbounds and backends of a class are worked out again.
+"""`ChangeScope`s: which dependency names a change between two Worlds touches.
+
+An outbound or backend of a class is worked out again if the scope has one of the names that it depends on
+(`OutboundResult.depends_on`). The scope of a change is the union of what the functions here return.
 
 Where it is not known exactly, a change concerns too many: a result that is worked out again and is equal costs a
 look-up and sends nothing (records 0026 and 0054).
@@ -14,7 +17,7 @@ from cp.model.dependency import ANY, EVERYTHING, NOTHING, ChangeScope, Name
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.rules.changes import scope_of_policies
-from cp.rules.item_index import is_outdated
+from cp.rules.item_index import names_route_at_top
 from cp.rules.matching import top_of
 from cp.rules.targets import TargetTables
 from cp.translate.view.backend_refs import REFERRED
@@ -22,20 +25,21 @@ from cp.translate.view.dataplanes import SERVICE_TAG, ports_of
 from cp.translate.view.outside import SECRET
 from cp.translate.view.services import LEGACY_EXTERNAL
 
-Matched: TypeAlias = Mapping[str, tuple[Resource, ...]]
-"""The policies that select a proxy, by kind."""
+PoliciesByKind: TypeAlias = Mapping[str, tuple[Resource, ...]]
+"""The policies that decide over the outbounds of a class, by kind."""
 
 _HTTP_ROUTE: Final = "MeshHTTPRoute"
-SERVICES: Final = frozenset({"MeshService", "MeshExternalService", "MeshMultiZoneService"})
+_SERVICES: Final = frozenset({"MeshService", "MeshExternalService", "MeshMultiZoneService"})
 
 
-def by_world(before: World, now: World, mesh: str) -> ChangeScope:
-    """Whom it concerns that resources of a mesh changed, beside the policies that select proxies."""
+def scope_of_resources(before: World, now: World, mesh: str) -> ChangeScope:
+    """The scope of the resources of a mesh that changed. Policies are left to the other functions."""
     if before.mesh(mesh) is not now.mesh(mesh):
         return EVERYTHING
     names: set[Name] = set()
-    for kind in SERVICES:
+    for kind in _SERVICES:
         for service in _changed(before, now, kind, mesh):
+            # References may say the name or the display name, and a call by tag says the display name.
             names |= {(kind, service.name), (kind, service.display_name), (SERVICE_TAG, service.display_name)}
             names.add((kind, ANY))
     for legacy in _changed(before, now, LEGACY_EXTERNAL, mesh):
@@ -51,8 +55,8 @@ def _changed(before: World, now: World, kind: str, mesh: str) -> Iterator[Resour
     return before.table(kind, mesh).differing(now.table(kind, mesh))
 
 
-def by_policies(before: Matched, now: Matched, targets: Collection[TargetTables]) -> ChangeScope:
-    """What the policies concern that select a proxy now and did not before, or the other way round."""
+def scope_of_matches(before: PoliciesByKind, now: PoliciesByKind, targets: Collection[TargetTables]) -> ChangeScope:
+    """The scope of the policies that decide over a class now and did not before, or the other way round."""
     changed = (
         policy
         for kind in before.keys() | now.keys()
@@ -62,15 +66,15 @@ def by_policies(before: Matched, now: Matched, targets: Collection[TargetTables]
     return scope_of_policies(changed, targets)
 
 
-def by_named_routes(before: World, now: World, mesh: str, policies: Matched) -> ChangeScope:
-    """Whom it concerns that routes changed which policies name at their top.
+def scope_of_routes_at_top(before: World, now: World, mesh: str, policies: PoliciesByKind) -> ChangeScope:
+    """The scope of changed routes that these policies name in their top-level targets.
 
-    Which route such a policy means depends on all routes of that display name: without the one of its own namespace it
-    means another one, and then other rows have its conf.
+    A policy whose top-level target is a route prefers the route of its own namespace. If that one comes or goes,
+    another route of that display name gets the conf, so everything is worked out again.
     """
     changed = {name for route in _changed(before, now, _HTTP_ROUTE, mesh) for name in (route.name, route.display_name)}
-    outdated = (policy for of_kind in policies.values() for policy in of_kind if changed and is_outdated(policy))
-    targets = (top_of(policy) for policy in outdated)
+    of_all_kinds = (policy for of_kind in policies.values() for policy in of_kind)
+    targets = (top_of(policy) for policy in of_all_kinds if changed and names_route_at_top(policy))
     is_named = any(target.labels or target.name in changed for target in targets)
     return EVERYTHING if is_named else NOTHING
 
@@ -80,30 +84,30 @@ def _names_of_services(dataplane: Resource, worlds: Iterable[World]) -> set[Name
     tags = {tag for port in ports_of(dataplane) for tag in port.tags.items()}
     names = {(SERVICE_TAG, value) for name, value in tags if name == SERVICE_TAG}
     for world in worlds:
-        selecting = world.table("MeshService", dataplane.mesh).derived(_selecting)
-        services = {service for tag in tags for service in selecting.by_tag.get(tag, ())} | selecting.otherwise
+        selectors = world.table("MeshService", dataplane.mesh).derived(_service_selectors)
+        services = {service for tag in tags for service in selectors.by_tag.get(tag, ())} | selectors.without_tags
         names |= {("MeshService", service.display_name) for service in services}
     return names | {("MeshService", ANY)}
 
 
 @dataclass(frozen=True, slots=True)
-class _Selecting:
+class _ServiceSelectors:
     """MeshServices by how they select dataplanes."""
 
     by_tag: Mapping[tuple[str, str], list[Resource]]
-    """By one of the tags that a dataplane needs; a service is in here once."""
+    """By tag. A service that needs several tags stands under the first of them in the alphabet alone."""
 
-    otherwise: frozenset[Resource]
-    """By other means than tags: any dataplane may be theirs."""
+    without_tags: frozenset[Resource]
+    """The services that select by other means than tags. They may select any dataplane."""
 
 
-def _selecting(table: Table) -> _Selecting:
+def _service_selectors(table: Table) -> _ServiceSelectors:
     by_tag: dict[tuple[str, str], list[Resource]] = {}
-    otherwise: set[Resource] = set()
+    without_tags: set[Resource] = set()
     for service in table:
         tags = service.spec.selector.dataplane_tags if service.spec.selector else None
         if tags:
             by_tag.setdefault(min(tags.items()), []).append(service)
         else:
-            otherwise.add(service)
-    return _Selecting(by_tag, frozenset(otherwise))
+            without_tags.add(service)
+    return _ServiceSelectors(by_tag, frozenset(without_tags))

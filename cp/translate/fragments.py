@@ -31,7 +31,7 @@ Confs: TypeAlias = tuple[tuple[str, bytes], ...]
 """The effective conf of each policy that has one: its kind, and the conf as canonical JSON."""
 
 RouteConfs: TypeAlias = tuple[tuple[str, Confs], ...]
-"""The effective confs of each route resource that has some of its own."""
+"""The effective confs of routes that have some of their own, by `Route.owner`."""
 
 ClientConfs: TypeAlias = tuple[tuple[str, tuple[tuple[bytes, bytes], ...]], ...]
 """The confs of each policy that tells the clients of an inbound apart: its kind, and who gets which conf, in order."""
@@ -59,11 +59,22 @@ class Fragment:
 
         self.resources = tuple(resources)
         self.problems = tuple(problems)
+        """What policies could not do of what they say."""
+
         self.used = frozenset(used)
         """Where a policy says which of its parts are about something here: its kind, and the path in its conf."""
 
     def __iter__(self) -> Iterator[PackedResource]:
         return iter(self.resources)
+
+    @property
+    def is_made(self) -> bool:
+        return self.failure is None
+
+    @property
+    def is_servable(self) -> bool:
+        """Whether it was made for its task, now or earlier, and is not only the placeholder of a failure."""
+        return self.failure is None or self.failure.is_kept
 
     def in_place_of(self, failed: Fragment) -> Fragment:
         """This fragment, to be served for as long as its successor cannot be made."""
@@ -71,6 +82,17 @@ class Fragment:
             return failed
         why = failed.failure.keeping()
         return self if why == self.failure else Fragment(self.resources, self.problems, self.used, why)
+
+
+NO_FRAGMENT: Final = Fragment(())
+
+
+def failures_of(fragments: Iterable[Fragment]) -> tuple[Failure, ...]:
+    return tuple(fragment.failure for fragment in fragments if fragment.failure is not None)
+
+
+def resources_of(fragments: Iterable[Fragment]) -> Iterator[PackedResource]:
+    return (packed for fragment in fragments for packed in fragment)
 
 
 _TYPE_URLS = {
@@ -92,8 +114,14 @@ class Task:
     """The arguments of a fragment, and so its key."""
 
     site: Site
+    """What the resources are for."""
+
     confs: Confs = ()
+    """The confs for the site as a whole."""
+
     routes: RouteConfs = ()
+    """The confs of an outbound's routes where they differ from `confs`, by `Route.owner`."""
+
     clients: ClientConfs = ()
     is_grpc: bool = False
     """Whether it is for a gRPC client without a proxy, and not for an Envoy."""

@@ -1,4 +1,4 @@
-"""One inbound of a proxy: what holds for whom calls there, and what is built from that."""
+"""One inbound of a proxy: the effective confs for its clients, and the fragment built from them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from generators.proxy import Inbound
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InboundResult:
-    """One inbound of a proxy, and what holds for it."""
+    """One inbound of a proxy, its effective confs, and the fragment built from them."""
 
     inbound: Inbound
     effective: Effective
+    """What holds for all clients. The confs for some clients alone are in the task (`Task.clients`)."""
+
     task: Task
     fragment: Fragment
 

@@ -1,4 +1,8 @@
-"""One outbound of a class: its listener and routes, what holds for them, and what is built from that."""
+"""One outbound of a class: listener and routes for an address, their effective confs, and the fragment built from them.
+
+Of two classes here, `OutboundAddress` is what a workload calls, and the generators' `Outbound` is what is built for it:
+the destination behind that address, with its protocol and its routes.
+"""
 
 from __future__ import annotations
 
@@ -23,29 +27,43 @@ from cp.translate.view.services import cluster_name, protocol_of
 from cp.translate.view.sidecars import sidecar_of_caller
 from generators.proxy import Outbound, Protocol, Route
 
-_UNAVAILABLE: Final = "an answer of 500"
+_ANSWER: Final = "an answer of 500"
+_NO_ANSWER: Final = "closed connections"
+_NO_CALL: Final = "calls that fail"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OutboundResult:
-    """One outbound of a class: what it is, what holds for it, and what is built from that."""
+    """One outbound of a class: listener and routes, their effective confs, and the fragment built from them."""
 
-    listening: OutboundAddress
+    address: OutboundAddress
+    """What the workload calls. Proxies do not listen at a virtual address (`OutboundAddress.is_bound`)."""
+
     outbound: Outbound
-    effective: Effective
-    of_routes: Mapping[str, Effective]
-    """What holds for the routes to which the same route resources contribute, by their name (`RouteRule.name`)."""
+    """The destination with its routes, for the generators."""
 
-    owners: Mapping[str, RouteRule]
-    """The rules of route resources that it has rows from, by the same names."""
+    effective: Effective
+    """What holds for the destination, whichever route a call takes."""
+
+    of_routes: Mapping[str, Effective]
+    """What holds for calls by some of its routes, by `Route.owner`.
+
+    Routes have one owner if the same confs hold for them (`BackendResolver.owner`).
+    """
+
+    route_rules: Mapping[str, RouteRule]
+    """The rule of route resources behind each owner; the last rule, if there are several."""
 
     task: Task
     fragment: Fragment
     uses: tuple[Destination, ...]
-    """The destinations to which its routes lead."""
+    """The destinations to which its routes lead: each needs a backend."""
 
-    names: frozenset[Name]
-    """Everything that it depends on: its destination, its routes, and what those refer to, be it there or not."""
+    depends_on: frozenset[Name]
+    """The names of everything that it depends on: its destination, its routes, and what those refer to.
+
+    A name is in here whether or not there is such a resource (record 0054).
+    """
 
 
 class OutboundStage:
@@ -58,7 +76,10 @@ class OutboundStage:
         self._writers = ConfWriters(policies, ("listener", "route", "finish"))
 
     def result(self, world: World, mesh: str, rules: Rules, address: OutboundAddress, caller: Caller) -> OutboundResult:
-        """One outbound. Where a fault of ours is in the way, it answers every call with 500 and the reason."""
+        """One outbound. After a fault of ours it answers HTTP with 500 and the reason, and closes TCP connections.
+
+        A gRPC client gets no reason: it cannot have a route that answers by itself.
+        """
         part = f"the listener of {address.destination.service}"
         try:
             result = self._result(world, mesh, rules, address, caller)
@@ -82,7 +103,7 @@ class OutboundStage:
         is_grpc: bool,
     ) -> Task:
         """The generator's task for an outbound, from the effective confs of the outbound and of its routes."""
-        # What holds for a TCP route holds for the listener as a whole: it has one route.
+        # A TCP listener has one route, and TCP policies write into the listener: so it gets the conf of the route.
         whole = effective if outbound.protocol.is_http else of_routes.get(outbound.routes[0].owner, effective)
         confs = self._writers.confs(world, mesh, whole)
         return Task(outbound, confs, self._route_confs(world, mesh, confs, of_routes), is_grpc=is_grpc)
@@ -98,20 +119,21 @@ class OutboundStage:
         effective = of_destination(self._defaults, rules, destination)
         of_routes = {
             name: of_destination(self._defaults, rules, destination, rule.contributors, rule.hash)
-            for name, rule in resolver.owners.items()
+            for name, rule in resolver.route_rules.items()
         }
         task = self.task(world, mesh, outbound, effective, of_routes, is_grpc=caller.is_grpc)
-        names = {*names_of(destination), *_owners(resolver), *resolver.names_referred_to}
+        own_names = {*names_of(destination), *_names_of_routes(resolver), *resolver.names_referred_to}
+        is_callable = bool(outbound.names) or not caller.is_grpc  # a gRPC client calls names, not addresses
         return OutboundResult(
-            listening=address,
+            address=address,
             outbound=outbound,
             effective=effective,
             of_routes=of_routes,
-            owners=resolver.owners,
+            route_rules=resolver.route_rules,
             task=task,
             fragment=self._fragments.get(task),
-            uses=tuple(resolver.used) if outbound.names or not caller.is_grpc else (),
-            names=names_in(effective, *of_routes.values()).union(names),
+            uses=tuple(resolver.used) if is_callable else (),
+            depends_on=names_in(effective, *of_routes.values()).union(own_names),
         )
 
     def _outbound(
@@ -138,12 +160,12 @@ class OutboundStage:
         return tuple((name, confs) for name, confs in differing if confs)
 
     def _unavailable(self, task: Task, cause: Failure) -> Fragment:
-        """A listener that answers with the reason. If that cannot be built either, it is left out."""
+        """A listener in its place, as `result` says. If that cannot be built either, there is none."""
         if not isinstance(task.site, Outbound):
             return Fragment((), failure=cause)
         route = Route("failed", unavailable_reason=f"{cause.kind or 'koguma'}: {cause.reason}")
         fragment = self._fragments.get(Task(replace(task.site, routes=(route,)), is_grpc=task.is_grpc))
-        instead = _UNAVAILABLE if fragment.failure is None else cause.instead
+        instead = _served_instead(task.site, is_grpc=task.is_grpc) if fragment.failure is None else cause.instead
         return Fragment(fragment.resources, failure=replace(cause, instead=instead))
 
 
@@ -161,18 +183,25 @@ def _outbound(address: OutboundAddress, protocol: Protocol) -> Outbound:
 
 
 def _without_routes(address: OutboundAddress, cause: Failure) -> OutboundResult:
-    """An outbound of which nothing is known any more but where it is."""
+    """An outbound of which no more is known than its address and its destination. HTTP is assumed."""
     outbound = replace(_outbound(address, Protocol.HTTP), routes=(Route("failed", unavailable_reason=cause.reason),))
     task, fragment = Task(outbound), Fragment((), failure=cause)
     return OutboundResult(address, outbound, {}, {}, {}, task, fragment, (), names_of(address.destination))
 
 
+def _served_instead(outbound: Outbound, *, is_grpc: bool) -> str:
+    """What an outbound serves that could not be made, in words for the operator."""
+    if is_grpc:
+        return _NO_CALL
+    return _ANSWER if outbound.protocol.is_http else _NO_ANSWER
+
+
 def _called_by_grpc(outbound: Outbound) -> Outbound:
-    """Its calls are gRPC's, whatever else is carried there. Where gRPC is not understood, there is nothing to call."""
+    """The outbound of a gRPC client: it makes calls of gRPC alone, and has no name for services without HTTP/2."""
     if outbound.protocol in {Protocol.GRPC, Protocol.HTTP2}:
         return replace(outbound, protocol=Protocol.GRPC)
     return replace(outbound, names=())
 
 
-def _owners(resolver: BackendResolver) -> set[Name]:
-    return {(route.type, route.name) for rule in resolver.owners.values() for route in rule.contributors}
+def _names_of_routes(resolver: BackendResolver) -> set[Name]:
+    return {(route.type, route.name) for rule in resolver.route_rules.values() for route in rule.contributors}

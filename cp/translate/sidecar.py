@@ -21,6 +21,8 @@ class SidecarResult:
     """What a proxy has beside its inbounds and outbounds, and what holds for it."""
 
     effective: Effective
+    """What holds for the proxy as a whole; nothing for a gRPC client, which could do nothing of it."""
+
     task: Task
     fragment: Fragment
 

@@ -34,22 +34,22 @@ def observed(world: World) -> Observed:
 
 
 def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Observed:
-    is_client = proxy.bundle.caller.is_grpc
+    is_client = proxy.proxy_class.caller.is_grpc
     numbered = zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True)
     tags = list(_tags_of_clients())
-    of_calls = proxy.bundle.rules if is_client else rules
-    called = (entry for entry in proxy.bundle.entries.values() if entry.outbound.names or not is_client)
+    of_calls = proxy.proxy_class.rules if is_client else rules
+    called = (entry for entry in proxy.proxy_class.outbounds.values() if entry.outbound.names or not is_client)
     entries = list(called)
-    whole = proxy.bundle.upstreams.keys() & {entry.listening.destination for entry in entries}
+    whole = proxy.proxy_class.backends.keys() & {entry.address.destination for entry in entries}
     return {
         "outbounds": {
-            entry.listening: _of_entry(entry, is_whole=entry.listening.destination in whole) for entry in entries
+            entry.address: _of_entry(entry, is_whole=entry.address.destination in whole) for entry in entries
         },
         "upstreams": {
             destination: _values(upstream.effective)
             if destination in whole
             else [_bodies(part) for part in upstream.fragments]
-            for destination, upstream in proxy.bundle.upstreams.items()
+            for destination, upstream in proxy.proxy_class.backends.items()
         },
         "inbounds": [
             {"confs": _values(reached.effective), "for some": _for_some(rules, index, tags)}

@@ -99,7 +99,7 @@ class _Journey:
         )
 
     def _entry(self, world: World) -> OutboundResult:
-        (entry,) = self.compiler.proxy(world, world.get(PROXY)).bundle.entries.values()  # type: ignore[arg-type]
+        (entry,) = self.compiler.proxy(world, world.get(PROXY)).proxy_class.outbounds.values()  # type: ignore[arg-type]
         return entry
 
     def _snapshot(self, world: World) -> Snapshot:

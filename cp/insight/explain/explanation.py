@@ -66,11 +66,11 @@ class _Explainer:
         self._servers = ServerLimits(compiler, policies, world, dataplane.mesh)
 
     def explain(self, call: CallQuery, address: OutboundAddress) -> Explanation:
-        if self._proxy.bundle.caller.is_grpc:
+        if self._proxy.proxy_class.caller.is_grpc:
             proxy = self._proxy.dataplane.key
             hint = "`koguma inspect` shows the rules that it has, `koguma render` what it is served"
             raise AmbiguousCall(f"{proxy} is a gRPC client without a proxy, and calls of such are not followed", hint)
-        result = self._proxy.bundle.entries[address]
+        result = self._proxy.proxy_class.outbounds[address]
         outcome = self._outcome(call, address)
         row = taken_route(result, outcome)
         confs = values.confs_of_request(self._policies, self._world, self._proxy.dataplane.mesh, result, row)
@@ -106,13 +106,13 @@ class _Explainer:
 
     def _backends(self, outcome: Outcome) -> _Backends:
         clusters = {share.cluster for share in _shares(outcome)}
-        backends = {cluster_name(backend.destination): backend for backend in self._proxy.bundle.upstreams.values()}
+        backends = {cluster_name(backend.destination): backend for backend in self._proxy.proxy_class.backends.values()}
         reachable = {cluster: backend for cluster, backend in backends.items() if cluster in clusters}
         return _Backends(reachable, {cluster: self._confs(backend) for cluster, backend in reachable.items()})
 
     def _confs(self, backend: BackendResult) -> tuple[AppliedConf, ...]:
         endpoints = endpoints_of(self._world, self._proxy.dataplane.mesh, backend.destination)
-        return values.confs_of_backend(self._policies, backend, endpoints, self._proxy.bundle.caller)
+        return values.confs_of_backend(self._policies, backend, endpoints, self._proxy.proxy_class.caller)
 
     def _field_values(
         self, confs: Sequence[AppliedConf], backends: _Backends, result: OutboundResult, outcome: Outcome
@@ -132,19 +132,19 @@ class _Explainer:
         """Why a field has no effect on a call."""
         if outcome.reply is not None:
             return "has no meaning for a request that Envoy answers by itself"
-        own_cluster = cluster_name(result.listening.destination)
-        parts = self._parts[result.listening.destination]
+        own_cluster = cluster_name(result.address.destination)
+        parts = self._parts[result.address.destination]
         if own_cluster not in {share.cluster for share in _shares(outcome)} and parts.acts_on_cluster_only(kind, path):
-            why = parts.why if parts.upstream is None else f"the call goes to others than {parts.name}"
+            why = parts.why if parts.backend is None else f"the call goes to others than {parts.name}"
             return f"has no effect: {why}"
-        identity = result.listening.destination.identity
+        identity = result.address.destination.identity
         outside = " with a service outside the mesh" if identity is not None and identity.type == EXTERNAL else ""
         return f"has no meaning where {result.outbound.protocol} is spoken{outside}"
 
     @remembered
     def _parts(self) -> Mapping[Destination, DestinationParts]:
         """The parts that are served, by destination."""
-        served = destination_parts(self._translator, self._proxy.bundle, self._proxy.dataplane.mesh)
+        served = destination_parts(self._translator, self._proxy.proxy_class, self._proxy.dataplane.mesh)
         return {parts.destination: parts for parts in served}
 
     def _backend(
@@ -162,11 +162,11 @@ class _Explainer:
         )
 
     def _outbound(self, result: OutboundResult) -> ExplainedOutbound:
-        identity = result.listening.destination.identity
+        identity = result.address.destination.identity
         return ExplainedOutbound(
-            address=result.listening.address,
-            port=result.listening.port,
-            destination=destination_label(self._world, result.listening.destination),
+            address=result.address.address,
+            port=result.address.port,
+            destination=destination_label(self._world, result.address.destination),
             protocol=result.outbound.protocol.value,
             kind="kuma.io/service" if identity is None else identity.type,
         )

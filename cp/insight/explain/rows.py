@@ -144,8 +144,8 @@ def _written_matches(rules: Rules, result: OutboundResult) -> Mapping[int, Writt
 
 
 def _route_rules(rules: Rules, kind: str, result: OutboundResult) -> Sequence[RouteRule]:
-    is_route = any(rule.owner.type == kind for rule in result.owners.values())
-    return routes(rules[kind], result.listening.destination) or () if is_route else ()
+    is_route = any(rule.owner.type == kind for rule in result.route_rules.values())
+    return routes(rules[kind], result.address.destination) or () if is_route else ()
 
 
 def _are_made_from(result: OutboundResult, pairs: Sequence[tuple[Mapping[str, Any], RouteRule]]) -> bool:
@@ -154,7 +154,7 @@ def _are_made_from(result: OutboundResult, pairs: Sequence[tuple[Mapping[str, An
 
 def _tcp_rules(result: OutboundResult) -> Iterator[RouteRule]:
     """The rule of the outbound's TCP route, if there is one."""
-    return (rule for owner, rule in result.owners.items() if owner == result.outbound.routes[0].owner)
+    return (rule for owner, rule in result.route_rules.items() if owner == result.outbound.routes[0].owner)
 
 
 def match_origin(world: World, written: WrittenMatch) -> ValueOrigin:

@@ -16,7 +16,8 @@ from cp.resources.capabilities import BUILTIN_GATEWAYS, WORDS, ZONE_PROXIES, Mis
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.merging import MergedConf, Setting
-from cp.translate.compiler import CompiledProxy, Compiler, ProxyClass
+from cp.translate.compiler import CompiledProxy, Compiler
+from cp.translate.proxy_class import ProxyClass
 
 _MATCHES_NOTHING: Final = "has no effect: the proxy has nothing that `match` is about"
 
@@ -142,8 +143,8 @@ class IdleReasons:
         if self._compiler.policies[self._policy.type].is_route:
             return
         for destination, parts in self._parts(dataplane).items():
-            conf = parts.upstream.effective.get(self._policy.type) if parts.upstream is not None else None
-            if conf is not None and not parts.entries:
+            conf = parts.backend.effective.get(self._policy.type) if parts.backend is not None else None
+            if conf is not None and not parts.outbounds:
                 yield ConfScope(destination), conf
 
     @remembered
@@ -183,7 +184,7 @@ class IdleReasons:
         proxy = self._proxy(dataplane) if self._is_about_calls else None
         if proxy is None:
             return {}
-        proxy_class = proxy.bundle
+        proxy_class = proxy.proxy_class
         if proxy_class not in self._parts_of_classes:
             served = destination_parts(self._compiler.translator, proxy_class, dataplane.mesh)
             self._parts_of_classes[proxy_class] = {parts.destination: parts for parts in served}

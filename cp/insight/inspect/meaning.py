@@ -58,12 +58,12 @@ def _is_called(parts: DestinationParts | None, *, by: Policy[Any]) -> bool:
 
     It may call it by routes of other services only; then the destination's own routes are not on the way.
     """
-    return parts is not None and bool(parts.entries or not by.is_route)
+    return parts is not None and bool(parts.outbounds or not by.is_route)
 
 
 def _protocol_to(parts: DestinationParts | None) -> Protocol | None:
     """The protocol of the outbounds to a destination; None without outbounds."""
-    return parts.entries[0].outbound.protocol if parts is not None and parts.entries else None
+    return parts.outbounds[0].outbound.protocol if parts is not None and parts.outbounds else None
 
 
 def _protocol_reason(policy: Policy[Any], path: str, conf_fields: Iterable[str], protocol: Protocol | None) -> str:

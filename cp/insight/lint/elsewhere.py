@@ -43,12 +43,12 @@ def elsewhere(survey: MeshSurvey) -> Iterator[Finding]:
 
 
 def _held(parts: DestinationParts) -> Iterator[_Held]:
-    of_cluster: Effective = {} if parts.upstream is None else parts.upstream.effective
-    for effective in (of_cluster, *(entry.effective for entry in parts.entries)):
+    of_cluster: Effective = {} if parts.backend is None else parts.backend.effective
+    for effective in (of_cluster, *(result.effective for result in parts.outbounds)):
         for kind, merged in effective.items():
             yield from ((kind, path, merged_field.winner) for path, merged_field in merged.fields.items())
-    for entry in parts.entries if parts.is_whole else ():
-        for of_route in entry.of_routes.values():
+    for result in parts.outbounds if parts.is_whole else ():
+        for of_route in result.of_routes.values():
             for kind, merged in of_route.items():
                 yield from ((kind, path, merged_field.winner) for path, merged_field in merged.fields.items())
 

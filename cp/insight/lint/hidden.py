@@ -33,7 +33,7 @@ def hidden(survey: MeshSurvey) -> Iterator[Finding]:
     """Values that are hidden at every service for which they are written."""
     values: dict[_Value, _ServiceValue] = {}
     for outbounds in survey.outbounds:
-        for outbound in outbounds.bundle.entries.values():
+        for outbound in outbounds.proxy_class.outbounds.values():
             _add_values(survey, outbound, values)
     for (key, path), value in values.items():
         policy = survey.world.get(key)
@@ -51,7 +51,7 @@ def _add_values(survey: MeshSurvey, outbound: OutboundResult, values: dict[_Valu
             winner = merged_field.winner
             if winner.origin.part != BUILT_IN and _is_within(path, policy.route_fields):
                 key = (winner.origin.policy, winner.path)
-                value = values.setdefault(key, _ServiceValue(outbound.listening.destination))
+                value = values.setdefault(key, _ServiceValue(outbound.address.destination))
                 rivals = _rivals(outbound, kind, path, merged_field)
                 value.holds |= rivals is None
                 value.hidden_by |= dict.fromkeys(map(origin_name, rivals or ()))

@@ -17,7 +17,7 @@ from cp.model.paths import step
 from cp.policies import Policy
 from cp.resources.resource import Resource
 from cp.rules import PolicyItem
-from cp.rules.item_index import is_outdated, resolve
+from cp.rules.item_index import names_route_at_top, resources_meant
 from cp.rules.items import reference
 from cp.rules.matching import top_of
 from cp.rules.merging import MergedField, Origin, Removal, Setting
@@ -258,7 +258,7 @@ def _of_target(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
 
 def _for_real_services_alone(survey: MeshSurvey, item: PolicyItem, path: str) -> FindingReason | None:
     """The reason for an item beside one for a route: such a policy is not for calls by tag."""
-    if is_outdated(item.policy):
+    if names_route_at_top(item.policy):
         return _of_route_at_top(item)
     targets = (item_of_to.target for item_of_to in items_of(item.policy) if item_of_to.origin.part == "to")
     routes = [target for target in targets if target.kind in ROUTES]
@@ -328,7 +328,7 @@ def _called(survey: MeshSurvey, policy: Resource) -> Iterator[Destination]:
     for outbounds in survey.outbounds:
         of_kind = outbounds.rules.get(policy.type)
         if of_kind is not None and any(matched.policy is policy for matched in of_kind.matched):
-            yield from (entry.listening.destination for entry in outbounds.entries)
+            yield from (result.address.destination for result in outbounds.callable_outbounds)
 
 
 def _why_no_route(survey: MeshSurvey, item: PolicyItem) -> tuple[str, str]:
@@ -352,7 +352,7 @@ def _why_no_route(survey: MeshSurvey, item: PolicyItem) -> tuple[str, str]:
 
 def _routes(survey: MeshSurvey, item: PolicyItem) -> tuple[Resource, ...]:
     to = reference(item)
-    return () if to is None else resolve(TargetTables.of(survey.world, item.policy.mesh), to)
+    return () if to is None else resources_meant(TargetTables.of(survey.world, item.policy.mesh), to)
 
 
 def _share_proxy(survey: MeshSurvey, policy: Resource, route: Resource) -> bool:

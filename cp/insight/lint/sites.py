@@ -130,9 +130,9 @@ class PartSite:
 
     @property
     def key(self) -> Hashable:
-        upstream = self.parts.upstream
+        upstream = self.parts.backend
         fragments = (
-            *(entry.fragment for entry in self.parts.entries),
+            *(entry.fragment for entry in self.parts.outbounds),
             *(upstream.fragments if upstream is not None else ()),
         )
         return "part", tuple(site.key for site in self.sites), tuple(map(id, fragments))
@@ -148,7 +148,7 @@ class PartSite:
 
     def differs_without(self, is_removed: IsRemoved) -> bool:
         kind, of_service = self.kind.name, self.of_service.merged_without(is_removed)
-        if not self.parts.entries:
+        if not self.parts.outbounds:
             return self.parts.cluster_differs(kind, of_service)
         return self.parts.listener_differs(kind, of_service, self._of_routes_without(is_removed))
 

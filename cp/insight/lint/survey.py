@@ -19,7 +19,7 @@ from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyItem, PolicyRules
-from cp.rules.item_index import is_outdated
+from cp.rules.item_index import names_route_at_top
 from cp.rules.items import PolicyItems, items
 from cp.rules.matching import ByKind, match, routes_at_top
 from cp.translate.compiler import CompiledProxy, Compiler
@@ -102,7 +102,7 @@ class MeshSurvey:
     @remembered
     def outbounds(self) -> tuple[ClassOutbounds, ...]:
         """What each class of proxies calls."""
-        by_class = {id(proxy.bundle): proxy for proxy in self.proxies}
+        by_class = {id(proxy.proxy_class): proxy for proxy in self.proxies}
         return tuple(self._outbounds(proxy) for proxy in by_class.values())
 
     @remembered
@@ -133,9 +133,9 @@ class MeshSurvey:
 
         A route may also keep such a policy from doing anything: without it, another route of that name is meant.
         """
-        outdated = [policy for policy in self.judged if is_outdated(policy)]
-        tables = (self.world.table("MeshHTTPRoute", policy.mesh) for policy in outdated)
-        named = map(routes_at_top, tables, outdated)
+        policies = [policy for policy in self.judged if names_route_at_top(policy)]
+        tables = (self.world.table("MeshHTTPRoute", policy.mesh) for policy in policies)
+        named = map(routes_at_top, tables, policies)
         routes = dict.fromkeys(route for of_policy in named for route in of_policy)
         return frozenset(route.key for route in routes if self._is_needed(route))
 
@@ -208,9 +208,9 @@ class MeshSurvey:
         return all(isinstance(new, CompiledProxy) and is_same(proxy, new) for proxy, new in pairs)
 
     def _outbounds(self, proxy: CompiledProxy) -> ClassOutbounds:
-        mesh, bundle = proxy.dataplane.mesh, proxy.bundle
-        parts = tuple(destination_parts(self._compiler.translator, bundle, mesh))
-        return ClassOutbounds(self.world, mesh, bundle.rules, bundle, self._outbound, parts)
+        mesh, proxy_class = proxy.dataplane.mesh, proxy.proxy_class
+        parts = tuple(destination_parts(self._compiler.translator, proxy_class, mesh))
+        return ClassOutbounds(self.world, mesh, proxy_class.rules, proxy_class, self._outbound, parts)
 
     def _sites(self) -> Iterator[AnySite]:
         for outbounds in checked(self.outbounds, self.checkpoint):
@@ -223,7 +223,7 @@ class MeshSurvey:
                 if key not in seen:
                     seen.add(key)
                     yield from of_inbound(rules, index, reached, self._inbound)
-            of_calls = proxy.bundle.rules
+            of_calls = proxy.proxy_class.rules
             whole = (id(of_calls), proxy.capture_result is not None)
             if whole not in seen:
                 seen.add(whole)
@@ -279,11 +279,13 @@ def _is_the_same(proxy: CompiledProxy, recompiled: CompiledProxy) -> bool:
 
 def _confs(proxy: CompiledProxy) -> Sequence[Mapping[str, Any]]:
     """Every conf that holds for a proxy. Of destinations without one of their parts, what is served decides."""
-    bundle = proxy.bundle
-    callable_ = (entry for entry in bundle.entries.values() if entry.outbound.names or not bundle.caller.is_grpc)
-    whole = [entry for entry in callable_ if entry.listening.destination in bundle.upstreams]
-    effectives: list[Effective] = [entry.effective for entry in whole]
-    effectives += [of_route for entry in whole for of_route in entry.of_routes.values()]
+    proxy_class = proxy.proxy_class
+    callable_ = (
+        result for result in proxy_class.outbounds.values() if result.outbound.names or not proxy_class.caller.is_grpc
+    )
+    whole = [result for result in callable_ if result.address.destination in proxy_class.backends]
+    effectives: list[Effective] = [result.effective for result in whole]
+    effectives += [of_route for result in whole for of_route in result.of_routes.values()]
     effectives += [inbound.effective for inbound in proxy.inbounds]
     effectives.append(proxy.sidecar.effective)
     return [

@@ -17,7 +17,7 @@ from cp.resources.resource import Resource
 from cp.resources.schema import near
 from cp.resources.world import World
 from cp.rules import PolicyItem
-from cp.rules.item_index import resolve, section_meant
+from cp.rules.item_index import resources_meant, section_meant
 from cp.rules.items import ItemReference, items, reference, tags_of
 from cp.rules.targets import TargetTables
 from cp.translate.view.backends import BackendResolver
@@ -48,8 +48,9 @@ def backends(survey: MeshSurvey) -> Iterator[Finding]:
 
 
 def _called_by_tag(survey: MeshSurvey) -> tuple[Destination, ...]:
-    entries = (entry.listening.destination for outbounds in survey.outbounds for entry in outbounds.entries)
-    return tuple(dict.fromkeys(destination for destination in entries if not destination.is_real))
+    results = (result for outbounds in survey.outbounds for result in outbounds.callable_outbounds)
+    called = (result.address.destination for result in results)
+    return tuple(dict.fromkeys(destination for destination in called if not destination.is_real))
 
 
 def missing(world: World, item: PolicyItem) -> FindingReason | None:
@@ -59,7 +60,7 @@ def missing(world: World, item: PolicyItem) -> FindingReason | None:
     path, to = step(item.origin.path, "targetRef"), reference(item)
     if item.target.kind == "Mesh":
         return None
-    resources = () if to is None else resolve(TargetTables.of(world, item.policy.mesh), to)
+    resources = () if to is None else resources_meant(TargetTables.of(world, item.policy.mesh), to)
     if resources:
         return None if to is None else _section(resources, to, path)
     if _is_tagged(world, item):
@@ -175,7 +176,7 @@ def _decoded(data: Mapping[str, Any]) -> BackendRef:
 def _destinations(world: World, item: PolicyItem) -> Iterator[Destination]:
     """The ports of the services that an item is for."""
     to = reference(item)
-    for service in () if to is None else resolve(TargetTables.of(world, item.policy.mesh), to):
+    for service in () if to is None else resources_meant(TargetTables.of(world, item.policy.mesh), to):
         for port in getattr(service.spec, "ports", None) or ():
             destination = destination_of(service, port)
             section = section_meant(service, to) if to is not None else ""

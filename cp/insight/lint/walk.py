@@ -13,10 +13,10 @@ from cp.model.names import Destination
 from cp.resources.world import World
 from cp.rules import CombinedConf, InboundRules, PolicyItem, PolicyRules, levels, of_service, routes
 from cp.rules.merging import NOTHING, MergedConf, Origin
-from cp.translate.compiler import ProxyClass
 from cp.translate.effective import Effective, Rules
 from cp.translate.inbound import InboundResult
 from cp.translate.outbound import OutboundResult
+from cp.translate.proxy_class import ProxyClass
 from cp.translate.view.services import protocol_of
 from generators.proxy import Protocol
 
@@ -45,19 +45,19 @@ class ClassOutbounds:
     world: World
     mesh: str
     rules: Rules
-    bundle: ProxyClass
+    proxy_class: ProxyClass
     defaults: Defaults
     parts: tuple[DestinationParts, ...]
 
     @property
-    def entries(self) -> Iterator[OutboundResult]:
+    def callable_outbounds(self) -> Iterator[OutboundResult]:
         """The outbounds that can be called: a gRPC client calls only services that understand gRPC."""
-        entries = self.bundle.entries.values()
-        return (entry for entry in entries if entry.outbound.names or not self.bundle.caller.is_grpc)
+        results = self.proxy_class.outbounds.values()
+        return (result for result in results if result.outbound.names or not self.proxy_class.caller.is_grpc)
 
     def sites(self) -> Iterator[AnySite]:
-        for entry in self.entries:
-            yield from self._tables(entry)
+        for result in self.callable_outbounds:
+            yield from self._tables(result)
         for parts in self.parts:
             yield from self._of_whole(parts) if parts.is_whole else self._of_part(parts)
 
@@ -67,22 +67,22 @@ class ClassOutbounds:
             yield from self._of_part(parts)
 
     def blocked(self) -> Iterator[BlockedItem]:
-        for entry in self.entries:
-            destination, is_http = entry.listening.destination, self.in_force(entry) == HTTP_ROUTE
-            by = self._in_place_of_others(entry) if is_http else ()
+        for result in self.callable_outbounds:
+            destination, is_http = result.address.destination, self.in_force(result) == HTTP_ROUTE
+            by = self._in_place_of_others(result) if is_http else ()
             kind = TCP_ROUTE if is_http else HTTP_ROUTE
             for combined in self._candidates(kind, destination)[:1]:
                 yield from (BlockedItem(item, destination, by) for item in combined.items)
 
-    def _in_place_of_others(self, entry: OutboundResult) -> tuple[Origin, ...]:
+    def _in_place_of_others(self, result: OutboundResult) -> tuple[Origin, ...]:
         """The MeshHTTPRoutes for a destination, those without rules as well, which have no row."""
-        owners = tuple(rule.origin for rule in entry.owners.values())
-        candidates = self._candidates(HTTP_ROUTE, entry.listening.destination)
+        owners = tuple(rule.origin for rule in result.route_rules.values())
+        candidates = self._candidates(HTTP_ROUTE, result.address.destination)
         return owners or tuple(origin for combined in candidates for origin in combined.origins)
 
-    def in_force(self, entry: OutboundResult) -> str | None:
+    def in_force(self, result: OutboundResult) -> str | None:
         """The kind of routes that decides the route table of a destination; None if it has none."""
-        destination = entry.listening.destination
+        destination = result.address.destination
         speaks_http = protocol_of(self.world, self.mesh, destination).is_http
         for kind in ROUTES if speaks_http else (TCP_ROUTE,):
             if kind in self.rules and routes(self.rules[kind], destination) is not None:
@@ -91,17 +91,17 @@ class ClassOutbounds:
 
     def _of_whole(self, parts: DestinationParts) -> Iterator[PolicySite]:
         for of_kind in self._policies():
-            for entry in parts.entries:
-                yield from self._of_service(of_kind, parts.destination, entry.effective)
-                yield from self._of_routes(of_kind, entry).values()
-            if not parts.entries and parts.upstream is not None:
-                yield from self._of_service(of_kind, parts.destination, parts.upstream.effective)
+            for result in parts.outbounds:
+                yield from self._of_service(of_kind, parts.destination, result.effective)
+                yield from self._of_routes(of_kind, result).values()
+            if not parts.outbounds and parts.backend is not None:
+                yield from self._of_service(of_kind, parts.destination, parts.backend.effective)
 
     def _of_part(self, parts: DestinationParts) -> Iterator[PartSite]:
-        held = parts.entries[0].effective if parts.upstream is None else parts.upstream.effective
+        held = parts.outbounds[0].effective if parts.backend is None else parts.backend.effective
         for of_kind in self._policies():
             of_routes = {
-                name: site for entry in parts.entries for name, site in self._of_routes(of_kind, entry).items()
+                name: site for result in parts.outbounds for name, site in self._of_routes(of_kind, result).items()
             }
             for site in self._of_service(of_kind, parts.destination, held, also_silent=bool(of_routes)):
                 yield PartSite(parts, site, of_routes)
@@ -114,14 +114,15 @@ class ClassOutbounds:
         if of_levels or also_silent:
             yield self._site(of_kind, of_levels, held, protocol, destination)
 
-    def _of_routes(self, of_kind: PolicyRules, entry: OutboundResult) -> Mapping[str, PolicySite]:
-        """The sites of the routes of an outbound, by `RouteRule.name`."""
-        destination, protocol = entry.listening.destination, entry.outbound.protocol
+    def _of_routes(self, of_kind: PolicyRules, result: OutboundResult) -> Mapping[str, PolicySite]:
+        """The sites of the routes of an outbound, by the owner of their rows."""
+        destination, protocol = result.address.destination, result.outbound.protocol
         by_name = {
-            name: levels(of_kind, destination, rule.contributors, rule.hash) for name, rule in entry.owners.items()
+            name: levels(of_kind, destination, rule.contributors, rule.hash)
+            for name, rule in result.route_rules.items()
         }
         return {
-            name: self._site(of_kind, of_levels, entry.of_routes[name], protocol, destination)
+            name: self._site(of_kind, of_levels, result.of_routes[name], protocol, destination)
             for name, of_levels in by_name.items()
             if of_levels
         }
@@ -141,8 +142,8 @@ class ClassOutbounds:
         default = self.defaults.get(kind.name)
         return PolicySite(kind, of_levels, held.get(kind.name, NOTHING), default, protocol, destination)
 
-    def _tables(self, entry: OutboundResult) -> Iterator[RouteTableSite]:
-        kind, destination = self.in_force(entry), entry.listening.destination
+    def _tables(self, result: OutboundResult) -> Iterator[RouteTableSite]:
+        kind, destination = self.in_force(result), result.address.destination
         if kind is not None:
             candidates = self._candidates(kind, destination)
             rules = routes(self.rules[kind], destination) or ()

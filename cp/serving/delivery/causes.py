@@ -12,11 +12,12 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyRules
 from cp.rules.merging import Origin
-from cp.translate.compiler import CompiledProxy, ProxyClass
+from cp.translate.compiler import CompiledProxy
 from cp.translate.effective import BUILT_IN, Effective, Rules, rules_of
 from cp.translate.fragments import Fragment, Task
 from cp.translate.outbound import OutboundResult
 from cp.translate.packing import SECRET
+from cp.translate.proxy_class import ProxyClass
 from cp.translate.view.proxies import inbounds
 
 _PATCH: Final = "MeshProxyPatch"
@@ -99,7 +100,7 @@ class CauseFinder:
         """What a resource of a proxy was made of."""
         resource_name = (type_url, name)
         dataplane = proxy.dataplane
-        if (source := self._shared(proxy.bundle).get(resource_name)) is not None:
+        if (source := self._shared(proxy.proxy_class).get(resource_name)) is not None:
             services = (self._world.get(Key(kind, dataplane.mesh, service)) for kind, service in sorted(source.names))
             return ResourceCauses(
                 _policies(source, type_url), tuple(_whole_resource(service) for service in services if service)
@@ -107,10 +108,10 @@ class CauseFinder:
         source = self._own(proxy).get(resource_name)
         return ResourceCauses(_policies(source, type_url), (_whole_resource(dataplane),))
 
-    def _shared(self, class_: ProxyClass) -> Mapping[_Name, _Source]:
-        if id(class_) not in self._by_class:
-            self._by_class[id(class_)] = (class_, _indexed(_of_class(class_)))
-        return self._by_class[id(class_)][1]
+    def _shared(self, proxy_class: ProxyClass) -> Mapping[_Name, _Source]:
+        if id(proxy_class) not in self._by_class:
+            self._by_class[id(proxy_class)] = (proxy_class, _indexed(_of_class(proxy_class)))
+        return self._by_class[id(proxy_class)][1]
 
     def _own(self, proxy: CompiledProxy) -> Mapping[_Name, _Source]:
         return _indexed(_of_proxy(rules_of(self._world, proxy.dataplane), proxy))
@@ -125,13 +126,13 @@ def _indexed(sources: Iterable[_Source]) -> Mapping[_Name, _Source]:
     return {(packed.type_url, packed.name): source for source in sources for packed in source.fragment}
 
 
-def _of_class(class_: ProxyClass) -> Iterator[_Source]:
-    for entry in class_.entries.values():
-        confs = (entry.effective, *entry.of_routes.values())
-        yield _Source(entry.fragment, _writers(entry.task), confs, _routes(entry), entry.names)
-    for upstream in class_.upstreams.values():
-        for task, fragment in zip(upstream.tasks, upstream.fragments, strict=True):
-            yield _Source(fragment, _writers(task), (upstream.effective,), names=upstream.names)
+def _of_class(proxy_class: ProxyClass) -> Iterator[_Source]:
+    for outbound in proxy_class.outbounds.values():
+        confs = (outbound.effective, *outbound.of_routes.values())
+        yield _Source(outbound.fragment, _writers(outbound.task), confs, _routes(outbound), outbound.depends_on)
+    for backend in proxy_class.backends.values():
+        for task, fragment in zip(backend.tasks, backend.fragments, strict=True):
+            yield _Source(fragment, _writers(task), (backend.effective,), names=backend.depends_on)
 
 
 def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Iterator[_Source]:
@@ -147,8 +148,8 @@ def _writers(task: Task) -> frozenset[str]:
     return frozenset(kind for confs in (task.confs, *(of_route for _, of_route in task.routes)) for kind, _ in confs)
 
 
-def _routes(entry: OutboundResult) -> tuple[Origin, ...]:
-    return tuple(dict.fromkeys(origin for rule in entry.owners.values() for origin in rule.origins))
+def _routes(outbound: OutboundResult) -> tuple[Origin, ...]:
+    return tuple(dict.fromkeys(origin for rule in outbound.route_rules.values() for origin in rule.origins))
 
 
 def _of_clients(rules: PolicyRules, index: int) -> Iterator[Origin]:

@@ -31,8 +31,13 @@ class BackendResolver:
     def __init__(self, world: World, mesh: str, destination: Destination) -> None:
         self._world, self._mesh, self._destination = world, mesh, destination
         self.used: dict[Destination, None] = {}
-        self.owners: dict[str, RouteRule] = {}
+        """The destinations to which some share of requests goes, in the order of the routes."""
+
+        self.route_rules: dict[str, RouteRule] = {}
+        """A rule for each `owner` that was asked for."""
+
         self.names_referred_to: set[Name] = set()
+        """The dependency names of what backendRefs and Secrets refer to, whether or not it exists."""
 
     def called_destination(self) -> Split:
         return self._split(self._destination, 1)
@@ -48,7 +53,7 @@ class BackendResolver:
         See docs/concepts/rules-by-tags.md#policies-that-name-a-route.
         """
         name = rule.name if self._destination.is_real else f"{rule.name}#{rule.hash}"
-        self.owners[name] = rule
+        self.route_rules[name] = rule
         return name
 
     def split(self, reference: BackendRef, seen_from: Identity) -> Split:
