@@ -181,7 +181,7 @@ class RouteTableSite:
 
     @property
     def key(self) -> Hashable:
-        return self.kind.name, tuple(map(id, self.candidates))
+        return self.kind.name, tuple(map(id, self.candidates)), self.hides_others
 
     @property
     def items(self) -> Iterator[PolicyItem]:
