@@ -236,3 +236,36 @@ def test_a_route_without_rules_has_an_effect_if_it_hides_a_tcp_route_of_some_pro
 
     assert {key.name for key in idle(world) if key is not None} == {"tcp"}
     assert idle(world) == really_idle(world)
+
+
+HTTP_ROUTE = """
+---
+type: MeshHTTPRoute
+mesh: default
+name: NAME
+spec:
+  to:
+    - targetRef: {kind: MeshService, name: backend}
+      rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: DEFAULT}]
+"""
+
+BACKENDS = "{backendRefs: [{kind: MeshService, name: caller, weight: 1}]}"
+FILTERS = "{filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x, value: y}]}}]}"
+
+TIMEOUT_OF_SECOND_ROUTE = """
+---
+type: MeshTimeout
+mesh: default
+name: of-second
+spec: {to: [{targetRef: {kind: MeshHTTPRoute, name: second}, default: {http: {requestTimeout: 7s}}}]}
+"""
+
+
+def test_a_route_has_an_effect_if_its_policies_hold_for_a_row_that_would_be_the_same_without_it() -> None:
+    """The third route would set the filters of the second one, but the timeout of the second one would be gone."""
+    defaults = {"first": BACKENDS, "second": FILTERS, "third": FILTERS}
+    routes = (HTTP_ROUTE.replace("NAME", name).replace("DEFAULT", default) for name, default in defaults.items())
+    world = world_of(CALLERS + "".join(routes) + TIMEOUT_OF_SECOND_ROUTE)
+
+    assert {key.name for key in idle(world) if key is not None} == {"third"}
+    assert idle(world) == really_idle(world)

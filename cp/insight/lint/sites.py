@@ -273,5 +273,5 @@ def _merged_without(level: CombinedConf, is_removed: IsRemoved) -> MergedConf | 
 
 
 def _row(rule: RouteRule) -> tuple[Any, ...]:
-    """All of a rule on which it depends what is served."""
-    return rule.matches, rule.default, rule.owner, rule.backends.identity
+    """What a rule is, apart from the places where it is written: what it does, and whose policies hold for it."""
+    return rule.matches, rule.default, rule.contributors, rule.backends.identity
