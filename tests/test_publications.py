@@ -45,7 +45,7 @@ def test_the_audience_is_unknown_if_the_store_forgot_the_changes() -> None:
     assert not log_of(of_everything).audience([5]).is_known
 
 
-def test_behind_trouble_is_the_last_change_before_it_and_then_each_later_one() -> None:
+def test_suspected_are_the_last_change_before_a_nack_and_then_each_later_one() -> None:
     log = log_of(
         publication(0, 1, "x", changed=(A,), at=1.0),
         publication(1, 2, "x", changed=(B,), at=2.0),
@@ -53,6 +53,6 @@ def test_behind_trouble_is_the_last_change_before_it_and_then_each_later_one() -
         publication(3, 4, "x", changed=(C,), at=4.0),
     )
 
-    assert log.changes_behind("x", trouble_began=2.5) == (frozenset({B}), frozenset({C}))
-    assert log.changes_behind("y", trouble_began=2.5) == (frozenset({A}),)
-    assert log.changes_behind("z", trouble_began=2.5) == ()
+    assert log.suspected_changes("x", nacked_since=2.5) == (frozenset({B}), frozenset({C}))
+    assert log.suspected_changes("y", nacked_since=2.5) == (frozenset({A}),)
+    assert log.suspected_changes("z", nacked_since=2.5) == ()

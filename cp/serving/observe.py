@@ -29,9 +29,9 @@ from cp.serving.delivery import (
     delivery,
     finding,
     grouped,
+    nacked_since,
     presence,
     stand,
-    troubled_since,
 )
 from cp.serving.publications import PublicationAudience
 from cp.serving.reconcile import Reconciler
@@ -60,7 +60,7 @@ class _UnexplainedNack:
     names: tuple[str, ...]
     lasts: bool
     changed: tuple[frozenset[Key], ...]
-    """What was changed in the publication behind the trouble, and in each one after it."""
+    """What was changed in the last publication before the first NACK, and in each one after it."""
 
     def report(self, causes: ResourceCauses) -> NackReport:
         policies, parts = causes.policies, (*causes.policies, *causes.resources)
@@ -149,7 +149,7 @@ class Observer:
 
     def _nack(self, proxy: str, seat: Connection, status: TypeStatus, nack: Nack) -> _UnexplainedNack:
         held = {resource.name: resource for resource in status.held_back if resource.name in nack.names}
-        since = troubled_since(seat, status.type_url, nack)
+        since = nacked_since(seat, status.type_url, nack)
         return _UnexplainedNack(
             proxy=proxy,
             type_url=status.type_url,
@@ -158,7 +158,7 @@ class Observer:
             since=since,
             names=tuple(held) or nack.names,
             lasts=all(resource.in_force for resource in held.values()),
-            changed=self._reconciler.publications.changes_behind(proxy, since),
+            changed=self._reconciler.publications.suspected_changes(proxy, since),
         )
 
     # --- how far a change has come ---

@@ -1,4 +1,8 @@
-"""`PublicationLog`: what was published at which revision and to whom, as far back as anybody may ask."""
+"""`PublicationLog`: what was published at which revision and to whom, for the newest publications.
+
+It answers two questions: which proxies a write concerns, so that one can wait until they have it; and which changes may
+have made a proxy NACK a resource. It does no I/O and reads no clock: moments are given to it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Final
 from cp.model.names import Key
 
 KEPT: Final = 256
-"""Publications. A client asks about its write within seconds; a proxy may refuse something for hours."""
+"""How many publications are kept. A client asks about its write within seconds; a NACK may stand for hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,32 +25,39 @@ class Publication:
     previous_revision: int
     revision: int
     at: float
-    """When it was published, on the clock of the hub."""
+    """When it was published: a moment of the hub's clock, in seconds since 1970."""
 
     proxies: frozenset[str] = frozenset()
-    """The proxies that were given a new snapshot, without those that had just connected for the first time: these are
-    given everything, whatever was changed."""
+    """The ids of the proxies for which something is new: those that were given a new snapshot, and those that came back
+    while the turn was computed, which the next turn serves. A proxy that connected for the first time is left out: it
+    is given everything, whatever was changed."""
 
     changed: frozenset[Key] = frozenset()
+    """The resources that were changed; only a part of them if it is not `is_whole`."""
+
     failed: frozenset[str] = frozenset()
-    """The proxies for which something could not be made, by a fault of ours that they did not meet before or that is
-    about a policy that was changed."""
+    """The ids of the proxies for which something could not be made, by a fault of ours that is new to the proxy or that
+    is about a policy that was changed."""
 
     is_whole: bool = True
-    """Whether `changed` has all changes. If not, anybody may be concerned."""
+    """Whether `changed` has all changes. If the store no longer knew them, any proxy may be concerned."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationAudience:
-    """Whom some revisions concern."""
+    """The proxies that some revisions concern."""
 
     proxies: frozenset[str] = frozenset()
+    """As in `Publication`, of all publications of these revisions."""
+
     failed: frozenset[str] = frozenset()
     at: float = 0.0
-    """When the first of them was published."""
+    """When the first of the revisions was published, on the clock of the hub."""
 
     is_known: bool = True
-    """False where it is too long ago to say."""
+    """False if one of the revisions is not in the log, no longer or not yet, or its publication is not whole.
+
+    Then all else is about the other revisions only."""
 
 
 @dataclass(slots=True)
@@ -59,7 +70,7 @@ class PublicationLog:
         self._publications.append(publication)
 
     def audience(self, revisions: Iterable[int]) -> PublicationAudience:
-        """Whom the changes of these revisions concern, together with all other changes of the same publications."""
+        """The proxies that these revisions concern, and all other revisions of the same publications."""
         publications = [self._of(revision) for revision in sorted(set(revisions))]
         complete = [publication for publication in publications if publication is not None and publication.is_whole]
         return PublicationAudience(
@@ -69,14 +80,14 @@ class PublicationLog:
             is_known=len(complete) == len(publications),
         )
 
-    def changes_behind(self, proxy: str, trouble_began: float) -> tuple[frozenset[Key], ...]:
-        """What was changed in the last publication to a proxy before its trouble began, and in each one after that.
+    def suspected_changes(self, proxy: str, nacked_since: float) -> tuple[frozenset[Key], ...]:
+        """What was changed in the last publication to a proxy before it began to NACK, and in each one after that.
 
-        `trouble_began` is a moment on the clock of the hub.
+        `nacked_since` is a moment of the hub's clock. Of a publication that is not whole, some changes are missing.
         """
         to_proxy = [publication for publication in self._publications if proxy in publication.proxies]
-        earlier = [publication for publication in to_proxy if publication.at <= trouble_began]
-        later = [publication for publication in to_proxy if publication.at > trouble_began]
+        earlier = [publication for publication in to_proxy if publication.at <= nacked_since]
+        later = [publication for publication in to_proxy if publication.at > nacked_since]
         return tuple(publication.changed for publication in (*earlier[-1:], *later))
 
     def _of(self, revision: int) -> Publication | None:

@@ -16,6 +16,8 @@ from cp.translate.snapshot import Snapshot
 
 
 class Publisher:
+    """What the reconciler tells the hub. It keeps which proxies are connected, and what failed for them."""
+
     def __init__(self, hub: Hub) -> None:
         self._hub = hub.publisher
         self._connected: dict[str, None] = {}
@@ -44,7 +46,7 @@ class Publisher:
     def publish(
         self, pending: PendingChanges, result: TurnResult, revision_before: int, arrived_meanwhile: Iterable[str]
     ) -> tuple[Publication, int]:
-        """The publication, and to how many proxies it gave a new snapshot."""
+        """The publication, and how many proxies it concerns, newcomers included."""
         at = self._hub.now()
         newcomers = {proxy for proxy in pending.arrived if not self._hub.knows(proxy)}
         published = self._hand_over(result.snapshots, pending, self._hub.arriving.union(arrived_meanwhile))
@@ -63,10 +65,10 @@ class Publisher:
     def _hand_over(
         self, snapshots: Mapping[str, Snapshot], pending: PendingChanges, returned: Container[str]
     ) -> frozenset[str]:
-        """Give the hub the snapshots; returns the proxies for which theirs is new.
+        """Give the hub the snapshots. Returns the proxies that have to take theirs: it is new, or they `returned`.
 
-        `returned` are those that connected while the turn was computed, so perhaps after a later write. The next turn
-        serves them, and until then they count as proxies that do not have the change.
+        `returned` are the proxies that connected while the turn was computed, so perhaps after a later write. They are
+        given nothing yet: the next turn serves them, and until then they do not have the change.
         """
         published = frozenset(
             proxy

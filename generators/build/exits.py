@@ -1,8 +1,11 @@
-"""Exits: the addresses outside the mesh to which a proxy passes calls on.
+"""Exits: the calls to the outside that a proxy passes on, written into a catch-all listener.
 
 An exit allows calls to a network or to a domain. For a network the address alone decides. For a domain Envoy has to
 parse the beginning of the connection: the server name of TLS, or the host of each HTTP request. The listener has a
 list of rules; the first rule that matches a connection chooses its filter chain.
+
+Who makes an `Exit` has checked it: it has either a network or a domain, a domain is spoken to by TLS or HTTP, and for
+mysql the port is known. Like all generators this module knows no resource of the mesh and does no I/O.
 
 See record 0035.
 """
@@ -43,12 +46,6 @@ if TYPE_CHECKING:
     from envoy.config.listener.v3.listener_pb2 import Listener
     from google.protobuf.message import Message
 
-LOOP: Final = "loop"
-"""The filter chain for connections that were sent to the proxy's own port."""
-
-UNASSIGNED: Final = "nobodys"
-"""The filter chain for virtual addresses that no destination of the proxy has."""
-
 _Predicate: TypeAlias = Matcher.MatcherList.Predicate
 
 _CONNECT_SECONDS: Final = 10
@@ -62,6 +59,8 @@ _PLAIN_HTTP: Final = r"'(http/1\.0|http/1\.1|h2c)'"
 """The protocols that the HTTP inspector detects, in the notation of `ApplicationProtocolInput`: quoted."""
 
 _NO_EXIT: Final = "No MeshPassthrough lets calls go to this host.\n"
+"""Whoever reads this knows the policy, and not its exits."""
+
 _UNAVAILABLE: Final = 503
 
 
@@ -75,12 +74,13 @@ def add_exits(listener: Listener, exits: Iterable[Exit]) -> list[Cluster | Route
     return writer.resources
 
 
-def tcp_filter(cluster: str, name: str) -> Filter:
-    proxy = TcpProxy(stat_prefix=_stat(name), cluster=cluster)
+def tcp_filter(cluster: str, statistic: str) -> Filter:
+    """The last filter of a chain that passes bytes on to a cluster. `statistic` is the prefix of its statistics."""
+    proxy = TcpProxy(stat_prefix=_stat(statistic), cluster=cluster)
     return Filter(name=names.TCP_PROXY, typed_config=pack(proxy))
 
 
-def original_cluster(name: str, protocol: Protocol = Protocol.TCP) -> Cluster:
+def original_address_cluster(name: str, protocol: Protocol = Protocol.TCP) -> Cluster:
     """A cluster that leads to the address to which the connection was sent before it was redirected."""
     kind, policy = Cluster.ORIGINAL_DST, Cluster.CLUSTER_PROVIDED
     cluster = Cluster(name=name, type=kind, lb_policy=policy, alt_stat_name=_stat(name))
@@ -91,7 +91,7 @@ def original_cluster(name: str, protocol: Protocol = Protocol.TCP) -> Cluster:
 
 
 def _order(exit_: Exit) -> tuple[object, ...]:
-    """Specific exits first: networks before domains, small before large, one port before all ports, HTTP before TCP."""
+    """Specific exits first: networks before domains, small before large, one port before all ports, TCP last."""
     bits = ipaddress.ip_network(exit_.network).prefixlen if exit_.network else -1
     labels = exit_.domain.count(".") + (not exit_.domain.startswith("*"))
     return -bits, -labels, exit_.port == 0, exit_.protocol == _TCP, exit_
@@ -111,7 +111,8 @@ class _Writer:
 
     def write(self) -> None:
         self._add_inspectors()
-        # With a matcher the rules alone choose a chain, so the matches of the chains that are there become rules.
+        # With a matcher the rules alone choose a chain. `transparent` has added chains with matches of their own, for
+        # the listener's own port and for virtual addresses without a destination: these matches become the first rules.
         for chain in self._listener.filter_chains:
             self._add_rule(chain.name, list(_match_predicates(chain)))
             chain.ClearField("filter_chain_match")
@@ -151,7 +152,8 @@ class _Writer:
         name = f"http:{port or '*'}"
         table = self._tables[f"{self._listener.name}:{name}"] = RouteConfiguration(name=f"{self._listener.name}:{name}")
         table.ignore_port_in_host_matching = True
-        # Reversed: of several exits for one domain the first, most specific one sets the protocol.
+        # Of several exits for one domain the first, which is the most specific one, sets the protocol. In a dict the
+        # last one would, so they are read in reverse.
         for domain, protocol in {exit_.domain: _OVER_HTTP[exit_.protocol] for exit_ in reversed(exits)}.items():
             self._add_host(table, domain, protocol)
         if all("*" not in host.domains for host in table.virtual_hosts):
@@ -172,7 +174,7 @@ class _Writer:
         name = self._listener.name
         if protocol.is_http:
             name = f"{name}:{'http' if protocol is Protocol.HTTP else 'http2'}"
-        self._clusters.setdefault(name, original_cluster(name, protocol))
+        self._clusters.setdefault(name, original_address_cluster(name, protocol))
         return name
 
     def _manager(self, table: str) -> Filter:
@@ -201,7 +203,10 @@ class _Writer:
             self._listener.continue_on_listener_filters_timeout = True
 
     def _add_inspector(self, name: str, message: Message, ports: set[int], server_first_ports: set[int]) -> None:
-        """Inspect connections to some ports; port 0 stands for all ports but those on which the server speaks first."""
+        """Inspect connections to some ports.
+
+        Port 0 stands for all ports but those on which the server speaks first, unless these are among `ports` too.
+        """
         if not ports:
             return
         inspector = self._listener.listener_filters.add(name=name, typed_config=pack(message))

@@ -24,7 +24,7 @@ def test_each_policy_of_one_site_that_is_looked_at_closely_has_a_checkpoint() ->
         passed[0] += 1
 
     survey = MeshSurvey(discover(), world, checkpoint)
-    assert survey.sites
+    assert survey.decisions
     before = passed[0]
     assert survey.effective is not None
 

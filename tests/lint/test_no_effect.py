@@ -176,3 +176,96 @@ def test_who_has_no_effect(confs: list[str], expected: set[str]) -> None:
 
     assert {key.name for key in idle(world) if key is not None} == expected
     assert idle(world) == really_idle(world)
+
+
+CALLERS = """
+type: Mesh
+name: default
+---
+type: Dataplane
+mesh: default
+name: backend
+networking:
+  address: 10.0.0.1
+  inbound: [{port: 80, tags: {kuma.io/service: backend, kuma.io/protocol: http}}]
+---
+type: Dataplane
+mesh: default
+name: a
+labels: {app: a}
+networking:
+  address: 10.0.0.2
+  inbound: [{port: 80, tags: {kuma.io/service: caller}}]
+  outbound: [{port: 81, tags: {kuma.io/service: backend}}]
+---
+type: Dataplane
+mesh: default
+name: b
+labels: {app: b}
+networking:
+  address: 10.0.0.3
+  inbound: [{port: 80, tags: {kuma.io/service: caller}}]
+  outbound: [{port: 81, tags: {kuma.io/service: backend}}]
+"""
+
+HTTP_ROUTE_WITHOUT_RULES = """
+---
+type: MeshHTTPRoute
+mesh: default
+name: http
+spec: {to: [{targetRef: {kind: MeshService, name: backend}, rules: []}]}
+"""
+
+TCP_ROUTE_OF_SOME = """
+---
+type: MeshTCPRoute
+mesh: default
+name: tcp
+spec:
+  targetRef: {kind: Dataplane, labels: {app: APP}}
+  to:
+    - targetRef: {kind: MeshService, name: backend}
+      rules: [{default: {backendRefs: [{kind: MeshService, name: caller, weight: 1}]}}]
+"""
+
+
+@pytest.mark.parametrize("app", ["a", "b"])
+def test_a_route_without_rules_has_an_effect_if_it_hides_a_tcp_route_of_some_proxy_only(app: str) -> None:
+    """Both proxies have the same conf of HTTP routes, and without it only one of them gets another route."""
+    world = world_of(CALLERS + HTTP_ROUTE_WITHOUT_RULES + TCP_ROUTE_OF_SOME.replace("APP", app))
+
+    assert {key.name for key in idle(world) if key is not None} == {"tcp"}
+    assert idle(world) == really_idle(world)
+
+
+HTTP_ROUTE = """
+---
+type: MeshHTTPRoute
+mesh: default
+name: NAME
+spec:
+  to:
+    - targetRef: {kind: MeshService, name: backend}
+      rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: DEFAULT}]
+"""
+
+BACKENDS = "{backendRefs: [{kind: MeshService, name: caller, weight: 1}]}"
+FILTERS = "{filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x, value: y}]}}]}"
+
+TIMEOUT_OF_SECOND_ROUTE = """
+---
+type: MeshTimeout
+mesh: default
+name: of-second
+spec: {to: [{targetRef: {kind: MeshHTTPRoute, name: second}, default: {http: {requestTimeout: 7s}}}]}
+"""
+
+
+def test_a_route_has_an_effect_if_its_policies_hold_for_a_row_that_would_be_the_same_without_it() -> None:
+    """The third route would set the filters of the second one, but the timeout of the second one would be gone."""
+    defaults = {"first": BACKENDS, "second": FILTERS, "third": FILTERS}
+    routes = (HTTP_ROUTE.replace("NAME", name).replace("DEFAULT", default) for name, default in defaults.items())
+    world = world_of(CALLERS + "".join(routes) + TIMEOUT_OF_SECOND_ROUTE)
+
+    assert {key.name for key in idle(world) if key is not None} == {"third"}
+    assert idle(world) == really_idle(world)

@@ -148,7 +148,7 @@ def test_an_earlier_match_takes_all_of_a_later_one(
 
 
 def test_proxies_of_a_class_are_looked_at_once() -> None:
-    """A hundred proxies have the sites of one, and twice the services have twice the sites."""
+    """A hundred proxies have the decisions of one, and twice the services have twice the decisions."""
     timeouts = [
         document(
             "MeshTimeout",
@@ -160,7 +160,7 @@ def test_proxies_of_a_class_are_looked_at_once() -> None:
         for n in range(10)
     ]
     counts = {
-        (proxies, services): len(MeshSurvey(policies(), world([*mesh("http", proxies, services), *timeouts])).sites)
+        (proxies, services): len(MeshSurvey(policies(), world([*mesh("http", proxies, services), *timeouts])).decisions)
         for proxies, services in ((1, 5), (100, 5), (1, 10))
     }
 

@@ -54,8 +54,8 @@ async def hung(link: ProcessLink) -> None:
 async def worker(number: int, group: asyncio.TaskGroup, *, hangs: bool) -> tuple[WorkerProcess, Process]:
     """A worker with its link; at the other end somebody answers, unless it hangs."""
     front_end, worker_end = socketpair()
-    front_link = await ProcessLink.over(front_end, answering)
-    worker_link = await ProcessLink.over(worker_end, answering)
+    front_link = await ProcessLink.connect(front_end, answering)
+    worker_link = await ProcessLink.connect(worker_end, answering)
     process = Process()
     group.create_task(front_link.listen())
     group.create_task(hung(worker_link) if hangs else worker_link.listen())

@@ -42,7 +42,10 @@ def talk(test: Callable[[ProcessLink, asyncio.Task[None]], Awaitable[None]]) -> 
 
     async def both() -> None:
         asking_end, answering_end = socketpair()
-        asking, answering = await ProcessLink.over(asking_end, answer), await ProcessLink.over(answering_end, answer)
+        asking, answering = (
+            await ProcessLink.connect(asking_end, answer),
+            await ProcessLink.connect(answering_end, answer),
+        )
         async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as group:
             listening = [group.create_task(link.listen()) for link in (asking, answering)]
             await test(asking, listening[1])
@@ -135,7 +138,7 @@ BROKEN = {
 @pytest.mark.parametrize(("data", "reason"), BROKEN.values(), ids=BROKEN)
 def test_what_is_no_frame_ends_the_link_with_the_reason(data: bytes, reason: str) -> None:
     async def receive(hostile: socket, end: socket) -> None:
-        link = await ProcessLink.over(end, answer)
+        link = await ProcessLink.connect(end, answer)
         async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as group:
             waiting = group.create_task(_finds_it_closed(link))
             await asyncio.sleep(0)

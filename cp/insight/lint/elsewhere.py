@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
-from cp.insight.lint.sites import item_of
+from cp.insight.lint.decisions import item_of
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.parts import DestinationParts
 from cp.model.checkpoint import checked

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from cp.insight.lint.codes import NO_EFFECT, NO_EFFECT_OF_ITEM, FindingReason, finding_about
+from cp.insight.lint.decisions import item_of
 from cp.insight.lint.reasons import reason
-from cp.insight.lint.sites import item_of
 from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.model.violation import Finding
 from cp.resources.resource import Resource

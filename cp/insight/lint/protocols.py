@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
-from cp.insight.lint.sites import ClientSite, PartSite, PolicySite, RouteTableSite
+from cp.insight.lint.decisions import ClientDecision, ConfDecision, DestinationDecision, RouteTableDecision
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.targets import destination_name
 from cp.insight.meaning import acts_alone, section_of
@@ -22,17 +22,17 @@ _Item: TypeAlias = tuple[Key, str, int]
 
 @dataclass(slots=True)
 class _SetSection:
-    """A section that an item sets, with one site at which it holds."""
+    """A section that an item sets, with one decision in which it holds."""
 
     setting: Setting
-    site: PolicySite | ClientSite
+    decision: ConfDecision | ClientDecision
     has_meaning: bool = False
-    """Whether it has a meaning at any of its sites."""
+    """Whether it has a meaning in any of the decisions in which it holds."""
 
 
 @dataclass(slots=True)
 class _SetFields:
-    """The fields of one item that hold at some site."""
+    """The fields of one item that hold in some decision."""
 
     policy: Policy[Any]
     is_general: bool
@@ -50,12 +50,12 @@ class _SetFields:
 
 
 def protocols(survey: MeshSurvey) -> Iterator[Finding]:
-    """Sections that an item sets and that have a meaning at none of the sites at which they hold."""
+    """Sections that an item sets and that have a meaning in none of the decisions in which they hold."""
     fields_of: dict[_Item, _SetFields] = {}
-    for site in _sites(survey):
-        policy = survey.policies[site.kind.name]
-        if site.protocol is not None and policy.section_protocols:
-            _add_fields(policy, site, fields_of)
+    for decision in _decisions(survey):
+        policy = survey.policies[decision.kind.name]
+        if decision.protocol is not None and policy.section_protocols:
+            _add_fields(policy, decision, fields_of)
     for (key, _, _), fields in fields_of.items():
         resource = survey.world.get(key)
         if resource is not None:
@@ -63,16 +63,18 @@ def protocols(survey: MeshSurvey) -> Iterator[Finding]:
             yield from (finding_about(resource, reason) for reason in reasons)
 
 
-def _sites(survey: MeshSurvey) -> Iterator[PolicySite | ClientSite]:
-    for site in survey.sites:
-        if isinstance(site, PartSite):
-            yield from site.sites
-        elif not isinstance(site, RouteTableSite):
-            yield site
+def _decisions(survey: MeshSurvey) -> Iterator[ConfDecision | ClientDecision]:
+    for decision in survey.decisions:
+        if isinstance(decision, DestinationDecision):
+            yield from decision.decisions
+        elif not isinstance(decision, RouteTableDecision):
+            yield decision
 
 
-def _add_fields(policy: Policy[Any], site: PolicySite | ClientSite, fields_of: dict[_Item, _SetFields]) -> None:
-    for path, merged_field in site.merged.fields.items():
+def _add_fields(
+    policy: Policy[Any], decision: ConfDecision | ClientDecision, fields_of: dict[_Item, _SetFields]
+) -> None:
+    for path, merged_field in decision.merged.fields.items():
         winner = merged_field.winner
         if winner.origin.part == BUILT_IN:
             continue
@@ -83,16 +85,16 @@ def _add_fields(policy: Policy[Any], site: PolicySite | ClientSite, fields_of: d
         if name is None:
             fields.acts_without_sections |= acts_alone(policy, path)
         else:
-            section = fields.sections.setdefault(name, _SetSection(winner, site))
-            section.has_meaning |= site.protocol in policy.section_protocols[name]
+            section = fields.sections.setdefault(name, _SetSection(winner, decision))
+            section.has_meaning |= decision.protocol in policy.section_protocols[name]
 
 
 def _reason(policy: Policy[Any], name: str, section: _SetSection) -> FindingReason:
-    site = section.site
-    whom = "the inbounds of its proxies" if site.destination is None else destination_name(site.destination)
-    text = f"`{name}` has no meaning where {site.protocol} is spoken, as with {whom}; and it holds nowhere else"
+    decision = section.decision
+    whom = "the inbounds of its proxies" if decision.destination is None else destination_name(decision.destination)
+    text = f"`{name}` has no meaning where {decision.protocol} is spoken, as with {whom}; and it holds nowhere else"
     spoken = " or ".join(sorted(policy.section_protocols[name]))
-    where = "the tag kuma.io/protocol of the inbound" if site.destination is None else "`appProtocol` of the port"
+    where = "the tag kuma.io/protocol of the inbound" if decision.destination is None else "`appProtocol` of the port"
     return FindingReason(
         "no-meaning", text, _section_path(section.setting.path, name), f"if {spoken} is spoken, say so in {where}"
     )

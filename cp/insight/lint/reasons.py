@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cp.insight.lint.codes import FindingReason
-from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite, UnitOf, item_of, policy_of
+from cp.insight.lint.decisions import (
+    AnyDecision,
+    ClientDecision,
+    ConfDecision,
+    DestinationDecision,
+    RouteTableDecision,
+    UnitOf,
+    item_of,
+    policy_of,
+)
 from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.targets import destination_name, missing
 from cp.insight.lint.walk import PASSTHROUGH, BlockedItem
@@ -47,10 +56,10 @@ class _Rivals:
 
 def reason(survey: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingReason:
     """Why an item has no effect. `as_whole` says that its policy as a whole has none."""
-    sites = survey.sites_of.get(item, ())
-    if sites:
-        return _routed_elsewhere(survey, item, sites, as_whole=as_whole) or _overridden_or_redundant(
-            item, sites, as_whole=as_whole
+    decisions = survey.decisions_of.get(item, ())
+    if decisions:
+        return _routed_elsewhere(survey, item, decisions, as_whole=as_whole) or _overridden_or_redundant(
+            item, decisions, as_whole=as_whole
         )
     blocked = [blocked_item for blocked_item in survey.blocked if blocked_item.item is item]
     if blocked:
@@ -93,41 +102,39 @@ def origin_name(origin: Origin, line: int | None = None) -> str:
 
 
 def _routed_elsewhere(
-    survey: MeshSurvey, item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool
+    survey: MeshSurvey, item: PolicyItem, decisions: Sequence[AnyDecision], *, as_whole: bool
 ) -> FindingReason | None:
     """The reason where an item is about the part of a destination that is not served."""
     unit_of = policy_of if as_whole else item_of
     unit = unit_of(item.origin)
     parts = [
-        site.parts
-        for site in sites
-        if isinstance(site, PartSite)
-        and site.is_about_missing_part(lambda candidate: unit_of(candidate.origin) == unit)
+        decision.parts
+        for decision in decisions
+        if isinstance(decision, DestinationDecision)
+        and decision.is_about_unserved_part(lambda candidate: unit_of(candidate.origin) == unit)
     ]
     if not parts:
         return None
-    meaningless = _without_meaning(survey.policies[item.policy.type], item, sites)
+    meaningless = _without_meaning(survey.policies[item.policy.type], item, decisions)
     if meaningless is not None:
         return meaningless
-    whole_sites = [site for site in sites if not isinstance(site, PartSite)]
-    of_others = (
-        f"; for others {_overridden_or_redundant(item, whole_sites, as_whole=as_whole).text}" if whole_sites else ""
-    )
+    of_whole = [decision for decision in decisions if not isinstance(decision, DestinationDecision)]
+    of_others = f"; for others {_overridden_or_redundant(item, of_whole, as_whole=as_whole).text}" if of_whole else ""
     text = "; ".join(dict.fromkeys(part.why for part in parts)) + of_others
     return FindingReason("routed-elsewhere", text, step(item.origin.path, "targetRef"), parts[0].hint)
 
 
-def _without_meaning(policy: Policy[Any], item: PolicyItem, sites: Sequence[AnySite]) -> FindingReason | None:
+def _without_meaning(policy: Policy[Any], item: PolicyItem, decisions: Sequence[AnyDecision]) -> FindingReason | None:
     """The reason where all that an item sets is for another protocol than is spoken, whatever the routes are."""
     sections: dict[str, tuple[Protocol, Destination]] = {}
-    for site in _sites_if_whole(sites):
-        if not isinstance(site, PolicySite) or site.protocol is None or site.destination is None:
+    for decision in _decisions_if_whole(decisions):
+        if not isinstance(decision, ConfDecision) or decision.protocol is None or decision.destination is None:
             return None
-        for path in _own_paths(item, site):
+        for path in _own_paths(item, decision):
             name = section_of(policy, path)
-            if name is None or site.protocol in policy.section_protocols[name]:
+            if name is None or decision.protocol in policy.section_protocols[name]:
                 return None
-            sections.setdefault(name, (site.protocol, site.destination))
+            sections.setdefault(name, (decision.protocol, decision.destination))
     if not sections:
         return None
     name, (protocol, destination) = next(iter(sections.items()))
@@ -137,26 +144,26 @@ def _without_meaning(policy: Policy[Any], item: PolicyItem, sites: Sequence[AnyS
     return FindingReason("no-meaning", text, step(item.layer.path, name), hint)
 
 
-def _own_paths(item: PolicyItem, site: PolicySite) -> Iterator[str]:
-    """The fields that an item sets at a site, whether they hold or not."""
-    for merged in site.merged.fields.values():
+def _own_paths(item: PolicyItem, decision: ConfDecision) -> Iterator[str]:
+    """The fields that an item sets for a decision, whether they hold or not."""
+    for merged in decision.merged.fields.values():
         if any(setting.origin == item.origin for setting in (merged.winner, *merged.losers)):
             yield merged.path
 
 
-def _overridden_or_redundant(item: PolicyItem, sites: Sequence[AnySite], *, as_whole: bool) -> FindingReason:
+def _overridden_or_redundant(item: PolicyItem, decisions: Sequence[AnyDecision], *, as_whole: bool) -> FindingReason:
     rivals = _Rivals(policy_of if as_whole else item_of)
-    for site in _sites_if_whole(sites):
-        if isinstance(site, RouteTableSite):
-            _compare_rows(item, site, rivals)
-        elif isinstance(site, ClientSite):
-            _compare_first(item, site, rivals)
+    for decision in _decisions_if_whole(decisions):
+        if isinstance(decision, RouteTableDecision):
+            _compare_rows(item, decision, rivals)
+        elif isinstance(decision, ClientDecision):
+            _compare_first(item, decision, rivals)
         else:
-            _compare(item, site, rivals)
+            _compare(item, decision, rivals)
     path = item.layer.path
     if rivals.overriding:
         text = _overridden(rivals)
-        if all(isinstance(site, RouteTableSite) for site in sites):
+        if all(isinstance(decision, RouteTableDecision) for decision in decisions):
             text = f"stronger routes with the same matches take its place: {_listed(rivals.overriding)}"
         hint = "remove it, or write it for fewer proxies than what overrides it"
         return FindingReason("overridden", text, path, hint)
@@ -167,7 +174,7 @@ def _overridden_or_redundant(item: PolicyItem, sites: Sequence[AnySite], *, as_w
 
 
 def _overridden(rivals: _Rivals) -> str:
-    """Who overrides which fields. Each of several rivals does so at other sites."""
+    """Who overrides which fields. Each of several rivals does so for other decisions."""
     of_each = [f"{_fields(paths)} overridden by {whose}" for whose, paths in rivals.overriding.items()]
     if len(of_each) == 1 and not rivals.agreeing:
         return f"{of_each[0]}, wherever it holds"
@@ -176,16 +183,18 @@ def _overridden(rivals: _Rivals) -> str:
     return f"at one place or another {'; '.join(of_each[:_FEW])}{more}{redundant}"
 
 
-def _sites_if_whole(sites: Iterable[AnySite]) -> Iterator[PolicySite | RouteTableSite | ClientSite]:
-    for site in sites:
-        if isinstance(site, PartSite):
-            yield from site.sites
+def _decisions_if_whole(
+    decisions: Iterable[AnyDecision],
+) -> Iterator[ConfDecision | RouteTableDecision | ClientDecision]:
+    for decision in decisions:
+        if isinstance(decision, DestinationDecision):
+            yield from decision.decisions
         else:
-            yield site
+            yield decision
 
 
-def _compare(item: PolicyItem, site: PolicySite, rivals: _Rivals) -> None:
-    for merged_field in {**site.merged.nulls, **site.merged.removed, **site.merged.fields}.values():
+def _compare(item: PolicyItem, decision: ConfDecision, rivals: _Rivals) -> None:
+    for merged_field in {**decision.merged.nulls, **decision.merged.removed, **decision.merged.fields}.values():
         values = (setting for setting in (merged_field.winner, *merged_field.losers) if setting.value is not None)
         own = next((setting for setting in values if setting.origin == item.origin), None)
         null = next((removal for removal in merged_field.removals if removal.null.origin == item.origin), None)
@@ -218,18 +227,18 @@ def _rival(merged_field: MergedField, setting: Setting, unit_of: UnitOf) -> Sett
     return next((rival for rival in rivals if rival.value == setting.value), None)
 
 
-def _compare_rows(item: PolicyItem, site: RouteTableSite, rivals: _Rivals) -> None:
+def _compare_rows(item: PolicyItem, decision: RouteTableDecision, rivals: _Rivals) -> None:
     """Of the routes with the same matches the strongest one owns the row."""
     conf: Mapping[str, Any] = item.layer.conf
     own_matches = [list(rule.get("matches") or ()) for rule in conf.get("rules", ())]
-    for rule in site.rules:
+    for rule in decision.rules:
         if rule.origin != item.origin and (not own_matches or list(rule.matches) in own_matches):
             rivals.add(origin_name(rule.origin), [], is_same=False)
 
 
-def _compare_first(item: PolicyItem, site: ClientSite, rivals: _Rivals) -> None:
+def _compare_first(item: PolicyItem, decision: ClientDecision, rivals: _Rivals) -> None:
     own_conf = item.layer.conf
-    for combined in site.candidates:
+    for combined in decision.confs_in_order:
         if item not in combined.items:
             rivals.add(origin_name(combined.items[0].origin), own_conf, is_same=combined.conf.value == own_conf)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
+from cp.insight.lint.decisions import RouteTableDecision
 from cp.insight.lint.reasons import blocked_reason, origin_name
-from cp.insight.lint.sites import RouteTableSite
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.walk import HTTP_ROUTE
 from cp.model.names import Key
@@ -40,9 +40,9 @@ class _MatchState:
 def unreachable(survey: MeshSurvey) -> Iterator[Finding]:
     """Matches that an earlier match hides in every route table that contains them."""
     states: dict[_MatchPath, _MatchState] = {}
-    for site in survey.sites:
-        if isinstance(site, RouteTableSite) and site.kind.name == HTTP_ROUTE:
-            _add_table(survey, by_specificity(site.rules), states)
+    for decision in survey.decisions:
+        if isinstance(decision, RouteTableDecision) and decision.kind.name == HTTP_ROUTE:
+            _add_table(survey, by_specificity(decision.rules), states)
     for (key, path), state in states.items():
         policy = survey.world.get(key)
         if policy is not None and not state.is_reached and state.taken_by is not None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from cp.insight.lint.sites import AnySite, PartSite, Unit, item_of, policy_of, with_effect
+from cp.insight.lint.decisions import AnyDecision, DestinationDecision, Unit, item_of, policy_of, with_effect
 from cp.insight.lint.walk import PASSTHROUGH, ROUTES, BlockedItem, ClassOutbounds, of_inbound, of_proxy
 from cp.insight.parts import destination_parts
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
@@ -106,15 +106,15 @@ class MeshSurvey:
         return tuple(self._outbounds(proxy) for proxy in by_class.values())
 
     @remembered
-    def sites(self) -> tuple[AnySite, ...]:
-        """Every site, each once."""
-        return tuple({site.key: site for site in checked(self._sites(), self.checkpoint)}.values())
+    def decisions(self) -> tuple[AnyDecision, ...]:
+        """Every decision, each once."""
+        return tuple({decision.key: decision for decision in checked(self._decisions(), self.checkpoint)}.values())
 
     @remembered
-    def destinations(self) -> tuple[PartSite, ...]:
+    def destinations(self) -> tuple[DestinationDecision, ...]:
         """For each class of proxies, each destination and each kind of policy, the parts that are served; each once."""
-        sites = (site for outbounds in self.outbounds for site in outbounds.of_destinations())
-        return tuple({site.key: site for site in checked(sites, self.checkpoint)}.values())
+        decisions = (decision for outbounds in self.outbounds for decision in outbounds.of_destinations())
+        return tuple({decision.key: decision for decision in checked(decisions, self.checkpoint)}.values())
 
     @remembered
     def blocked(self) -> tuple[BlockedItem, ...]:
@@ -157,22 +157,22 @@ class MeshSurvey:
 
     @remembered
     def _by_itself(self) -> frozenset[Unit]:
-        return frozenset(with_effect(self.sites, policy_of, self.checkpoint))
+        return frozenset(with_effect(self.decisions, policy_of, self.checkpoint))
 
     @remembered
     def effective_items(self) -> frozenset[Unit]:
         """The items without which something would differ for some proxy."""
-        return frozenset(with_effect(self.sites, item_of, self.checkpoint))
+        return frozenset(with_effect(self.decisions, item_of, self.checkpoint))
 
     @remembered
-    def sites_of(self) -> Mapping[PolicyItem, list[AnySite]]:
-        """The sites of each item that has no effect: there it is found out why."""
-        sites_of: dict[PolicyItem, list[AnySite]] = {}
-        for site in self.sites:
-            for item in site.items:
+    def decisions_of(self) -> Mapping[PolicyItem, list[AnyDecision]]:
+        """The decisions in which each item without an effect takes part: they tell why it has none."""
+        decisions_of: dict[PolicyItem, list[AnyDecision]] = {}
+        for decision in self.decisions:
+            for item in decision.items:
                 if item.policy.key not in self.effective or item_of(item.origin) not in self.effective_items:
-                    sites_of.setdefault(item, []).append(site)
-        return sites_of
+                    decisions_of.setdefault(item, []).append(decision)
+        return decisions_of
 
     def is_served_the_same_without(self, policy: Resource, item: PolicyItem | None = None) -> bool:
         """Whether every proxy would be served the same without a policy, or one of its items.
@@ -212,9 +212,9 @@ class MeshSurvey:
         parts = tuple(destination_parts(self._compiler.translator, proxy_class, mesh))
         return ClassOutbounds(self.world, mesh, proxy_class.rules, proxy_class, self._outbound, parts)
 
-    def _sites(self) -> Iterator[AnySite]:
+    def _decisions(self) -> Iterator[AnyDecision]:
         for outbounds in checked(self.outbounds, self.checkpoint):
-            yield from outbounds.sites()
+            yield from outbounds.decisions()
         seen: set[object] = set()
         for proxy in checked(self.proxies, self.checkpoint):
             rules = rules_of(self.world, proxy.dataplane)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cp.insight.lint.codes import FindingReason, finding_about
-from cp.insight.lint.sites import item_of
+from cp.insight.lint.decisions import item_of
 from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.walk import ROUTES, TCP_ROUTE
 from cp.model.names import Destination, Identity

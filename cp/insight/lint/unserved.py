@@ -16,7 +16,14 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import NO_EFFECT, NOTHING_SERVED, FindingReason, finding_about
-from cp.insight.lint.sites import AnySite, ClientSite, PartSite, PolicySite, RouteTableSite, policy_of
+from cp.insight.lint.decisions import (
+    AnyDecision,
+    ClientDecision,
+    ConfDecision,
+    DestinationDecision,
+    RouteTableDecision,
+    policy_of,
+)
 from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.walk import HTTP_ROUTE
 from cp.insight.meaning import has_meaning
@@ -67,27 +74,29 @@ def _untold(policy: Resource, paths: Collection[str]) -> Iterator[PolicyItem]:
 def _quickly_found_changing(survey: MeshSurvey, keys: AbstractSet[Key]) -> set[Key]:
     """The policies among these that surely change what is served."""
     changing: set[Key] = set()
-    for site in checked((*survey.sites, *survey.destinations), survey.checkpoint):
-        here = {item.policy.key for item in site.items} & keys - changing
+    for decision in checked((*survey.decisions, *survey.destinations), survey.checkpoint):
+        keys_here = {item.policy.key for item in decision.items} & keys - changing
         changing |= {
-            key for key in checked(here, survey.checkpoint) if _is_change(survey.policies[site.kind.name], site, key)
+            key
+            for key in checked(keys_here, survey.checkpoint)
+            if _is_change(survey.policies[decision.kind.name], decision, key)
         }
     return changing
 
 
-def _is_change(policy: Policy[Any], site: AnySite, key: Key) -> bool:
-    """Whether what is served at one site would surely be different without a policy."""
-    if isinstance(site, PartSite):
-        return site.is_served_differently_without(lambda item: item.policy.key == key)
-    if isinstance(site, RouteTableSite):
+def _is_change(policy: Policy[Any], decision: AnyDecision, key: Key) -> bool:
+    """Whether what comes of one decision would surely be served differently without a policy."""
+    if isinstance(decision, DestinationDecision):
+        return decision.differs_without(lambda item: item.policy.key == key)
+    if isinstance(decision, RouteTableDecision):
         # A row of HTTP carries the name of its route. A TCP route may lead where calls go without it, and be the same.
-        return site.kind.name == HTTP_ROUTE and key in site.surely_effective(policy_of)
-    return site.destination is None and _sets_something(policy, site, key)
+        return decision.kind.name == HTTP_ROUTE and key in decision.surely_effective(policy_of)
+    return decision.destination is None and _sets_something(policy, decision, key)
 
 
-def _sets_something(policy: Policy[Any], site: PolicySite | ClientSite, key: Key) -> bool:
+def _sets_something(policy: Policy[Any], decision: ConfDecision | ClientDecision, key: Key) -> bool:
     """Whether a policy sets a value that has a meaning at an inbound. At whole proxies that is not seen so easily."""
-    protocol, fields = site.protocol, site.merged.fields
+    protocol, fields = decision.protocol, decision.merged.fields
     if protocol is None:
         return False
     own = (field for field in fields.values() if field.winner.origin.policy == key and _is_value(field))

@@ -8,8 +8,8 @@ from cp.serving.delivery.delivery import Presence as Presence
 from cp.serving.delivery.delivery import ProxyState as ProxyState
 from cp.serving.delivery.delivery import StandingNack as StandingNack
 from cp.serving.delivery.delivery import delivery as delivery
+from cp.serving.delivery.delivery import nacked_since as nacked_since
 from cp.serving.delivery.delivery import presence as presence
-from cp.serving.delivery.delivery import troubled_since as troubled_since
 from cp.serving.delivery.nacks import CODE as CODE
 from cp.serving.delivery.nacks import NackGroup as NackGroup
 from cp.serving.delivery.nacks import NackReport as NackReport

@@ -153,16 +153,16 @@ def _since(seat: Connection, status: TypeStatus, of_all: float) -> float:
     if status.in_sync:
         return seat.type_answered_at.get(status.type_url, seat.since)
     if status.nacks:
-        return min(troubled_since(seat, status.type_url, nack) for nack in status.nacks)
+        return min(nacked_since(seat, status.type_url, nack) for nack in status.nacks)
     return of_all
 
 
 def _refusal(seat: Connection, status: TypeStatus, nack: Nack, nack_reports: Mapping[Nack, NackReport]) -> StandingNack:
     held = tuple(resource for resource in status.held_back if resource.name in nack.names)
-    return StandingNack(nack, troubled_since(seat, status.type_url, nack), held, nack_reports.get(nack))
+    return StandingNack(nack, nacked_since(seat, status.type_url, nack), held, nack_reports.get(nack))
 
 
-def troubled_since(seat: Connection, type_url: str, nack: Nack) -> float:
-    """Since when a client has taken no version of what it refuses here."""
+def nacked_since(seat: Connection, type_url: str, nack: Nack) -> float:
+    """Since when a client has ACKed no version of some resource that it NACKs here."""
     of_names = (seat.trouble_since.get((type_url, name)) for name in nack.names)
     return min((at for at in of_names if at is not None), default=seat.nacked_at.get(nack, seat.answered_at))

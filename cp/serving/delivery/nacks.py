@@ -29,12 +29,16 @@ class NackReport:
     """One NACK of one proxy, with the policies that the resources were made of."""
 
     proxy: str
+    """The id of the proxy."""
+
     dataplane: Key
     type_url: str
     nack: Nack
     at: float
+    """When the NACK came, on the clock of the hub."""
+
     since: float
-    """Since when the proxy has accepted no version of these resources."""
+    """Since when the proxy has accepted no version of some of these resources, on the same clock."""
 
     names: tuple[str, ...]
     """The resources that are held back."""
@@ -46,9 +50,9 @@ class NackReport:
     """The parts of policies whose values they may have."""
 
     likeliest: tuple[PolicyPart, ...]
-    """Those of `policies`, or else the services or the Dataplane, that were changed when the trouble began.
+    """Those of `policies`, of the services and of the Dataplane that were changed together, just before the first NACK.
 
-    All of `policies` if none of these were changed then."""
+    If none was, those of the next publication to the proxy that changed any; all of `policies` if none did."""
 
     suspects: tuple[PolicyPart, ...]
     """`likeliest`, and then those that were changed later."""

@@ -156,7 +156,7 @@ class Crew:
                 start_new_session=True,  # a Ctrl-C in the terminal reaches this process alone, which ends the workers
             )
         try:
-            link = await ProcessLink.over(crew_end, _reject)
+            link = await ProcessLink.connect(crew_end, _reject)
             async with asyncio.TaskGroup() as group:
                 listening = group.create_task(link.listen())
                 worker = WorkerProcess(number, process, link)

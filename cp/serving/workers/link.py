@@ -1,7 +1,7 @@
 """`ProcessLink`: requests and answers between two processes of one control plane, over their pair of sockets.
 
-Each is a `koguma.v1.Frame` behind its length. Nothing that arrives is executed: a frame that is no such message ends
-the link.
+Each request and each answer is one `koguma.v1.Frame`, behind its length in four bytes. Frames are protobuf, so reading
+one runs no code of the sender, as unpickling would. Bytes that are no frame end the link.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from koguma.v1 import workers_pb2 as pb
 
 _LENGTH_BYTES: Final = 4
 LONGEST_FRAME: Final = 256 * 1024 * 1024
-"""Bytes. What ten thousand proxies refuse, with what their Envoys say of it, stays far below."""
+"""In bytes. The NACKs of ten thousand proxies, with the reasons of their Envoys, stay far below."""
 
 RequestHandler: TypeAlias = Callable[[pb.Request], Awaitable[pb.Answer]]
+"""Answers requests of the other end. What it raises becomes a `RemoteError` there."""
 
 
 class LinkClosed(Exception):
-    """The other process has ended, or the link to it was ended because of a broken frame."""
+    """The other process has ended, or this end no longer listens: it read a broken frame, or was told to stop."""
 
 
 class LinkTimeout(Exception):
@@ -33,7 +34,7 @@ class LinkTimeout(Exception):
 
 
 class BrokenFrame(Exception):
-    """The other end sent bytes that are no frame. Where the next frame begins is unknown, so the link ends."""
+    """The other end sent bytes that are no frame. It is another program, or it is broken, so the link ends."""
 
 
 class FrameTooLong(Exception):
@@ -41,7 +42,11 @@ class FrameTooLong(Exception):
 
 
 class ProcessLink:
-    """One end. Both may ask; each request is answered by a task of its own."""
+    """One end. Both ends may ask, and each request is answered by a task of its own.
+
+    Each end numbers its requests from 1, and an answer has the number of its request. As a frame is either a request or
+    an answer, equal numbers of the two ends are not confused. `listen` has to run as long as the link is used.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: RequestHandler) -> None:
         self._reader, self._writer = reader, writer
@@ -51,7 +56,8 @@ class ProcessLink:
         self._is_closed = False
 
     @classmethod
-    async def over(cls, end: socket, handler: RequestHandler) -> ProcessLink:
+    async def connect(cls, end: socket, handler: RequestHandler) -> ProcessLink:
+        """One end of a link, over one end of a pair of sockets."""
         return cls(*await asyncio.open_connection(sock=end), handler)
 
     async def ask(self, request: pb.Request, within: float | None = None) -> pb.Answer:
@@ -75,13 +81,17 @@ class ProcessLink:
             self._answers.pop(number, None)
 
     async def listen(self) -> None:
-        """Read frames until the other end hangs up; without this no request is answered. Raises `BrokenFrame`."""
+        """Read frames until the other end hangs up. Raises `BrokenFrame`.
+
+        While this does not run, no request of the other end is answered, and `ask` gets no answer. Handlers that are
+        running when the other end hangs up finish first; only then does each `ask` raise `LinkClosed`.
+        """
         try:
             async with asyncio.TaskGroup() as handlers:
                 with suppress(asyncio.IncompleteReadError, ConnectionError):
                     while True:
                         self._receive(await self._frame(), handlers)
-        except ExceptionGroup as group:  # of one exception, as handlers raise none
+        except ExceptionGroup as group:  # of one exception: a broken frame, as handlers raise none
             raise group.exceptions[0] from None
         finally:
             self._close()

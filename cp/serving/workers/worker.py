@@ -96,7 +96,7 @@ async def work(end: socket.socket) -> None:
         asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)  # what a closed terminal sends to all
     worker = Worker()
-    link = await ProcessLink.over(end, worker.answer)
+    link = await ProcessLink.connect(end, worker.answer)
     async with asyncio.TaskGroup() as group:
         listening = group.create_task(worker.listen(link))
         listening.add_done_callback(lambda _: told_to_end.set())

@@ -1,8 +1,12 @@
-"""Sites: where policies of one kind decide over something, with every item that takes part in the decision.
+"""Decisions: where policies of one kind decide over something, with every item that takes part.
+
+There are four classes. A merged conf decides at services, routes, inbounds and proxies (`ConfDecision`). What is built
+decides where a destination lacks its listener or its cluster (`DestinationDecision`, record 0043). Rows decide in route
+tables (`RouteTableDecision`), and the first of several rules decides for clients (`ClientDecision`).
 
 A policy has an effect where something would differ without it. For most policies that can be seen from the origins of
 the merged conf: the policy sets a field, and no other policy sets the same value. For the others the items that are
-left are merged once more at that site.
+left are merged once more.
 """
 
 from __future__ import annotations
@@ -27,13 +31,14 @@ Unit: TypeAlias = Hashable
 """What is judged: a policy as a whole, or one item of it."""
 
 UnitOf: TypeAlias = Callable[[Origin], Unit]
+"""The unit to which an origin belongs: `policy_of` or `item_of`."""
 
 IsRemoved: TypeAlias = Callable[[PolicyItem], bool]
 """Whether an item is left out, to find out what would be different without it."""
 
 
-class Site(Protocol):
-    """What the four classes of sites share."""
+class Decision(Protocol):
+    """What the four classes of decisions have in common."""
 
     @property
     def kind(self) -> Kind:
@@ -41,9 +46,9 @@ class Site(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """Sites with equal keys have equal answers, so one of them is enough.
+        """Decisions with equal keys have equal answers, so one of them is enough.
 
-        Keys contain the `id()` of objects that the site holds: they are compared only while the sites exist.
+        Keys contain the `id()` of objects that the decision holds: they are compared only while the decisions exist.
         """
 
     @property
@@ -54,7 +59,7 @@ class Site(Protocol):
         """The units of which the origins alone say that something would differ without them."""
 
     def differs_without(self, is_removed: IsRemoved) -> bool:
-        """Whether something would differ without some of the items. It costs a merge."""
+        """Whether something would differ without some of the items. It costs a merge, and at a destination a build."""
 
 
 def policy_of(origin: Origin) -> Unit:
@@ -66,8 +71,8 @@ def item_of(origin: Origin) -> Unit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PolicySite:
-    """A destination, a route to it, an inbound or a whole proxy, where a merged conf decides."""
+class ConfDecision:
+    """A merged conf decides: for a destination, a route to it, an inbound or a whole proxy."""
 
     kind: Kind
     levels: tuple[CombinedConf, ...]
@@ -80,7 +85,10 @@ class PolicySite:
     """The policy's built-in conf, below all levels."""
 
     protocol: proxy.Protocol | None = None
+    """The protocol that is spoken there; None for a whole proxy."""
+
     destination: Destination | None = None
+    """None for an inbound and for a whole proxy."""
 
     @property
     def key(self) -> Hashable:
@@ -109,23 +117,29 @@ class PolicySite:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartSite:
-    """A destination of which only one part is served: its listener with its routes, or its cluster.
+class DestinationDecision:
+    """What is built of a destination decides: its listener with its routes, and its cluster.
 
-    What is built decides here, and not the conf: fields about the missing part make no difference.
+    This is how destinations are judged of which only one part is served. Fields about the unserved part differ in the
+    conf and make no difference.
     """
 
     parts: DestinationParts
-    of_service: PolicySite
-    of_routes: Mapping[str, PolicySite]
+    """What is served of the destination."""
+
+    of_service: ConfDecision
+    """What the policies of the kind decide for the destination as a whole."""
+
+    of_routes: Mapping[str, ConfDecision]
+    """What they decide for its routes, by the names that the outbound has for them."""
 
     @property
     def kind(self) -> Kind:
         return self.of_service.kind
 
     @property
-    def sites(self) -> tuple[PolicySite, ...]:
-        """The sites that there would be if both parts were served."""
+    def decisions(self) -> tuple[ConfDecision, ...]:
+        """The decisions if both parts were served."""
         return (self.of_service, *self.of_routes.values())
 
     @property
@@ -135,115 +149,109 @@ class PartSite:
             *(entry.fragment for entry in self.parts.outbounds),
             *(upstream.fragments if upstream is not None else ()),
         )
-        return "part", tuple(site.key for site in self.sites), tuple(map(id, fragments))
+        return "destination", tuple(decision.key for decision in self.decisions), tuple(map(id, fragments))
 
     @property
     def items(self) -> Iterator[PolicyItem]:
-        return chain.from_iterable(site.items for site in self.sites)
+        return chain.from_iterable(decision.items for decision in self.decisions)
 
     def surely_effective(self, unit_of: UnitOf) -> set[Unit]:
-        """None: origins do not tell which part a field is about."""
+        """Always empty: origins do not tell which part a field is about."""
         del unit_of
         return set()
 
     def differs_without(self, is_removed: IsRemoved) -> bool:
-        kind, of_service = self.kind.name, self.of_service.merged_without(is_removed)
-        if not self.parts.outbounds:
-            return self.parts.cluster_differs(kind, of_service)
-        return self.parts.listener_differs(kind, of_service, self._of_routes_without(is_removed))
+        kind_name, of_service = self.kind.name, self.of_service.merged_without(is_removed)
+        if self.parts.cluster_differs(kind_name, of_service):
+            return True
+        of_routes = {name: decision.merged_without(is_removed) for name, decision in self.of_routes.items()}
+        return self.parts.listener_differs(kind_name, of_service, of_routes)
 
-    def is_served_differently_without(self, is_removed: IsRemoved) -> bool:
-        """The same for a destination of which both parts may be served."""
-        kind, of_service = self.kind.name, self.of_service.merged_without(is_removed)
-        of_routes = self._of_routes_without(is_removed)
-        return self.parts.cluster_differs(kind, of_service) or self.parts.listener_differs(kind, of_service, of_routes)
-
-    def is_about_missing_part(self, is_removed: IsRemoved) -> bool:
+    def is_about_unserved_part(self, is_removed: IsRemoved) -> bool:
         """Whether a conf would differ if both parts were served."""
-        return any(site.differs_without(is_removed) for site in self.sites)
-
-    def _of_routes_without(self, is_removed: IsRemoved) -> Mapping[str, MergedConf | None]:
-        return {name: site.merged_without(is_removed) for name, site in self.of_routes.items()}
+        return any(decision.differs_without(is_removed) for decision in self.decisions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RouteTableSite:
-    """The route table of a destination, which one kind of routes decides."""
+class RouteTableDecision:
+    """One kind of routes decides over the route table of a destination."""
 
     kind: Kind
-    candidates: tuple[CombinedConf, ...]
-    """The conf of the routes together; empty where there are none."""
+    route_conf: CombinedConf
+    """The conf of all routes of the kind together."""
 
     rules: Sequence[RouteRule]
+    """The rules in it: none if all of these routes are without rules."""
+
     destination: Destination
     hides_others: bool = False
     """Whether routes of the other kind would decide if there were none of this kind."""
 
     @property
     def key(self) -> Hashable:
-        return self.kind.name, tuple(map(id, self.candidates))
+        return self.kind.name, id(self.route_conf), self.hides_others
 
     @property
     def items(self) -> Iterator[PolicyItem]:
-        return chain.from_iterable(combined.items for combined in self.candidates)
+        return iter(self.route_conf.items)
 
     def surely_effective(self, unit_of: UnitOf) -> set[Unit]:
         """The owners of rows: without its owner a row would be missing, or have another owner."""
         return {unit_of(rule.origin) for rule in self.rules}
 
     def differs_without(self, is_removed: IsRemoved) -> bool:
-        remaining = (_merged_without(combined, is_removed) for combined in self.candidates)
-        merged = next((conf for conf in remaining if conf is not None), None)
-        if merged is None and self.hides_others:
+        conf = _merged_without(self.route_conf, is_removed)
+        if conf is None and self.hides_others:
             return True
-        rules = () if merged is None else routes_of(merged)
+        rules = () if conf is None else routes_of(conf)
         return list(map(_row, rules)) != list(map(_row, self.rules))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClientSite:
-    """The clients of an inbound that fit one match. Rules for the same match are not merged: the first one counts."""
+class ClientDecision:
+    """The first rule for a match decides for the clients of an inbound that fit it: such rules are not merged."""
 
     kind: Kind
-    candidates: tuple[CombinedConf, ...]
-    """The confs of the rules with this match, the one that counts first. There is at least one."""
+    confs_in_order: tuple[CombinedConf, ...]
+    """The confs of the rules with this match. There is at least one, and the first one holds."""
 
     protocol: proxy.Protocol
     destination: None = None
+    """Always None, as for every decision about an inbound."""
 
     @property
     def merged(self) -> MergedConf:
-        return self.candidates[0].conf
+        return self.confs_in_order[0].conf
 
     @property
     def key(self) -> Hashable:
-        return self.kind.name, tuple(map(id, self.candidates)), self.protocol
+        return self.kind.name, tuple(map(id, self.confs_in_order)), self.protocol
 
     @property
     def items(self) -> Iterator[PolicyItem]:
-        return chain.from_iterable(combined.items for combined in self.candidates)
+        return chain.from_iterable(combined.items for combined in self.confs_in_order)
 
     def surely_effective(self, unit_of: UnitOf) -> set[Unit]:
         """The owner of the first rule, if there is no second one."""
-        return set() if len(self.candidates) > 1 else {unit_of(item.origin) for item in self.items}
+        return set() if len(self.confs_in_order) > 1 else {unit_of(item.origin) for item in self.items}
 
     def differs_without(self, is_removed: IsRemoved) -> bool:
-        remaining = (combined.conf for combined in self.candidates if not any(map(is_removed, combined.items)))
+        remaining = (combined.conf for combined in self.confs_in_order if not any(map(is_removed, combined.items)))
         first = next(remaining, None)
         return first is None or first.value != self.merged.value
 
 
-AnySite: TypeAlias = PolicySite | PartSite | RouteTableSite | ClientSite
-"""Each of them is a `Site`; which one it is matters to those who give reasons."""
+AnyDecision: TypeAlias = ConfDecision | DestinationDecision | RouteTableDecision | ClientDecision
+"""A `Decision` of which the class can be asked for, as the reason of a finding depends on it."""
 
 
-def with_effect(sites: Iterable[Site], unit_of: UnitOf, checkpoint: Checkpoint = never_stopped) -> set[Unit]:
-    """Every policy, or item, without which something would differ at one of these sites."""
-    sites = list(sites)
-    effective: set[Unit] = set().union(*(site.surely_effective(unit_of) for site in sites))
-    for site in checked(sites, checkpoint):
-        for unit in checked({unit_of(item.origin) for item in site.items} - effective, checkpoint):
-            if site.differs_without(lambda item, unit=unit: unit_of(item.origin) == unit):  # type: ignore[misc]
+def with_effect(decisions: Iterable[Decision], unit_of: UnitOf, checkpoint: Checkpoint = never_stopped) -> set[Unit]:
+    """Every policy, or item, without which something would differ for one of these decisions."""
+    decisions = list(decisions)
+    effective: set[Unit] = set().union(*(decision.surely_effective(unit_of) for decision in decisions))
+    for decision in checked(decisions, checkpoint):
+        for unit in checked({unit_of(item.origin) for item in decision.items} - effective, checkpoint):
+            if decision.differs_without(lambda item, unit=unit: unit_of(item.origin) == unit):  # type: ignore[misc]
                 effective.add(unit)
     return effective
 
@@ -251,9 +259,10 @@ def with_effect(sites: Iterable[Site], unit_of: UnitOf, checkpoint: Checkpoint =
 def _only_winner_sets_value(field: MergedField, unit_of: UnitOf) -> bool:
     """Whether a field surely has another value without its winner, as nobody else sets the same.
 
-    Two sorts of fields are left to a second merge. Objects: not all who set an empty one (`tcp: {}`) are listed.
-    And fields with nulls. Say that U sets `x: 1` for the mesh and `x: null` for a service, for which D sets `x: 1`.
-    Without U both its value and its null are gone, and D's value holds.
+    Two sorts of fields are left to a second merge. The first are objects: of an empty object (`tcp: {}`) not every
+    policy that sets it is listed as a loser. The second are fields with nulls. For example, policy P sets `x: 1` for
+    the mesh and `x: null` for a service, and policy Q sets `x: 1` for the same service. Without P both its value and
+    its null are gone, and the equal value of Q holds.
     """
     winner = field.winner
     if winner.origin.part == BUILT_IN or isinstance(winner.value, Mapping) or field.removals:
@@ -273,5 +282,5 @@ def _merged_without(level: CombinedConf, is_removed: IsRemoved) -> MergedConf | 
 
 
 def _row(rule: RouteRule) -> tuple[Any, ...]:
-    """All of a rule on which it depends what is served."""
-    return rule.matches, rule.default, rule.owner, rule.backends.identity
+    """What a rule is, apart from the places where it is written: what it does, and whose policies hold for it."""
+    return rule.matches, rule.default, rule.contributors, rule.backends.identity
