@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,3 +43,43 @@ def test_two_changes_concern_whom_either_concerns(
 def test_a_change_of_everything_concerns_what_depends_on_nothing() -> None:
     assert EVERYTHING.concerns(frozenset())
     assert not ChangeScope(frozenset({("MeshService", "a")})).concerns(frozenset())
+
+
+def test_a_value_that_is_put_while_a_change_is_looked_at_is_not_kept_over_it() -> None:
+    values = DependentValues[str, str]()
+    name = ("MeshService", "a")
+    kept: list[DependentValues[str, str]] = []
+
+    def names_while_a_change_is_looked_at() -> Iterator[Name]:
+        kept.append(values.after(ChangeScope(frozenset([name]))))  # as another thread does
+        yield name
+        kept.append(values.after(ChangeScope(frozenset([name]))))
+
+    values.put("key", "value", names_while_a_change_is_looked_at())
+
+    assert [after.get("key") for after in kept] == [None, None]
+    assert values.get("key") == "value"
+
+
+def test_values_are_put_while_those_of_a_name_are_left_out() -> None:
+    values = DependentValues[object, str]()
+    name = ("MeshService", "a")
+
+    class Key:
+        """Whoever looks it up is interrupted by a thread that puts another value."""
+
+        is_watched = False
+
+        def __hash__(self) -> int:
+            if self.is_watched:
+                values.put(object(), "later", [name])
+            return 1
+
+    keys = [Key(), Key()]
+    for key in keys:
+        values.put(key, "value", [name])
+    Key.is_watched = True
+
+    kept = values.after(ChangeScope(frozenset([name])))
+    Key.is_watched = False
+    assert [kept.get(key) for key in keys] == [None, None]

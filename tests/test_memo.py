@@ -214,3 +214,39 @@ def test_nothing_that_is_kept_is_keyed_by_the_number_of_an_object() -> None:
     sources = [path for room in rooms for path in room.rglob("*.py") if path.name not in LOCAL]
 
     assert [path.name for path in sources if re.search(r"\bid\(", path.read_text())] == ["memo.py"]
+
+
+class Kept(Tens):
+    """While it takes over from the memo before, threads that still ask that one add to it."""
+
+    def is_alive(self, generation: tuple[Facts, Tens], key: str) -> bool:
+        facts, asked = generation
+        asked.get(facts, f"{key}{len(asked.entries)}")
+        return key in facts
+
+
+def test_a_memo_is_asked_while_the_next_but_one_takes_over() -> None:
+    facts = {"a": 10, "b": 10}
+    first = Tens(facts)
+    values = [first.get(facts, key) for key in facts]
+    third = Kept((facts, first), Tens(facts, first))
+
+    assert [third.get(facts, key) for key in facts] == values
+    assert third.worked_out == 0
+
+
+class Interrupted(Boxes):
+    """While it works out a value, another thread asks for the same."""
+
+    seen: Box | None = None
+
+    def work_out(self, source: Collection[str], key: str) -> Box:
+        if self.seen is None:
+            self.seen = Box()
+            self.seen = self.get(source, key)
+        return Box()
+
+
+def test_threads_that_ask_for_a_value_at_once_get_the_same_object() -> None:
+    memo = Interrupted("")
+    assert memo.get("", "a") is memo.seen is memo.get("", "a")

@@ -58,6 +58,11 @@ def test_expressions_can_be_too_large() -> None:
     assert [bool(regex.excess(pattern)) for pattern in SIZES] == [False, False, True, False, False, True, True, False]
 
 
+@pytest.mark.parametrize("part", ["a{1000}", ".{1000}", "(a?){1000}", "(?:a|bc){333}"])
+def test_an_expression_that_would_take_megabytes_is_not_made(part: str) -> None:
+    assert regex.fault(part * 150) == "pattern too large - compile failed"
+
+
 @pytest.mark.envoy
 def test_envoy_refuses_what_is_too_large_and_nothing_else(tmp_path: Path) -> None:
     """Before 1.39 Envoy counts more steps for some; what is too large here is too large for every one."""

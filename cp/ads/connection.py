@@ -6,10 +6,11 @@ There is no I/O and no clock in here: the hub says at which moment something hap
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from cp.ads.session.messages import Nack, Node, ResponseCounts, TypeStatus
+from cp.model.registration import RESOURCE
 from cp.translate.snapshot import Snapshot
 
 
@@ -76,7 +77,10 @@ class Connection:
 
     def record(self, until: float | None = None) -> ConnectionRecord:
         """What can be told of it elsewhere, or once it has ended."""
-        return ConnectionRecord(self.node, self.kind, self.since, until, self.answered_at, self.session.tallies)
+        # Without the Dataplane: one text would be as large as all else that is told of a hundred connections.
+        metadata = {name: value for name, value in self.node.metadata.items() if name != RESOURCE}
+        node = replace(self.node, metadata=metadata)
+        return ConnectionRecord(node, self.kind, self.since, until, self.answered_at, self.session.tallies)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -203,15 +204,16 @@ class Stream:
     # --- responses ---
 
     async def _write(self, context: Context) -> None:
-        while not self._is_ending:
-            await self._wake.wait()
-            self._wake.clear()
-            await self._rounds.turn()
-            self._publish_newest()
-            while self._outbox:
-                await self._send(self._outbox.popleft(), context)
+        with suppress(grpc.aio.InternalError):  # the client has gone, and there is nobody to whom to write
+            while not self._is_ending:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._rounds.turn()
                 self._publish_newest()
-            self._outbox_is_empty.set()
+                while self._outbox:
+                    await self._send(self._outbox.popleft(), context)
+                    self._publish_newest()
+                self._outbox_is_empty.set()
 
     def _publish_newest(self) -> None:
         newest = self._hub.newest(self._connection.node.id)

@@ -30,6 +30,9 @@ _TITLE: Final = "Could not process a resource"
 _SHOWN: Final = 30
 _SETTING: Final = "send each resource by itself, or raise KOGUMA_BODY_LIMIT"
 _LESS: Final = "send less: this request has that at the most, whatever KOGUMA_BODY_LIMIT is"
+_LAST_LINE: Final = 2**31
+"""No file has more. What stands below is counted from there, and told to other processes as a number of 64 bits."""
+
 _PATIENCE: Final = 4
 """So many times the limit is read and dropped: who is cut off while sending loses the answer that says why."""
 
@@ -192,7 +195,8 @@ def place_of(given: str) -> BodyOrigin:
     file, _, line = given.rpartition(":")
     if not given:
         return BodyOrigin()
-    return BodyOrigin(file, number) if file and (number := natural(line)) else BodyOrigin(given)
+    number = natural(line)
+    return BodyOrigin(file, number) if file and number and number <= _LAST_LINE else BodyOrigin(given)
 
 
 def _too_large(limit: int, hint: str) -> ApiError:

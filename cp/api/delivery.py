@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Collection, Iterator
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from starlette.requests import Request
@@ -15,7 +15,7 @@ from cp.api.body import decoded, text_of
 from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import progress_data
 from cp.api.errors import bad_request
-from cp.api.numbers import natural, shortened
+from cp.api.numbers import LARGEST, natural, shortened
 from cp.model.duration import Duration
 from cp.model.names import Key
 from cp.serving.delivery import ChangeProgress
@@ -24,7 +24,7 @@ LONGEST: Final = 600.0
 """Seconds that a request may wait."""
 
 
-_LARGEST: Final = 1024 * 1024
+_LARGEST_BODY: Final = 1024 * 1024
 """Bytes of a question: some thousand resources have room in it, and it is read in a few milliseconds."""
 
 
@@ -34,7 +34,7 @@ _MOST: Final = 10_000
 class ProgressQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which changes, and for how long to wait for them."""
 
-    revisions: list[int] = []
+    revisions: list[Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]] = []
     resources: list[str] = []
     wait: str | None = None
 
@@ -59,7 +59,7 @@ class ProgressHandler:
     async def post(self, request: Request) -> Response:
         """The same, for more than fits in a URL."""
         try:
-            asked = decoded(await text_of(request, self._api.body_limit, _LARGEST), ProgressQuery)
+            asked = decoded(await text_of(request, self._api.body_limit, _LARGEST_BODY), ProgressQuery)
         except ValueError as error:
             raise bad_request("", f"not a question about changes: {error}") from None
         return await self._answer(request, asked)

@@ -57,17 +57,19 @@ class DependentValues(Generic[Key, Value]):
         return self._values.get(key)
 
     def put(self, key: Key, value: Value, names: Iterable[Name]) -> None:
-        self._values[key] = value
+        # Names first, and in `after` values first: another thread that takes over meanwhile has no value without them.
         for name in names:
             self._keys_by_name.setdefault(name, set()).add(key)
+        self._values[key] = value
 
     def after(self, scope: ChangeScope) -> DependentValues[Key, Value]:
         """The same without the values that a change concerns."""
         kept = DependentValues[Key, Value]()
         if scope.everything:
             return kept
-        kept._values, kept._keys_by_name = dict(self._values), dict(self._keys_by_name)
+        kept._values = dict(self._values)
+        kept._keys_by_name = dict(self._keys_by_name)
         for name in scope.names:
-            for key in kept._keys_by_name.pop(name, ()):
+            for key in tuple(kept._keys_by_name.pop(name, ())):  # both generations have the set, and add to it
                 kept._values.pop(key, None)
         return kept

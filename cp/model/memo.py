@@ -80,7 +80,7 @@ class Memo(ABC, Generic[Source, Key, Value]):
         if earlier is not None:
             unasked = {
                 key: entry
-                for key, entry in earlier.entries_before.items()
+                for key, entry in dict(earlier.entries_before).items()  # threads may still ask the one before
                 if key not in earlier.entries and self.is_alive(generation, key)
             }
             self.entries_before = {**unasked, **earlier.entries} if unasked else earlier.entries
@@ -101,7 +101,7 @@ class Memo(ABC, Generic[Source, Key, Value]):
         """The value of a key. The source is the generation itself, or the generation and an example of the key."""
         entry = self.entries.get(key)
         if entry is None:
-            entry = self.entries[key] = self._entry(source, key)
+            entry = self.entries.setdefault(key, self._entry(source, key))  # the first of several threads wins
         return entry.value
 
     def earlier(self, key: Key) -> Value | None:

@@ -66,7 +66,7 @@ class Table:
     def derived(self, function: Callable[[Table], T]) -> T:
         """What a function makes of this table, worked out once for as long as the table does not change."""
         if function not in self._derived:
-            self._derived[function] = function(self)
+            return cast("T", self._derived.setdefault(function, function(self)))
         return cast("T", self._derived[function])
 
     def differing(self, other: Table) -> Iterator[Resource]:
@@ -165,7 +165,8 @@ class World:
         """
         derived = self._derived.get(function)
         if derived is None:
-            derived = self._derived[function] = function(self, self._inherited.get(function))
+            # Of threads that ask at once the first wins, so that all have the same object.
+            derived = self._derived.setdefault(function, function(self, self._inherited.get(function)))
             # A new mapping, not a change of this one: threads may derive different things at once.
             self._inherited = {made_by: value for made_by, value in self._inherited.items() if made_by is not function}
         return cast("T", derived)

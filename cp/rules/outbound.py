@@ -98,7 +98,7 @@ class ToRules:
 
     def take_over(self, rules_before: ToRules) -> None:
         """Keep the merges of an earlier World. The items for the mesh must be the same there."""
-        for own, combined in rules_before._combined.items():
+        for own, combined in rules_before._combined.copy().items():  # threads may still ask those before
             if all(item.policy in self._policies for item in own):
                 self._combined[own] = combined
 

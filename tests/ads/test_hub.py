@@ -12,6 +12,7 @@ import pytest
 from cp.ads.connection import Connection
 from cp.ads.hub import REMEMBERED, Hub
 from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
+from cp.model.registration import RESOURCE
 from cp.translate.packing import CLUSTER
 from cp.translate.snapshot import Snapshot
 from tests.ads.content import cluster, snapshot
@@ -318,3 +319,16 @@ def test_trouble_with_a_resource_lasts_until_a_version_of_it_is_accepted() -> No
         hub.streams.answered(taken, CLUSTER)
         assert not taken.trouble_since
         assert not taken.nacked_at
+
+
+def test_what_is_told_of_a_connection_is_without_the_dataplane_that_it_brings() -> None:
+    hub = Hub()
+    node = Node("a", metadata={"version": {"kumaDp": "2.14"}, RESOURCE: "x" * 60_000})
+    connection = Connection(node, "sotw", seat("a").session, lambda: None)
+    with hub.streams.connected(connection):
+        assert connection.record().node.metadata == {"version": {"kumaDp": "2.14"}}
+        assert connection.node is node
+
+    last = hub.observer.last_connection("a")
+    assert last is not None
+    assert last.node.metadata == {"version": {"kumaDp": "2.14"}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from envoy.service.discovery.v3.discovery_pb2 import (
     DeltaDiscoveryRequest,
@@ -10,10 +12,13 @@ from envoy.service.discovery.v3.discovery_pb2 import (
     DiscoveryResponse,
 )
 from google.protobuf.message import DecodeError
+from google.protobuf.struct_pb2 import Value
 
+from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import DeltaRequest, Node, ProtocolViolation, Response, SotwRequest
 from cp.ads.session.name_sets import NameSets
 from cp.ads.session.wire import (
+    MOST_LEVELS,
     MOST_NAMES,
     decoded,
     decoded_delta,
@@ -23,9 +28,23 @@ from cp.ads.session.wire import (
     node_of,
     node_of_delta,
 )
+from cp.model.names import Key
+from cp.serving.delivery import Presence, ProxyState
 from cp.serving.delivery.nacks import reason
+from cp.serving.workers.messages import presences_message, presences_of
 from cp.translate.packing import CLUSTER, SECRET, ResourceBatch
+from koguma.v1 import workers_pb2 as pb
 from tests.ads.content import cluster
+
+
+def _nested(levels: int) -> Value:
+    value = Value(string_value="x")
+    for _ in range(levels):
+        outer = Value()
+        outer.list_value.values.append(value)
+        value = outer
+    return value
+
 
 TWO = ResourceBatch([cluster("a"), cluster("b")])
 
@@ -182,6 +201,39 @@ def test_what_a_proxy_says_of_itself_is_not_kept_whatever_its_size() -> None:
     assert node is not None
     assert node.metadata == {}
     assert len(node.cluster) < 10_000
+
+
+@pytest.mark.parametrize("field", ["version", "koguma.io/owner", "dataplane.resource"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(Value(number_value=math.nan), id="no number"),
+        pytest.param(Value(number_value=-math.inf), id="no finite number"),
+        pytest.param(_nested(MOST_LEVELS + 1), id="nested deeply"),
+        pytest.param(_nested(46), id="nested as deeply as protobuf allows in a request, but not in a frame"),
+    ],
+)
+def test_what_a_proxy_says_of_itself_is_not_kept_if_it_cannot_be_told_others(field: str, value: Value) -> None:
+    message = DiscoveryRequest()
+    message.node.id = "default.web-1"
+    message.node.metadata.fields[field].CopyFrom(value)
+    node = node_of(message.SerializeToString())
+
+    assert node == Node("default.web-1", "", "0.0.0", {})
+
+
+def test_what_a_proxy_says_of_itself_reaches_other_processes_however_it_is_nested() -> None:
+    message = DiscoveryRequest()
+    message.node.id = "default.web-1"
+    message.node.metadata.fields["version"].CopyFrom(_nested(MOST_LEVELS))
+    node = node_of(message.SerializeToString())
+
+    assert node is not None
+    assert "version" in node.metadata
+    presence = Presence(ProxyState.ONLINE, 0.0, (ConnectionRecord(node, "sotw", 0.0, None, 0.0, ()),))
+    presences = {Key("Dataplane", "default", "web-1"): presence}
+    frame = pb.Frame(number=1, answer=pb.Answer(presences=presences_message(presences)))
+    assert presences_of(pb.Frame.FromString(frame.SerializeToString()).answer.presences) == presences
 
 
 def test_a_proxy_of_an_endless_name_is_refused() -> None:

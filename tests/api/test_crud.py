@@ -261,6 +261,13 @@ def test_a_violation_names_the_line_in_the_file_that_was_sent(api: Api) -> None:
     assert (fault["file"], fault["line"]) == ("timeouts.yaml", 113)
 
 
+def test_a_line_that_no_file_has_is_no_line(api: Api) -> None:
+    text = TIMEOUT_YAML.replace("10s", "soon")
+    (fault,) = api.put_yaml(SLOW, text, koguma_source=f"slow.yaml:{2**63 - 1}").json()["invalid_parameters"]
+
+    assert (fault["file"], fault["line"] < 100) == (f"slow.yaml:{2**63 - 1}", True)
+
+
 # Meshes
 
 

@@ -108,6 +108,7 @@ def test_what_does_not_fit_in_a_url_is_asked_in_a_body(seeing: Api, seen: Seen) 
     [
         ("revision=x", "`x` is no revision"),
         ("revision=-1", "Koguma-Revision"),
+        ("revision=9223372036854775808", "`9223372036854775808` is no revision"),
         ("resource=slow", "write TYPE/MESH/NAME"),
         ("resource=a//b", "write TYPE/MESH/NAME"),
         ("wait=soon", "`soon` is not a duration"),
@@ -123,7 +124,13 @@ def test_a_question_that_is_none_is_answered_with_what_would_be_one(api: Api, qu
     assert said in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"revision": 1}', b'{"revisions": ["x"]}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b'{"revision": 1}', b'{"revisions": ["x"]}'),
+        *(b'{"revisions": [9223372036854775808]}', b'{"revisions": [-1]}'),
+    ],
+)
 def test_a_body_that_is_no_question_is_refused(api: Api, body: bytes) -> None:
     answer = api.post("/_delivery", content=body, headers={"content-type": "application/json"})
 

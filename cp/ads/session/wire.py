@@ -18,6 +18,7 @@ from google.protobuf.json_format import MessageToDict
 from cp.ads.session.messages import DeltaRequest, Node, ProtocolViolation, Response, SotwRequest
 from cp.ads.session.name_sets import NameSets
 from cp.model.registration import OWNER, RESOURCE
+from cp.model.yaml import height
 from cp.translate.packing import SECRET, bytes_field, text_field
 
 MOST_NAMES: Final = 20_000
@@ -28,6 +29,10 @@ _LONGEST_NAME: Final = 1024
 
 _USED_METADATA: Final = {"version": 2048, OWNER: 256, RESOURCE: 64 * 1024}
 """The fields of a node's metadata that are used, and how many bytes each may have."""
+
+MOST_LEVELS: Final = 16
+"""Of lists and mappings in one of these fields. Protobuf reads 100 messages within each other, a frame between our
+processes has some around a node, and what it could not read would end that link (record 0031)."""
 
 _LONGEST_ERROR: Final = 8192
 
@@ -173,8 +178,12 @@ def _node(message: DiscoveryRequest | DeltaDiscoveryRequest) -> Node | None:
 def _metadata(node: NodeMessage) -> dict[str, Any]:
     """The metadata that is used. All of it can be as large as a request, and is kept as long as the stream lasts."""
     fields = node.metadata.fields
-    used = (name for name, most in _USED_METADATA.items() if name in fields and fields[name].ByteSize() <= most)
-    return {name: MessageToDict(fields[name]) for name in used}
+    used = [name for name, most in _USED_METADATA.items() if name in fields and fields[name].ByteSize() <= most]
+    try:
+        metadata = {name: MessageToDict(fields[name]) for name in used}
+    except ValueError:  # a number that JSON does not have: no client writes that
+        return {}
+    return {name: data for name, data in metadata.items() if height(data) <= MOST_LEVELS}
 
 
 def _version(node: NodeMessage) -> str:

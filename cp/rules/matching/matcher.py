@@ -80,6 +80,9 @@ class PolicyMatcher:
 
     It is no `Memo`: after a change it asks single policies again, about the signatures that dataplanes still have
     (record 0054). Like a memo it does not keep its World.
+
+    Several threads may ask at once, and others ask the World before while this one takes over from it. So what is kept
+    is complete when it is stored, the first to store it wins, and what is gone through is a copy.
     """
 
     def __init__(self, world: World, earlier: PolicyMatcher | None = None) -> None:
@@ -101,7 +104,8 @@ class PolicyMatcher:
         signature = self.signature(world, dataplane)
         key = (dataplane.mesh, signature, tuple(self._named(world, dataplane, signature)), shadow)
         if key not in self._classes:
-            self._classes[key] = self._like_before(self._matched(world, key), self._classes_before.get(key, {}))
+            matched = self._like_before(self._matched(world, key), self._classes_before.get(key, {}))
+            return self._classes.setdefault(key, matched)
         return self._classes[key]
 
     def before(self, matched: _Matches) -> _Matches:
@@ -136,7 +140,7 @@ class PolicyMatcher:
     def _broad(self, world: World, kind: str, mesh: str, of: DataplaneSignature) -> tuple[MatchedPolicy, ...]:
         known = self._policies(world, kind, mesh)
         if of not in known.matches:
-            known.matches[of] = _ordered(self._ask(world, known.broad, of))
+            return known.matches.setdefault(of, _ordered(self._ask(world, known.broad, of)))
         return known.matches[of]
 
     def _named(self, world: World, dataplane: Resource, of: DataplaneSignature) -> Iterable[MatchedPolicy]:
@@ -147,10 +151,11 @@ class PolicyMatcher:
     def _naming(self, world: World, mesh: str) -> Mapping[str, list[Resource]]:
         """The policies that name one dataplane, by the name."""
         if mesh not in self._by_name:
-            by_name = self._by_name[mesh] = {}
+            by_name: dict[str, list[Resource]] = {}
             for kind in self._kinds:
                 for name, policies in self._policies(world, kind, mesh).named.items():
                     by_name.setdefault(name, []).extend(policies)
+            return self._by_name.setdefault(mesh, by_name)
         return self._by_name[mesh]
 
     def _ask(self, world: World, policies: Sequence[Resource], of: DataplaneSignature) -> list[MatchedPolicy]:
@@ -161,7 +166,7 @@ class PolicyMatcher:
     def _policies(self, world: World, kind: str, mesh: str) -> _OfKind:
         key = (kind, mesh)
         if key not in self._of_kind:
-            self._of_kind[key] = _OfKind.of(world, kind, mesh)
+            return self._of_kind.setdefault(key, _OfKind.of(world, kind, mesh))
         return self._of_kind[key]
 
     def _of_mesh(self, world: World, mesh: str) -> _Signatures:
@@ -170,7 +175,8 @@ class PolicyMatcher:
             labels = {name for table in tables for name in table.derived(_labels_looked_at)}
             tags = frozenset(name for table in tables for name in table.derived(_tags_looked_at))
             dataplanes, gateways = world.table("Dataplane", mesh), world.table("MeshGateway", mesh)
-            self._signatures[mesh] = _Signatures(dataplanes, gateways, tuple(sorted(labels)), tags)
+            signatures = _Signatures(dataplanes, gateways, tuple(sorted(labels)), tags)
+            return self._signatures.setdefault(mesh, signatures)
         return self._signatures[mesh]
 
     def _take_over(self, world: World, earlier: PolicyMatcher) -> None:
@@ -178,19 +184,19 @@ class PolicyMatcher:
         self._classes_before = earlier._classes
         self._interned = earlier._interned
         live: set[DataplaneSignature] = set()
-        for mesh, signatures_before in earlier._signatures.items():
+        for mesh, signatures_before in earlier._signatures.copy().items():
             of_mesh = self._of_mesh(world, mesh)
             if of_mesh.is_like(signatures_before):
                 self._signatures[mesh] = of_mesh = signatures_before
             live |= {self.signature(world, dataplane) for dataplane in of_mesh.dataplanes}
         self._interned = {signature: signature for signature in live}
-        for (kind, mesh), known in earlier._of_kind.items():
+        for (kind, mesh), known in earlier._of_kind.copy().items():
             self._of_kind[kind, mesh] = self._renewed(world, known, _OfKind.of(world, kind, mesh), live)
 
     def _renewed(self, world: World, before: _OfKind, now: _OfKind, live: set[DataplaneSignature]) -> _OfKind:
         kept = _kept(before, now)
         changed = [policy for policy in now.broad if policy not in kept]
-        for signature, matches in before.matches.items():
+        for signature, matches in before.matches.copy().items():
             if signature not in live:
                 continue
             new = self._ask(world, changed, signature)

@@ -1,0 +1,51 @@
+"""A client that goes without a word while something is written to it: no fault of ours, so nothing is raised."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
+
+from cp.ads.hub import Hub
+from cp.ads.large_messages import LargeMessageSlots
+from cp.ads.rounds import LoopRounds
+from cp.ads.stream import STATE_OF_THE_WORLD, Stream
+from cp.ads.unknown_nodes import UnknownNodes
+from cp.translate.packing import CLUSTER
+from tests.ads.content import cluster, snapshot
+
+
+class Gone:
+    """What gRPC hands to a stream, once its client has gone; it has not told so yet."""
+
+    def __init__(self) -> None:
+        request = DiscoveryRequest(type_url=CLUSTER)
+        request.node.id = "default.web"
+        self._requests = [request.SerializeToString()]
+
+    def peer(self) -> str:
+        return "nowhere"
+
+    async def read(self) -> object:
+        if not self._requests:
+            await asyncio.Event().wait()
+        return self._requests.pop()
+
+    async def write(self, _: bytes) -> None:
+        raise grpc.aio.InternalError("the operation failed")
+
+
+def test_a_stream_to_a_client_that_has_gone_ends() -> None:
+    async def scene() -> None:
+        hub, context = Hub(), Gone()
+        shared: Any = (LargeMessageSlots(1, 1.0), LoopRounds(0.02, 8), UnknownNodes(1, lambda _: True))
+        stream = Stream(STATE_OF_THE_WORLD, hub.streams, *shared, patience=1.0)
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            group.create_task(stream.serve(context))  # type: ignore[arg-type]  # what is used of it
+            await hub.publisher.arrivals()
+            hub.publisher.publish("default.web", snapshot(cluster("a")))
+        assert not hub.observer.of("default.web")
+
+    asyncio.run(scene())
