@@ -234,3 +234,23 @@ def test_a_version_that_was_never_taken_does_not_stand_for_a_later_one() -> None
 
     assert conversation.client.has[CLUSTER].keys() == {"a", "b", "c"}
     conversation.teardown()
+
+
+def test_a_resource_that_was_released_is_to_blame_for_the_next_nack() -> None:
+    """The snapshot that the client ACKed while it was held back has it too."""
+    conversation = RefusingSotw()
+    conversation.connected(naming=False)
+    conversation.all_is_read()
+    conversation.publish(Mesh(clusters=(Content("c", 0),), assignments=(Content("c", 0),)), set())
+    later = Mesh(
+        clusters=(Content("a", 0), Content("b", 0, POISON), Content("d", 0)),
+        assignments=tuple(Content(name, 0) for name in "abd"),
+        tables=(Content("a", 0), Content("b", 0), Content("c", 0, to=("d",))),
+        listeners=tuple(Content(name, 0, to=(name,)) for name in "abc"),
+    )
+    conversation.publish(later, set())
+
+    conversation.all_is_read()
+
+    assert conversation.client.has[CLUSTER].keys() == {"a", "d"}
+    conversation.teardown()

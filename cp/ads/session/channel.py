@@ -400,10 +400,16 @@ class Channel:
         """The resources of a response that may be the reason of a NACK: those that the client has not ACKed yet."""
         if not self.sends_all:
             return list(sent.update.updated)
-        # This response repeats what those before it have brought and the client has not ACKed either.
+        # This response repeats what those before it have brought and the client has not ACKed either. And it may bring
+        # what the snapshot that was ACKed last has already: a resource that was held back then, and was released since.
         differences = sent.base.steps(self._acked_snapshot, self.type_url)
-        new = (packed for difference in differences for packed in difference.updated)
-        return [packed for packed in new if packed.name in self.subscription and not self._resources.is_nacked(packed)]
+        new = {packed.name: packed for difference in differences for packed in difference.updated}
+        new |= {packed.name: packed for packed in sent.update.updated}
+        return [
+            packed
+            for packed in new.values()
+            if packed.name in self.subscription and not self._resources.is_nacked(packed)
+        ]
 
     def _nack_version(self, nack: Nack) -> None:
         """Hold back the version as a whole: nothing can be left out of it.
