@@ -244,9 +244,9 @@ def test_a_resource_that_was_released_is_to_blame_for_the_next_nack() -> None:
     conversation.publish(Mesh(clusters=(Content("c", 0),), assignments=(Content("c", 0),)), set())
     later = Mesh(
         clusters=(Content("a", 0), Content("b", 0, POISON), Content("d", 0)),
-        assignments=tuple(Content(name, 0) for name in "abd"),
+        assignments=tuple(Content(name, 0) for name in ("a", "b", "d")),
         tables=(Content("a", 0), Content("b", 0), Content("c", 0, to=("d",))),
-        listeners=tuple(Content(name, 0, to=(name,)) for name in "abc"),
+        listeners=tuple(Content(name, 0, to=(name,)) for name in ("a", "b", "c")),
     )
     conversation.publish(later, set())
 
