@@ -80,7 +80,10 @@ def scope_of_routes_at_top(before: World, now: World, mesh: str, policies: Polic
 
 
 def _names_of_services(dataplane: Resource, worlds: Iterable[World]) -> set[Name]:
-    """The names of the services that may select an inbound of a dataplane, in any of these Worlds."""
+    """The names by which outbounds depend on a dataplane: its service tags, and MeshServices that may select it.
+
+    `ANY` is among them, as some outbounds depend on all MeshServices.
+    """
     tags = {tag for port in ports_of(dataplane) for tag in port.tags.items()}
     names = {(SERVICE_TAG, value) for name, value in tags if name == SERVICE_TAG}
     for world in worlds:

@@ -83,7 +83,8 @@ class Compiler:
 
     There is no call for a new World: the first proxy that is asked for in it makes the compiler move on (`_enter`).
     `_classes` has the classes of that World alone. `_proxies` has each proxy as it was last compiled, which may be
-    several Worlds ago; by way of a proxy, a class is reused in a later World.
+    several Worlds ago. A class is made anew in each World, from the results of the class that a proxy had before; so a
+    proxy whose class is the same object has nothing to be looked at.
     """
 
     def __init__(self, policies: Policies) -> None:
@@ -159,7 +160,8 @@ class Compiler:
         """A proxy with its own inbounds, which are kept if nothing changed on which they depend.
 
         They depend on the dataplane, the policies that decide over its inbounds, its capture, and every resource to
-        which a conf may refer: to find out whether one does would cost more than to work the inbounds out again.
+        which a conf may refer: to find out whether a conf refers to one of those that changed would cost more than to
+        work the inbounds out again. Inbounds of which some could not be made are tried again.
         """
         mesh, capture = dataplane.mesh, capture_of(world, dataplane)
         if (

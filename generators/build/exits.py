@@ -5,7 +5,8 @@ parse the beginning of the connection: the server name of TLS, or the host of ea
 list of rules; the first rule that matches a connection chooses its filter chain.
 
 Who makes an `Exit` has checked it: it has either a network or a domain, a domain is spoken to by TLS or HTTP, and for
-mysql the port is known. Like all generators this module knows no resource of the mesh and does no I/O.
+mysql the port is known. Like all generators this module does no I/O. Of the mesh it knows one name: where no exit
+takes a request, the answer tells of MeshPassthrough.
 
 See record 0035.
 """
@@ -137,7 +138,7 @@ class _Writer:
         rule.on_match.action.typed_config.CopyFrom(pack(StringValue(value=chain)))
 
     def _chain(self, exit_: Exit) -> str:
-        """The name of the chain of an exit that is not for an HTTP domain; all exits of a protocol share it."""
+        """The name of the chain of an exit that is not for an HTTP domain. TCP, TLS and MySQL share one."""
         protocol = _OVER_HTTP.get(exit_.protocol)
         if protocol is None:
             return self._add_chain(_TCP, tcp_filter(self._cluster(Protocol.TCP), self._listener.name))

@@ -48,7 +48,7 @@ anything else happens. Every other method leaves the state as it is, and session
     ACKNOWLEDGED   receive_answer     ACKNOWLEDGED   nothing: a stale nonce answers nothing                     [6]
     NACKED         receive_answer     NACKED         nothing: a stale nonce answers nothing                     [6]
     PENDING        receive_answer     PENDING        a stale nonce, or newer responses are still pending        [6]
-    PENDING        receive_answer     SUBSCRIBED     any answer, after subscribe_to_all: all will be sent       [4]
+    PENDING        receive_answer     SUBSCRIBED     an answer after subscribe_to_all: all will be sent         [4]
     PENDING        receive_answer     ACKNOWLEDGED   an ACK; or a NACK of what was replaced meanwhile           [4]
     PENDING        receive_answer     NACKED         a NACK; or an ACK, while another NACK stands               [4]
     SUBSCRIBED     unsubscribe        SUBSCRIBED     nothing                                                    [7]
@@ -442,7 +442,7 @@ class Channel:
 
     @property
     def has_pending_removals(self) -> bool:
-        """Something waits to be removed.
+        """Some cluster or listener waits to be removed.
 
         After `advance_to` a deviation is held back by a NACK, or is a removal that is to wait.
         """

@@ -4,15 +4,18 @@ The client has what `base` has, a snapshot that all streams share, except for th
 NACKed, what it is to lose only later, what it kept from an earlier stream. A thousand clients that have the same
 thousand resources so cost a thousand references to one snapshot.
 
-`Channel` alone uses it: `advance_by` and `end_deviations` bring the client to another snapshot, and `record_nack`,
-`repeat_removals`, `release` and `drop_older_versions` follow the client's answers. It knows versions and names, and
-nothing of what is in a resource, of responses, nonces or the order of types.
+`Channel` alone uses it. Requests lead to `supersede`, `record_sent` and `forget`; `advance_by` and `end_deviations`
+bring the client to another snapshot; `record_nack`, `repeat_removals`, `release` and `drop_older_versions` follow the
+client's answers. `Channel` also sets `base` and `deviations` itself: where a client resumes an earlier stream, names
+what it has, or has to go back to what it ACKed. It knows versions and names, and nothing of what is in a resource, of
+responses, nonces or the order of types.
 
-Three things always hold:
+Three things always hold, and `Channel` keeps them too:
 
 - a name in `nacked` is in `deviations` too: the client does not have what `base` has under that name;
 - a name in `deviations` was subscribed to when it was entered, and `advance_by` leaves it to `end_deviations`;
-- where responses repeat everything, `_kept` has each resource that the client is to keep and `base` no longer has.
+- where responses repeat everything, `_kept` has each resource that the client is to keep and `base` no longer has. What
+  is sent from `outgoing` is not in it: those types (endpoints, secrets) do not repeat everything.
 """
 
 from __future__ import annotations

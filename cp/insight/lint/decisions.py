@@ -232,7 +232,7 @@ class ClientDecision:
         return chain.from_iterable(combined.items for combined in self.confs_in_order)
 
     def surely_effective(self, unit_of: UnitOf) -> set[Unit]:
-        """The owner of the first rule, if there is no second one."""
+        """The units of the first rule's items, if there is no second rule."""
         return set() if len(self.confs_in_order) > 1 else {unit_of(item.origin) for item in self.items}
 
     def differs_without(self, is_removed: IsRemoved) -> bool:

@@ -44,8 +44,9 @@ class FrameTooLong(Exception):
 class ProcessLink:
     """One end. Both ends may ask, and each request is answered by a task of its own.
 
-    Each end numbers its requests from 1, and an answer has the number of its request. As a frame is either a request or
-    an answer, equal numbers of the two ends are not confused. `listen` has to run as long as the link is used.
+    Each end numbers its requests from 1, and an answer, or the error in its place, has the number of its request. A
+    frame says which of the three it is, so equal numbers of the two ends are not confused. `listen` has to run as long
+    as the link is used.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: RequestHandler) -> None:
