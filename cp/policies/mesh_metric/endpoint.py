@@ -76,7 +76,7 @@ def _asked(application: MetricApplication, draft: SidecarDraft) -> tuple[str, st
     name = names.application_cluster(address, application.port)
     if not any(isinstance(resource, Cluster) and resource.name == name for resource in draft.resources):
         kind = Cluster.STATIC if is_ip(address) else Cluster.STRICT_DNS
-        cluster = Cluster(name=name, type=kind, alt_stat_name=name.replace(":", "_").replace(".", "_"))
+        cluster = Cluster(name=name, type=kind, alt_stat_name=names.statistic(name))
         cluster.load_assignment.cluster_name = name
         endpoint = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
         set_address(endpoint.address, address, application.port)
