@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -24,8 +26,8 @@ from cp.api.http import create_api
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.world import World
-from cp.store.memory import MemoryStore
 from cp.store.port import Put
+from cp.store.sqlite import SqliteStore
 from tests.api.conftest import KINDS, Api, FixedState, Unit
 from tests.api.samples import dataplane, timeout
 
@@ -35,7 +37,6 @@ LONGEST: Final = 0.05
 PROXIES: Final = 1000
 POLICIES: Final = 60
 STORED: Final = 10_000
-"""The store in memory writes on the event loop, so more takes longer there; in SQLite it is a thread that writes."""
 MIB: Final = 1024 * 1024
 JSON: Final = {"content-type": "application/json"}
 YAML: Final = {"content-type": "application/yaml"}
@@ -217,6 +218,32 @@ def world() -> World:
     return World.of(documents(), KINDS, revision=1)
 
 
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("usual"), documents())
+
+
+@pytest.fixture(scope="module")
+def database_of_many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    mesh = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
+    names = (f"many-{number}" for number in range(STORED))
+    others = (Document(Key("MeshTimeout", "default", name), timeout(name)) for name in names)
+    return written(tmp_path_factory.mktemp("many"), (mesh, *others))
+
+
+def written(folder: Path, documents: Iterable[Document]) -> Path:
+    """The file of a store that has them."""
+
+    async def write() -> Path:
+        path = folder / "store.db"
+        store = await SqliteStore.open(path)
+        await store.write(*map(Put, documents))
+        await store.close()
+        return path
+
+    return asyncio.run(write())
+
+
 def test_each_route_is_asked(api: Api) -> None:
     routes = [route for route in create_api(api.collaborators).routes if isinstance(route, Route)]
     asked = {(_route_of(routes, one), one.method) for one in WORST}
@@ -241,23 +268,24 @@ OF_MANY: Final = (
 
 
 @pytest.mark.parametrize("asked", WORST, ids=str)
-def test_no_request_has_the_event_loop_for_long(start: Unit, world: World, asked: Asked) -> None:
-    must_be_short(start, asked, documents(), world)
+def test_no_request_has_the_event_loop_for_long(
+    start: Unit, world: World, asked: Asked, database: Path, tmp_path: Path
+) -> None:
+    must_be_short(start, asked, Path(shutil.copy(database, tmp_path)), world)
 
 
 @pytest.mark.parametrize("asked", OF_MANY, ids=str)
-def test_nor_has_one_that_concerns_many_resources(start: Unit, world: World, asked: Asked) -> None:
-    mesh = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
-    names = (f"many-{number}" for number in range(STORED))
-    others = (Document(Key("MeshTimeout", "default", name), timeout(name)) for name in names)
-    must_be_short(start, asked, (mesh, *others), world)
+def test_nor_has_one_that_concerns_many_resources(
+    start: Unit, world: World, asked: Asked, database_of_many: Path, tmp_path: Path
+) -> None:
+    must_be_short(start, asked, Path(shutil.copy(database_of_many, tmp_path)), world)
 
 
-def must_be_short(start: Unit, asked: Asked, stored: Iterable[Document], world: World) -> None:
-    store = MemoryStore()
-    api = start(store=store, state=FixedState(world))
-    api._runner.run(store.write(*map(Put, stored)))
-    app = create_api(api.collaborators)
+def must_be_short(start: Unit, asked: Asked, database: Path, world: World) -> None:
+    """Over a store as operators have it: the one in memory writes on the event loop."""
+    runner = start()._runner
+    store = runner.run(SqliteStore.open(database))
+    app = create_api(start(store=store, state=FixedState(world)).collaborators)
 
     async def exchange() -> httpx.Response:
         transport = httpx.ASGITransport(app)
@@ -270,9 +298,10 @@ def must_be_short(start: Unit, asked: Asked, stored: Iterable[Document], world: 
     gc.disable()
     try:
         with callbacks_timed() as spent:
-            answer = api._runner.run(exchange())
+            answer = runner.run(exchange())
     finally:
         gc.enable()
+        runner.run(store.close())
 
     assert answer.status_code in asked.statuses, answer.text[:500]
     assert len(answer.content) < 8 * MIB
