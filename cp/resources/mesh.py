@@ -18,6 +18,20 @@ from cp.resources.schema import Schema, check
 from cp.resources.sources import DataSource, data_source
 from cp.resources.targets import tag
 
+_DAY: Final = 86_400.0
+_CA_LIFETIME: Final = 3_650 * _DAY
+_UNITS: Final = {"y": 365 * _DAY, "w": 7 * _DAY, "d": _DAY, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PERIOD: Final = re.compile(r"0|([0-9]+)(y|w|d|h|m|s|ms)")
+_MOST_DIGITS: Final = 12
+
+
+def period(text: str | None) -> float:
+    """The seconds of a period such as `1d`; 0 for none, and for what is no period."""
+    match = _PERIOD.fullmatch(text or "")
+    if match is None or match[1] is None:
+        return 0.0
+    return int(match[1][:_MOST_DIGITS]) * _UNITS[match[2]]
+
 
 class Rotation(Schema, frozen=True):
     expiration: str | None = None
@@ -52,6 +66,28 @@ class CaBackend(Schema, frozen=True):
     dp_cert: DpCert | None = None
     conf: CaConf | None = None
     root_chain: RootChain | None = None
+
+    @property
+    def leaf_lifetime(self) -> float:
+        """How long the certificate of a proxy is valid, in seconds."""
+        rotation = self.dp_cert.rotation if self.dp_cert else None
+        return period(rotation.expiration if rotation else None) or _DAY
+
+    @property
+    def ca_lifetime(self) -> float:
+        """How long a certificate of a built-in authority is valid, in seconds."""
+        generated = self.conf.ca_cert if self.conf else None
+        return period(generated.expiration if generated else None) or _CA_LIFETIME
+
+    @property
+    def rsa_bits(self) -> int | None:
+        """The size of an RSA key, where the backend asks for RSA; it is ECDSA otherwise."""
+        generated = self.conf.ca_cert if self.conf else None
+        return (generated.rsa_bits if generated else None) or None
+
+    @property
+    def wants_rsa(self) -> bool:
+        return self.rsa_bits is not None
 
 
 class Mtls(Schema, frozen=True):
@@ -142,8 +178,6 @@ class Mesh(Schema, frozen=True):
 
 _LONGEST_PORT: Final = 6
 """The digits of a port that are read; with as many, it is no port in any case."""
-
-_PERIOD: Final = re.compile(r"0|[0-9]+(y|w|d|h|m|s|ms)")
 
 
 def validate(mesh: Mesh, _meta: DocumentMeta) -> Iterator[Violation]:

@@ -1,0 +1,85 @@
+"""The trust record of a mesh: which authorities its proxies trust, and which of them signs.
+
+It is a Secret of the mesh, because everything that a rotation has come to must survive the control plane. Only the
+control plane writes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Final
+
+import msgspec
+
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.resources.resource import Resource
+
+_NAME: Final = ".ca-trust"
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
+
+
+class TrustedRoot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An authority that the mesh trusts. Times are seconds since 1970."""
+
+    fingerprint: str
+    """The SHA-256 of the certificate that signs, in hexadecimal."""
+
+    certificate: str
+    """In PEM: the one that signs, and those that belong to it."""
+
+    backend: str
+    """The backend of the Mesh that it was when it was first trusted."""
+
+    since: float = msgspec.field(name="from")
+    until: float | None = None
+    """When it is trusted no longer: the last certificate that it signed has expired then. None while it may sign."""
+
+    lifetime: float
+    """The longest life of a certificate that it signs, in seconds."""
+
+
+class TrustRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    roots: tuple[TrustedRoot, ...] = ()
+    """In the order in which they came to be trusted."""
+
+    signer: str = ""
+    """The fingerprint of the root that signs: the newest, or the one before until everybody trusts the newest."""
+
+    callers: bool = False
+    """Whether callers speak TLS. From then on they do until mTLS is switched off."""
+
+    def root(self, fingerprint: str) -> TrustedRoot | None:
+        return next((root for root in self.roots if root.fingerprint == fingerprint), None)
+
+    @property
+    def certificates(self) -> str:
+        """All that is trusted, each certificate once, in PEM."""
+        blocks = (block for root in self.roots for block in _CERTIFICATE.findall(root.certificate))
+        return "".join(f"{block}\n" for block in dict.fromkeys(blocks))
+
+
+NO_TRUST: Final = TrustRecord()
+
+
+def trust_key(mesh: str) -> Key:
+    return Key("Secret", mesh, f"{mesh}{_NAME}")
+
+
+def trust_of(secret: Resource | None) -> TrustRecord:
+    """What a Secret says; nothing is trusted if there is none, or if it was not written by us."""
+    return NO_TRUST if secret is None else secret.derived(_read)
+
+
+def _read(secret: Resource) -> TrustRecord:
+    try:
+        return msgspec.json.decode(secret.spec.value(), type=TrustRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return NO_TRUST
+
+
+def document_of(mesh: str, record: TrustRecord) -> Document:
+    key = trust_key(mesh)
+    data = base64.b64encode(msgspec.json.encode(record)).decode()
+    return Document(key, {"type": key.type, "mesh": mesh, "name": key.name, "data": data})
