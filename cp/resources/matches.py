@@ -25,7 +25,9 @@ def client_match(match: ClientMatch) -> Iterator[Violation]:
     if match.spiffe_id is None and match.sni is None:
         yield absent("", "matches nothing in particular", "give it `spiffeID` or `sni`")
     if match.spiffe_id is not None:
-        if not is_spiffe_id(match.spiffe_id.value):
+        # Without the slash at its end, the prefix of one trust domain is also that of others.
+        is_prefix = match.spiffe_id.type == "Prefix"
+        if not is_spiffe_id(match.spiffe_id.value.removesuffix("/") if is_prefix else match.spiffe_id.value):
             hint = "write for example `spiffe://default/ns/web`"
             yield Violation("spiffeID", f"`{match.spiffe_id.value}` is not a SPIFFE ID", hint)
         yield from must_be_set("spiffeID.type", match.spiffe_id.type, "Exact or Prefix")

@@ -16,6 +16,9 @@ DNS_FILTER = "envoy.filters.udp.dns_filter"
 DNS = "dns"
 TLS_INSPECTOR = "envoy.filters.listener.tls_inspector"
 HTTP_INSPECTOR = "envoy.filters.listener.http_inspector"
+TLS_SOCKET = "envoy.transport_sockets.tls"
+HTTP_RBAC = "envoy.filters.http.rbac"
+NETWORK_RBAC = "envoy.filters.network.rbac"
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 LOOPBACK = "127.0.0.1"
@@ -54,6 +57,16 @@ def metrics_listener(address: str, port: int) -> str:
 def application_cluster(address: str, port: int) -> str:
     """The cluster of an application that serves metrics."""
     return f"metrics:{address}:{port}"
+
+
+def mesh_identity(mesh: str) -> str:
+    """The secret with the certificate that a proxy shows to others of its mesh: each proxy gets one of its own."""
+    return f"identity_cert:secret:{mesh}"
+
+
+def mesh_authority(mesh: str) -> str:
+    """The secret with the roots that the proxies of a mesh trust."""
+    return f"mesh_ca:secret:{mesh}"
 
 
 def authority_secret(cluster: str) -> str:

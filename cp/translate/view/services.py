@@ -111,7 +111,7 @@ def endpoints_of(world: World, mesh: str, destination: Destination) -> Endpoints
     """The endpoints of a destination: every healthy address behind it."""
     service_and_port = service_of(world, destination)
     if service_and_port is not None:
-        candidates = _behind(world, *service_and_port)
+        candidates = behind(world, *service_and_port)
     else:
         candidates = [] if destination.is_real else _tagged(world, mesh, destination)
     # Envoy NACKs an endpoint whose address is a name, and with it all others of the assignment.
@@ -119,14 +119,14 @@ def endpoints_of(world: World, mesh: str, destination: Destination) -> Endpoints
     return Endpoints(cluster_name(destination), tuple(healthy))
 
 
-def _behind(world: World, service: Resource, port: Any) -> list[DataplanePort]:
+def behind(world: World, service: Resource, port: Any) -> list[DataplanePort]:
     """The inbounds behind a port of a real service."""
     if service.type == EXTERNAL:
         return []  # Envoy resolves its endpoints itself
     if service.type == "MeshMultiZoneService":
-        members = ((member, find_port(member, str(port.port))) for member in _members(world, service))
-        served = ((member, own_port) for member, own_port in members if own_port is not None)
-        return [inbound for member, own_port in served for inbound in _behind(world, member, own_port)]
+        ported = ((member, find_port(member, str(port.port))) for member in _members(world, service))
+        served = ((member, own_port) for member, own_port in ported if own_port is not None)
+        return [inbound for member, own_port in served for inbound in behind(world, member, own_port)]
     target = port.target_port if port.target_port is not None else port.port
     return [
         inbound

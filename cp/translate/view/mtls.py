@@ -1,0 +1,164 @@
+"""mTLS: who speaks TLS with whom in a mesh, and by which names each side knows the other.
+
+Everything here follows from the World. Which certificate a proxy shows does not, and is no business of this room: its
+configuration names a secret, and every proxy gets another one under that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from cp.identity.identities import identity_of
+from cp.identity.security import MeshSecurity, security_of
+from cp.model.names import Destination, Identity
+from cp.resources.caller import CallerTls
+from cp.resources.client import is_grpc_client
+from cp.resources.resource import Resource
+from cp.resources.tls import CIPHERS
+from cp.resources.world import Table, World
+from cp.translate.view.dataplanes import SERVICE_TAG
+from cp.translate.view.services import behind, service_of
+from generators.envoy.permissions import service_uri
+from generators.proxy import Backend, CertificateName, Inbound, MeshTls, Trust, TrustDomain
+
+_NEWEST: Final = "TLSv1_3"
+"""Envoy's own default for clients is TLS 1.2, and a MeshTLS may ask for 1.3."""
+
+_OLD: Final = {"TLS10": "TLSv1_0", "TLS11": "TLSv1_1"}
+"""Versions below Envoy's default for clients, by what a MeshTLS may have for the newest."""
+
+_SHORT: Final = {"MeshService": "ms", "MeshExternalService": "mes", "MeshMultiZoneService": "mzms"}
+_LABEL: Final = 62
+"""The most characters of a name in a label of a server name: one less than DNS allows."""
+
+
+_Placed: TypeAlias = tuple[int, Inbound]
+"""An inbound, with its place in the Dataplane."""
+
+
+def secured(world: World, dataplane: Resource, inbounds: Iterable[_Placed]) -> Iterator[_Placed]:
+    """Inbounds with the TLS that callers of this proxy have to speak."""
+    tls = inbound_tls(world, dataplane)
+    if tls is None:
+        yield from inbounds
+        return
+    permissive = is_permissive(world, dataplane.mesh)
+    yield from ((index, replace(inbound, tls=tls, is_permissive=permissive)) for index, inbound in inbounds)
+
+
+def inbound_tls(world: World, dataplane: Resource) -> MeshTls | None:
+    """How callers of a proxy speak TLS with it.
+
+    A proxy of a mesh with an authority that has no name to be certified gets no certificate, and lets in nobody.
+    """
+    security, mesh = security_of(world, dataplane.mesh), world.mesh(dataplane.mesh)
+    if security is None or mesh is None or is_grpc_client(dataplane):
+        return None
+    if mesh.spec.authority is None and identity_of(world, dataplane) is None:
+        return None
+    return MeshTls(dataplane.mesh, _anybody(domains_of(security, dataplane.mesh)))
+
+
+def is_permissive(world: World, mesh: str) -> bool:
+    """Whether callers may do without TLS, unless a MeshTLS says otherwise."""
+    security = security_of(world, mesh)
+    return security is not None and security.is_permissive
+
+
+def caller_tls(world: World, mesh: str) -> CallerTls | None:
+    """How the proxies of a mesh call each other; None: without TLS."""
+    security = security_of(world, mesh)
+    if security is None or not security.callers_use_tls:
+        return None
+    return CallerTls(domains_of(security, mesh), world.table("MeshTLS", mesh).derived(_oldest))
+
+
+def with_tls(backend: Backend, world: World, mesh: str, destination: Destination, caller: CallerTls | None) -> Backend:
+    """A backend with the TLS that a caller has to speak with its proxies. What is outside the mesh has its own."""
+    if caller is None or backend.external:
+        return backend
+    uris = _uris(world, mesh, destination)
+    tls = MeshTls(
+        mesh,
+        tuple(map(CertificateName, uris)) or _anybody(caller.domains),
+        sni=server_name(world, mesh, destination),
+        oldest=caller.oldest,
+        newest=_NEWEST,
+        ciphers=CIPHERS,
+    )
+    return replace(backend, mesh_tls=tls)
+
+
+def trust_of(world: World, mesh: str) -> Trust | None:
+    """The roots that the proxies of a mesh trust; None while there are none."""
+    security = security_of(world, mesh)
+    if security is None or not security.bundles:
+        return None
+    return Trust(mesh, tuple(TrustDomain(bundle.domain, bundle.certificates) for bundle in security.bundles))
+
+
+def domains_of(security: MeshSecurity, mesh: str) -> tuple[str, ...]:
+    """The trust domains of a mesh. Before its first authority is there, that is the one that it will have."""
+    return tuple(bundle.domain for bundle in security.bundles) or (mesh,)
+
+
+def server_name(world: World, mesh: str, destination: Destination) -> str:
+    """The server name (SNI) by which a destination is called. Kuma makes the same, and permissions may match it."""
+    identity = destination.identity
+    if identity is None:
+        tags = ",".join(f"{name}={value}" for name, value in sorted((*destination.tags, ("mesh", mesh))))
+        return f"{destination.service}{{{tags}}}"
+    service_and_port = service_of(world, destination)
+    port = 0 if service_and_port is None else service_and_port[1].port
+    return _name_of_service(identity, port)
+
+
+def _name_of_service(identity: Identity, port: int) -> str:
+    digest = _fnv_1a(f"{identity.name};{identity.mesh};".encode())
+    name, mesh = (text if len(text) <= _LABEL else f"{text[:_LABEL]}x" for text in (identity.name, identity.mesh))
+    return f"a{digest:x}.{name}.{port}.{mesh}.{_SHORT.get(identity.type, 'ms')}"
+
+
+def _fnv_1a(data: bytes) -> int:
+    """The hash FNV-1a of 64 bits, as it stands in Kuma's server names."""
+    digest = 0xCBF29CE484222325
+    for byte in data:
+        digest = (digest ^ byte) * 0x100000001B3 % 2**64
+    return digest
+
+
+def _anybody(domains: Iterable[str]) -> tuple[CertificateName, ...]:
+    return tuple(CertificateName(f"spiffe://{domain}/", is_prefix=True) for domain in domains)
+
+
+def _uris(world: World, mesh: str, destination: Destination) -> tuple[str, ...]:
+    """The names of those who may answer for a destination, as their certificates have them."""
+    if not destination.is_real:
+        return (service_uri(mesh, destination.service),)
+    service_and_port = service_of(world, destination)
+    if service_and_port is None:
+        return ()
+    return tuple(sorted(set(_uris_of_service(world, *service_and_port))))
+
+
+def _uris_of_service(world: World, service: Resource, port: Any) -> Iterator[str]:
+    """The names that the service lists or, if it lists none, those of the inbounds behind its port."""
+    listed = getattr(service.spec, "identities", None) or ()
+    for identity in listed:
+        yield identity.value if identity.type == "SpiffeID" else service_uri(service.mesh, identity.value)
+    for inbound in () if listed else behind(world, service, port):
+        if (tag := inbound.tags.get(SERVICE_TAG)) is not None:
+            yield service_uri(service.mesh, tag)
+
+
+def _oldest(policies: Table) -> str:
+    """The oldest version that callers have to offer, so that each MeshTLS finds one that it allows."""
+    newest = {
+        item.default.tls_version.max
+        for policy in policies
+        for item in (*policy.spec.items("from"), *policy.spec.items("rules"))
+        if item.default is not None and item.default.tls_version is not None and item.default.tls_version.max
+    }
+    return next((_OLD[version] for version in sorted(newest) if version in _OLD), "")
