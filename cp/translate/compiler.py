@@ -29,11 +29,11 @@ from cp.translate.snapshot import Snapshot, SnapshotPart
 from cp.translate.translator import Translator
 from cp.translate.trust import TrustResult
 from cp.translate.view import backend_refs
-from cp.translate.view.mtls import secured
+from cp.translate.view.mtls import InboundTls, inbound_tls, secured
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.proxies import inbounds, outbounds
 from cp.translate.view.redirected import capture_of
-from generators.proxy import Capture, Inbound
+from generators.proxy import Capture
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,8 +44,8 @@ class CompiledProxy:
     proxy_class: ProxyClass
     """What it has in common with other proxies: outbounds, backends, host names."""
 
-    own_inbounds: tuple[tuple[int, Inbound], ...]
-    """What its Dataplane and its mesh say about its inbounds, with their places in the document."""
+    tls: InboundTls | None
+    """How callers speak TLS with it, unless a MeshTLS says otherwise; None: not at all."""
 
     inbounds: tuple[InboundResult, ...]
     """In the order of the inbounds in the Dataplane."""
@@ -175,12 +175,12 @@ class Compiler:
         cost more than to work the inbounds out again. Inbounds of which some could not be made are tried again.
         """
         mesh, capture = dataplane.mesh, capture_of(world, dataplane)
-        own_inbounds = tuple(secured(world, dataplane, inbounds(dataplane)))
+        tls = inbound_tls(world, dataplane)
         trust = self._translator.trusts.result(world, mesh)
         if (
             before is not None
             and before.dataplane is dataplane
-            and before.own_inbounds == own_inbounds
+            and before.tls == tls
             and before.inbound_policies is policies
             and before.capture == capture
             and not before.own_failures
@@ -188,7 +188,10 @@ class Compiler:
         ):
             return replace(before, proxy_class=proxy_class, trust=trust)
         rules = rules_of(world, dataplane)
-        results = tuple(self._translator.inbounds.result(world, mesh, rules, *inbound) for inbound in own_inbounds)
+        results = tuple(
+            self._translator.inbounds.result(world, mesh, rules, index, secured(inbound, tls))
+            for index, inbound in inbounds(dataplane)
+        )
         sidecar = self._translator.sidecars.result(world, rules, dataplane)
         captured = None if capture is None else self._translator.captures.result(world, mesh, rules, capture)
         if before is not None:
@@ -198,7 +201,7 @@ class Compiler:
         return CompiledProxy(
             dataplane=dataplane,
             proxy_class=proxy_class,
-            own_inbounds=own_inbounds,
+            tls=tls,
             inbounds=results,
             sidecar=sidecar,
             capture_result=captured,

@@ -1,17 +1,18 @@
 """mTLS: who speaks TLS with whom in a mesh, and by which names each side knows the other.
 
 Everything here follows from the World. Which certificate a proxy shows does not, and is no business of this room: its
-configuration names a secret, and every proxy gets another one under that name.
+configuration names a secret, and every proxy gets another one under that name (record 0055).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from cp.identity.identities import identity_of
 from cp.identity.security import MeshSecurity, security_of
+from cp.model.memo import Memo
 from cp.model.names import Destination, Identity
 from cp.resources.caller import CallerTls
 from cp.resources.client import is_grpc_client
@@ -34,37 +35,43 @@ _LABEL: Final = 62
 """The most characters of a name in a label of a server name: one less than DNS allows."""
 
 
-_Placed: TypeAlias = tuple[int, Inbound]
-"""An inbound, with its place in the Dataplane."""
+@dataclass(frozen=True, slots=True)
+class InboundTls:
+    """How callers speak TLS with the proxies of a mesh."""
+
+    tls: MeshTls
+    is_permissive: bool
+    """Whether they may do without, unless a MeshTLS says otherwise."""
 
 
-def secured(world: World, dataplane: Resource, inbounds: Iterable[_Placed]) -> Iterator[_Placed]:
-    """Inbounds with the TLS that callers of this proxy have to speak."""
-    tls = inbound_tls(world, dataplane)
-    if tls is None:
-        yield from inbounds
-        return
-    permissive = is_permissive(world, dataplane.mesh)
-    yield from ((index, replace(inbound, tls=tls, is_permissive=permissive)) for index, inbound in inbounds)
-
-
-def inbound_tls(world: World, dataplane: Resource) -> MeshTls | None:
-    """How callers of a proxy speak TLS with it.
+def inbound_tls(world: World, dataplane: Resource) -> InboundTls | None:
+    """How callers of a proxy speak TLS with it; one object for a mesh, for as long as it stays the same.
 
     A proxy of a mesh with an authority that has no name to be certified gets no certificate, and lets in nobody.
     """
-    security, mesh = security_of(world, dataplane.mesh), world.mesh(dataplane.mesh)
-    if security is None or mesh is None or is_grpc_client(dataplane):
+    of_mesh = world.recall(_InboundTlsOfMeshes, dataplane.mesh)
+    if of_mesh is None or is_grpc_client(dataplane):
         return None
-    if mesh.spec.authority is None and identity_of(world, dataplane) is None:
+    mesh = world.mesh(dataplane.mesh)
+    if (mesh is None or mesh.spec.authority is None) and identity_of(world, dataplane) is None:
         return None
-    return MeshTls(dataplane.mesh, _anybody(domains_of(security, dataplane.mesh)))
+    return of_mesh
 
 
-def is_permissive(world: World, mesh: str) -> bool:
-    """Whether callers may do without TLS, unless a MeshTLS says otherwise."""
-    security = security_of(world, mesh)
-    return security is not None and security.is_permissive
+class _InboundTlsOfMeshes(Memo[World, str, InboundTls | None]):
+    def basis(self, source: World, key: str) -> MeshSecurity | None:
+        return security_of(source, key)
+
+    def work_out(self, source: World, key: str) -> InboundTls | None:
+        security = security_of(source, key)
+        if security is None:
+            return None
+        return InboundTls(MeshTls(key, _anybody(domains_of(security, key))), security.is_permissive)
+
+
+def secured(inbound: Inbound, tls: InboundTls | None) -> Inbound:
+    """An inbound with the TLS that callers have to speak."""
+    return inbound if tls is None else replace(inbound, tls=tls.tls, is_permissive=tls.is_permissive)
 
 
 def caller_tls(world: World, mesh: str) -> CallerTls | None:
@@ -93,10 +100,18 @@ def with_tls(backend: Backend, world: World, mesh: str, destination: Destination
 
 def trust_of(world: World, mesh: str) -> Trust | None:
     """The roots that the proxies of a mesh trust; None while there are none."""
-    security = security_of(world, mesh)
-    if security is None or not security.bundles:
-        return None
-    return Trust(mesh, tuple(TrustDomain(bundle.domain, bundle.certificates) for bundle in security.bundles))
+    return world.recall(_TrustOfMeshes, mesh)
+
+
+class _TrustOfMeshes(Memo[World, str, Trust | None]):
+    def basis(self, source: World, key: str) -> MeshSecurity | None:
+        return security_of(source, key)
+
+    def work_out(self, source: World, key: str) -> Trust | None:
+        security = security_of(source, key)
+        if security is None or not security.bundles:
+            return None
+        return Trust(key, tuple(TrustDomain(bundle.domain, bundle.certificates) for bundle in security.bundles))
 
 
 def domains_of(security: MeshSecurity, mesh: str) -> tuple[str, ...]:
