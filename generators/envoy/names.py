@@ -56,6 +56,16 @@ def application_cluster(address: str, port: int) -> str:
     return f"metrics:{address}:{port}"
 
 
+def mesh_identity(mesh: str) -> str:
+    """The secret with the certificate that a proxy shows to others of its mesh: each proxy gets one of its own."""
+    return f"identity_cert:secret:{mesh}"
+
+
+def mesh_authority(mesh: str) -> str:
+    """The secret with the roots that the proxies of a mesh trust."""
+    return f"mesh_ca:secret:{mesh}"
+
+
 def authority_secret(cluster: str) -> str:
     """The secret with the CA of a cluster's servers."""
     return f"{cluster}:ca"
