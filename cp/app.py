@@ -7,7 +7,7 @@ import signal
 import socket
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,10 +26,12 @@ from cp.resources.capabilities import missing_parts, warning
 from cp.resources.initial_policies import initial_policies
 from cp.serving import process
 from cp.serving.http_server import address, http_served
+from cp.serving.identities import read_file
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Reconciler
 from cp.serving.registrar import Registrar, RegistrarTimes, registrations_kept
-from cp.serving.serve import proxies_served, reconciled
+from cp.serving.serve import proxies_served, reconciled, trust_times
+from cp.serving.trust_keeper import TrustKeeper, TrustSources, trust_kept
 from cp.serving.workers.crew import Crew, SilentWorkers, reserved
 from cp.serving.workers.front import WorkersFront
 from cp.serving.workers.observers import CombinedObserver
@@ -103,6 +105,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         serving = await proxies.enter_async_context(_serving(settings, store))
         collaborators = _collaborators(settings, store, serving)
         await proxies.enter_async_context(_registrations(settings, collaborators, serving))
+        await proxies.enter_async_context(_trust(settings, store, serving))
         stack.callback(collaborators.works.close)
         http_port = await stack.enter_async_context(
             http_served(create_api(collaborators), settings.http_bind, settings.http_port)
@@ -187,6 +190,14 @@ def _registrations(
         collaborators.store, serving.reconciler, serving.observed, times, name=collaborators.about.instance
     )
     return registrations_kept(registrar)
+
+
+def _trust(settings: Settings, store: Store, serving: _Serving) -> AbstractAsyncContextManager[None]:
+    """Kept in this process, which knows of the proxies of all, unless each has records of its own (`reconciled`)."""
+    if isinstance(store, FilesStore):
+        return nullcontext()
+    sources = TrustSources(read_file, times=trust_times(settings))
+    return trust_kept(TrustKeeper(store, serving.reconciler, serving.observed, sources))
 
 
 async def _first_mesh(store: Store, settings: Settings) -> None:

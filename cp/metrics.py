@@ -49,6 +49,10 @@ class Metrics:
         )
         self.turn = self._histogram("turn_seconds", "What it took to work out what changes come to, of one turn")
         self.lag = self._histogram("event_loop_lag_seconds", "How much later than planned the event loop woke up")
+        self.certificates = self._counter("certificates_issued", "Certificates issued to proxies")
+        self.certificate_failures = self._counter(
+            "certificates_failed", "Attempts to issue a certificate that failed: the proxy keeps what it has"
+        )
         self.self_checks = self._counter("self_checks", "Snapshots compared with a full computation", "outcome")
 
     def register(

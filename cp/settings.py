@@ -83,8 +83,9 @@ class Settings(BaseSettings):
     registrations: str = Field(
         default="",
         validation_alias="KOGUMA_REGISTRATIONS",
-        description="Where the Dataplanes that proxies register are kept if the store is a folder of files: "
-        "`sqlite:///PATH` or `memory:`. If it is not set, every Dataplane has to be in the files.",
+        description="Where the Dataplanes that proxies register and the certificate authorities of meshes are kept if "
+        "the store is a folder of files: `sqlite:///PATH` or `memory:`. If it is not set, every Dataplane has to be in "
+        "the files, and no authority can be built in.",
     )
     history_bytes: int = Field(
         default=KEPT_BYTES,
@@ -173,6 +174,20 @@ class Settings(BaseSettings):
         validation_alias="KOGUMA_RETURN_GRACE",
         description="Seconds in which no proxy counts as gone, after the start and after all proxies have disconnected "
         "at once: they need time to connect again.",
+    )
+    trust_propagation: Seconds = Field(
+        default=10,
+        ge=0,
+        validation_alias="KOGUMA_TRUST_PROPAGATION",
+        description="Seconds for which proxies trust a new certificate authority before it signs, and, with mTLS in "
+        "the mode PERMISSIVE, have certificates before callers speak TLS. Every connected proxy has to have ACKed it "
+        "in addition.",
+    )
+    trust_patience: Seconds = Field(
+        default=60,
+        ge=0,
+        validation_alias="KOGUMA_TRUST_PATIENCE",
+        description="Seconds after which a new certificate authority signs even if a connected proxy has not ACKed it.",
     )
     quiet: float = Field(
         default=0.005,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cp.identity.trust import trust_key, trust_of
+from cp.identity.trust import trust_of
 from cp.model.memo import Memo
+from cp.model.secret_names import trust_key
 from cp.resources.resource import Resource
 from cp.resources.world import World
 

@@ -6,17 +6,16 @@ control plane writes it.
 
 from __future__ import annotations
 
-import base64
 import re
 from typing import Final
 
 import msgspec
 
 from cp.model.document import Document
-from cp.model.names import Key
+from cp.model.secret_names import trust_key
 from cp.resources.resource import Resource
+from cp.resources.secret import secret_document
 
-_NAME: Final = ".ca-trust"
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
 
 
@@ -63,10 +62,6 @@ class TrustRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 NO_TRUST: Final = TrustRecord()
 
 
-def trust_key(mesh: str) -> Key:
-    return Key("Secret", mesh, f"{mesh}{_NAME}")
-
-
 def trust_of(secret: Resource | None) -> TrustRecord:
     """What a Secret says; nothing is trusted if there is none, or if it was not written by us."""
     return NO_TRUST if secret is None else secret.derived(_read)
@@ -80,6 +75,4 @@ def _read(secret: Resource) -> TrustRecord:
 
 
 def document_of(mesh: str, record: TrustRecord) -> Document:
-    key = trust_key(mesh)
-    data = base64.b64encode(msgspec.json.encode(record)).decode()
-    return Document(key, {"type": key.type, "mesh": mesh, "name": key.name, "data": data})
+    return secret_document(trust_key(mesh), msgspec.json.encode(record))

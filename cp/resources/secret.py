@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from typing import Final
 
+from cp.model.document import Document
+from cp.model.names import Key
 from cp.model.violation import Violation
 from cp.resources.checks import absent
 from cp.resources.kinds import DocumentMeta, Kind
@@ -18,6 +21,12 @@ class Secret(Schema, frozen=True):
     def value(self) -> bytes:
         """The secret itself. Callers must not let it into any output."""
         return (decoded(self.data) if self.data is not None else None) or b""
+
+
+def secret_document(key: Key, value: bytes) -> Document:
+    """A Secret as it is stored."""
+    data = {"type": key.type, "name": key.name, "data": base64.b64encode(value).decode()}
+    return Document(key, {**data, "mesh": key.mesh} if key.mesh else data)
 
 
 def validate(secret: Secret, _meta: DocumentMeta) -> Iterator[Violation]:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -19,20 +20,28 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from cp.ads.hub import Hub
+from cp.identity.leaf import Certificate
+from cp.model.document import Document
 from cp.model.failure import Failure
-from cp.model.names import dataplane_key
+from cp.model.names import Key, dataplane_key
 from cp.policies import Policies, kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.serving.finding_log import log_findings_of_all, log_findings_of_changes
+from cp.serving.identities import Identities
 from cp.serving.publications import Publication, PublicationLog
 from cp.serving.publisher import Publisher
 from cp.serving.turn import PendingChanges, TurnCompiler
-from cp.store.port import Closed, Contents, Outdated, Store, Unusable
+from cp.store.port import Change, ChangeBatch, Closed, Contents, Outdated, Store, Unusable
 from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.snapshot import Snapshot
 
 T = TypeVar("T")
+
+_NEVER: Final = datetime.fromtimestamp(0, UTC)
+
+_CERTIFICATES_EVERY: Final = 0.5
+"""Seconds after which it is looked again which certificates are due."""
 
 PATIENCE: Final = 2.0
 """Seconds for which a reader waits until what was written before is in the World."""
@@ -51,13 +60,22 @@ class Pace:
 class Reconciler:
     """Keeps the World that the store describes, and the newest snapshot of every connected proxy in the hub."""
 
-    def __init__(
-        self, store: Store, hub: Hub, policies: Policies, pace: Pace = Pace(), *, checks_itself: bool = False
+    def __init__(  # noqa: PLR0913  # what it connects
+        self,
+        store: Store,
+        hub: Hub,
+        policies: Policies,
+        pace: Pace = Pace(),
+        *,
+        identities: Identities | None = None,
+        checks_itself: bool = False,
     ) -> None:
+        """Without `identities` no proxy gets a certificate."""
         self._store = store
         self._hub = hub.publisher
         self._kinds = kinds(policies)
-        self._turn_compiler = TurnCompiler(policies, hub.metrics, checks_itself=checks_itself)
+        self._identities = identities
+        self._turn_compiler = TurnCompiler(policies, hub.metrics, identities, checks_itself=checks_itself)
         self._publisher = Publisher(hub)
         self._pace = pace
         self._pending = PendingChanges()
@@ -67,6 +85,9 @@ class Reconciler:
         self._asking = asyncio.Lock()
         self._log = structlog.get_logger()
         self._world: World | None = None
+        self._local: dict[Key, Document] = {}
+        """What is in the World and in no store."""
+
         self._next_world = asyncio.Event()
         self._followed = 0
         self._next_batch = asyncio.Event()
@@ -94,11 +115,22 @@ class Reconciler:
         """What cannot be made for connected proxies, by faults of ours; proxies without a failure are left out."""
         return self._publisher.failures
 
+    def certificate(self, proxy: str) -> Certificate | None:
+        """What a connected proxy shows to others of its mesh, without its key."""
+        return None if self._identities is None else self._identities.certificate(proxy)
+
     async def current(self) -> World:
         """The World, with all in it that was written until now, unless that takes too long."""
         with suppress(Unusable, Closed):  # what is in force can be asked for all the same
             await self.wait_for_revision(await self._store.revision(), PATIENCE)
         return self.world
+
+    async def wait_for_change(self, world: World, within: float) -> None:
+        """Wait for another World than this, or until so many seconds have passed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while self.world is world:
+                    await self._next_world.wait()
 
     async def wait_for_revision(self, revision: int, within: float) -> bool:
         """Whether, within so many seconds, a World has what was written up to this revision and is published."""
@@ -107,6 +139,15 @@ class Reconciler:
                 while self._world is None or self._world.revision < revision:
                     await self._next_world.wait()
         return self._world is not None and self._world.revision >= revision
+
+    def put_locally(self, key: Key, document: Document | None) -> None:
+        """Have a document in the World of this process that is in no store, until the process ends."""
+        change = Change(self._followed, key, self._local.pop(key, None), document, _NEVER)
+        if document is not None:
+            self._local[key] = document
+        findings = self._pending.batches[-1].findings if self._pending.batches else tuple(self.world.store_findings)
+        self._pending.batches.append(ChangeBatch(self._followed, (change,), findings))
+        self._wake.set()
 
     async def snapshot(self, dataplane: Resource) -> Snapshot:
         """What a proxy is served or, while it is not connected, would be."""
@@ -140,12 +181,13 @@ class Reconciler:
             async with asyncio.TaskGroup() as running:
                 running.create_task(self._follow_store(contents.revision))
                 running.create_task(self._follow_hub())
+                running.create_task(self._follow_certificates())
                 running.create_task(self._turns())
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _read(self, contents: Contents) -> World:
-        documents = [stored.document for stored in contents.stored]
+        documents = [*self._local.values(), *(stored.document for stored in contents.stored)]
         world = await self._in_thread(World.of, documents, self._kinds, contents.revision, contents.findings)
         log_findings_of_all(world)
         self._log.info("world.loaded", revision=contents.revision, resources=len(documents))
@@ -162,7 +204,7 @@ class Reconciler:
             except Outdated:  # the store no longer keeps the changes since then: read everything again
                 contents = await self._store.read()
                 since = contents.revision
-                self._pending = PendingChanges(contents, [], self._pending.arrived, monotonic())
+                self._pending = PendingChanges(contents, [], self._pending.arrived, self._pending.renewals, monotonic())
                 self._follow_to(since)
                 self._wake.set()
 
@@ -185,6 +227,14 @@ class Reconciler:
             arrived = await self._hub.arrivals()  # first, because what is pending is another object after a turn
             self._pending.arrived |= dict.fromkeys(arrived)
             self._wake.set()
+
+    async def _follow_certificates(self) -> None:
+        while self._identities is not None:
+            await asyncio.sleep(_CERTIFICATES_EVERY)
+            due = self._identities.due()
+            if due:
+                self._pending.renewals |= due
+                self._wake.set()
 
     async def _turns(self) -> None:
         while True:
@@ -217,7 +267,8 @@ class Reconciler:
         if pending.contents is not None:
             world_before = await self._read(pending.contents)
         connected = self._publisher.connected
-        proxies = tuple(connected if pending.concern_everybody else connected & pending.arrived.keys())
+        concerned = connected if pending.concern_everybody else pending.arrived.keys() | pending.renewals
+        proxies = tuple(proxy for proxy in connected if proxy in concerned)
         result = await self._in_thread(self._turn_compiler.compute, world_before, pending.batches, proxies)
         self._hub.metrics.turn.observe(monotonic() - began)
         publication, published = self._publisher.publish(
@@ -225,6 +276,8 @@ class Reconciler:
         )
         if pending.concern_everybody or departed:
             self.compiler.keep_only(dataplane_key(proxy) for proxy in connected)
+        if self._identities is not None and departed:
+            self._identities.keep_only(connected, result.world)
         self._publisher.keep_failures(result.failures, departed)
         self._enter(result.world, publication)
         self._publisher.forget_gone(self.world, departed, publication.changed)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import time
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from cp.ads.hub import Hub
 from cp.ads.server import ServerOptions, serving
+from cp.identity.rotation import TrustTimes
 from cp.metrics import Metrics
 from cp.policies import discover
+from cp.serving.identities import Identities, read_file
 from cp.serving.lag import Lag
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Pace, Reconciler
+from cp.serving.trust_keeper import LocalTrust, TrustKeeper, TrustSources, trust_kept
 from cp.settings import Settings
+from cp.store.files import FilesStore
 from cp.store.port import Store
 
 _COLLECTS_AFTER = (10_000, 5, 2000)
@@ -43,10 +48,31 @@ async def reconciled(settings: Settings, store: Store) -> AsyncIterator[tuple[Hu
     metrics = Metrics()
     hub = Hub(metrics=metrics)
     pace = Pace(settings.quiet, settings.at_most)
-    reconciler = Reconciler(store, hub, discover(), pace, checks_itself=settings.checks_itself)
+    identities = Identities(metrics, time.time, random.random)
+    reconciler = Reconciler(store, hub, discover(), pace, identities=identities, checks_itself=settings.checks_itself)
     _register(metrics, hub, reconciler)
-    async with in_background(reconciler.run()), in_background(Lag(metrics).watch()):
+    expiry = "Seconds until the first certificate of a connected proxy expires"
+    metrics.register("certificates_remaining_seconds", expiry, identities.remaining, "mesh")
+    async with (
+        in_background(reconciler.run()),
+        in_background(Lag(metrics).watch()),
+        _local_trust(settings, store, hub, reconciler),
+    ):
         yield hub, reconciler
+
+
+def trust_times(settings: Settings) -> TrustTimes:
+    return TrustTimes(settings.trust_propagation, settings.trust_patience)
+
+
+def _local_trust(
+    settings: Settings, store: Store, hub: Hub, reconciler: Reconciler
+) -> AbstractAsyncContextManager[None]:
+    """Keeps trust records in this process where the store cannot."""
+    if not isinstance(store, FilesStore):
+        return nullcontext()
+    sources = TrustSources(read_file, times=trust_times(settings), forgets=True)
+    return trust_kept(TrustKeeper(LocalTrust(reconciler.put_locally), reconciler, Observer(hub, reconciler), sources))
 
 
 @asynccontextmanager

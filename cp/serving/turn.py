@@ -17,10 +17,11 @@ from cp.model.names import Key, dataplane_key
 from cp.policies import Policies
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.serving.identities import Identities
 from cp.store.port import ChangeBatch, Contents
 from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.packing import TYPES
-from cp.translate.snapshot import Snapshot
+from cp.translate.snapshot import NO_PART, Snapshot
 
 
 @dataclass(slots=True)
@@ -33,6 +34,9 @@ class PendingChanges:
     batches: list[ChangeBatch] = field(default_factory=list)
     arrived: dict[str, None] = field(default_factory=dict)
     """The proxies that connected, in order."""
+
+    renewals: frozenset[str] = frozenset()
+    """The proxies whose certificates are due."""
 
     noticed_at: float | None = None
     """When the first of the changes was noticed (`monotonic`)."""
@@ -57,8 +61,11 @@ class TurnResult:
 
 
 class TurnCompiler:
-    def __init__(self, policies: Policies, metrics: Metrics, *, checks_itself: bool) -> None:
+    def __init__(
+        self, policies: Policies, metrics: Metrics, identities: Identities | None, *, checks_itself: bool
+    ) -> None:
         """`checks_itself`: compare every snapshot with a full computation."""
+        self._identities = identities
         self._policies = policies
         self._metrics = metrics
         self._checks_itself = checks_itself
@@ -80,7 +87,17 @@ class TurnCompiler:
             snapshots |= self._corrections(
                 world, {proxy: snapshots[proxy] for proxy in compiled if not failures[proxy]}
             )
-        return TurnResult(world, snapshots, failures)
+        return TurnResult(world, dict(self._with_certificates(world, snapshots)), failures)
+
+    def _with_certificates(self, world: World, snapshots: Mapping[str, Snapshot]) -> Iterator[tuple[str, Snapshot]]:
+        """The snapshots, each with the key of its proxy: what is asked for in between turns has none."""
+        for proxy, snapshot in snapshots.items():
+            dataplane = world.get(dataplane_key(proxy))
+            if self._identities is None or dataplane is None:
+                yield proxy, snapshot
+            else:
+                part = self._identities.part(world, dataplane)
+                yield proxy, (snapshot if part is NO_PART else Snapshot(*snapshot.parts, part))
 
     def compiled(self, world: World, proxies: Iterable[str]) -> Mapping[str, CompiledProxy]:
         """Some proxies, as far as they have a Dataplane and could be compiled."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cp.model.names import Key
+from cp.model.secret_names import is_of_authority
 from cp.model.source import read_documents
 from cp.store.beside import combined
 from cp.store.files import FilesStore
@@ -22,7 +23,7 @@ FORMS: Final = "sqlite:///PATH (from the root: sqlite:////PATH), dir:PATH or mem
 async def open_store(url: str, registrations: str = "", kept_bytes: int = KEPT_BYTES) -> AsyncIterator[Store]:
     """The store that a URL names, until the context ends. Raises `ValueError` for a URL that names none.
 
-    With a second URL, what proxies register is kept there.
+    With a second URL, what proxies register is kept there, and what the control plane keeps of authorities.
     """
     async with AsyncExitStack() as stack:
         store: Store = await _opened(url, kept_bytes)
@@ -30,12 +31,12 @@ async def open_store(url: str, registrations: str = "", kept_bytes: int = KEPT_B
         if registrations:
             beside = await _opened(registrations, kept_bytes)
             stack.push_async_callback(beside.close)
-            store = await stack.enter_async_context(combined(store, beside, _is_registered, kept_bytes=kept_bytes))
+            store = await stack.enter_async_context(combined(store, beside, _is_kept_beside, kept_bytes=kept_bytes))
         yield store
 
 
-def _is_registered(key: Key) -> bool:
-    return key.type == "Dataplane"
+def _is_kept_beside(key: Key) -> bool:
+    return key.type == "Dataplane" or is_of_authority(key)
 
 
 async def _opened(url: str, kept_bytes: int) -> Store:

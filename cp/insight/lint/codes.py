@@ -46,6 +46,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "not-served": FindingCode(
             _ERROR, "a service outside the mesh that cannot be served, for example without its secret"
         ),
+        "no-authority": FindingCode(
+            _ERROR, "the authority that a Mesh enables cannot sign: proxies keep the certificates that they have"
+        ),
         "address-taken": FindingCode(
             _ERROR,
             "an inbound, an outbound or a port for metrics is not served, as another listener has its address and port",

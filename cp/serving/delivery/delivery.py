@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from cp.ads.connection import Connection, ConnectionRecord
 from cp.ads.session.messages import Nack, NackedResource, TypeStatus
+from cp.identity.leaf import Certificate
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.serving.delivery.nacks import NackReport, finding, grouped
@@ -97,6 +98,9 @@ class Presence:
 
     connections: tuple[ConnectionRecord, ...]
     """The open streams or, if there are none, the last one that the hub remembers."""
+
+    certificate: Certificate | None = None
+    """What it shows to others of its mesh; None if it has none, or is not connected."""
 
 
 def presence(

@@ -101,7 +101,9 @@ def combined_presence(presences: Iterable[Presence]) -> Presence:
         return Presence(ProxyState.OFFLINE, None, tuple(sorted(ended, key=lambda record: record.until or 0.0)[-1:]))
     worst = max(connected, key=lambda presence: _SEVERITY.index(presence.state))
     connections = tuple(record for presence in connected for record in presence.connections)
-    return Presence(worst.state, worst.since, connections)
+    issued = [presence.certificate for presence in connected if presence.certificate is not None]
+    newest = max(issued, key=lambda certificate: certificate.issued, default=None)
+    return Presence(worst.state, worst.since, connections, newest)
 
 
 _SEVERITY: Final = (ProxyState.ONLINE, ProxyState.OUT_OF_SYNC, ProxyState.REFUSED, ProxyState.FAILED)

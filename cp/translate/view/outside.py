@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cp.identity.certificates import NO_CERTIFICATE, certificates, fault_of_key, text_of
 from cp.model.dependency import Name
 from cp.model.hosts import is_ip
 from cp.model.memo import Memo
@@ -19,7 +20,6 @@ from cp.resources.resource import Resource
 from cp.resources.sources import DataSource, decoded
 from cp.resources.tls import ENVOY_VERSIONS
 from cp.resources.world import World
-from cp.translate.view.certificates import NO_CERTIFICATE, certificates, fault_of_key, text_of
 from generators.proxy import CertificateName, Endpoint, Locality, Material, Tls
 
 EXTERNAL: Final = "MeshExternalService"

@@ -24,25 +24,34 @@ def text_of(data: bytes) -> str:
 
 def certificates(text: str) -> str:
     """The certificates in a text, without anything else in it, such as a key; empty if there are none."""
-    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in _certificates(text))
+    return "".join(map(pem, certificates_in(text)))
+
+
+def pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(Encoding.PEM).decode()
 
 
 def fault_of_key(text: str, certificate: str) -> Violation | None:
     """Why a key cannot be used, or not with this certificate; None if it can."""
-    key, chain = _key(text), _certificates(certificate)
+    key, chain = key_in(text), certificates_in(certificate)
     if key is None:
         return NO_KEY
-    return OTHER_KEY if chain and chain[0].public_key() != key.public_key() else None
+    return OTHER_KEY if chain and not fits(chain[0], key) else None
 
 
-def _certificates(text: str) -> list[x509.Certificate]:
+def fits(certificate: x509.Certificate, key: PrivateKeyTypes) -> bool:
+    """Whether a key is that of a certificate."""
+    return certificate.public_key() == key.public_key()
+
+
+def certificates_in(text: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(text.encode())
     except (ValueError, UnsupportedAlgorithm):
         return []
 
 
-def _key(text: str) -> PrivateKeyTypes | None:
+def key_in(text: str) -> PrivateKeyTypes | None:
     try:
         return load_pem_private_key(text.encode(), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it has a password

@@ -1,0 +1,246 @@
+"""`Identities`: the certificate of each connected proxy, issued by us, kept in memory alone and renewed in time.
+
+A key is in the snapshot of its own proxy and nowhere else. See record 0056.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+from weakref import ref
+
+import structlog
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
+
+from cp.identity.authority import Authority
+from cp.identity.backends import ReadFile, builtin_authority, enabled_authority
+from cp.identity.identities import ProxyIdentity, identity_of
+from cp.identity.leaf import Certificate, Leaf, issue
+from cp.identity.trust import trust_of
+from cp.metrics import Metrics
+from cp.model.failure import reason
+from cp.model.names import dataplane_key, proxy_id
+from cp.model.secret_names import trust_key
+from cp.model.violation import Violation
+from cp.resources.resource import Resource
+from cp.resources.world import World
+from cp.translate.packing import SECRET, PackedResource
+from cp.translate.snapshot import NO_PART, SnapshotPart
+from generators.envoy.names import mesh_identity
+
+RENEWED_AFTER: Final = 0.8
+"""The part of its life after which a certificate is renewed at the latest."""
+
+JITTER: Final = 0.1
+"""By how much of its life it may be earlier, so that proxies that came together do not renew together."""
+
+RETRIED_AFTER: Final = 10.0
+"""Seconds after which a certificate that could not be issued is tried again, if nothing changes before."""
+
+_LARGEST_FILE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a proxy has."""
+
+    identity: ProxyIdentity
+    signer: str
+    certificate: Certificate
+    part: SnapshotPart = field(repr=False)
+
+    def is_right(self, identity: ProxyIdentity, signer: str) -> bool:
+        """Whether it says what it should, by whom it should. The name of a backend is not in a certificate."""
+        return self.signer == signer and replace(identity, authority=self.identity.authority) == self.identity
+
+
+class Identities:
+    """Asked for parts in the reconciler's thread, and on the event loop for all else."""
+
+    def __init__(
+        self, metrics: Metrics, clock: Callable[[], float], chance: Callable[[], float], read: ReadFile | None = None
+    ) -> None:
+        """`chance` is a random number from 0 to 1."""
+        self._metrics, self._clock, self._chance = metrics, clock, chance
+        self._signers = Signers(clock, read or read_file)
+        self._held: dict[str, _Held] = {}
+        self._faults: dict[str, tuple[str, float]] = {}
+        """Why proxies do not have what they should, and when to try again."""
+
+        self._log = structlog.get_logger()
+
+    def part(self, world: World, dataplane: Resource) -> SnapshotPart:
+        """The secret with the certificate of a proxy: the one that it has, unless that is due or no longer right."""
+        proxy, identity = proxy_id(dataplane.key), identity_of(world, dataplane)
+        signer = _signer(world, dataplane.mesh)
+        if identity is None:
+            self._forget(proxy)
+            return NO_PART
+        held = self._held.get(proxy)
+        if held is not None and held.is_right(identity, signer) and not self._is_due(held):
+            self._faults.pop(proxy, None)
+            return held.part
+        if not signer:  # nobody signs yet: whoever has something from before keeps it
+            return NO_PART if held is None else held.part
+        return self._renewed(world, proxy, identity, held)
+
+    def _renewed(self, world: World, proxy: str, identity: ProxyIdentity, held: _Held | None) -> SnapshotPart:
+        """A new one, or the last good one while it cannot be issued."""
+        mesh = identity.authority.mesh
+        authority = self._signers.of(world, mesh)
+        try:
+            leaf = authority if isinstance(authority, Violation) else issue(authority, identity, self._clock())
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is one proxy's
+            leaf = Violation("", reason(error))
+        if isinstance(leaf, Violation) or isinstance(authority, Violation):
+            self._fail(proxy, str(leaf))
+            return NO_PART if held is None else held.part
+        self._faults.pop(proxy, None)
+        self._metrics.certificates.inc()
+        backend = _backend(world, mesh)
+        generation = 1 if held is None else held.certificate.generation + 1
+        certificate = self._certificate(leaf, identity, backend, generation)
+        part = SnapshotPart([_packed(mesh_identity(mesh), leaf)])
+        self._held[proxy] = _Held(identity, authority.fingerprint, certificate, part)
+        return part
+
+    def _certificate(self, leaf: Leaf, identity: ProxyIdentity, backend: str, generation: int) -> Certificate:
+        return Certificate(
+            mesh=identity.authority.mesh,
+            backend=backend,
+            serial=leaf.serial,
+            uris=identity.uris,
+            issued=leaf.issued,
+            not_before=leaf.not_before,
+            not_after=leaf.not_after,
+            renewal=leaf.due(RENEWED_AFTER - JITTER * self._chance()),
+            generation=generation,
+        )
+
+    def _fail(self, proxy: str, fault: str) -> None:
+        self._metrics.certificate_failures.inc()
+        told, _ = self._faults.get(proxy, ("", 0.0))
+        is_news = all(fault != other for other, _ in tuple(self._faults.values()))
+        self._faults[proxy] = (fault, self._clock() + RETRIED_AFTER)
+        if fault != told and is_news:  # as one line for all proxies of a mesh
+            self._log.warning("certificate.failed", proxy=proxy, reason=fault)
+
+    def _is_due(self, held: _Held) -> bool:
+        return held.certificate.renewal is not None and held.certificate.renewal <= self._clock()
+
+    # --- what others ask ---
+
+    def due(self) -> frozenset[str]:
+        """The proxies whose certificates are to be renewed, or to be tried again, now."""
+        now, faults = self._clock(), dict(self._faults)
+        renewed = (proxy for proxy, held in dict(self._held).items() if proxy not in faults and self._is_due(held))
+        return frozenset((*renewed, *(proxy for proxy, (_, at) in faults.items() if at <= now)))
+
+    def certificate(self, proxy: str) -> Certificate | None:
+        """What may be told of the certificate of a connected proxy."""
+        held = self._held.get(proxy)
+        if held is None:
+            return None
+        fault, _ = self._faults.get(proxy, ("", 0.0))
+        return replace(held.certificate, fault=fault)
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """Why proxies do not have the certificates that they should have."""
+        return {proxy: fault for proxy, (fault, _) in dict(self._faults).items()}
+
+    def remaining(self) -> Mapping[str, float]:
+        """For each mesh the seconds until the first certificate of a connected proxy expires."""
+        remaining: dict[str, float] = {}
+        for held in tuple(self._held.values()):
+            mesh, seconds = held.certificate.mesh, held.certificate.not_after - self._clock()
+            remaining[mesh] = min(seconds, remaining.get(mesh, seconds))
+        return remaining
+
+    def keep_only(self, proxies: Collection[str], world: World) -> None:
+        """Forget the keys of all proxies but these, and of authorities that sign no longer."""
+        for proxy in (*(self._held.keys() - proxies), *(self._faults.keys() - proxies)):
+            self._forget(proxy)
+        self._signers.keep_only(_signer(world, dataplane_key(proxy).mesh) for proxy in proxies)
+
+    def _forget(self, proxy: str) -> None:
+        self._held.pop(proxy, None)
+        self._faults.pop(proxy, None)
+
+
+class Signers:
+    """The authorities that sign, with their keys: looked for once, and kept for as long as they sign."""
+
+    def __init__(self, clock: Callable[[], float], read: ReadFile) -> None:
+        self._clock, self._read = clock, read
+        self._authorities: dict[str, Authority] = {}
+        """By fingerprint. One whose key is stored no longer goes on to sign until another one does."""
+
+        self._faults: dict[str, tuple[ref[World], float, Violation]] = {}
+        """By mesh why nothing can be signed, in which World, and until when that is not looked at again."""
+
+    def of(self, world: World, mesh: str) -> Authority | Violation:
+        """Who signs for a mesh, or why nobody does."""
+        signer = _signer(world, mesh)
+        known = self._authorities.get(signer)
+        if known is not None:
+            return known
+        fault = self._faults.get(mesh)
+        if fault is not None and fault[0]() is world and self._clock() < fault[1]:
+            return fault[2]
+        found = self._found(world, mesh, signer)
+        if isinstance(found, Violation):
+            self._faults[mesh] = (ref(world), self._clock() + RETRIED_AFTER / 2, found)
+        else:
+            self._faults.pop(mesh, None)
+            self._authorities[signer] = found
+        return found
+
+    def _found(self, world: World, mesh: str, signer: str) -> Authority | Violation:
+        candidates = list(self._candidates(world, mesh))
+        for candidate in candidates:
+            if isinstance(candidate, Authority) and candidate.fingerprint == signer:
+                return candidate
+        faults = (candidate for candidate in candidates if isinstance(candidate, Violation))
+        hint = "the authority that the Mesh enables signs as soon as every proxy trusts it"
+        return next(faults, Violation("mtls", "the key of the authority that signs is not there any more", hint))
+
+    def _candidates(self, world: World, mesh: str) -> Iterator[Authority | Violation]:
+        """The authority that the Mesh enables now, and the one that it enabled before."""
+        now, resource = self._clock(), world.mesh(mesh)
+        if resource is not None and resource.spec.authority is not None:
+            yield enabled_authority(world, resource, self._read, now)
+        yield builtin_authority(world, mesh, _backend(world, mesh), now)
+
+    def keep_only(self, signers: Iterator[str]) -> None:
+        needed = frozenset(signers)
+        self._authorities = {signer: found for signer, found in self._authorities.items() if signer in needed}
+
+
+def _signer(world: World, mesh: str) -> str:
+    """The fingerprint of the authority that signs for a mesh; empty while nobody does."""
+    return trust_of(world.get(trust_key(mesh))).signer
+
+
+def _backend(world: World, mesh: str) -> str:
+    record = trust_of(world.get(trust_key(mesh)))
+    root = record.root(record.signer)
+    return "" if root is None else root.backend
+
+
+def _packed(name: str, leaf: Leaf) -> PackedResource:
+    secret = Secret(name=name)
+    secret.tls_certificate.certificate_chain.inline_string = leaf.chain
+    secret.tls_certificate.private_key.inline_bytes = leaf.key
+    return PackedResource.of(SECRET, name, secret.SerializeToString(deterministic=True))
+
+
+def read_file(path: str) -> bytes:
+    """A file with a certificate or a key. One that is larger than such files are is not read to its end."""
+    with Path(path).open("rb") as file:
+        content = file.read(_LARGEST_FILE + 1)
+    if len(content) > _LARGEST_FILE:
+        raise OSError(0, f"it has more than {_LARGEST_FILE} bytes")
+    return content
