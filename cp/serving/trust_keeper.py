@@ -102,6 +102,7 @@ class TrustKeeper:
         self._store, self._followed, self._proxies = store, followed, proxies
         self._read, self._clock, self._times = sources.read, sources.clock, sources.times
         self._forgets = sources.forgets
+        self._began = sources.clock()
         self._without: set[str] = set()
         """The meshes that had no mTLS at some time."""
 
@@ -206,7 +207,7 @@ class TrustKeeper:
     async def _readiness(self, world: World, mesh: Resource) -> ProxyReadiness:
         dataplanes = {dataplane.key: dataplane for dataplane in world.table("Dataplane", mesh.name)}
         presences = await self._proxies.presences(dataplanes)
-        connected = {key: presence for key, presence in presences.items() if presence.state is not ProxyState.OFFLINE}
+        connected = {key: presence for key, presence in presences.items() if self._is_awaited(presence)}
         return ProxyReadiness(
             trust=all(presence.state is ProxyState.ONLINE for presence in connected.values()),
             identities=all(
@@ -214,6 +215,11 @@ class TrustKeeper:
                 for key, presence in connected.items()
             ),
         )
+
+    def _is_awaited(self, presence: Presence) -> bool:
+        """Whether a rotation waits for a proxy. Those that are not here may be about to come back after our start."""
+        has_just_begun = self._clock() < self._began + self._times.patience
+        return has_just_begun or presence.state is not ProxyState.OFFLINE
 
     def _fail(self, mesh: Resource, violation: Violation) -> None:
         of_mesh = finding(mesh.document, CODE, Severity.ERROR, violation)

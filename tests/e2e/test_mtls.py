@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.authority import Authority, Certified, unverified
+from tests.support.authority import Authority, Certified, provided, unverified
 from tests.support.client import Answer, Conversation, call
 from tests.support.loopback import Address
 from tests.support.mesh import MESH, Document, mesh_service
@@ -25,8 +25,8 @@ AUTHORITY = Authority()
 FRONTEND = "spiffe://default/frontend"
 
 
-def mesh_with(authority: Authority = AUTHORITY, mode: str = "STRICT") -> Document:
-    return {**MESH, "mtls": {"enabledBackend": "ca-1", "backends": [authority.backend(mode=mode)]}}
+def mesh_with(mode: str = "STRICT") -> Document:
+    return {**MESH, "mtls": {"enabledBackend": "ca-1", "backends": [provided(mode=mode)]}}
 
 
 def permission(*items: Document, of: str = "", name: str = "permission", field: str = "from") -> Document:
@@ -49,7 +49,7 @@ ALLOWED = permission(EVERYBODY, name="everybody")
 
 @pytest.fixture(scope="module")
 def mesh(empty_mesh: Playground) -> Playground:
-    empty_mesh.control_plane.apply(mesh_with(), ALLOWED)
+    empty_mesh.control_plane.apply(*AUTHORITY.secrets(), mesh_with(), ALLOWED)
     empty_mesh.control_plane.apply(mesh_service("backend"), mesh_service("other"), mesh_service("echo", "tcp"))
     empty_mesh.service("backend")
     empty_mesh.service("other")
@@ -153,17 +153,21 @@ def test_without_a_permission_nobody_may_call(mesh: Playground, backend: Address
     mesh.control_plane.delete(ALLOWED)
     try:
         eventually(lambda: call(backend).status == http.HTTPStatus.FORBIDDEN)
-        eventually(lambda: _greeting(mesh.proxies["frontend"].outbound("echo")) == "")
+        eventually(lambda: _echo(mesh.proxies["frontend"].outbound("echo")) == "")
     finally:
         mesh.control_plane.apply(ALLOWED)
     eventually(lambda: call(backend).status == http.HTTPStatus.OK)
-    eventually(lambda: _greeting(mesh.proxies["frontend"].outbound("echo")) != "")
+    eventually(lambda: _echo(mesh.proxies["frontend"].outbound("echo")) != "")
 
 
-def _greeting(address: Address) -> str:
+def _echo(address: Address) -> str:
+    """What comes back. Envoy judges a connection by its first byte: what the service says before, everybody hears."""
     try:
-        return Conversation(address).hear()
-    except ConnectionError:
+        with Conversation(address) as conversation:
+            conversation.hear()
+            conversation.say("hello\n")
+            return conversation.hear()
+    except OSError:
         return ""
 
 
@@ -223,7 +227,10 @@ def test_a_rate_limit_is_for_the_client_with_one_identity(
         "type": "MeshRateLimit",
         "mesh": "default",
         "name": "tester",
-        "spec": {"rules": [{"matches": [tester], "default": limit}]},
+        "spec": {
+            "targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]},
+            "rules": [{"matches": [tester], "default": limit}],
+        },
     }
     slow, free = AUTHORITY.leaf("spiffe://default/tester", "kuma://a/b"), AUTHORITY.leaf("spiffe://default/tester2")
     with mesh.having(document):

@@ -3,6 +3,7 @@
 Each move is made twice: in peace, and with the control plane killed in its middle and started again.
 """
 
+import http
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.authority import Authority
-from tests.support.client import Traffic, call, greeting
+from tests.support.authority import Authority, provided
+from tests.support.client import Traffic, call
 from tests.support.mesh import MESH, Document, mesh_service
 from tests.support.playground import Playground, playground
 from tests.support.waiting import eventually
@@ -46,11 +47,6 @@ def mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield mesh
 
 
-@pytest.fixture(scope="module")
-def is_killed(request: pytest.FixtureRequest, mesh: Playground) -> bool:
-    return "killed" in request.node.callspec.params["mesh"] if hasattr(request.node, "callspec") else False
-
-
 class Move:
     """Steady traffic while the mesh moves."""
 
@@ -60,9 +56,9 @@ class Move:
         addresses = [proxy.outbound(backend) for proxy in clients for backend in proxy.backends]
         self.traffic = [stack.enter_context(Traffic(address, per_second=20)) for address in addresses]
 
-    def to(self, document: Document, is_there: Callable[[], bool]) -> None:
-        """Write a Mesh, and wait until the move is over."""
-        self._mesh.control_plane.apply(document)
+    def to(self, *documents: Document, is_there: Callable[[], bool]) -> None:
+        """Write documents, and wait until the move is over."""
+        self._mesh.control_plane.apply(*documents)
         if self._is_killed:
             self._mesh.control_plane.kill()
             self._mesh.control_plane.start().ready()
@@ -86,8 +82,9 @@ def calls_over_tls(mesh: Playground) -> bool:
     """Whether every service reads in its requests who calls."""
     for proxy in mesh.proxies.values():
         for backend in proxy.backends:
-            seen = {name.lower() for name in call(proxy.outbound(backend)).seen["headers"]}
-            if "x-forwarded-client-cert" not in seen:
+            answer = call(proxy.outbound(backend))
+            assert answer.status == http.HTTPStatus.OK
+            if "x-forwarded-client-cert" not in {name.lower() for name in answer.seen["headers"]}:
                 return False
     return True
 
@@ -129,10 +126,10 @@ def has_new_certificates(mesh: Playground, before: dict[str, frozenset[str]]) ->
 
 
 def test_from_plain_text_over_permissive_to_strict(mesh: Playground, move: Move) -> None:
-    move.to(with_mtls(BUILT_IN, "PERMISSIVE"), lambda: calls_over_tls(mesh))
+    move.to(with_mtls(BUILT_IN, "PERMISSIVE"), is_there=lambda: calls_over_tls(mesh))
     assert all(takes_plain_text(mesh))
 
-    move.to(with_mtls(BUILT_IN), lambda: not any(takes_plain_text(mesh)))
+    move.to(with_mtls(BUILT_IN), is_there=lambda: not any(takes_plain_text(mesh)))
 
     assert calls_over_tls(mesh)
     assert move.lost == []
@@ -141,17 +138,17 @@ def test_from_plain_text_over_permissive_to_strict(mesh: Playground, move: Move)
 def test_to_another_authority(mesh: Playground, move: Move) -> None:
     before = serial_numbers(mesh)
 
-    move.to(with_mtls({"name": "ca-2", "type": "builtin"}), lambda: has_new_certificates(mesh, before))
+    move.to(with_mtls({"name": "ca-2", "type": "builtin"}), is_there=lambda: has_new_certificates(mesh, before))
 
     assert move.lost == []
 
 
 def test_another_root_of_a_provided_authority(mesh: Playground, move: Move) -> None:
     before = serial_numbers(mesh)
-    move.to(with_mtls(Authority().backend("ca-3")), lambda: has_new_certificates(mesh, before))
+    mesh.control_plane.apply(*Authority().secrets("ca-3"))
+    move.to(with_mtls(provided("ca-3")), is_there=lambda: has_new_certificates(mesh, before))
     before = serial_numbers(mesh)
 
-    move.to(with_mtls(Authority().backend("ca-3")), lambda: has_new_certificates(mesh, before))
+    move.to(*Authority().secrets("ca-3"), is_there=lambda: has_new_certificates(mesh, before))
 
     assert move.lost == []
-    assert greeting(mesh.proxies["one"].inbound) == ""

@@ -2,7 +2,6 @@
 
 import ssl
 import time
-from base64 import b64encode
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +11,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from tests.support.mesh import secret
 
 HOUR = timedelta(hours=1)
 
@@ -67,12 +68,15 @@ class Authority:
         )
         return Certified(signed.public_bytes(serialization.Encoding.PEM), _pem(key))
 
-    def backend(self, name: str = "ca-1", mode: str = "STRICT") -> dict[str, Any]:
-        """It as a provided backend of a Mesh."""
-        conf = {
-            name: {"inline": b64encode(pem).decode()} for name, pem in (("cert", self.certificate), ("key", self.key))
-        }
-        return {"name": name, "type": "provided", "mode": mode, "conf": conf}
+    def secrets(self, name: str = "ca-1") -> tuple[dict[str, Any], ...]:
+        """The Secrets to which it refers as a provided backend."""
+        return secret(f"{name}-cert", self.certificate), secret(f"{name}-key", self.key)
+
+
+def provided(name: str = "ca-1", mode: str = "STRICT") -> dict[str, Any]:
+    """A provided backend of a Mesh: the authority in these Secrets."""
+    conf = {part: {"secret": f"{name}-{part}"} for part in ("cert", "key")}
+    return {"name": name, "type": "provided", "mode": mode, "conf": conf}
 
 
 def unverified() -> ssl.SSLContext:
