@@ -27,7 +27,7 @@ from cp.ads.session import wire
 from cp.ads.session.messages import Nack
 from cp.ads.session.name_sets import NameSets
 from cp.metrics import Metrics
-from cp.translate.snapshot import Snapshot
+from cp.translate.snapshot import Snapshot, SnapshotPart
 
 REMEMBERED: Final = 10_000
 """Proxies that have left of which it is remembered when they were connected."""
@@ -141,6 +141,12 @@ class PublisherSide:
         if proxy in self._state.unconfirmed and proxy in self._state.connections:
             self._state.unconfirmed.remove(proxy)
             self._state.wake(proxy)
+
+    def withdraw(self, proxy: str, part: SnapshotPart) -> None:
+        """Keep no longer a part of what a proxy that has left was given; it is given another one when it is back."""
+        snapshot = self._state.snapshots.get(proxy)
+        if snapshot is not None and proxy not in self._state.connections:
+            self._state.snapshots[proxy] = snapshot.without(part)
 
     def knows(self, proxy: str) -> bool:
         """Whether the proxy was given a snapshot before, in this visit or an earlier one."""

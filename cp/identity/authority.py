@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -25,6 +26,7 @@ _END_OF_TIME: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _EXPONENT: Final = 65537
 _FEWEST_BITS: Final = 2048
 _MOST_BITS: Final = 8192
+_UNREADABLE: Final = (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 
 
@@ -54,6 +56,13 @@ class Authority:
 
 def authority(pair: KeyPair, now: float) -> Authority | Violation:
     """What a pair is good for, or why it can sign nothing: the path is `cert` or `key`. It never quotes either."""
+    try:
+        return _authority(pair, now)
+    except _UNREADABLE:
+        return Violation("cert", "has something in it that cannot be read", "make a new one")
+
+
+def _authority(pair: KeyPair, now: float) -> Authority | Violation:
     chain = certificates_in(text_of(pair.certificate))
     if not chain:
         return NO_CERTIFICATE.at("cert")
@@ -89,7 +98,7 @@ def _fault_of_certificate(certificate: x509.Certificate, now: float) -> Violatio
 def _may_sign(certificate: x509.Certificate) -> bool:
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-    except (x509.ExtensionNotFound, ValueError):  # ValueError: an extension that is no DER
+    except x509.ExtensionNotFound:
         return False
     return constraints.ca and _has_signing_usage(certificate)
 

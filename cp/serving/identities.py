@@ -5,7 +5,7 @@ A key is in the snapshot of its own proxy and nowhere else. See record 0056.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from cp.identity.leaf import Certificate, Leaf, issue
 from cp.identity.trust import trust_of
 from cp.metrics import Metrics
 from cp.model.failure import reason
-from cp.model.names import dataplane_key, proxy_id
+from cp.model.names import proxy_id
 from cp.model.secret_names import trust_key
 from cp.model.violation import Violation
 from cp.resources.resource import Resource
@@ -53,7 +53,9 @@ class _Held:
 
     def is_right(self, identity: ProxyIdentity, signer: str) -> bool:
         """Whether it says what it should, by whom it should. The name of a backend is not in a certificate."""
-        return self.signer == signer and replace(identity, authority=self.identity.authority) == self.identity
+        if self.signer != signer:
+            return False
+        return self.identity is identity or replace(identity, authority=self.identity.authority) == self.identity
 
 
 class Identities:
@@ -89,22 +91,24 @@ class Identities:
     def _renewed(self, world: World, proxy: str, identity: ProxyIdentity, held: _Held | None) -> SnapshotPart:
         """A new one, or the last good one while it cannot be issued."""
         mesh = identity.authority.mesh
-        authority = self._signers.of(world, mesh)
-        try:
-            leaf = authority if isinstance(authority, Violation) else issue(authority, identity, self._clock())
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is one proxy's
-            leaf = Violation("", reason(error))
-        if isinstance(leaf, Violation) or isinstance(authority, Violation):
+        leaf = self._issued(world, identity)
+        if isinstance(leaf, Violation):
             self._fail(proxy, str(leaf))
             return NO_PART if held is None else held.part
         self._faults.pop(proxy, None)
         self._metrics.certificates.inc()
-        backend = _backend(world, mesh)
         generation = 1 if held is None else held.certificate.generation + 1
-        certificate = self._certificate(leaf, identity, backend, generation)
+        certificate = self._certificate(leaf, identity, _backend(world, mesh), generation)
         part = SnapshotPart([_packed(mesh_identity(mesh), leaf)])
-        self._held[proxy] = _Held(identity, authority.fingerprint, certificate, part)
+        self._held[proxy] = _Held(identity, _signer(world, mesh), certificate, part)
         return part
+
+    def _issued(self, world: World, identity: ProxyIdentity) -> Leaf | Violation:
+        try:
+            authority = self._signers.of(world, identity.authority.mesh)
+            return authority if isinstance(authority, Violation) else issue(authority, identity, self._clock())
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is one proxy's, which keeps what it has
+            return Violation("", reason(error))
 
     def _certificate(self, leaf: Leaf, identity: ProxyIdentity, backend: str, generation: int) -> Certificate:
         return Certificate(
@@ -159,11 +163,16 @@ class Identities:
             remaining[mesh] = min(seconds, remaining.get(mesh, seconds))
         return remaining
 
-    def keep_only(self, proxies: Collection[str], world: World) -> None:
-        """Forget the keys of all proxies but these, and of authorities that sign no longer."""
-        for proxy in (*(self._held.keys() - proxies), *(self._faults.keys() - proxies)):
+    def forget(self, proxies: Iterable[str]) -> Mapping[str, SnapshotPart]:
+        """Forget the keys of proxies that left: what there is of them elsewhere."""
+        forgotten = {proxy: self._held[proxy].part for proxy in proxies if proxy in self._held}
+        for proxy in proxies:
             self._forget(proxy)
-        self._signers.keep_only(_signer(world, dataplane_key(proxy).mesh) for proxy in proxies)
+        return forgotten
+
+    def forget_signers(self, world: World) -> None:
+        """Forget the keys of authorities that sign no longer."""
+        self._signers.keep_only({_signer(world, mesh.name) for mesh in world.table("Mesh")})
 
     def _forget(self, proxy: str) -> None:
         self._held.pop(proxy, None)
@@ -199,24 +208,21 @@ class Signers:
         return found
 
     def _found(self, world: World, mesh: str, signer: str) -> Authority | Violation:
-        candidates = list(self._candidates(world, mesh))
-        for candidate in candidates:
-            if isinstance(candidate, Authority) and candidate.fingerprint == signer:
-                return candidate
-        faults = (candidate for candidate in candidates if isinstance(candidate, Violation))
-        hint = "the authority that the Mesh enables signs as soon as every proxy trusts it"
-        return next(faults, Violation("mtls", "the key of the authority that signs is not there any more", hint))
-
-    def _candidates(self, world: World, mesh: str) -> Iterator[Authority | Violation]:
-        """The authority that the Mesh enables now, and the one that it enabled before."""
+        """The authority that the Mesh enables now, or the one that it enabled before."""
         now, resource = self._clock(), world.mesh(mesh)
-        if resource is not None and resource.spec.authority is not None:
-            yield enabled_authority(world, resource, self._read, now)
-        yield builtin_authority(world, mesh, _backend(world, mesh), now)
+        if resource is None or resource.spec.authority is None:
+            return Violation("mtls", "is switched off")
+        enabled = enabled_authority(world, resource, self._read, now)
+        for found in (enabled, builtin_authority(world, mesh, _backend(world, mesh), now)):
+            if isinstance(found, Authority) and found.fingerprint == signer:
+                return found
+        if isinstance(enabled, Violation):
+            return enabled
+        hint = "the authority that the Mesh enables signs as soon as every proxy trusts it"
+        return Violation("mtls", "the key of the authority that signs is not there any more", hint)
 
-    def keep_only(self, signers: Iterator[str]) -> None:
-        needed = frozenset(signers)
-        self._authorities = {signer: found for signer, found in self._authorities.items() if signer in needed}
+    def keep_only(self, signers: Collection[str]) -> None:
+        self._authorities = {signer: found for signer, found in self._authorities.items() if signer in signers}
 
 
 def _signer(world: World, mesh: str) -> str:

@@ -12,7 +12,7 @@ from cp.model.names import Key, dataplane_key, proxy_id
 from cp.resources.world import World
 from cp.serving.publications import Publication
 from cp.serving.turn import PendingChanges, TurnResult
-from cp.translate.snapshot import Snapshot
+from cp.translate.snapshot import Snapshot, SnapshotPart
 
 
 class Publisher:
@@ -99,6 +99,11 @@ class Publisher:
                 self._log.error("proxy.failed", proxy=proxy, reason=str(new), policies=list(map(str, new.policies)))
         latest = {**self._failures, **failures}
         self._failures = {proxy: of_proxy for proxy, of_proxy in latest.items() if of_proxy and proxy not in departed}
+
+    def withdraw(self, parts: Mapping[str, SnapshotPart]) -> None:
+        """Take parts that nobody else may have out of what proxies that left were given."""
+        for proxy, part in parts.items():
+            self._hub.withdraw(proxy, part)
 
     def forget_gone(self, world: World, departed: Iterable[str], changed: Iterable[Key]) -> None:
         """Keep nothing of proxies that are not connected and have no Dataplane any more."""

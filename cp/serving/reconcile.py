@@ -276,8 +276,9 @@ class Reconciler:
         )
         if pending.concern_everybody or departed:
             self.compiler.keep_only(dataplane_key(proxy) for proxy in connected)
-        if self._identities is not None and departed:
-            self._identities.keep_only(connected, result.world)
+        if self._identities is not None:
+            self._publisher.withdraw(self._identities.forget(departed))
+            self._identities.forget_signers(result.world)
         self._publisher.keep_failures(result.failures, departed)
         self._enter(result.world, publication)
         self._publisher.forget_gone(self.world, departed, publication.changed)

@@ -130,6 +130,9 @@ class Snapshot:
     def __init__(self, *parts: SnapshotPart) -> None:
         self.parts = parts
 
+    def without(self, part: SnapshotPart) -> Snapshot:
+        return Snapshot(*(other for other in self.parts if other is not part))
+
     def get(self, type_url: str, name: str) -> PackedResource | None:
         for part in self.parts:
             if (packed := part.of(type_url).get(name)) is not None:
