@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from cp.model.violation import Violation, at
 from cp.resources.checks import must_be_set
@@ -44,11 +45,11 @@ class MeshTrust(Schema, frozen=True):
     ca_bundles: list[CaBundle] | None = None
     origin: TrustOrigin | None = None
 
-    @property
-    def certificates(self) -> str:
-        """All of its certificates, one after the other."""
-        texts = (bundle.pem.value.strip() for bundle in self.ca_bundles or () if bundle.pem is not None)
-        return "".join(f"{text}\n" for text in texts)
+    def certificates(self) -> tuple[str, ...]:
+        """Its certificates one by one, in PEM, without anything else that stands between them."""
+        texts = (bundle.pem.value for bundle in self.ca_bundles or () if bundle.pem is not None)
+        certificates = (certificate for text in texts for certificate in _certificates(text))
+        return tuple(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
 
 
 def validate(trust: MeshTrust, _meta: DocumentMeta) -> Iterator[Violation]:
@@ -71,15 +72,15 @@ def _bundle(bundle: CaBundle) -> Iterator[Violation]:
     yield from must_be_set("pem", bundle.pem, "give it the certificates as its `value`")
     if bundle.pem is not None and _KEY in bundle.pem.value:
         yield Violation("pem.value", "has a private key in it, and everybody may read this", "remove the key")
-    elif bundle.pem is not None and not _is_certificate(bundle.pem.value):
+    elif bundle.pem is not None and not _certificates(bundle.pem.value):
         yield Violation("pem.value", "is no certificate", _PEM)
 
 
-def _is_certificate(text: str) -> bool:
+def _certificates(text: str) -> list[x509.Certificate]:
     try:
-        return bool(x509.load_pem_x509_certificates(text.encode()))
+        return x509.load_pem_x509_certificates(text.encode())
     except (ValueError, UnsupportedAlgorithm):
-        return False
+        return []
 
 
 MESH_TRUST: Final = Kind("MeshTrust", "mtrust", "meshtrusts", MeshTrust, validate, needs_spec=True)
