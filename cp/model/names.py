@@ -81,9 +81,11 @@ SHORT_NAMES = {
     "Mesh": "m",
     "MeshExternalService": "extsvc",
     "MeshHTTPRoute": "mhttpr",
+    "MeshIdentity": "mid",
     "MeshMultiZoneService": "mzsvc",
     "MeshService": "msvc",
     "MeshTCPRoute": "mtcpr",
+    "MeshTrust": "mtrust",
 }
 """What kinds are called inside of names; a kind without a short name is called by its own, in lower case."""
 

@@ -18,6 +18,7 @@ from cp.model.violation import Violation
 WORDS: Final = "not enforced"
 """With this begins every sentence about what is not in force."""
 
+PROVIDERS: Final = "Other providers of identities"
 BUILTIN_GATEWAYS: Final = "Builtin gateways"
 ZONE_PROXIES: Final = "Zone ingress and zone egress"
 LEGACY: Final = "Resources of Kuma's first versions"
@@ -102,6 +103,10 @@ def _is_false(value: Any) -> bool:
     return value is False
 
 
+def _is_elsewhere(provider: Any) -> bool:
+    return provider not in {None, "Bundled"}
+
+
 def _asks_for_tls(mode: Any) -> bool:
     return mode not in {None, "Disabled"}
 
@@ -131,6 +136,15 @@ MISSING: Final[tuple[MissingCapability, ...]] = (
         "this policy does not tell clients apart, and the rule holds for nobody",
         "write a rule without `matches`, which holds for everybody",
         part="spec.rules[]",
+    ),
+    MissingCapability(
+        PROVIDERS,
+        ("MeshIdentity",),
+        "spec.provider.type",
+        "nobody but the control plane itself signs certificates, so no proxy gets one because of it",
+        "write `type: Bundled`, with an authority that SPIRE or another provider signed",
+        part="",
+        asks=_is_elsewhere,
     ),
     MissingCapability(
         BUILTIN_GATEWAYS,

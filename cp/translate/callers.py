@@ -12,7 +12,7 @@ from cp.resources.caller import Caller, CallerTls, caller_of
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.effective import has_hook
-from cp.translate.view.mtls import caller_tls
+from cp.translate.view.mtls import caller_tls, tls_of_caller
 from cp.translate.view.sidecars import sidecar_fields
 
 
@@ -41,13 +41,14 @@ class Callers:
 
     def caller(self, world: World, dataplane: Resource) -> Caller:
         questions = self._questions_of(world, dataplane.mesh)
-        caller = questions.callers.get(dataplane)
+        caller, tls = questions.callers.get(dataplane), tls_of_caller(world, dataplane, questions.tls)
         if caller is None:
             caller = caller_of(dataplane, questions.looks_at)
-            if not caller.is_grpc:  # which has no listener that could say anything about it, and no certificate
-                fields = sidecar_fields(dataplane, questions.asks)
-                caller = replace(caller, sidecar_fields=fields, tls=questions.tls)
-            questions.callers[dataplane] = caller
+            if not caller.is_grpc:  # which has no listener that could say anything about it
+                caller = replace(caller, sidecar_fields=sidecar_fields(dataplane, questions.asks))
+        if not caller.is_grpc and caller.tls != tls:  # a gRPC client has no certificate
+            caller = replace(caller, tls=tls)
+        questions.callers[dataplane] = caller
         return caller
 
     def _questions_of(self, world: World, mesh: str) -> _Questions:

@@ -6,21 +6,22 @@ configuration names a secret, and every proxy gets another one under that name (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from cp.identity.identities import identity_of
+from cp.identity.identities import answers_with_tls, identity_of, workload_ids
 from cp.identity.security import MeshSecurity, security_of
 from cp.model.memo import Memo
 from cp.model.names import Destination, Identity
 from cp.resources.caller import CallerTls
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
+from cp.resources.services import ServiceIdentity
 from cp.resources.tls import CIPHERS
 from cp.resources.world import Table, World
 from cp.translate.view.dataplanes import SERVICE_TAG
-from cp.translate.view.services import behind, service_of
+from cp.translate.view.services import ports_behind, service_of
 from generators.envoy.permissions import service_uri
 from generators.proxy import Backend, CertificateName, Inbound, MeshTls, Trust, TrustDomain
 
@@ -50,10 +51,7 @@ def inbound_tls(world: World, dataplane: Resource) -> InboundTls | None:
     A proxy of a mesh with an authority that has no name to be certified gets no certificate, and lets in nobody.
     """
     of_mesh = world.recall(_InboundTlsOfMeshes, dataplane.mesh)
-    if of_mesh is None or is_grpc_client(dataplane):
-        return None
-    mesh = world.mesh(dataplane.mesh)
-    if (mesh is None or mesh.spec.authority is None) and identity_of(world, dataplane) is None:
+    if of_mesh is None or is_grpc_client(dataplane) or not has_certificate(world, dataplane):
         return None
     return of_mesh
 
@@ -84,9 +82,9 @@ def caller_tls(world: World, mesh: str) -> CallerTls | None:
 
 def with_tls(backend: Backend, world: World, mesh: str, destination: Destination, caller: CallerTls | None) -> Backend:
     """A backend with the TLS that a caller has to speak with its proxies. What is outside the mesh has its own."""
-    if caller is None or backend.external:
+    if caller is None or backend.external or not _answers_with_tls(world, mesh, destination):
         return backend
-    uris = _uris(world, mesh, destination)
+    uris = service_identities(world, mesh, destination)
     tls = MeshTls(
         mesh,
         tuple(map(CertificateName, uris)) or _anybody(caller.domains),
@@ -96,6 +94,30 @@ def with_tls(backend: Backend, world: World, mesh: str, destination: Destination
         ciphers=CIPHERS,
     )
     return replace(backend, mesh_tls=tls)
+
+
+def tls_of_caller(world: World, dataplane: Resource, tls: CallerTls | None) -> CallerTls | None:
+    """How one proxy of a mesh calls others: without TLS where it has no certificate and will have none."""
+    return tls if tls is not None and has_certificate(world, dataplane) else None
+
+
+def has_certificate(world: World, dataplane: Resource) -> bool:
+    """Whether a proxy has a certificate, or gets one as soon as somebody signs."""
+    return _is_certified(world, dataplane.mesh) or identity_of(world, dataplane) is not None
+
+
+def _is_certified(world: World, mesh: str) -> bool:
+    """Whether an authority signs for the whole mesh."""
+    resource = world.mesh(mesh)
+    return resource is not None and resource.spec.authority is not None
+
+
+def _answers_with_tls(world: World, mesh: str, destination: Destination) -> bool:
+    """Whether all proxies of a destination speak TLS; a cluster of Envoy's speaks it with all of them, or with none."""
+    if _is_certified(world, mesh):
+        return True
+    dataplanes = _dataplanes(world, mesh, destination)
+    return bool(dataplanes) and all(answers_with_tls(world, dataplane) for dataplane in dataplanes)
 
 
 def trust_of(world: World, mesh: str) -> Trust | None:
@@ -148,24 +170,39 @@ def _anybody(domains: Iterable[str]) -> tuple[CertificateName, ...]:
     return tuple(CertificateName(f"spiffe://{domain}/", is_prefix=True) for domain in domains)
 
 
-def _uris(world: World, mesh: str, destination: Destination) -> tuple[str, ...]:
-    """The names of those who may answer for a destination, as their certificates have them."""
-    if not destination.is_real:
-        return (service_uri(mesh, destination.service),)
+def service_identities(world: World, mesh: str, destination: Destination) -> tuple[str, ...]:
+    """The names of those who may answer for a destination, as their certificates have them.
+
+    A service that lists them has these. Otherwise they are those of the proxies behind it, now and soon (record 0057).
+    """
     service_and_port = service_of(world, destination)
-    if service_and_port is None:
-        return ()
-    return tuple(sorted(set(_uris_of_service(world, *service_and_port))))
+    listed = getattr(service_and_port[0].spec, "identities", None) if service_and_port is not None else None
+    if service_and_port is not None and listed:
+        return tuple(sorted(set(_listed(service_and_port[0].mesh, listed))))
+    by_tag = set(_names_by_tag(world, mesh, destination)) if _is_certified(world, mesh) else set[str]()
+    by_identity = (workload_ids(world, dataplane) for dataplane in _dataplanes(world, mesh, destination))
+    return tuple(sorted(by_tag.union(*by_identity)))
 
 
-def _uris_of_service(world: World, service: Resource, port: Any) -> Iterator[str]:
-    """The names that the service lists or, if it lists none, those of the inbounds behind its port."""
-    listed = getattr(service.spec, "identities", None) or ()
-    for identity in listed:
-        yield identity.value if identity.type == "SpiffeID" else service_uri(service.mesh, identity.value)
-    for inbound in () if listed else behind(world, service, port):
-        if (tag := inbound.tags.get(SERVICE_TAG)) is not None:
-            yield service_uri(service.mesh, tag)
+def _listed(mesh: str, identities: Iterable[ServiceIdentity]) -> Iterator[str]:
+    for identity in identities:
+        yield identity.value if identity.type == "SpiffeID" else service_uri(mesh, identity.value)
+
+
+def _names_by_tag(world: World, mesh: str, destination: Destination) -> Iterator[str]:
+    """The names that an authority of the mesh gives them."""
+    if not destination.is_real:
+        yield service_uri(mesh, destination.service)
+        return
+    for port in ports_behind(world, mesh, destination):
+        if (tag := port.tags.get(SERVICE_TAG)) is not None:
+            yield service_uri(mesh, tag)
+
+
+def _dataplanes(world: World, mesh: str, destination: Destination) -> Collection[Resource]:
+    """The Dataplanes of those who answer for a destination."""
+    ports = ports_behind(world, mesh, destination)
+    return {port.dataplane.name: port.dataplane for port in ports}.values()
 
 
 def _oldest(policies: Table) -> str:
