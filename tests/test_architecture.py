@@ -49,12 +49,14 @@ def is_package(path: Path) -> bool:
 
 PURE = contract("pure")["source_modules"]
 ROOMS = {
-    room for kept in ("rooms", "translate", "ads", "serving", "insight", "generators") for room in containers(kept)
+    room
+    for kept in ("rooms", "translate", "access", "ads", "serving", "insight", "generators")
+    for room in containers(kept)
 }
 NAMESPACES = ROOMS | {"cp.store", "cp.api", "cp.cli", "cp.agent", "cp.client", "cp.model", "cp.resources"}
 
 
-@pytest.mark.parametrize("name", ["rooms", "translate", "ads", "serving", "insight", "generators"])
+@pytest.mark.parametrize("name", ["rooms", "translate", "access", "ads", "serving", "insight", "generators"])
 def test_a_contract_of_a_room_knows_everything_in_it(name: str) -> None:
     assert contract(name)["exhaustive"] is True
 
