@@ -22,6 +22,8 @@ EVENTS: Final = MappingProxyType(
         "api.stored": "A resource was written over the HTTP API.",
         "bootstrap.not_found": "Kuma's agent asked for a Dataplane that is not there; it tries again.",
         "bootstrap.served": "A proxy was given its bootstrap configuration.",
+        "certificate.loaded": "The files of the servers' certificate changed, and new connections get it.",
+        "certificate.unusable": "They changed, or were to be renewed, and cannot be used; the one before is kept.",
         "clusters.unanswered": "An Envoy answers no clusters: one of them keeps the others from getting ready.",
         "control_plane.hangup_ignored": "SIGHUP came, and there are no files that could be read again.",
         "control_plane.ready": "All servers listen; where, stands beside it.",

@@ -118,6 +118,25 @@ class Settings(BaseSettings):
         validation_alias="KUMA_DIAGNOSTICS_SERVER_PORT",
         description="The port of `/ready`, `/healthy` and `/metrics`. 0 means any free port.",
     )
+    tls_certificate: Path | None = Field(
+        default=None,
+        validation_alias="KUMA_GENERAL_TLS_CERT_FILE",
+        description="The certificate of the control plane's servers, a chain in PEM. It is read again when it changes. "
+        "Default: one that is made on the first start, in the work folder (`koguma-cp.crt`), signed by an authority of "
+        "its own (`koguma-cp-ca.crt`).",
+    )
+    tls_key: Path | None = Field(
+        default=None,
+        validate_default=True,
+        validation_alias="KUMA_GENERAL_TLS_KEY_FILE",
+        description="The key of that certificate, in PEM without a password.",
+    )
+    tls_authority: Path | None = Field(
+        default=None,
+        validation_alias="KUMA_GENERAL_TLS_CA_FILE",
+        description="The authority that signed that certificate, which bootstrap configurations tell proxies to trust. "
+        "Default: the root at the end of the chain, or, if there is none, what the machines of proxies trust.",
+    )
     workers: int = Field(
         default=1,
         ge=1,
@@ -267,6 +286,13 @@ class Settings(BaseSettings):
         if registrations and not str(validated.data.get("store", "")).startswith("dir:"):
             raise ValueError("only a store of files (dir:PATH) needs another one beside it")
         return registrations
+
+    @field_validator("tls_key")
+    @classmethod
+    def _belongs_to_a_certificate(cls, key: Path | None, validated: ValidationInfo) -> Path | None:
+        if (key is None) != (validated.data.get("tls_certificate") is None):
+            raise ValueError("a certificate and its key are given together (KUMA_GENERAL_TLS_CERT_FILE)")
+        return key
 
     @field_validator("workers")
     @classmethod
