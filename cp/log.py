@@ -36,7 +36,7 @@ EVENTS: Final = MappingProxyType(
         "proxy.connected": "An Envoy opened a stream.",
         "proxy.disconnected": "That stream ended.",
         "proxy.draining": "A proxy is about to end, and its addresses are no endpoints any more.",
-        "proxy.refused": "A stream did not say who it is, or not as Envoy does.",
+        "proxy.refused": "A stream did not say who it is, or has no token for that; of many lines some are left out.",
         "proxy.ready": "A proxy has its first configuration and listens; its addresses are endpoints.",
         "proxy.registered": "A proxy brought its Dataplane along, which was stored.",
         "proxy.removed": "What a proxy had registered was removed, as it disconnected and did not come back.",
