@@ -29,7 +29,8 @@ from cp.serving.http_server import address, http_served
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Reconciler
 from cp.serving.registrar import Registrar, RegistrarTimes, registrations_kept
-from cp.serving.serve import proxies_served, reconciled
+from cp.serving.serve import ProxyDoor, certificate_kept, proxies_served, reconciled
+from cp.serving.server_certificate import ServerCertificate
 from cp.serving.workers.crew import Crew, SilentWorkers, reserved
 from cp.serving.workers.front import WorkersFront
 from cp.serving.workers.observers import CombinedObserver
@@ -99,8 +100,9 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
             open_store(settings.store, settings.registrations, settings.history_bytes)
         )
         await _first_mesh(store, settings)
+        certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=True))
         proxies = await stack.enter_async_context(AsyncExitStack())
-        serving = await proxies.enter_async_context(_serving(settings, store))
+        serving = await proxies.enter_async_context(_serving(settings, store, certificate))
         collaborators = _collaborators(settings, store, serving)
         await proxies.enter_async_context(_registrations(settings, collaborators, serving))
         stack.callback(collaborators.works.close)
@@ -145,13 +147,17 @@ class _Serving:
     metrics: Callable[[], Awaitable[bytes]]
 
 
-def _serving(settings: Settings, store: Store) -> AbstractAsyncContextManager[_Serving]:
-    return _here(settings, store) if settings.workers == 1 else _in_workers(settings, store)
+def _serving(
+    settings: Settings, store: Store, certificate: ServerCertificate | None
+) -> AbstractAsyncContextManager[_Serving]:
+    if settings.workers == 1:
+        return _here(settings, store, ProxyDoor(certificate))
+    return _in_workers(settings, store)
 
 
 @asynccontextmanager
-async def _here(settings: Settings, store: Store) -> AsyncIterator[_Serving]:
-    async with proxies_served(settings, store, settings.ads_port) as serving:
+async def _here(settings: Settings, store: Store, door: ProxyDoor) -> AsyncIterator[_Serving]:
+    async with proxies_served(settings, store, settings.ads_port, door=door) as serving:
 
         async def metrics() -> bytes:
             return serving.metrics.text()
