@@ -29,7 +29,7 @@ from cp.serving.http_server import address, http_served
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Reconciler
 from cp.serving.registrar import Registrar, RegistrarTimes, registrations_kept
-from cp.serving.serve import ProxyDoor, certificate_kept, proxies_served, reconciled
+from cp.serving.serve import ProxyDoor, certificate_kept, door_of, proxies_served, reconciled
 from cp.serving.server_certificate import ServerCertificate
 from cp.serving.workers.crew import Crew, SilentWorkers, reserved
 from cp.serving.workers.front import WorkersFront
@@ -103,7 +103,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=True))
         proxies = await stack.enter_async_context(AsyncExitStack())
         serving = await proxies.enter_async_context(_serving(settings, store, certificate))
-        collaborators = _collaborators(settings, store, serving)
+        collaborators = _collaborators(settings, store, serving, certificate)
         await proxies.enter_async_context(_registrations(settings, collaborators, serving))
         stack.callback(collaborators.works.close)
         http_port = await stack.enter_async_context(
@@ -209,7 +209,9 @@ def _hosts(settings: Settings) -> frozenset[str]:
     return frozenset(filter(None, map(str.strip, (*own, *settings.api_hosts.split(",")))))
 
 
-def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Collaborators:
+def _collaborators(
+    settings: Settings, store: Store, serving: _Serving, certificate: ServerCertificate | None
+) -> Collaborators:
     return Collaborators(
         store=store,
         kinds=kinds(discover()),
@@ -222,6 +224,8 @@ def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Colla
             admin_address=settings.admin_address,
             admin_port=settings.admin_port,
             admin_unix_socket=settings.admin_unix_socket,
+            certificate=None if certificate is None else lambda: certificate.current,
+            door=door_of(settings, serving.reconciler),
         ),
         body_limit=settings.body_limit,
         read_only=settings.read_only,

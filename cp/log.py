@@ -21,6 +21,7 @@ EVENTS: Final = MappingProxyType(
         "api.failed": "A request met a fault of ours; the trace is in the log, not in the answer.",
         "api.stored": "A resource was written over the HTTP API.",
         "bootstrap.not_found": "Kuma's agent asked for a Dataplane that is not there; it tries again.",
+        "bootstrap.refused": "A proxy asked for its bootstrap configuration without a token that is good for it.",
         "bootstrap.served": "A proxy was given its bootstrap configuration.",
         "certificate.loaded": "The files of the servers' certificate changed, and new connections get it.",
         "certificate.unusable": "They changed, or were to be renewed, and cannot be used; the one before is kept.",

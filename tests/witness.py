@@ -12,7 +12,7 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from cp.translate.packing import ROUTES, PackedResource
 from cp.translate.snapshot import Snapshot
-from generators.bootstrap import EnvoyIdentity, bootstrap
+from generators.bootstrap import ControlPlane, EnvoyIdentity, bootstrap
 from generators.bootstrap import ListenAddress as Place
 from generators.envoy.names import MISSING_CLUSTER
 from tests.ads.serving import Serving
@@ -38,7 +38,7 @@ class Witness:
         trusted = folder / "trusted.pem"
         trustme.CA().cert_pem.write_to_path(str(trusted))
         proxy = EnvoyIdentity("golden", "witness", "witness", Place(admin.host, admin.port), system_ca=str(trusted))
-        config = bootstrap(proxy, Place(ads.host, ads.port))
+        config = bootstrap(proxy, ControlPlane(Place(ads.host, ads.port)))
         with Serving(ads) as serving, Envoy(config, folder) as envoy:
             yield cls(serving, envoy)
 

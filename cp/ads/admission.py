@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 import grpc
@@ -27,6 +28,9 @@ from cp.resources.world import Table, World
 AUTHORIZATION: Final = "authorization"
 _BEARER: Final = "bearer "
 _PROXY_TYPE: Final = "dataplane"
+_LONGEST_REASON: Final = 500
+"""Characters. Clients take about 8 KiB of metadata with the end of a stream, and a token may name something long."""
+
 _HINT: Final = "koguma generate dataplane-token"
 
 
@@ -34,7 +38,7 @@ class NotAdmitted(Exception):
     """A proxy may not have a stream, or no longer. What is said may be shown to anybody."""
 
     def __init__(self, status: grpc.StatusCode, sort: str, reason: str) -> None:
-        super().__init__(reason)
+        super().__init__(reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…")
         self.status: Final = status
         self.sort: Final = sort
         """As metrics have it."""
@@ -54,6 +58,20 @@ def without_scheme(text: str) -> str:
     """A token, which may stand behind the word `Bearer` (RFC 6750, 2.1)."""
     has_scheme = text[: len(_BEARER)].lower() == _BEARER
     return (text[len(_BEARER) :] if has_scheme else text).strip()
+
+
+def must_be_for(claims: DataplaneClaims, key: Key, dataplane: Resource | None) -> None:
+    """Check that a token is good for a proxy with this Dataplane. Raises `NotAdmitted`."""
+    try:
+        admits(claims, dataplane, key.mesh, key.name, _PROXY_TYPE)
+    except TokenRefused as refused:
+        reason = f"the token is not for this proxy: {refused.reason}"
+        raise NotAdmitted(grpc.StatusCode.PERMISSION_DENIED, "forbidden", reason) from None
+
+
+def must_be_named(claims: DataplaneClaims, key: Key) -> None:
+    """Check that a token is good for a proxy of this name, whatever its Dataplane says. Raises `NotAdmitted`."""
+    must_be_for(replace(claims, tags={}, workload=""), key, None)
 
 
 class Door:
@@ -128,12 +146,7 @@ class Admission:
         self._compare()
 
     def _compare(self) -> None:
-        dataplane = self._facts[1] or self._brought
-        try:
-            admits(self.claims, dataplane, self._key.mesh, self._key.name, _PROXY_TYPE)
-        except TokenRefused as refused:
-            reason = f"the token is not for this proxy: {refused.reason}"
-            raise NotAdmitted(grpc.StatusCode.PERMISSION_DENIED, "forbidden", reason) from None
+        must_be_for(self.claims, self._key, self._facts[1] or self._brought)
 
     def _facts_in(self, world: World) -> tuple[Table, Resource | None]:
         """Tables and resources compare by identity: those in which nothing changed are the same object."""

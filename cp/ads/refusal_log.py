@@ -22,14 +22,11 @@ class RefusalLog:
 
     def tell(self, sort: str, reason: str, **facts: Any) -> None:
         now = self._clock()
-        began, told = self._windows.get(sort, (now, 0))
-        left_out = max(0, told - _MOST)
+        began, lines = self._windows.get(sort, (now, 0))
         if now - began >= _WINDOW:
-            began, told = now, 0
-        else:
-            left_out = 0
-        self._windows[sort] = (began, told + 1)
-        if told < _MOST:
-            if left_out:
-                facts["left_out"] = left_out
+            if lines > _MOST:
+                facts["left_out"] = lines - _MOST
+            began, lines = now, 0
+        self._windows[sort] = (began, lines + 1)
+        if lines < _MOST:
             self._log.warning("proxy.refused", reason=reason, **facts)

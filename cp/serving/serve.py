@@ -90,7 +90,7 @@ async def proxies_served(
             most_streams=settings.most_streams or None,
             most_unknown=settings.most_unknown,
             request_limit=settings.request_limit,
-            door=_door(settings, reconciler, door.offline_keys),
+            door=door_of(settings, reconciler, door.offline_keys),
         )
         ads = await stack.enter_async_context(serving(hub, options, random.random, reconciler.knows))
         if options.door is not None:
@@ -136,7 +136,8 @@ def _configuration(served: ServedCertificate) -> grpc.ServerCertificateConfigura
     return grpc.ssl_server_certificate_configuration([(served.key, served.chain)])
 
 
-def _door(settings: Settings, reconciler: Reconciler, offline_keys: OfflineKeys | None) -> Door | None:
+def door_of(settings: Settings, reconciler: Reconciler, offline_keys: OfflineKeys | None = None) -> Door | None:
+    """Who may be served; None if everybody may."""
     if not settings.asks_proxies_for_tokens:
         return None
     return Door(lambda: reconciler.world, reconciler.loaded, time.time, offline_keys)

@@ -189,6 +189,14 @@ def _trusted(files: CertificateFiles, chain: list[x509.Certificate]) -> str:
     return last.public_bytes(Encoding.PEM).decode() if is_root else ""
 
 
+def is_authority(text: str) -> bool:
+    """Whether a text has the certificate of an authority in it."""
+    try:
+        return any(map(_is_authority, x509.load_pem_x509_certificates(text.encode())))
+    except ValueError:
+        return False
+
+
 def _is_authority(certificate: x509.Certificate) -> bool:
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
