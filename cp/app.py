@@ -30,7 +30,8 @@ from cp.serving.identities import read_file
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Reconciler
 from cp.serving.registrar import Registrar, RegistrarTimes, registrations_kept
-from cp.serving.serve import proxies_served, reconciled, trust_times
+from cp.serving.serve import ProxyDoor, certificate_kept, door_of, proxies_served, reconciled, trust_times
+from cp.serving.server_certificate import ServerCertificate
 from cp.serving.trust_keeper import TrustKeeper, TrustSources, trust_kept
 from cp.serving.workers.crew import Crew, SilentWorkers, reserved
 from cp.serving.workers.front import WorkersFront
@@ -101,9 +102,10 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
             open_store(settings.store, settings.registrations, settings.history_bytes)
         )
         await _first_mesh(store, settings)
+        certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=True))
         proxies = await stack.enter_async_context(AsyncExitStack())
-        serving = await proxies.enter_async_context(_serving(settings, store))
-        collaborators = _collaborators(settings, store, serving)
+        serving = await proxies.enter_async_context(_serving(settings, store, certificate))
+        collaborators = _collaborators(settings, store, serving, certificate)
         await proxies.enter_async_context(_registrations(settings, collaborators, serving))
         await proxies.enter_async_context(_trust(settings, store, serving))
         stack.callback(collaborators.works.close)
@@ -148,13 +150,17 @@ class _Serving:
     metrics: Callable[[], Awaitable[bytes]]
 
 
-def _serving(settings: Settings, store: Store) -> AbstractAsyncContextManager[_Serving]:
-    return _here(settings, store) if settings.workers == 1 else _in_workers(settings, store)
+def _serving(
+    settings: Settings, store: Store, certificate: ServerCertificate | None
+) -> AbstractAsyncContextManager[_Serving]:
+    if settings.workers == 1:
+        return _here(settings, store, ProxyDoor(certificate))
+    return _in_workers(settings, store)
 
 
 @asynccontextmanager
-async def _here(settings: Settings, store: Store) -> AsyncIterator[_Serving]:
-    async with proxies_served(settings, store, settings.ads_port) as serving:
+async def _here(settings: Settings, store: Store, door: ProxyDoor) -> AsyncIterator[_Serving]:
+    async with proxies_served(settings, store, settings.ads_port, door=door) as serving:
 
         async def metrics() -> bytes:
             return serving.metrics.text()
@@ -214,7 +220,9 @@ def _hosts(settings: Settings) -> frozenset[str]:
     return frozenset(filter(None, map(str.strip, (*own, *settings.api_hosts.split(",")))))
 
 
-def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Collaborators:
+def _collaborators(
+    settings: Settings, store: Store, serving: _Serving, certificate: ServerCertificate | None
+) -> Collaborators:
     return Collaborators(
         store=store,
         kinds=kinds(discover()),
@@ -227,6 +235,8 @@ def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Colla
             admin_address=settings.admin_address,
             admin_port=settings.admin_port,
             admin_unix_socket=settings.admin_unix_socket,
+            certificate=None if certificate is None else lambda: certificate.current,
+            door=door_of(settings, serving.reconciler),
         ),
         body_limit=settings.body_limit,
         read_only=settings.read_only,

@@ -13,7 +13,7 @@ from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 
 from cp.translate.packing import ROUTES, SECRET, PackedResource
 from cp.translate.snapshot import Snapshot
-from generators.bootstrap import EnvoyIdentity, bootstrap
+from generators.bootstrap import ControlPlane, EnvoyIdentity, bootstrap
 from generators.bootstrap import ListenAddress as Place
 from generators.envoy.names import MISSING_CLUSTER, mesh_authority, mesh_identity
 from tests.ads.serving import Serving
@@ -41,7 +41,7 @@ class Witness:
         trusted = folder / "trusted.pem"
         trustme.CA().cert_pem.write_to_path(str(trusted))
         proxy = EnvoyIdentity("golden", "witness", "witness", Place(admin.host, admin.port), system_ca=str(trusted))
-        config = bootstrap(proxy, Place(ads.host, ads.port))
+        config = bootstrap(proxy, ControlPlane(Place(ads.host, ads.port)))
         with Serving(ads) as serving, Envoy(config, folder) as envoy:
             yield cls(serving, envoy)
 
