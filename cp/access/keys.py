@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, generate_private_key
 from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
     load_der_private_key,
     load_der_public_key,
     load_pem_private_key,
@@ -132,6 +136,17 @@ def read_public_key(data: bytes) -> RSAPublicKey:
     if not isinstance(key, RSAPublicKey) or key.key_size < FEWEST_BITS:
         raise UnusableKey(_BAD_KEY)
     return key
+
+
+def new_private_key() -> bytes:
+    """A new signing key: PKCS#1 in PEM. It takes some 50 ms, so it has no place on an event loop."""
+    key = generate_private_key(public_exponent=65537, key_size=FEWEST_BITS)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+
+
+def public_pem(key: RSAPrivateKey) -> str:
+    """The public half of a signing key: PKCS#1 in PEM."""
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.PKCS1).decode()
 
 
 def _secret(purpose: Purpose, mesh: str, role: str, suffix: str) -> Key:
