@@ -15,6 +15,7 @@ import structlog
 from prometheus_client import disable_created_metrics
 
 from cp import log
+from cp.access.keys import OfflineKeys, Purpose
 from cp.ads.loop import DrainLoop
 from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity, ServedState
 from cp.api.http import create_api, create_diagnostics
@@ -27,9 +28,11 @@ from cp.resources.initial_policies import initial_policies
 from cp.serving import process
 from cp.serving.http_server import address, http_served
 from cp.serving.observe import Observer
+from cp.serving.public_keys import offline_keys
 from cp.serving.reconcile import Reconciler
 from cp.serving.registrar import Registrar, RegistrarTimes, registrations_kept
 from cp.serving.serve import proxies_served, reconciled
+from cp.serving.signing_keys import SigningKeys
 from cp.serving.workers.crew import Crew, SilentWorkers, reserved
 from cp.serving.workers.front import WorkersFront
 from cp.serving.workers.observers import CombinedObserver
@@ -94,14 +97,17 @@ def _hang_up(reread: Callable[[], None] | None) -> None:
 @asynccontextmanager
 async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane]:
     """Run a control plane for as long as the block lasts."""
+    token_keys = offline_keys(settings)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
             open_store(settings.store, settings.registrations, settings.history_bytes)
         )
         await _first_mesh(store, settings)
+        if settings.makes_admin_token and settings.issues_user_tokens:
+            await SigningKeys(store, kinds(discover())).make_admin_token()
         proxies = await stack.enter_async_context(AsyncExitStack())
         serving = await proxies.enter_async_context(_serving(settings, store))
-        collaborators = _collaborators(settings, store, serving)
+        collaborators = _collaborators(settings, store, serving, token_keys)
         await proxies.enter_async_context(_registrations(settings, collaborators, serving))
         stack.callback(collaborators.works.close)
         http_port = await stack.enter_async_context(
@@ -203,7 +209,16 @@ def _hosts(settings: Settings) -> frozenset[str]:
     return frozenset(filter(None, map(str.strip, (*own, *settings.api_hosts.split(",")))))
 
 
-def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Collaborators:
+def _issued_tokens(settings: Settings) -> frozenset[Purpose]:
+    issues: dict[Purpose, bool] = {
+        "dataplane": settings.issues_dataplane_tokens,
+        "user": settings.issues_user_tokens,
+        "zone": settings.issues_zone_tokens,
+    }
+    return frozenset(purpose for purpose, is_issued in issues.items() if is_issued)
+
+
+def _collaborators(settings: Settings, store: Store, serving: _Serving, token_keys: OfflineKeys) -> Collaborators:
     return Collaborators(
         store=store,
         kinds=kinds(discover()),
@@ -220,6 +235,8 @@ def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Colla
         body_limit=settings.body_limit,
         read_only=settings.read_only,
         hosts=_hosts(settings),
+        issued_tokens=_issued_tokens(settings),
+        offline_keys=token_keys,
         config=shown(settings),
         companions=lambda document: initial_policies(document, settings.policy_engine),
     )

@@ -16,8 +16,7 @@ from cp.resources.checks import above_zero, must_be_set, one_of
 from cp.resources.schema import Schema, check
 
 PROXY_TYPES: Final = ("dataplane", "ingress", "egress")
-ADMIN_GROUP: Final = "mesh-system:admin"
-ADMIN_NAME: Final = "mesh-system:admin"
+ADMIN: Final = "mesh-system:admin"
 
 _SKEW: Final = 5
 """Seconds by which clocks may differ: so much earlier a token begins, and so much later it ends."""
@@ -38,8 +37,8 @@ class TokenRequest(Schema, frozen=True):
     valid_for: Duration | None = None
 
     @property
-    def signed_in(self) -> str:
-        """The mesh with whose key it is signed; tokens that belong to none have no name of one."""
+    def mesh_name(self) -> str:
+        """The mesh with whose key it is signed; empty for tokens that belong to none."""
         return ""
 
     @property
@@ -66,7 +65,7 @@ class DataplaneTokenRequest(TokenRequest, frozen=True):
     workload: str | None = None
 
     @property
-    def signed_in(self) -> str:
+    def mesh_name(self) -> str:
         return self.mesh or ""
 
     @property

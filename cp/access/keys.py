@@ -32,7 +32,9 @@ Purpose = Literal["dataplane", "user", "zone"]
 """Whom tokens are for. Those of proxies belong to a mesh, the others to none."""
 
 FEWEST_BITS: Final = 2048
+FIRST_SERIAL: Final = "1"
 ADMIN_TOKEN: Final = Key("GlobalSecret", "", "admin-user-token")
+"""Where the token of the first administrator is kept."""
 
 _SERIAL: Final = re.compile(r"[1-9][0-9]{0,8}")
 _PEM: Final = b"-----BEGIN"
@@ -40,11 +42,7 @@ _BAD_KEY: Final = f"is not an RSA key of at least {FEWEST_BITS} bits"
 
 
 class UnusableKey(Exception):
-    """A text that is no key for tokens. The message does not have the text, which may be a secret."""
-
-
-class NoSigningKey(Exception):
-    """There is no key that could sign a token. The message says why, and what to do."""
+    """What stands where a key is wanted is none. The message does not have it, as it may be a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +82,7 @@ class KeyRing:
         if offline is not None or purpose in self.offline.without_secrets or not _SERIAL.fullmatch(kid):
             return offline
         secret = self.world.get(signing_secret(purpose, mesh, kid))
-        key = secret.derived(_private_key) if secret is not None else None
-        return key.public_key() if key is not None else None
+        return secret.derived(_public_key) if secret is not None else None
 
     def is_revoked(self, purpose: Purpose, mesh: str, token_id: str) -> bool:
         secret = self.world.get(revocations(purpose, mesh))
@@ -102,24 +99,31 @@ def revocations(purpose: Purpose, mesh: str) -> Key:
     return _secret(purpose, mesh, "revocations", "")
 
 
-def signing_key(world: World, purpose: Purpose, mesh: str = "") -> SigningKey:
-    """The key that signs new tokens: the one with the highest number. Raises `NoSigningKey`."""
+def signing_key(world: World, purpose: Purpose, mesh: str = "") -> SigningKey | None:
+    """The key that signs new tokens: the one with the highest number, if there is any. Raises `UnusableKey`.
+
+    To check a key takes some 50 ms when it is first asked for, which is too long for an event loop.
+    """
     serial = max(_serials(world, purpose, mesh), default=None)
     if serial is None:
-        name = signing_secret(purpose, mesh, "1")
-        raise NoSigningKey(f"there is no signing key; store one as {name}: `koguma generate signing-key` makes it")
-    secret = signing_secret(purpose, mesh, str(serial))
-    resource = world.get(secret)
-    key = resource.derived(_private_key) if resource is not None else None
+        return None
+    secret = world.get(signing_secret(purpose, mesh, str(serial)))
+    key = secret.derived(_private_key) if secret is not None else None
     if key is None:
-        raise NoSigningKey(f"{secret} {_BAD_KEY}; replace it, or delete it")
+        name = signing_secret(purpose, mesh, str(serial))
+        raise UnusableKey(f"{name} {_BAD_KEY}; replace it, or delete it")
     return SigningKey(str(serial), key)
 
 
 def read_private_key(data: bytes) -> RSAPrivateKey:
     """A signing key: PEM, or PKCS#1 in DER. Raises `UnusableKey`."""
+    return _read_private_key(data, is_checked=True)
+
+
+def _read_private_key(data: bytes, *, is_checked: bool) -> RSAPrivateKey:
+    load = load_pem_private_key if _is_pem(data) else load_der_private_key
     try:
-        key = (load_pem_private_key if _is_pem(data) else load_der_private_key)(data, password=None)
+        key = load(data, password=None, unsafe_skip_rsa_key_validation=not is_checked)
     except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it has a password
         raise UnusableKey(_BAD_KEY) from None
     if not isinstance(key, RSAPrivateKey) or key.key_size < FEWEST_BITS:
@@ -160,6 +164,14 @@ def _serials(world: World, purpose: Purpose, mesh: str) -> list[int]:
     names = (secret.name for secret in world.table(prefix.type, prefix.mesh))
     suffixes = (name.removeprefix(prefix.name) for name in names if name.startswith(prefix.name))
     return [int(suffix) for suffix in suffixes if _SERIAL.fullmatch(suffix)]
+
+
+def _public_key(secret: Resource) -> RSAPublicKey | None:
+    """The public half, without the check whether the private one belongs to it: that takes a hundred times as long."""
+    try:
+        return _read_private_key(_value(secret), is_checked=False).public_key()
+    except UnusableKey:
+        return None
 
 
 def _private_key(secret: Resource) -> RSAPrivateKey | None:

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from cp.access import keys
-from cp.access.keys import KeyRing, NoSigningKey, OfflineKeys, UnusableKey, read_private_key, read_public_key
+from cp.access.keys import KeyRing, OfflineKeys, SigningKey, UnusableKey, read_private_key, read_public_key
 from cp.access.tokens import TokenRefused, dataplane_claims, user_claims
 from cp.model.document import Document
 from cp.model.names import Key
@@ -45,17 +45,23 @@ def is_taken(text: str, at: World, offline: OfflineKeys | None = None) -> bool:
     return True
 
 
+def signing(at: World) -> SigningKey:
+    key = keys.signing_key(at, "dataplane", "default")
+    assert key is not None
+    return key
+
+
 def test_the_key_with_the_highest_number_signs() -> None:
     ordered = world(*(key_secret(serial, 1) for serial in ("2", "10", "9")))
 
-    assert keys.signing_key(ordered, "dataplane", "default").kid == "10"
+    assert signing(ordered).kid == "10"
 
 
 @pytest.mark.parametrize("name", [f"{NAME}-11x", f"{NAME}-011", f"{NAME}-", NAME, f"{NAME}-a-11", f"{NAME}--1"])
 def test_a_secret_with_a_similar_name_does_not_sign(name: str) -> None:
     similar = world(key_secret("1", 1), secret(name, pem(private_key(2)), "default"))
 
-    assert keys.signing_key(similar, "dataplane", "default").kid == "1"
+    assert signing(similar).kid == "1"
 
 
 def test_keys_are_rotated_by_their_numbers() -> None:
@@ -65,7 +71,7 @@ def test_keys_are_rotated_by_their_numbers() -> None:
 
     assert [is_taken(OLD, at) for at in (before, both, after)] == [True, True, False]
     assert [is_taken(NEW, at) for at in (before, both, after)] == [False, True, True]
-    assert keys.signing_key(both, "dataplane", "default").kid == "2"
+    assert signing(both).kid == "2"
 
 
 def test_a_key_that_is_replaced_under_its_number_verifies_no_token_from_before() -> None:
@@ -133,26 +139,22 @@ def test_what_is_no_key_verifies_nothing_and_is_not_repeated(data: bytes) -> Non
     unusable = world(secret(f"{NAME}-1", data, "default"))
 
     assert not is_taken(OLD, unusable)
-    with pytest.raises(NoSigningKey) as missing:
+    with pytest.raises(UnusableKey) as fault:
         keys.signing_key(unusable, "dataplane", "default")
     message = f"Secret default/{NAME}-1 is not an RSA key of at least 2048 bits; replace it, or delete it"
-    assert str(missing.value) == message
+    assert str(fault.value) == message
 
 
 def test_an_unusable_key_with_the_highest_number_stops_new_tokens_and_no_old_ones() -> None:
     broken = world(key_secret("1", 1), secret(f"{NAME}-2", b"text", "default"))
 
     assert is_taken(OLD, broken)
-    with pytest.raises(NoSigningKey):
+    with pytest.raises(UnusableKey):
         keys.signing_key(broken, "dataplane", "default")
 
 
-def test_without_a_key_the_reason_says_what_to_do() -> None:
-    with pytest.raises(NoSigningKey) as missing:
-        keys.signing_key(world(), "user")
-
-    wanted = "store one as GlobalSecret user-token-signing-key-1: `koguma generate signing-key` makes it"
-    assert wanted in str(missing.value)
+def test_a_mesh_may_have_no_key_that_signs() -> None:
+    assert keys.signing_key(world(key_secret("1", 1)), "dataplane", "other") is None
 
 
 def test_public_keys_of_the_settings_verify_without_a_secret() -> None:
@@ -200,13 +202,11 @@ def test_a_key_is_read_once_for_as_long_as_its_secret_stays() -> None:
     before = world(*signing_keys())
     after = before.next({Key("Mesh", "", "m"): Document(Key("Mesh", "", "m"), {"type": "Mesh", "name": "m"})}, 2)
 
-    first = keys.signing_key(before, "user").key
-
-    assert keys.signing_key(after, "user").key is first
+    assert signing(after).key is signing(before).key
 
 
 def test_a_ring_shows_no_key() -> None:
-    shown = repr(keys.signing_key(world(*signing_keys()), "user")) + repr(KeyRing.of(world(*signing_keys())))
+    shown = repr(signing(world(*signing_keys()))) + repr(KeyRing.of(world(*signing_keys())))
 
     assert "PRIVATE" not in shown
     assert b64encode(pem(private_key())).decode()[:40] not in shown
