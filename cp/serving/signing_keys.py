@@ -19,6 +19,7 @@ from cp.access.issue import ADMIN, UserTokenRequest, new_token
 from cp.access.keys import (
     ADMIN_TOKEN,
     FIRST_SERIAL,
+    MADE_HERE,
     Purpose,
     SigningKey,
     UnusableKey,
@@ -101,5 +102,5 @@ class SigningKeys:
 
 
 def _secret(key: Key, data: bytes) -> Document:
-    plain = {"type": key.type, "name": key.name, "data": b64encode(data).decode()}
+    plain = {"type": key.type, "name": key.name, "labels": dict(MADE_HERE), "data": b64encode(data).decode()}
     return Document(key, {**plain, "mesh": key.mesh} if key.mesh else plain)

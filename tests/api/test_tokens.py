@@ -84,6 +84,24 @@ def test_a_mesh_gets_its_key_with_its_first_token(start: Unit) -> None:
     assert dataplane_claims(answer.text, KeyRing.of(api.world()), now).name == "web-1"
 
 
+def test_a_key_that_was_made_goes_with_its_mesh(start: Unit) -> None:
+    api = start(state=FixedState(world(MESH))).with_mesh()
+    api.post("/tokens/dataplane", json=DATAPLANE).raise_for_status()
+
+    assert api.delete("/meshes/default").status_code == 200
+    assert not list(api.world().table("Secret", "default"))
+
+
+@pytest.mark.parametrize("serial", ["1", "2"])
+def test_a_key_that_somebody_stored_does_not_go_with_its_mesh_unasked(api: Api, serial: str) -> None:
+    name = f"dataplane-token-signing-key-default-{serial}"
+    stored = secret(name, pem(private_key()), "default").data
+    api.put(f"/meshes/default/secrets/{name}", stored).raise_for_status()
+
+    assert api.delete("/meshes/default").status_code == 400
+    assert api.delete("/meshes/default", params={"cascade": "true"}).status_code == 200
+
+
 def test_people_get_their_key_with_their_first_token(start: Unit) -> None:
     api = start(state=FixedState(world()))
 
