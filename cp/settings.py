@@ -260,6 +260,44 @@ class Settings(BaseSettings):
         "addresses, `localhost` and the name of the machine are always allowed. Requests for other names are rejected, "
         "so that no website reaches the API by a name of its own (DNS rebinding). `*` allows any name.",
     )
+    makes_admin_token: bool = Field(
+        default=True,
+        validation_alias="KUMA_API_SERVER_AUTHN_TOKENS_BOOTSTRAP_ADMIN_TOKEN",
+        description="Whether a token of an administrator is made at the start, as the GlobalSecret `admin-user-token`, "
+        "if there is none.",
+    )
+    issues_user_tokens: bool = Field(
+        default=True,
+        validation_alias="KUMA_API_SERVER_AUTHN_TOKENS_ENABLE_ISSUER",
+        description="Whether the control plane issues tokens for people and programs. If not, they are signed "
+        "elsewhere, and verified with `KOGUMA_TOKEN_PUBLIC_KEYS`.",
+    )
+    takes_user_token_secrets: bool = Field(
+        default=True,
+        validation_alias="KUMA_API_SERVER_AUTHN_TOKENS_VALIDATOR_USE_SECRETS",
+        description="Whether tokens of people are verified with the GlobalSecrets `user-token-signing-key-N`.",
+    )
+    issues_dataplane_tokens: bool = Field(
+        default=True,
+        validation_alias="KUMA_DP_SERVER_AUTHN_DP_PROXY_DP_TOKEN_ENABLE_ISSUER",
+        description="Whether the control plane issues tokens for proxies.",
+    )
+    takes_dataplane_token_secrets: bool = Field(
+        default=True,
+        validation_alias="KUMA_DP_SERVER_AUTHN_DP_PROXY_DP_TOKEN_VALIDATOR_USE_SECRETS",
+        description="Whether tokens of proxies are verified with the Secrets `dataplane-token-signing-key-MESH-N`.",
+    )
+    issues_zone_tokens: bool = Field(
+        default=True,
+        validation_alias="KUMA_DP_SERVER_AUTHN_ZONE_PROXY_ZONE_TOKEN_ENABLE_ISSUER",
+        description="Whether the control plane issues tokens for zones.",
+    )
+    token_public_keys: Path | None = Field(
+        default=None,
+        validation_alias="KOGUMA_TOKEN_PUBLIC_KEYS",
+        description="A file in YAML with the public keys of tokens that are signed elsewhere. It has the lists "
+        "`dataplane` and `user`; an entry has `kid`, `key` (PEM) or `keyFile`, and for proxies `mesh`.",
+    )
     skip_mesh_creation: bool = Field(
         default=False,
         validation_alias="KUMA_DEFAULTS_SKIP_MESH_CREATION",

@@ -8,17 +8,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Literal
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, generate_private_key
 from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
     load_der_private_key,
     load_der_public_key,
     load_pem_private_key,
     load_pem_public_key,
 )
 
+from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.secret import Secret
@@ -28,7 +34,12 @@ Purpose = Literal["dataplane", "user", "zone"]
 """Whom tokens are for. Those of proxies belong to a mesh, the others to none."""
 
 FEWEST_BITS: Final = 2048
+FIRST_SERIAL: Final = "1"
 ADMIN_TOKEN: Final = Key("GlobalSecret", "", "admin-user-token")
+"""Where the token of the first administrator is kept."""
+
+MADE_HERE: Final = MappingProxyType({"kuma.io/managed-by": "control-plane"})
+"""The label of a key that a control plane made. It goes with its mesh; what somebody stored is asked about first."""
 
 _SERIAL: Final = re.compile(r"[1-9][0-9]{0,8}")
 _PEM: Final = b"-----BEGIN"
@@ -36,11 +47,7 @@ _BAD_KEY: Final = f"is not an RSA key of at least {FEWEST_BITS} bits"
 
 
 class UnusableKey(Exception):
-    """A text that is no key for tokens. The message does not have the text, which may be a secret."""
-
-
-class NoSigningKey(Exception):
-    """There is no key that could sign a token. The message says why, and what to do."""
+    """What stands where a key is wanted is none. The message does not have it, as it may be a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +87,7 @@ class KeyRing:
         if offline is not None or purpose in self.offline.without_secrets or not _SERIAL.fullmatch(kid):
             return offline
         secret = self.world.get(signing_secret(purpose, mesh, kid))
-        key = secret.derived(_private_key) if secret is not None else None
-        return key.public_key() if key is not None else None
+        return secret.derived(_public_key) if secret is not None else None
 
     def is_revoked(self, purpose: Purpose, mesh: str, token_id: str) -> bool:
         secret = self.world.get(revocations(purpose, mesh))
@@ -98,24 +104,39 @@ def revocations(purpose: Purpose, mesh: str) -> Key:
     return _secret(purpose, mesh, "revocations", "")
 
 
-def signing_key(world: World, purpose: Purpose, mesh: str = "") -> SigningKey:
-    """The key that signs new tokens: the one with the highest number. Raises `NoSigningKey`."""
+def is_made_here(document: Document) -> bool:
+    """Whether a document is the first signing key of its mesh, as a control plane made it."""
+    key = document.key
+    labels = document.data.get("labels")
+    is_first = key == signing_secret("dataplane", key.mesh, FIRST_SERIAL)
+    return is_first and isinstance(labels, Mapping) and MADE_HERE.items() <= labels.items()
+
+
+def signing_key(world: World, purpose: Purpose, mesh: str = "") -> SigningKey | None:
+    """The key that signs new tokens: the one with the highest number, if there is any. Raises `UnusableKey`.
+
+    To check a key takes some 50 ms when it is first asked for, which is too long for an event loop.
+    """
     serial = max(_serials(world, purpose, mesh), default=None)
     if serial is None:
-        name = signing_secret(purpose, mesh, "1")
-        raise NoSigningKey(f"there is no signing key; store one as {name}: `koguma generate signing-key` makes it")
-    secret = signing_secret(purpose, mesh, str(serial))
-    resource = world.get(secret)
-    key = resource.derived(_private_key) if resource is not None else None
+        return None
+    secret = world.get(signing_secret(purpose, mesh, str(serial)))
+    key = secret.derived(_private_key) if secret is not None else None
     if key is None:
-        raise NoSigningKey(f"{secret} {_BAD_KEY}; replace it, or delete it")
+        name = signing_secret(purpose, mesh, str(serial))
+        raise UnusableKey(f"{name} {_BAD_KEY}; replace it, or delete it")
     return SigningKey(str(serial), key)
 
 
 def read_private_key(data: bytes) -> RSAPrivateKey:
     """A signing key: PEM, or PKCS#1 in DER. Raises `UnusableKey`."""
+    return _read_private_key(data, is_checked=True)
+
+
+def _read_private_key(data: bytes, *, is_checked: bool) -> RSAPrivateKey:
+    load = load_pem_private_key if _is_pem(data) else load_der_private_key
     try:
-        key = (load_pem_private_key if _is_pem(data) else load_der_private_key)(data, password=None)
+        key = load(data, password=None, unsafe_skip_rsa_key_validation=not is_checked)
     except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it has a password
         raise UnusableKey(_BAD_KEY) from None
     if not isinstance(key, RSAPrivateKey) or key.key_size < FEWEST_BITS:
@@ -134,6 +155,17 @@ def read_public_key(data: bytes) -> RSAPublicKey:
     return key
 
 
+def new_private_key() -> bytes:
+    """A new signing key: PKCS#1 in PEM. It takes some 50 ms, so it has no place on an event loop."""
+    key = generate_private_key(public_exponent=65537, key_size=FEWEST_BITS)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+
+
+def public_pem(key: RSAPrivateKey) -> str:
+    """The public half of a signing key: PKCS#1 in PEM."""
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.PKCS1).decode()
+
+
 def _secret(purpose: Purpose, mesh: str, role: str, suffix: str) -> Key:
     if purpose == "dataplane":
         return Key("Secret", mesh, f"dataplane-token-{role}-{mesh}{suffix}")
@@ -145,6 +177,14 @@ def _serials(world: World, purpose: Purpose, mesh: str) -> list[int]:
     names = (secret.name for secret in world.table(prefix.type, prefix.mesh))
     suffixes = (name.removeprefix(prefix.name) for name in names if name.startswith(prefix.name))
     return [int(suffix) for suffix in suffixes if _SERIAL.fullmatch(suffix)]
+
+
+def _public_key(secret: Resource) -> RSAPublicKey | None:
+    """The public half, without the check whether the private one belongs to it: that takes a hundred times as long."""
+    try:
+        return _read_private_key(_value(secret), is_checked=False).public_key()
+    except UnusableKey:
+        return None
 
 
 def _private_key(secret: Resource) -> RSAPrivateKey | None:

@@ -125,7 +125,9 @@ def admits(  # noqa: PLR0913  # each is a fact about the proxy, and the door has
     if claims.name not in {"", name}:
         raise TokenRefused(f"it is for the proxy `{claims.name}`, and this is `{name}`")
     if (claims.type or "dataplane") != (proxy_type or "dataplane"):
-        raise TokenRefused(f"it is for a proxy of type {claims.type or 'dataplane'}, and this is of type {proxy_type}")
+        raise TokenRefused(
+            f"it is for a proxy of type {claims.type or 'dataplane'}, and this is of type {proxy_type or 'dataplane'}"
+        )
     _check_tags(claims, dataplane)
     _check_workload(claims, dataplane, is_named_by_workload=is_named_by_workload)
 
@@ -166,7 +168,7 @@ def _tags_of(dataplane: Resource | None) -> Mapping[str, frozenset[str]]:
 
 
 def _list(values: Iterable[str]) -> str:
-    return ", ".join(f"`{value}`" for value in sorted(values))
+    return ", ".join(f"`{value}`" for value in sorted(values)) or "no value"
 
 
 # --- from a text to claims that were verified -----------------------------------------------------------------------

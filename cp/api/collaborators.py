@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 
+from cp.access.keys import OfflineKeys, Purpose
 from cp.ads.admission import Door
 from cp.api.work import WorkQueues
 from cp.model.document import Document
@@ -112,6 +113,12 @@ class Collaborators:
     """The names by which it may be called, beside addresses and `localhost`."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
+    issued_tokens: Collection[Purpose] = ("dataplane", "user", "zone")
+    """Whom tokens are issued for."""
+
+    offline_keys: OfflineKeys = field(default_factory=OfflineKeys)
+    """The keys of the settings, for those who verify tokens."""
+
     works: WorkQueues = field(default_factory=WorkQueues)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 

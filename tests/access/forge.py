@@ -23,9 +23,14 @@ DATAPLANE: Final = {"Name": "web-1", "Mesh": "default", "Tags": {}, "Type": "", 
 USER: Final = {"Name": "jane", "Groups": ["team-a"], **REGISTERED}
 
 
-@cache
 def private_key(number: int = 1, bits: int = 2048) -> rsa.RSAPrivateKey:
     """A key that is the same for each number."""
+    return _private_key(number, bits)
+
+
+@cache
+def _private_key(number: int, bits: int) -> rsa.RSAPrivateKey:
+    del number
     return rsa.generate_private_key(public_exponent=65537, key_size=bits)
 
 
