@@ -407,7 +407,7 @@ def described(name: str) -> str:
 def rows() -> Iterator[tuple[str, str, str]]:
     """A row of documentation for every setting: the variable, the default, the description."""
     for field in Settings.model_fields.values():
-        default = "" if field.default_factory is not None else str(field.default)
+        default = "" if field.default_factory is not None or field.default is None else str(field.default)
         yield str(field.validation_alias), default, field.description or ""
 
 
