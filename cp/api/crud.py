@@ -34,6 +34,7 @@ from cp.model import registration
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.model.secret_names import is_of_authority
 from cp.model.violation import Violation
 from cp.resources.initial_policies import is_initial
 from cp.resources.kinds import Kind
@@ -227,12 +228,17 @@ class ResourceHandler:
         def members_of_mesh(checkpoint: Checkpoint) -> list[Delete]:
             documents = (stored.document for stored in checked(contents.stored, checkpoint))
             members = [document for document in documents if document.key.mesh == mesh.key.name]
-            added = [] if is_wanted else sorted(member.key for member in members if not is_initial(member))
+            added = [] if is_wanted else sorted(member.key for member in members if not _is_ours(member))
             if added:
                 raise _still_used(mesh.key, added)
             return [Delete(member.key) for member in members]
 
         return await self._api.works.resources.do(request, members_of_mesh)
+
+
+def _is_ours(member: Document) -> bool:
+    """Whether it is in the mesh without anybody having written it there."""
+    return is_initial(member) or is_of_authority(member.key)
 
 
 def derived_from(key: Key, before: Stored | None) -> int | None:

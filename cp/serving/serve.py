@@ -62,7 +62,7 @@ async def reconciled(settings: Settings, store: Store) -> AsyncIterator[tuple[Hu
 
 
 def trust_times(settings: Settings) -> TrustTimes:
-    return TrustTimes(settings.trust_propagation, settings.trust_patience)
+    return TrustTimes(settings.trust_propagation, settings.trust_patience, settings.return_grace)
 
 
 def _local_trust(
