@@ -15,6 +15,7 @@ import structlog
 from prometheus_client import disable_created_metrics
 
 from cp import log
+from cp.access.keys import OfflineKeys, Purpose
 from cp.ads.loop import DrainLoop
 from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity, ServedState
 from cp.api.http import create_api, create_diagnostics
@@ -28,9 +29,12 @@ from cp.serving import process
 from cp.serving.http_server import address, http_served
 from cp.serving.identities import read_file
 from cp.serving.observe import Observer
+from cp.serving.public_keys import offline_keys
 from cp.serving.reconcile import Reconciler
 from cp.serving.registrar import Registrar, RegistrarTimes, registrations_kept
-from cp.serving.serve import proxies_served, reconciled, trust_times
+from cp.serving.serve import ProxyDoor, certificate_kept, door_of, proxies_served, reconciled, trust_times
+from cp.serving.server_certificate import ServerCertificate
+from cp.serving.signing_keys import SigningKeys
 from cp.serving.trust_keeper import TrustKeeper, TrustSources, trust_kept
 from cp.serving.workers.crew import Crew, SilentWorkers, reserved
 from cp.serving.workers.front import WorkersFront
@@ -96,14 +100,18 @@ def _hang_up(reread: Callable[[], None] | None) -> None:
 @asynccontextmanager
 async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane]:
     """Run a control plane for as long as the block lasts."""
+    token_keys = offline_keys(settings)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
             open_store(settings.store, settings.registrations, settings.history_bytes)
         )
         await _first_mesh(store, settings)
+        certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=True))
+        if settings.makes_admin_token and settings.issues_user_tokens:
+            await SigningKeys(store, kinds(discover())).make_admin_token()
         proxies = await stack.enter_async_context(AsyncExitStack())
-        serving = await proxies.enter_async_context(_serving(settings, store))
-        collaborators = _collaborators(settings, store, serving)
+        serving = await proxies.enter_async_context(_serving(settings, store, ProxyDoor(certificate, token_keys)))
+        collaborators = _collaborators(settings, store, serving, certificate, token_keys)
         await proxies.enter_async_context(_registrations(settings, collaborators, serving))
         await proxies.enter_async_context(_trust(settings, store, serving))
         stack.callback(collaborators.works.close)
@@ -148,13 +156,15 @@ class _Serving:
     metrics: Callable[[], Awaitable[bytes]]
 
 
-def _serving(settings: Settings, store: Store) -> AbstractAsyncContextManager[_Serving]:
-    return _here(settings, store) if settings.workers == 1 else _in_workers(settings, store)
+def _serving(settings: Settings, store: Store, door: ProxyDoor) -> AbstractAsyncContextManager[_Serving]:
+    if settings.workers == 1:
+        return _here(settings, store, door)
+    return _in_workers(settings, store)
 
 
 @asynccontextmanager
-async def _here(settings: Settings, store: Store) -> AsyncIterator[_Serving]:
-    async with proxies_served(settings, store, settings.ads_port) as serving:
+async def _here(settings: Settings, store: Store, door: ProxyDoor) -> AsyncIterator[_Serving]:
+    async with proxies_served(settings, store, settings.ads_port, door=door) as serving:
 
         async def metrics() -> bytes:
             return serving.metrics.text()
@@ -214,7 +224,22 @@ def _hosts(settings: Settings) -> frozenset[str]:
     return frozenset(filter(None, map(str.strip, (*own, *settings.api_hosts.split(",")))))
 
 
-def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Collaborators:
+def _issued_tokens(settings: Settings) -> frozenset[Purpose]:
+    issues: dict[Purpose, bool] = {
+        "dataplane": settings.issues_dataplane_tokens,
+        "user": settings.issues_user_tokens,
+        "zone": settings.issues_zone_tokens,
+    }
+    return frozenset(purpose for purpose, is_issued in issues.items() if is_issued)
+
+
+def _collaborators(
+    settings: Settings,
+    store: Store,
+    serving: _Serving,
+    certificate: ServerCertificate | None,
+    token_keys: OfflineKeys,
+) -> Collaborators:
     return Collaborators(
         store=store,
         kinds=kinds(discover()),
@@ -227,10 +252,14 @@ def _collaborators(settings: Settings, store: Store, serving: _Serving) -> Colla
             admin_address=settings.admin_address,
             admin_port=settings.admin_port,
             admin_unix_socket=settings.admin_unix_socket,
+            certificate=None if certificate is None else lambda: certificate.current,
+            door=door_of(settings, serving.reconciler, token_keys),
         ),
         body_limit=settings.body_limit,
         read_only=settings.read_only,
         hosts=_hosts(settings),
+        issued_tokens=_issued_tokens(settings),
+        offline_keys=token_keys,
         config=shown(settings),
         companions=lambda document: initial_policies(document, settings.policy_engine),
     )

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cp.model.duration import Duration
+from cp.model.hosts import is_loopback
 from cp.model.wording import plain
 from cp.resources.initial_policies import Engine
 from cp.store.port import KEPT_BYTES
@@ -118,6 +119,36 @@ class Settings(BaseSettings):
         default=5680,
         validation_alias="KUMA_DIAGNOSTICS_SERVER_PORT",
         description="The port of `/ready`, `/healthy` and `/metrics`. 0 means any free port.",
+    )
+    tls_certificate: Path | None = Field(
+        default=None,
+        validation_alias="KUMA_GENERAL_TLS_CERT_FILE",
+        description="The certificate of the control plane's servers, a chain in PEM. It is read again when it changes. "
+        "Default: one that is made on the first start, in the work folder (`koguma-cp.crt`), signed by an authority of "
+        "its own (`koguma-cp-ca.crt`).",
+    )
+    tls_key: Path | None = Field(
+        default=None,
+        validate_default=True,
+        validation_alias="KUMA_GENERAL_TLS_KEY_FILE",
+        description="The key of that certificate, in PEM without a password.",
+    )
+    tls_authority: Path | None = Field(
+        default=None,
+        validation_alias="KUMA_GENERAL_TLS_CA_FILE",
+        description="The authority that signed that certificate, which bootstrap configurations tell proxies to trust. "
+        "Default: the root at the end of the chain, or, if there is none, what the machines of proxies trust.",
+    )
+    ads_tls: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        validation_alias="KOGUMA_ADS_TLS",
+        description="Whether proxies are served over TLS. `auto`: if `KOGUMA_BIND` is beyond loopback.",
+    )
+    proxy_authentication: Literal["", "none", "dpToken"] = Field(
+        default="",
+        validation_alias="KUMA_DP_SERVER_AUTHN_DP_PROXY_TYPE",
+        description="Whether a proxy has to show a token before it is served (`dpToken`) or not (`none`). Default: "
+        "`dpToken` if `KOGUMA_BIND` is beyond loopback, and `none` otherwise.",
     )
     workers: int = Field(
         default=1,
@@ -229,6 +260,44 @@ class Settings(BaseSettings):
         "addresses, `localhost` and the name of the machine are always allowed. Requests for other names are rejected, "
         "so that no website reaches the API by a name of its own (DNS rebinding). `*` allows any name.",
     )
+    makes_admin_token: bool = Field(
+        default=True,
+        validation_alias="KUMA_API_SERVER_AUTHN_TOKENS_BOOTSTRAP_ADMIN_TOKEN",
+        description="Whether a token of an administrator is made at the start, as the GlobalSecret `admin-user-token`, "
+        "if there is none.",
+    )
+    issues_user_tokens: bool = Field(
+        default=True,
+        validation_alias="KUMA_API_SERVER_AUTHN_TOKENS_ENABLE_ISSUER",
+        description="Whether the control plane issues tokens for people and programs. If not, they are signed "
+        "elsewhere, and verified with `KOGUMA_TOKEN_PUBLIC_KEYS`.",
+    )
+    takes_user_token_secrets: bool = Field(
+        default=True,
+        validation_alias="KUMA_API_SERVER_AUTHN_TOKENS_VALIDATOR_USE_SECRETS",
+        description="Whether tokens of people are verified with the GlobalSecrets `user-token-signing-key-N`.",
+    )
+    issues_dataplane_tokens: bool = Field(
+        default=True,
+        validation_alias="KUMA_DP_SERVER_AUTHN_DP_PROXY_DP_TOKEN_ENABLE_ISSUER",
+        description="Whether the control plane issues tokens for proxies.",
+    )
+    takes_dataplane_token_secrets: bool = Field(
+        default=True,
+        validation_alias="KUMA_DP_SERVER_AUTHN_DP_PROXY_DP_TOKEN_VALIDATOR_USE_SECRETS",
+        description="Whether tokens of proxies are verified with the Secrets `dataplane-token-signing-key-MESH-N`.",
+    )
+    issues_zone_tokens: bool = Field(
+        default=True,
+        validation_alias="KUMA_DP_SERVER_AUTHN_ZONE_PROXY_ZONE_TOKEN_ENABLE_ISSUER",
+        description="Whether the control plane issues tokens for zones.",
+    )
+    token_public_keys: Path | None = Field(
+        default=None,
+        validation_alias="KOGUMA_TOKEN_PUBLIC_KEYS",
+        description="A file in YAML with the public keys of tokens that are signed elsewhere. It has the lists "
+        "`dataplane` and `user`; an entry has `kid`, `key` (PEM) or `keyFile`, and for proxies `mesh`.",
+    )
     skip_mesh_creation: bool = Field(
         default=False,
         validation_alias="KUMA_DEFAULTS_SKIP_MESH_CREATION",
@@ -276,12 +345,29 @@ class Settings(BaseSettings):
         description="`console`, `json`, or `auto`: console on a terminal, JSON elsewhere.",
     )
 
+    @property
+    def serves_proxies_over_tls(self) -> bool:
+        return self.ads_tls == "on" or (self.ads_tls == "auto" and not is_loopback(self.bind))
+
+    @property
+    def asks_proxies_for_tokens(self) -> bool:
+        if not self.proxy_authentication:
+            return not is_loopback(self.bind)
+        return self.proxy_authentication == "dpToken"
+
     @field_validator("registrations")
     @classmethod
     def _beside_files(cls, registrations: str, validated: ValidationInfo) -> str:
         if registrations and not str(validated.data.get("store", "")).startswith("dir:"):
             raise ValueError("only a store of files (dir:PATH) needs another one beside it")
         return registrations
+
+    @field_validator("tls_key")
+    @classmethod
+    def _belongs_to_a_certificate(cls, key: Path | None, validated: ValidationInfo) -> Path | None:
+        if (key is None) != (validated.data.get("tls_certificate") is None):
+            raise ValueError("a certificate and its key are given together (KUMA_GENERAL_TLS_CERT_FILE)")
+        return key
 
     @field_validator("workers")
     @classmethod
@@ -335,7 +421,10 @@ def shown(settings: Settings) -> dict[str, Any]:
             "readOnly": settings.read_only,
             "http": {"enabled": True, "interface": settings.http_bind, "port": settings.http_port},
         },
-        "dpServer": {"port": settings.ads_port},
+        "dpServer": {
+            "port": settings.ads_port,
+            "authn": {"dpProxy": {"type": "dpToken" if settings.asks_proxies_for_tokens else "none"}},
+        },
         "diagnostics": {"serverPort": settings.diagnostics_port},
         "defaults": {
             "skipMeshCreation": settings.skip_mesh_creation,

@@ -26,15 +26,21 @@ with warnings.catch_warnings():
     from envoy_data_plane.envoy.config.endpoint import v3 as endpoints
     from envoy_data_plane.envoy.config.overload import v3 as overload
     from envoy_data_plane.envoy.extensions.access_loggers.file import v3 as access_loggers
+    from envoy_data_plane.envoy.extensions.filters.http.credential_injector import v3 as injection
+    from envoy_data_plane.envoy.extensions.filters.http.upstream_codec import v3 as codec
+    from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager import v3 as hcm
+    from envoy_data_plane.envoy.extensions.http.injected_credentials.generic import v3 as generic
     from envoy_data_plane.envoy.extensions.resource_monitors.downstream_connections import v3 as connections
     from envoy_data_plane.envoy.extensions.transport_sockets.tls import v3 as tls
     from envoy_data_plane.envoy.extensions.upstreams.http import v3 as upstreams
+    from envoy_data_plane.envoy.type.matcher import v3 as matcher
     from envoy_data_plane.google import protobuf
 
 
 ADS_CLUSTER: Final = "ads_cluster"
 ADMIN_CLUSTER: Final = "koguma:admin"
 SYSTEM_CA: Final = "koguma:system-ca"
+TOKEN: Final = "koguma:dataplane-token"  # noqa: S105  # the name of a secret
 USUAL_SYSTEM_CA: Final = "/etc/ssl/certs/ca-certificates.crt"
 """The file with trusted CA certificates on most machines. Envoy starts without it, too."""
 
@@ -66,6 +72,16 @@ class ListenAddress:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """Where an Envoy finds the control plane, and how it knows that it is the right one."""
+
+    address: ListenAddress
+    over_tls: bool = False
+    authority: str = ""
+    """PEM of the authorities that it trusts for that; empty: those that its machine trusts."""
+
+
+@dataclass(frozen=True, slots=True)
 class EnvoyIdentity:
     """The identity of an Envoy, as it tells the control plane."""
 
@@ -75,6 +91,11 @@ class EnvoyIdentity:
     admin: ListenAddress
     zone: str = ""
     token: str = ""
+    """The token of the proxy, to be shown as it is now; `token_file` keeps it out of the configuration."""
+
+    token_file: str = ""
+    """A file with a generic secret called `TOKEN`. Envoy reads it again when another file takes its place."""
+
     delta: bool = False
     system_ca: str = USUAL_SYSTEM_CA
     """The file on its machine with the trusted CA certificates."""
@@ -86,14 +107,14 @@ class EnvoyIdentity:
         return f"{self.mesh}.{self.name}"
 
 
-def bootstrap(proxy: EnvoyIdentity, control_plane: ListenAddress) -> dict[str, Any]:
+def bootstrap(proxy: EnvoyIdentity, control_plane: ControlPlane) -> dict[str, Any]:
     """The bootstrap configuration of an Envoy, as JSON data."""
     return envoy.Bootstrap(
         node=_node(proxy),
         admin=_admin(proxy.admin),
         dynamic_resources=_dynamic_resources(proxy),
         static_resources=envoy.BootstrapStaticResources(
-            clusters=[_ads_cluster(control_plane), _admin_cluster(proxy.admin)],
+            clusters=[_ads_cluster(control_plane, proxy), _admin_cluster(proxy.admin)],
             secrets=[_system_ca(proxy.system_ca)],
         ),
         layered_runtime=_runtime(),
@@ -150,15 +171,16 @@ def _over_ads() -> core.ConfigSource:
     )
 
 
-def _ads_cluster(control_plane: ListenAddress) -> clusters.Cluster:
-    host = endpoints.Endpoint(address=_address(control_plane))
+def _ads_cluster(control_plane: ControlPlane, proxy: EnvoyIdentity) -> clusters.Cluster:
+    host = endpoints.Endpoint(address=_address(control_plane.address))
     locality = endpoints.LocalityLbEndpoints(lb_endpoints=[endpoints.LbEndpoint(endpoint=host)])
     return clusters.Cluster(
         name=ADS_CLUSTER,
-        type=_discovery(control_plane),
+        type=_discovery(control_plane.address),
+        transport_socket=_tls(control_plane, proxy.system_ca) if control_plane.over_tls else None,
         dns_lookup_family=clusters.ClusterDnsLookupFamily.V4_PREFERRED,
         connect_timeout=_CONNECT_TIMEOUT,
-        typed_extension_protocol_options={_HTTP_OPTIONS: protobuf.Any.pack(_http2())},
+        typed_extension_protocol_options={_HTTP_OPTIONS: protobuf.Any.pack(_http2(proxy.token_file))},
         load_assignment=endpoints.ClusterLoadAssignment(cluster_name=ADS_CLUSTER, endpoints=[locality]),
     )
 
@@ -187,12 +209,53 @@ def _discovery(control_plane: ListenAddress) -> clusters.ClusterDiscoveryType:
     return clusters.ClusterDiscoveryType.STRICT_DNS
 
 
-def _http2() -> upstreams.HttpProtocolOptions:
+def _tls(control_plane: ControlPlane, system_ca: str) -> core.TransportSocket:
+    """TLS that takes a certificate for the host that is called, and no other."""
+    host = control_plane.address.host
+    kind = tls.SubjectAltNameMatcherSanType.IP_ADDRESS if is_ip(host) else tls.SubjectAltNameMatcherSanType.DNS
+    name = tls.SubjectAltNameMatcher(san_type=kind, matcher=matcher.StringMatcher(exact=host))
+    trusted = core.DataSource(inline_string=control_plane.authority) if control_plane.authority else None
+    context = tls.CertificateValidationContext(
+        trusted_ca=trusted or core.DataSource(filename=system_ca), match_typed_subject_alt_names=[name]
+    )
+    upstream = tls.UpstreamTlsContext(
+        sni="" if is_ip(host) else host,  # which is a name, never an address (RFC 6066, section 3)
+        common_tls_context=tls.CommonTlsContext(
+            tls_params=tls.TlsParameters(tls_minimum_protocol_version=tls.TlsParametersTlsProtocol.TLSv1_2),
+            alpn_protocols=["h2"],
+            validation_context=context,
+        ),
+    )
+    return core.TransportSocket(name="envoy.transport_sockets.tls", typed_config=protobuf.Any.pack(upstream))
+
+
+def _http2(token_file: str) -> upstreams.HttpProtocolOptions:
     """HTTP/2 with pings: without them a proxy could not tell a control plane that hangs from one without changes."""
     keepalive = core.KeepaliveSettings(interval=_KEEPALIVE, timeout=_KEEPALIVE_TIMEOUT)
     http2 = core.Http2ProtocolOptions(connection_keepalive=keepalive)
     return upstreams.HttpProtocolOptions(
-        explicit_http_config=upstreams.HttpProtocolOptionsExplicitHttpConfig(http2_protocol_options=http2)
+        explicit_http_config=upstreams.HttpProtocolOptionsExplicitHttpConfig(http2_protocol_options=http2),
+        http_filters=[_token_filter(token_file), _codec_filter()] if token_file else [],
+    )
+
+
+def _token_filter(file: str) -> hcm.HttpFilter:
+    """Each stream that is opened shows the token of its time. Without one it fails here, and is tried again."""
+    source = core.ConfigSource(
+        path_config_source=core.PathConfigSource(path=file), resource_api_version=core.ApiVersion.V3
+    )
+    credential = generic.Generic(credential=tls.SdsSecretConfig(name=TOKEN, sds_config=source), header="authorization")
+    named = core.TypedExtensionConfig(
+        name="envoy.http.injected_credentials.generic", typed_config=protobuf.Any.pack(credential)
+    )
+    injector = injection.CredentialInjector(overwrite=True, credential=named)
+    return hcm.HttpFilter(name="envoy.filters.http.credential_injector", typed_config=protobuf.Any.pack(injector))
+
+
+def _codec_filter() -> hcm.HttpFilter:
+    """The last filter of every upstream chain."""
+    return hcm.HttpFilter(
+        name="envoy.filters.http.upstream_codec", typed_config=protobuf.Any.pack(codec.UpstreamCodec())
     )
 
 

@@ -28,7 +28,19 @@ from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpPro
 
 from generators.envoy import names
 from generators.envoy.edit import pack
-from generators.proxy import Backend, Capture, Endpoints, Hosts, Inbound, Outbound, Protocol, Route, Sidecar, Tags
+from generators.proxy import (
+    Backend,
+    Capture,
+    Endpoints,
+    Hosts,
+    Inbound,
+    Outbound,
+    Protocol,
+    Route,
+    Sidecar,
+    Tags,
+    Trust,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -129,13 +141,14 @@ class ListenerDraft:
         for cluster in self.clusters:
             yield cluster.name, cluster
         chain = self.listener.filter_chains[0] if self.listener.filter_chains else self.listener.filter_chains.add()
-        chain.filters.extend([*self.network_filters, *self._terminal()])
+        chain.filters.extend([*self.network_filters, *self.terminal()])
         yield self.listener.name, self.listener
         if self.table is not None:
             self.table.virtual_hosts[0].routes.extend(route.message for route in self.routes)
             yield self.table.name, self.table
 
-    def _terminal(self) -> Iterator[Filter]:
+    def terminal(self) -> Iterator[Filter]:
+        """The filter that passes calls on: the connection manager, or the TCP proxy."""
         if self.manager is not None:
             router = HttpFilter(name=names.ROUTER, typed_config=pack(Router()))
             self.manager.http_filters.extend([*self.http_filters, router])
@@ -163,7 +176,7 @@ class SidecarDraft:
 class Built:
     """The finished resources of one input of a build, once every policy has written into its drafts."""
 
-    site: Backend | Endpoints | Outbound | Inbound | Sidecar | Capture | Hosts
+    site: Backend | Endpoints | Outbound | Inbound | Sidecar | Capture | Hosts | Trust
     resources: list[Message]
     problems: list[tuple[str, str]] = field(default_factory=list)
     """Fields of confs that could not be applied: the path, and why."""
@@ -182,11 +195,13 @@ class Built:
             return ""
         if isinstance(self.site, Capture | Hosts):
             return "transparent"
+        if isinstance(self.site, Trust):
+            return "mtls"
         return "inbound" if isinstance(self.site, Inbound) else "outbound"
 
     @property
     def service(self) -> str:
-        return "" if isinstance(self.site, Endpoints | Capture | Hosts) else self.site.service
+        return "" if isinstance(self.site, Endpoints | Capture | Hosts | Trust) else self.site.service
 
     @property
     def tags(self) -> Tags:

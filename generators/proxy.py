@@ -97,6 +97,44 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
+class MeshTls:
+    """How a proxy speaks TLS with other proxies of its mesh. Both sides show a certificate and verify the other's.
+
+    The certificates are served apart, as secrets of the mesh: one is the proxy's own, one has the roots to trust.
+    """
+
+    mesh: str
+    names: tuple[CertificateName, ...] = ()
+    """The certificate of the other side must have one of these URIs."""
+
+    sni: str = ""
+    """The server name that a caller asks for."""
+
+    oldest: str = ""
+    """The oldest version of TLS, as Envoy names it; empty: the default of Envoy."""
+
+    newest: str = ""
+    ciphers: tuple[str, ...] = ()
+    """The ciphers up to TLS 1.2; empty: those of Envoy."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustDomain:
+    """A part of the world with its own authorities, and their certificates as PEM."""
+
+    name: str
+    roots: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The authorities that the proxies of a mesh trust."""
+
+    mesh: str
+    domains: tuple[TrustDomain, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Backend:
     """An upstream cluster that a route can choose. Its endpoints are built apart, from `Endpoints`."""
 
@@ -109,6 +147,9 @@ class Backend:
 
     tls: Tls | None = None
     """How TLS is spoken with the external addresses; None: not at all."""
+
+    mesh_tls: MeshTls | None = None
+    """How TLS is spoken with the proxies of the backend; None: not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +320,12 @@ class Inbound:
     service: str
     protocol: Protocol
     tags: Tags = ()
-    tls: Tls | None = None
-    permissive: bool = False
+    tls: MeshTls | None = None
+    """How callers speak TLS; None: not at all."""
+
+    is_permissive: bool = False
+    """Whether callers may speak without TLS as well."""
+
     mesh: str = ""
     sidecar: Sidecar = Sidecar()
     is_bound: bool = True

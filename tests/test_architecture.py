@@ -18,6 +18,7 @@ PACKAGES = ("cp", "generators")
 EDGE = {
     *("cp.__main__", "cp.cli", "cp.app", "cp.api", "cp.agent", "cp.client", "cp.serving", "cp.store"),
     *("cp.ads.server", "cp.ads.stream", "cp.ads.loop", "cp.ads.rounds", "cp.ads.large_messages", "cp.ads.hub"),
+    *("cp.ads.admission", "cp.ads.refusal_log"),
     *("cp.settings", "cp.listening", "cp.log", "cp.metrics", "cp.version"),
 }
 
@@ -50,13 +51,15 @@ def is_package(path: Path) -> bool:
 PURE = contract("pure")["source_modules"]
 ROOMS = {
     room
-    for kept in ("rooms", "identity", "translate", "ads", "serving", "insight", "generators")
+    for kept in ("rooms", "identity", "translate", "access", "ads", "serving", "insight", "generators")
     for room in containers(kept)
 }
 NAMESPACES = ROOMS | {"cp.store", "cp.api", "cp.cli", "cp.agent", "cp.client", "cp.model", "cp.resources"}
 
 
-@pytest.mark.parametrize("name", ["rooms", "identity", "translate", "ads", "serving", "insight", "generators"])
+@pytest.mark.parametrize(
+    "name", ["rooms", "identity", "translate", "access", "ads", "serving", "insight", "generators"]
+)
 def test_a_contract_of_a_room_knows_everything_in_it(name: str) -> None:
     assert contract(name)["exhaustive"] is True
 

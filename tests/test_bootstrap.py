@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from generators.bootstrap import ADMIN_CLUSTER, SYSTEM_CA, EnvoyIdentity, ListenAddress, bootstrap
+from generators.bootstrap import ADMIN_CLUSTER, SYSTEM_CA, ControlPlane, EnvoyIdentity, ListenAddress, bootstrap
 from generators.envoy import names
 from tests.support.envoy import envoy_binary
 from tests.support.waiting import eventually
 
-CONTROL_PLANE = ListenAddress("127.0.0.1", 5678)
+CONTROL_PLANE = ControlPlane(ListenAddress("127.0.0.1", 5678))
 
 
 def proxy(name: str = "web-1", **changes: Any) -> EnvoyIdentity:
@@ -80,7 +80,7 @@ def test_a_control_plane_that_hangs_is_noticed() -> None:
 
 
 def test_a_control_plane_may_listen_on_a_socket() -> None:
-    cluster, _ = bootstrap(proxy(), ListenAddress(socket="/run/ads.sock"))["staticResources"]["clusters"]
+    cluster, _ = bootstrap(proxy(), ControlPlane(ListenAddress(socket="/run/ads.sock")))["staticResources"]["clusters"]
     endpoint = cluster["loadAssignment"]["endpoints"][0]["lbEndpoints"][0]["endpoint"]
 
     assert (cluster["type"], endpoint["address"]) == ("STATIC", {"pipe": {"path": "/run/ads.sock"}})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 from weakref import ref
@@ -16,21 +16,21 @@ from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from cp.translate.outbound import OutboundResult
 from cp.translate.packing import ENDPOINTS, TYPES
-from tests.random_mesh import MESH, Mesh, document, random_document, seeds
+from tests.random_mesh import EVERY, IDENTIFIED, MESH, Mesh, document, random_document, seeds
 from tests.snapshots import policies
 
 Served = dict[str, dict[tuple[str, str], str]]
 
 
-def worlds(chance: Random, edits: int) -> Iterator[World]:
+def worlds(chance: Random, edits: int, of: Sequence[str] = EVERY) -> Iterator[World]:
     """A World with some documents, and those after each of some edits."""
     documents: dict[Key, Document] = {MESH.key: MESH}
-    for made in (random_document(chance) for _ in range(chance.randrange(3, 20))):
+    for made in (random_document(chance, of) for _ in range(chance.randrange(3, 20))):
         documents[made.key] = made
     world = World.of(documents.values(), kinds(policies()))
     yield world
     for revision in range(1, edits + 1):
-        changes = dict(_edit(chance, documents) for _ in range(chance.choice([1, 1, 1, 2, 5])))
+        changes = dict(_edit(chance, documents, of) for _ in range(chance.choice([1, 1, 1, 2, 5])))
         documents |= {key: made for key, made in changes.items() if made is not None}
         for gone in [key for key, made in changes.items() if made is None]:
             documents.pop(gone, None)
@@ -38,10 +38,10 @@ def worlds(chance: Random, edits: int) -> Iterator[World]:
         yield world
 
 
-def _edit(chance: Random, documents: dict[Key, Document]) -> tuple[Key, Document | None]:
+def _edit(chance: Random, documents: dict[Key, Document], of: Sequence[str]) -> tuple[Key, Document | None]:
     if chance.random() < 0.3 and len(documents) > 1:
         return chance.choice([key for key in documents if key != MESH.key]), None
-    made = random_document(chance)
+    made = random_document(chance, of)
     return made.key, made
 
 
@@ -67,6 +67,13 @@ def test_after_any_edits_everybody_has_what_a_full_computation_gives() -> None:
     for seed in seeds(also=(74, 191)):  # policies that choose services by their labels
         compiler = Compiler(policies())
         for world in worlds(Random(seed), edits=10):
+            assert served(compiler, world) == served(Compiler(policies()), fresh(world)), printed(seed, world)
+
+
+def test_after_any_edits_of_identities_everybody_has_what_a_full_computation_gives() -> None:
+    for seed in seeds(times=0.4):
+        compiler = Compiler(policies())
+        for world in worlds(Random(seed), edits=10, of=IDENTIFIED):
             assert served(compiler, world) == served(Compiler(policies()), fresh(world)), printed(seed, world)
 
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
 import trustme
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 
-from cp.translate.packing import ROUTES, PackedResource
+from cp.translate.packing import ROUTES, SECRET, PackedResource
 from cp.translate.snapshot import Snapshot
-from generators.bootstrap import EnvoyIdentity, bootstrap
+from generators.bootstrap import ControlPlane, EnvoyIdentity, bootstrap
 from generators.bootstrap import ListenAddress as Place
-from generators.envoy.names import MISSING_CLUSTER
+from generators.envoy.names import MISSING_CLUSTER, mesh_authority, mesh_identity
 from tests.ads.serving import Serving
 from tests.support.envoy import Envoy
 from tests.support.loopback import new_address
 from tests.support.waiting import eventually
 
 _PROXY: Final = "golden.witness"
+_ROOTS: Final = mesh_authority("")
 _DEADLINE: Final = 15.0
 
 
@@ -30,6 +32,7 @@ class Witness:
     def __init__(self, serving: Serving, envoy: Envoy) -> None:
         self._serving = serving
         self._envoy = envoy
+        self._leaf = trustme.CA().issue_cert("spiffe.invalid")
 
     @classmethod
     @contextmanager
@@ -38,13 +41,14 @@ class Witness:
         trusted = folder / "trusted.pem"
         trustme.CA().cert_pem.write_to_path(str(trusted))
         proxy = EnvoyIdentity("golden", "witness", "witness", Place(admin.host, admin.port), system_ca=str(trusted))
-        config = bootstrap(proxy, Place(ads.host, ads.port))
+        config = bootstrap(proxy, ControlPlane(Place(ads.host, ads.port)))
         with Serving(ads) as serving, Envoy(config, folder) as envoy:
             yield cls(serving, envoy)
 
     def refusal(self, snapshot: Snapshot) -> str:
         """What Envoy has against a snapshot; nothing if it took all of it."""
         resources = [_strict(packed) for part in snapshot.parts for packed in part]
+        resources.extend(self._certificates(resources))
         shown = self._serving.publish(_PROXY, *resources)
 
         def settled() -> bool:
@@ -55,6 +59,16 @@ class Witness:
         eventually(settled, _DEADLINE)
         statuses = self._serving.seat(_PROXY).session.statuses
         return "\n".join(nack.text for status in statuses for nack in status.nacks)
+
+    def _certificates(self, resources: Sequence[PackedResource]) -> Iterator[PackedResource]:
+        """The certificate of a proxy with mTLS, which no snapshot of the compiler has."""
+        for packed in resources:
+            if packed.type_url == SECRET and packed.name.startswith(_ROOTS):
+                name = mesh_identity(packed.name.removeprefix(_ROOTS))
+                secret = Secret(name=name)
+                secret.tls_certificate.certificate_chain.inline_bytes = self._leaf.cert_chain_pems[0].bytes()
+                secret.tls_certificate.private_key.inline_bytes = self._leaf.private_key_pem.bytes()
+                yield PackedResource.of(SECRET, name, secret.SerializeToString())
 
 
 def _strict(packed: PackedResource) -> PackedResource:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import grpc
 
+from cp.ads.admission import Door
 from cp.ads.hub import Hub
 from cp.ads.large_messages import LargeMessageSlots
+from cp.ads.refusal_log import RefusalLog
 from cp.ads.rounds import LoopRounds
-from cp.ads.stream import DELTA, STATE_OF_THE_WORLD, Stream, StreamKind
+from cp.ads.stream import DELTA, STATE_OF_THE_WORLD, Stream, StreamKind, StreamSurroundings
 from cp.ads.unknown_nodes import UnknownNodes
 from cp.listening import reason_not_bound
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 _MIB = 1024 * 1024
+_LARGEST_METADATA = 20 * 1024  # a token has 16 KiB at the most; beyond 8 gRPC would otherwise refuse some at random
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class ServerOptions:
     most_streams: int | None = None
     most_unknown: int = 1000  # streams of proxies that have no Dataplane
     request_limit: int = 4 * _MIB  # bytes of one request
+    door: Door | None = None  # who is let in; without it everybody is
 
     def stream_age(self, chance: float) -> float | None:
         """After how long to close a stream: up to half of `max_age` earlier, so that proxies that connected together do
@@ -61,6 +66,7 @@ def channel_arguments(options: ServerOptions) -> tuple[tuple[str, int], ...]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.max_send_message_length", 64 * _MIB),
         ("grpc.max_receive_message_length", options.request_limit),
+        ("grpc.max_metadata_size", _LARGEST_METADATA),
     )
 
 
@@ -76,11 +82,17 @@ class AdsServer:
     ) -> None:
         """`is_known` tells whether a proxy has a Dataplane."""
         self._hub = hub
-        self._unknown_nodes = UnknownNodes(options.most_unknown, is_known)
         self._options = options
         self._chance = chance
-        self._slots = LargeMessageSlots(options.large_at_once, options.large_patience)
-        self._rounds = LoopRounds(options.round_seconds, options.round_streams)
+        self._surroundings = StreamSurroundings(
+            hub=hub.streams,
+            slots=LargeMessageSlots(options.large_at_once, options.large_patience),
+            rounds=LoopRounds(options.round_seconds, options.round_streams),
+            unknown_nodes=UnknownNodes(options.most_unknown, is_known),
+            refusals=RefusalLog(time.monotonic),
+            door=options.door,
+            patience=options.patience,
+        )
         self._streams: set[Stream] = set()
         self._none_left = asyncio.Event()
         self._stopping = False
@@ -90,6 +102,12 @@ class AdsServer:
 
     async def start(self) -> None:
         await self._server.start()
+
+    async def judge(self) -> None:
+        """End the streams of proxies that may no longer be served, because keys, revocations or Dataplanes changed."""
+        for stream in [stream for stream in self._streams if stream.is_to_be_judged]:
+            await self._surroundings.rounds.turn()
+            stream.judge()
 
     async def stop(self) -> None:
         """Let every stream finish what it is writing; a stream that takes longer than `grace` is cut off."""
@@ -134,9 +152,7 @@ class AdsServer:
 
     async def _serve(self, kind: StreamKind, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         await self._admit(context)
-        stream = Stream(
-            kind, self._hub.streams, self._slots, self._rounds, self._unknown_nodes, patience=self._options.patience
-        )
+        stream = Stream(kind, self._surroundings)
         self._streams.add(stream)
         timer = self._start_age_timer(stream)
         try:

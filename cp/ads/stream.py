@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
+from cp.ads.admission import Admission, Door, NotAdmitted, token_of
 from cp.ads.connection import Connection, StreamSession
 from cp.ads.hub import StreamSide
 from cp.ads.large_messages import LargeMessageSlots
+from cp.ads.refusal_log import RefusalLog
 from cp.ads.rounds import LoopRounds
 from cp.ads.session import wire
 from cp.ads.session.delta import DeltaSession
@@ -36,7 +38,9 @@ from cp.translate.snapshot import Snapshot
 _MOST_WAITING = 16  # with so many responses waiting to be written, requests wait too
 _MOST_UNANSWERED = 8  # with so many responses waiting for an answer, what is newer waits too
 _LARGE = 64 * 1024  # a message of so many bytes needs a slot
+_LONGEST_TIMER = 3600.0  # seconds
 
+E = TypeVar("E", bound=BaseException)
 
 Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -72,6 +76,21 @@ STATE_OF_THE_WORLD = StreamKind("sotw", SotwSession, wire.decoded, wire.node_of,
 DELTA = StreamKind("delta", DeltaSession, wire.decoded_delta, wire.node_of_delta, wire.encoded_delta)
 
 
+@dataclass(frozen=True, slots=True)
+class StreamSurroundings:
+    """What all streams of a server share."""
+
+    hub: StreamSide
+    slots: LargeMessageSlots
+    rounds: LoopRounds
+    unknown_nodes: UnknownNodes
+    refusals: RefusalLog
+    door: Door | None
+    """None: whoever comes is served."""
+
+    patience: float
+
+
 class Stream:
     """One stream, from the first request to the end of the connection."""
 
@@ -80,22 +99,21 @@ class Stream:
     _connection: Connection
     _first_request: bytes | None
 
-    def __init__(  # noqa: PLR0913  # what all streams of a server share
-        self,
-        kind: StreamKind,
-        hub: StreamSide,
-        slots: LargeMessageSlots,
-        rounds: LoopRounds,
-        unknown_nodes: UnknownNodes,
-        *,
-        patience: float,
-    ) -> None:
+    def __init__(self, kind: StreamKind, surroundings: StreamSurroundings) -> None:
         self._kind = kind
-        self._hub = hub
-        self._slots = slots
-        self._rounds = rounds
-        self._unknown_nodes = unknown_nodes
-        self._patience = patience
+        self._hub = surroundings.hub
+        self._slots = surroundings.slots
+        self._rounds = surroundings.rounds
+        self._unknown_nodes = surroundings.unknown_nodes
+        self._refusals = surroundings.refusals
+        self._door = surroundings.door
+        self._patience = surroundings.patience
+        self._proxy: dict[str, str] = {}  # for the log, once they are known
+        self._token: dict[str, str] = {}
+        self._admission: Admission | None = None
+        self._expulsion: NotAdmitted | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
         self._published: Snapshot | None = None  # the newest that the session was given
         self._outbox: deque[Response] = deque()
         self._recently_sent = 0  # no more responses than these can await an answer
@@ -108,30 +126,86 @@ class Stream:
 
     async def serve(self, context: Context) -> None:
         """Serve the client until it goes, or until `end`."""
+        # A task group wraps what its tasks raise, so that errors arrive here as groups.
+        try:
+            await self._serve(context)
+        except* NotAdmitted as errors:
+            refusal = _leaf(errors)
+            fault, status, sort = str(refusal), refusal.status, refusal.sort
+        except* TooManyUnknownNodes as errors:
+            fault, status, sort = str(_leaf(errors)), grpc.StatusCode.RESOURCE_EXHAUSTED, "unknown"
+        except* (ProtocolViolation, DecodeError) as errors:
+            fault, status, sort = str(_leaf(errors)), grpc.StatusCode.INVALID_ARGUMENT, "protocol"
+        else:
+            return
+        self._hub.metrics.refused.labels(sort).inc()
+        self._refusals.tell(sort, fault, stream=self._kind.name, peer=context.peer(), **self._proxy)
+        await context.abort(status, fault)
+
+    async def _serve(self, context: Context) -> None:
+        token, claims = "", None
+        if self._door is not None:  # before anything is read: a request may have 4 MiB
+            token = token_of(context.invocation_metadata() or ())
+            await self._door.loaded()
+            await self._rounds.turn()
+            claims = self._door.claims(token)
         self._first_request = await _read(context)
         if self._first_request is None:
             return
         await self._rounds.turn()
-        # A task group wraps what its tasks raise, so that errors arrive here as groups.
-        try:
-            node = self._node(self._first_request)
-            with self._unknown_nodes.admitted(node.id):
-                await self._serve_node(node, context)
-        except* TooManyUnknownNodes as errors:
-            fault, status = str(errors.exceptions[0]), grpc.StatusCode.RESOURCE_EXHAUSTED
-            self._hub.metrics.refused.labels("unknown").inc()
-        except* (ProtocolViolation, DecodeError) as errors:
-            fault, status = str(errors.exceptions[0]), grpc.StatusCode.INVALID_ARGUMENT
-            self._hub.metrics.refused.labels("protocol").inc()
-        else:
-            return
-        self._log.warning("proxy.refused", reason=fault)
-        await context.abort(status, fault)
+        node = self._node(self._first_request)
+        self._proxy = {"proxy": node.id}
+        if self._door is not None and claims is not None:
+            self._admission = await self._door.admission(token, claims, node)
+            self._token = {"token": claims.id}
+        with self._unknown_nodes.admitted(node.id):
+            await self._serve_node(node, context)
 
     def end(self) -> None:
         """Write the responses that wait to be written, then close the stream."""
         self._is_ending = True
         self._wake.set()
+
+    @property
+    def is_to_be_judged(self) -> bool:
+        """Whether something changed on which it depends whether the proxy may be served."""
+        return self._admission is not None and self._admission.is_outdated()
+
+    def judge(self) -> None:
+        """End the stream if its proxy may no longer be served. What waits to be written is dropped."""
+        if self._admission is None or self._writer is None:
+            return
+        try:
+            self._admission.judge()
+        except NotAdmitted as expulsion:
+            self._expulsion = expulsion
+            self._writer.cancel()
+
+    def _must_be_admitted(self) -> None:
+        """Raises `NotAdmitted` if what changed in the meantime keeps the proxy out."""
+        if self._admission is not None and self._admission.is_outdated():
+            self._admission.judge()
+
+    @contextmanager
+    def _until_token_expires(self) -> Iterator[None]:
+        """While this lasts: the stream is judged again when the token expires."""
+        self._wait_for_expiry()
+        try:
+            yield
+        finally:
+            if self._expiry is not None:
+                self._expiry.cancel()
+
+    def _wait_for_expiry(self) -> None:
+        if self._admission is not None and self._expulsion is None:
+            # The clock of the machine may be set meanwhile, so no timer is long.
+            seconds = min(max(0.0, self._admission.seconds_left), _LONGEST_TIMER)
+            self._expiry = asyncio.get_running_loop().call_later(seconds, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        if self._admission is not None and self._admission.seconds_left <= 0:
+            self.judge()
+        self._wait_for_expiry()
 
     def _node(self, first_request: bytes) -> Node:
         # Later requests need not have a node: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#basic-protocol-overview
@@ -146,9 +220,10 @@ class Stream:
         self._connection = Connection(node, self._kind.name, self._session, self._wake.set)
         with self._hub.connected(self._connection):
             self._hub.metrics.opened.labels(self._kind.name).inc()
-            self._log.info("proxy.connected", peer=context.peer(), envoy=node.version)
+            self._log.info("proxy.connected", peer=context.peer(), envoy=node.version, **self._token)
             try:
-                await self._exchange(context)
+                with self._until_token_expires():
+                    await self._exchange(context)
             finally:
                 if self._deadline is not None:
                     self._deadline.cancel()
@@ -165,9 +240,11 @@ class Stream:
         # Whichever of the two ends first, by the client's or by our decision, ends the other.
         async with asyncio.TaskGroup() as tasks:
             reader = tasks.create_task(self._read(context))
-            writer = tasks.create_task(self._write(context))
+            self._writer = writer = tasks.create_task(self._write(context))
             reader.add_done_callback(lambda _: writer.cancel())
             writer.add_done_callback(lambda _: reader.cancel())
+        if self._expulsion is not None:
+            raise self._expulsion
 
     # --- requests ---
 
@@ -180,7 +257,10 @@ class Stream:
             self._receive(data)
 
     def _receive(self, data: bytes) -> None:
+        self._must_be_admitted()
         request = self._kind.decoded(data, self._hub.names)
+        if request.node_id not in {"", self._connection.node.id}:
+            raise ProtocolViolation("node.id is another one than in the first request on the stream")
         if responses := self._session.receive(request):
             self._wake.set()
         self._queue(responses)
@@ -219,6 +299,7 @@ class Stream:
         newest = self._hub.newest(self._connection.node.id)
         if newest is None or newest is self._published or self._outbox or self._has_many_unanswered:
             return
+        self._must_be_admitted()
         # Before the session sees it: a snapshot that needs no response is not to be published again and again.
         self._published = newest
         responses = self._session.publish(newest)
@@ -268,6 +349,13 @@ class Stream:
         self._log.warning("clusters.unanswered", seconds=self._patience)
         self._queue(self._session.expire(nonce))
         self._wake.set()
+
+
+def _leaf(errors: BaseExceptionGroup[E]) -> E:
+    error: E | BaseExceptionGroup[E] = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _read(context: Context) -> bytes | None:

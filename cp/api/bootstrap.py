@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final
@@ -15,10 +15,21 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from cp.access.tokens import DataplaneClaims
+from cp.ads.admission import NotAdmitted, must_be_for, must_be_named, token_of, without_scheme
 from cp.api.body import decoded, text_of
 from cp.api.collaborators import BootstrapDefaults, Collaborators
 from cp.api.crud import must_be_run, must_be_writable
-from cp.api.errors import BAD_REQUEST, NOT_FOUND, TOLD, UNPROCESSABLE, ApiError, RequestFault
+from cp.api.errors import (
+    BAD_REQUEST,
+    FORBIDDEN,
+    NOT_FOUND,
+    TOLD,
+    UNAUTHORIZED,
+    UNPROCESSABLE,
+    ApiError,
+    RequestFault,
+)
 from cp.api.near import Missing, instead, not_found
 from cp.model.document import Document
 from cp.model.names import Key, ProxyId, proxy_id
@@ -26,8 +37,9 @@ from cp.model.registration import OWNER, RESOURCE, label, labelled, registered, 
 from cp.model.source import read_documents
 from cp.resources.client import CLIENT_LABEL, GRPC
 from cp.resources.parse import parse
+from cp.serving.server_certificate import ServedCertificate, is_authority
 from cp.store.port import ABSENT, Put, ReadOnly, Stored
-from generators.bootstrap import USUAL_SYSTEM_CA, EnvoyIdentity, ListenAddress, bootstrap
+from generators.bootstrap import USUAL_SYSTEM_CA, ControlPlane, EnvoyIdentity, ListenAddress, bootstrap
 from generators.grpc.bootstrap import grpc_bootstrap
 
 _DATAPLANE: Final = "Dataplane"
@@ -39,6 +51,8 @@ _WORKLOAD: Final = "kuma.io/workload"
 _ZONE: Final = "kuma.io/zone"
 _DELTA: Final = "feature-delta-grpc"
 _LOOPBACK: Final = "127.0.0.1"
+_LOCALHOST: Final = "localhost"
+CHALLENGE: Final = MappingProxyType({"www-authenticate": 'Bearer realm="koguma"'})
 _SOCKET: Final = "envoy-admin.sock"
 _JSON: Final = "application/json"
 _SOON: Final = "3"
@@ -60,6 +74,12 @@ class BootstrapRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     name: str
     proxy_type: str = _ENVOY
     dataplane_token: str = ""
+    dataplane_token_secret_path: str = ""
+    """Ours: a file with the token, as Envoy reads a secret, so that it is in no configuration and can be replaced."""
+
+    ca_cert: str = ""
+    """PEM of the authority that the proxy trusts, if it was told one."""
+
     dataplane_resource: str = ""
     owner: str = ""
     """The run of the proxy. One that has no word for it is given one."""
@@ -71,8 +91,12 @@ class BootstrapRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     dynamic_metadata: dict[str, str] = {}
 
     @property
+    def key(self) -> Key:
+        return Key(_DATAPLANE, self.mesh, self.name)
+
+    @property
     def proxy(self) -> ProxyId:
-        return proxy_id(Key("Dataplane", self.mesh, self.name))
+        return proxy_id(self.key)
 
 
 class BootstrapHandler:
@@ -84,22 +108,53 @@ class BootstrapHandler:
     async def __call__(self, request: Request) -> Response:
         text, work = await text_of(request, self._api.body_limit, _LARGEST), self._api.works.documents
         wanted = _of_a_run(await work.do(request, lambda _: _wanted(text)))
-        await self._mesh_there(request, wanted.mesh)
+        claims = await self._claims(request, wanted)
+        host, control_plane = self._control_plane(request, wanted)
+        await self._mesh_there(request, wanted.mesh, tells_names=claims is None)
         brought = await work.do(request, lambda _: self._brought(wanted))
         try:
-            document = await self._dataplane(request, wanted, brought)
+            document = await self._dataplane(request, wanted, brought, claims)
         except Missing as missing:
             if not _is_kuma_dp(request, wanted):
                 raise
             error = missing
             return _try_again(wanted, await self._api.works.resources.do(request, lambda _: error.with_hint()))
-        host = self._api.for_proxies.host or _host(request)
-        answer = await work.do(request, lambda _: self._answer(wanted, document, host, request.headers))
+        answer = await work.do(request, lambda _: self._answer(wanted, document, control_plane, request.headers))
         log.info("bootstrap.served", proxy=wanted.proxy, control_plane=host)
         return answer
 
-    def _answer(self, wanted: BootstrapRequest, document: Document, host: str, headers: Mapping[str, str]) -> Response:
-        config = _config(wanted, document, self._api.for_proxies, host)
+    async def _claims(self, request: Request, wanted: BootstrapRequest) -> DataplaneClaims | None:
+        """What the token of the proxy says, before anything else of the request is looked at; None without a door."""
+        door = self._api.for_proxies.door
+        if door is None:
+            return None
+        try:
+            token = wanted.dataplane_token or token_of((name.lower(), value) for name, value in request.headers.items())
+            await door.loaded()
+            claims = door.claims(without_scheme(token))
+            must_be_named(claims, wanted.key)
+        except NotAdmitted as refused:
+            raise _not_admitted(wanted, refused) from None
+        return claims
+
+    def _control_plane(self, request: Request, wanted: BootstrapRequest) -> tuple[str, ControlPlane]:
+        """Where the proxy finds us, and whom it trusts there."""
+        defaults = self._api.for_proxies
+        host = defaults.host or _host(request)
+        if defaults.certificate is None:
+            return host, ControlPlane(ListenAddress(host, defaults.port))
+        certificate = defaults.certificate()
+        if host == _LOOPBACK and not certificate.is_for(host):
+            host = _LOCALHOST
+        if not certificate.is_for(host):
+            raise _wrong_name(host, certificate)
+        authority = _authority(wanted.ca_cert) or certificate.trusted
+        return host, ControlPlane(ListenAddress(host, defaults.port), over_tls=True, authority=authority)
+
+    def _answer(
+        self, wanted: BootstrapRequest, document: Document, control_plane: ControlPlane, headers: Mapping[str, str]
+    ) -> Response:
+        config = _config(wanted, document, self._api.for_proxies, control_plane)
         if wanted.proxy_type == _GRPC:
             return JSONResponse(config)
         text = json.dumps(config, indent=1)
@@ -109,30 +164,48 @@ class BootstrapHandler:
         encoded = base64.b64encode(text.encode()).decode()
         return JSONResponse({"bootstrap": encoded, "kumaSidecarConfiguration": sidecar})
 
-    async def _mesh_there(self, request: Request, mesh: str) -> None:
+    async def _mesh_there(self, request: Request, mesh: str, *, tells_names: bool) -> None:
         """A proxy of a mesh that is not there is refused, with a header for those who may wait until it is."""
         if await self._api.store.get(Key(_MESH, "", mesh)) is None:
-            contents = await self._api.contents(request)
-            known = (held.document.key.name for held in contents.stored if held.document.key.type == _MESH)
-            near = await self._api.works.resources.do(request, lambda _: instead(mesh, known))
+            near = await self._mesh_near(request, mesh) if tells_names else ""
             hint = near or f"create it with PUT /meshes/{mesh}"
             faults = (RequestFault("mesh", f"there is no Mesh `{mesh}`", hint),)
             raise _unprocessable(f"there is no Mesh `{mesh}`; {hint}", faults, {"retry-after": _SOON})
 
-    async def _dataplane(self, request: Request, wanted: BootstrapRequest, brought: Document | None) -> Document:
-        """The Dataplane that the proxy brings along, or the stored one."""
-        key = Key(_DATAPLANE, wanted.mesh, wanted.name)
-        stored = await self._api.store.get(key)
+    async def _mesh_near(self, request: Request, mesh: str) -> str:
+        contents = await self._api.contents(request)
+        known = (held.document.key.name for held in contents.stored if held.document.key.type == _MESH)
+        return await self._api.works.resources.do(request, lambda _: instead(mesh, known))
+
+    async def _dataplane(
+        self, request: Request, wanted: BootstrapRequest, brought: Document | None, claims: DataplaneClaims | None
+    ) -> Document:
+        """The Dataplane that the proxy brings along, or the stored one. A token has to be good for both."""
+        stored = await self._api.store.get(wanted.key)
+        if claims is not None:
+            documents = [brought] if brought is not None else []
+            documents += [stored.document] if stored is not None else []
+            await self._api.works.documents.do(request, lambda _: self._must_admit(claims, wanted, documents))
         if brought is not None:
             return await self._registered(brought, stored, wanted.owner)
         if stored is None:
-            contents = await self._api.contents(request)
-            keys = (held.document.key for held in contents.stored)
-            known = (held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, wanted.mesh))
+            known = await self._dataplane_names(request, wanted.mesh) if claims is None else ()
             otherwise = f"store it first: koguma apply, or koguma dp run --dataplane-file (mesh `{wanted.mesh}`)"
             raise not_found(_DATAPLANE, wanted.name, known, otherwise)
         await self._runs(stored, wanted.owner)
         return stored.document
+
+    async def _dataplane_names(self, request: Request, mesh: str) -> Iterable[str]:
+        contents = await self._api.contents(request)
+        keys = (held.document.key for held in contents.stored)
+        return (held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, mesh))
+
+    def _must_admit(self, claims: DataplaneClaims, wanted: BootstrapRequest, documents: Iterable[Document]) -> None:
+        try:
+            for document in documents:
+                must_be_for(claims, wanted.key, parse(document, self._api.kinds).resource)
+        except NotAdmitted as refused:
+            raise _not_admitted(wanted, refused) from None
 
     async def _registered(self, document: Document, stored: Stored | None, owner: str) -> Document:
         """Store what a proxy brings along, unless it is stored as it is already."""
@@ -158,15 +231,14 @@ class BootstrapHandler:
         """The Dataplane that the proxy brings along."""
         if not wanted.dataplane_resource:
             return None
-        key = Key(_DATAPLANE, wanted.mesh, wanted.name)
         reading = read_documents(wanted.dataplane_resource)
         findings = list(reading.findings)
         for document in reading.documents:
             findings += parse(document, self._api.kinds).findings()
         if findings:
             raise _unprocessable("the Dataplane is invalid", tuple(map(RequestFault.of, findings[:TOLD])))
-        if [document.key for document in reading.documents] != [key]:
-            raise _unprocessable(f"dataplaneResource must be one document: {key}")
+        if [document.key for document in reading.documents] != [wanted.key]:
+            raise _unprocessable(f"dataplaneResource must be one document: {wanted.key}")
         return reading.documents[0]
 
 
@@ -184,7 +256,9 @@ def _wanted(text: str) -> BootstrapRequest:
     return wanted
 
 
-def _config(wanted: BootstrapRequest, document: Document, defaults: BootstrapDefaults, host: str) -> dict[str, Any]:
+def _config(
+    wanted: BootstrapRequest, document: Document, defaults: BootstrapDefaults, control_plane: ControlPlane
+) -> dict[str, Any]:
     """For an Envoy or for a gRPC client, whichever of them the Dataplane is."""
     is_grpc = _labels(document.data).get(CLIENT_LABEL) == GRPC
     if wanted.proxy_type == _GRPC and not is_grpc:
@@ -193,12 +267,14 @@ def _config(wanted: BootstrapRequest, document: Document, defaults: BootstrapDef
         command = f"koguma dp grpc-bootstrap {wanted.name} --mesh {wanted.mesh}"
         raise _unprocessable(f"{document.key} is a gRPC client without an Envoy: ask `{command}`")
     if not is_grpc:
-        return _bootstrap(wanted, document, defaults, host)
+        return _bootstrap(wanted, document, defaults, control_plane)
     service, zone = _service(document.data) or wanted.name, str(_labels(document.data).get(_ZONE, ""))
-    return grpc_bootstrap(wanted.proxy, service, zone, (host, defaults.port))
+    return grpc_bootstrap(wanted.proxy, service, zone, (control_plane.address.host, defaults.port))
 
 
-def _bootstrap(wanted: BootstrapRequest, document: Document, defaults: BootstrapDefaults, host: str) -> dict[str, Any]:
+def _bootstrap(
+    wanted: BootstrapRequest, document: Document, defaults: BootstrapDefaults, control_plane: ControlPlane
+) -> dict[str, Any]:
     try:
         admin = _admin(wanted, document.data, defaults)
     except ValueError as error:
@@ -210,11 +286,12 @@ def _bootstrap(wanted: BootstrapRequest, document: Document, defaults: Bootstrap
         zone=str(_labels(document.data).get(_ZONE, "")),
         admin=admin,
         token=wanted.dataplane_token,
+        token_file=wanted.dataplane_token_secret_path,
         delta=_DELTA in wanted.features,
         system_ca=wanted.system_ca_path or USUAL_SYSTEM_CA,
         metadata=_metadata(wanted, admin),
     )
-    return bootstrap(proxy, ListenAddress(host, defaults.port))
+    return bootstrap(proxy, control_plane)
 
 
 def _metadata(wanted: BootstrapRequest, admin: ListenAddress) -> dict[str, Any]:
@@ -278,6 +355,36 @@ def _try_again(wanted: BootstrapRequest, missing: ApiError) -> Response:
     """kuma-dp tries again after a 404 without a body, and ends after one that says why. So the log says why."""
     log.warning("bootstrap.not_found", proxy=wanted.proxy, reason=missing.detail)
     return Response(status_code=NOT_FOUND)
+
+
+def _not_admitted(wanted: BootstrapRequest, refused: NotAdmitted) -> ApiError:
+    log.warning("bootstrap.refused", proxy=wanted.proxy, reason=str(refused))
+    if refused.sort == "forbidden":
+        return ApiError(FORBIDDEN, "Access denied", str(refused))
+    hint = "koguma dp run --dataplane-token-file FILE"
+    return ApiError(UNAUTHORIZED, "Authentication required", f"{refused}; {hint}", headers=CHALLENGE)
+
+
+def _wrong_name(host: str, certificate: ServedCertificate) -> ApiError:
+    names = ", ".join(sorted(certificate.names))
+    hint = (
+        "call it by one of these, add the name to KOGUMA_API_HOSTS and start the control plane again, or give it a "
+        "certificate for that name (KUMA_GENERAL_TLS_CERT_FILE)"
+    )
+    detail = f"the certificate of the port for proxies is not for `{host}`, but for {names}; {hint}"
+    return ApiError(BAD_REQUEST, "Could not make a bootstrap configuration", detail)
+
+
+def _authority(text: str) -> str:
+    """The certificates of authorities that a proxy was told to trust."""
+    if text and not is_authority(text):
+        hint = "give koguma dp run the one that signed the certificate of the control plane (--ca-cert-file)"
+        raise ApiError(
+            BAD_REQUEST,
+            "Could not make a bootstrap configuration",
+            f"caCert has no certificate of an authority (CA:TRUE) in PEM; {hint}",
+        )
+    return text
 
 
 def _unprocessable(

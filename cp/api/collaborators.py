@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 
+from cp.access.keys import OfflineKeys, Purpose
+from cp.ads.admission import Door
 from cp.api.work import WorkQueues
 from cp.model.document import Document
 from cp.model.names import Key
@@ -16,6 +18,7 @@ from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.serving.delivery import ChangeProgress, Delivery, NackReport, Presence
+from cp.serving.server_certificate import ServedCertificate
 from cp.store.port import Contents, Store
 from cp.translate.snapshot import Snapshot
 
@@ -83,6 +86,11 @@ class BootstrapDefaults:
     admin_address: str
     admin_port: int
     admin_unix_socket: bool
+    certificate: Callable[[], ServedCertificate] | None = None
+    """What the port for proxies shows now; None where it speaks plain text."""
+
+    door: Door | None = None
+    """Who has to show a token; None where nobody has to."""
 
 
 def _nothing(_document: Document) -> Iterable[Document]:
@@ -105,6 +113,12 @@ class Collaborators:
     """The names by which it may be called, beside addresses and `localhost`."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
+    issued_tokens: Collection[Purpose] = ("dataplane", "user", "zone")
+    """Whom tokens are issued for."""
+
+    offline_keys: OfflineKeys = field(default_factory=OfflineKeys)
+    """The keys of the settings, for those who verify tokens."""
+
     works: WorkQueues = field(default_factory=WorkQueues)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 

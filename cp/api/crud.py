@@ -11,6 +11,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from cp.access.keys import is_made_here
 from cp.api.body import document_of
 from cp.api.caller import caller_of, few
 from cp.api.collaborators import Collaborators
@@ -228,7 +229,7 @@ class ResourceHandler:
         def members_of_mesh(checkpoint: Checkpoint) -> list[Delete]:
             documents = (stored.document for stored in checked(contents.stored, checkpoint))
             members = [document for document in documents if document.key.mesh == mesh.key.name]
-            added = [] if is_wanted else sorted(member.key for member in members if not _is_ours(member))
+            added = [] if is_wanted else sorted(member.key for member in members if not _is_of_mesh(member))
             if added:
                 raise _still_used(mesh.key, added)
             return [Delete(member.key) for member in members]
@@ -236,9 +237,9 @@ class ResourceHandler:
         return await self._api.works.resources.do(request, members_of_mesh)
 
 
-def _is_ours(member: Document) -> bool:
-    """Whether it is in the mesh without anybody having written it there."""
-    return is_initial(member) or is_of_authority(member.key)
+def _is_of_mesh(document: Document) -> bool:
+    """Whether nobody wrote a document, but a control plane did for a Mesh."""
+    return is_initial(document) or is_made_here(document) or is_of_authority(document.key)
 
 
 def derived_from(key: Key, before: Stored | None) -> int | None:

@@ -26,7 +26,14 @@ _MODULES: Final = MappingProxyType(
     }
 )
 _MAPS: Final = frozenset(
-    {"filterMetadata", "jsonFormat", "typedExtensionProtocolOptions", "typedFilterMetadata", "typedPerFilterConfig"}
+    {
+        "filterMetadata",
+        "jsonFormat",
+        "policies",
+        "typedExtensionProtocolOptions",
+        "typedFilterMetadata",
+        "typedPerFilterConfig",
+    }
 )
 _REDACTED: Final = "[redacted]"
 _SECRET_FIELDS: Final = frozenset({"privateKey", "privateKeyProvider", "password", "sessionTicketKeys"})

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse
 from cp.model.violation import Finding
 
 BAD_REQUEST: Final = 400
+UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 METHOD_NOT_ALLOWED: Final = 405

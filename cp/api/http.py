@@ -29,6 +29,7 @@ from cp.api.lint import LintHandler
 from cp.api.near import Missing
 from cp.api.overviews import OverviewHandler
 from cp.api.registration import RegistrationHandler
+from cp.api.tokens import TokenHandler
 from cp.api.validate import ValidateHandler
 from cp.api.work import WorkQueue, began
 from cp.serving.workers.crew import SilentWorkers
@@ -77,6 +78,7 @@ def _own(collaborators: Collaborators) -> Iterator[Route]:
     yield from ProgressHandler(collaborators).routes
     yield Route("/validate", ValidateHandler(collaborators).__call__, methods=["POST"])
     yield from RegistrationHandler(collaborators).routes
+    yield from TokenHandler(collaborators).routes
     yield Route(f"{_ONE}/_config", inspect.config)
     yield Route(f"{_ONE}/_rules", inspect.rules)
     yield Route(f"{_ONE}/_policies", inspect.policies)

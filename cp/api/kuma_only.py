@@ -13,8 +13,6 @@ KUMA_ONLY: Final[Mapping[str, str]] = {
     "fault-injections": "FaultInjection",
     "health-checks": "HealthCheck",
     "meshgatewayroutes": "MeshGatewayRoute",
-    "meshidentities": "MeshIdentity",
-    "meshtrusts": "MeshTrust",
     "meshzoneaddresses": "MeshZoneAddress",
     "proxytemplates": "ProxyTemplate",
     "rate-limits": "RateLimit",

@@ -58,6 +58,28 @@ def _routing(field: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda item: "on" if _mapping(item.get("routing")).get(field) else "off"
 
 
+def _provider(item: Mapping[str, Any]) -> str:
+    return str(_mapping(_mapping(item.get("spec")).get("provider")).get("type", ""))
+
+
+def _selects(item: Mapping[str, Any]) -> str:
+    """The labels of the Dataplanes that a MeshIdentity is for."""
+    selector = _mapping(_mapping(item.get("spec")).get("selector"))
+    if not isinstance(selector.get("dataplane"), Mapping):
+        return "none"
+    labels = _mapping(_mapping(selector["dataplane"]).get("matchLabels"))
+    return " ".join(f"{name}={value}" for name, value in sorted(labels.items())) or "all"
+
+
+def _trust_domain(item: Mapping[str, Any]) -> str:
+    return str(_mapping(item.get("spec")).get("trustDomain", ""))
+
+
+def _bundles(item: Mapping[str, Any]) -> str:
+    bundles = _mapping(item.get("spec")).get("caBundles")
+    return str(len(bundles) if isinstance(bundles, list) else 0)
+
+
 def _mapping(value: Any) -> Mapping[str, Any]:
     """A value if it is a mapping, else an empty one: a folder of files may contain invalid resources, listed too."""
     return value if isinstance(value, Mapping) else {}
@@ -65,6 +87,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 _SPECIAL: Final[Mapping[str, Sequence[Column]]] = {
     "Dataplane": (("TAGS", tags), ("ADDRESS", _address), ("STATUS", _status)),
+    "MeshIdentity": (("PROVIDER", _provider), ("SELECTS", _selects)),
+    "MeshTrust": (("TRUST DOMAIN", _trust_domain), ("BUNDLES", _bundles)),
     "Mesh": (
         ("mTLS", _mtls),
         ("LOCALITY", _routing("localityAwareLoadBalancing")),

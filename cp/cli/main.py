@@ -49,9 +49,30 @@ COMMANDS: Final[Mapping[Words, CommandEntry]] = {
     ("backup",): CommandEntry(
         "cp.cli.backup", "backup", "Copy the store to a file, also while the control plane runs."
     ),
+    ("generate", "dataplane-token"): CommandEntry(
+        "cp.cli.generate", "dataplane_token", "Print a token with which a proxy gets its configuration."
+    ),
+    ("generate", "user-token"): CommandEntry(
+        "cp.cli.generate", "user_token", "Print a token with which a person calls the HTTP API."
+    ),
+    ("generate", "zone-token"): CommandEntry(
+        "cp.cli.generate", "zone_token", "Print a token for the services of a zone."
+    ),
+    ("generate", "signing-key"): CommandEntry(
+        "cp.cli.generate", "signing_key", "Print a new key that can sign tokens."
+    ),
+    ("generate", "public-key"): CommandEntry(
+        "cp.cli.generate", "public_key", "Print the public half of a signing key."
+    ),
+    ("generate", "tls-certificate"): CommandEntry(
+        "cp.cli.certificates", "tls_certificate", "Write a certificate that signs itself, and its key."
+    ),
     ("version",): CommandEntry("cp.cli.main", "version", "Print the version."),
 }
-GROUPS: Final[Mapping[Words, str]] = {("dp",): "Proxies beside workloads."}
+GROUPS: Final[Mapping[Words, str]] = {
+    ("dp",): "Proxies beside workloads.",
+    ("generate",): "Tokens, the keys that sign them, and certificates.",
+}
 
 
 def version() -> None:

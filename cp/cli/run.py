@@ -59,7 +59,7 @@ def _settings(**options: Any) -> Settings:
     try:
         return load(**options)
     except BadSettings as error:
-        raise Problem("\n".join(error.faults), "See docs/reference/settings.md for all settings.") from None
+        raise _bad_settings(error) from None
 
 
 def _make_work_dir(settings: Settings) -> None:
@@ -82,12 +82,18 @@ def _serve(settings: Settings) -> None:
     except BaseExceptionGroup as group:
         first = next(_leaves(group))
         raise _problem(first) or first from None
-    except (OSError, ValueError, Unusable) as error:
+    except (OSError, ValueError, Unusable, BadSettings) as error:
         raise _problem(error) or error from None
+
+
+def _bad_settings(error: BadSettings) -> Problem:
+    return Problem("\n".join(error.faults), "See docs/reference/settings.md for all settings.")
 
 
 def _problem(error: BaseException) -> Problem | None:
     """The problem to print if an operator can do something about an error; else None."""
+    if isinstance(error, BadSettings):
+        return _bad_settings(error)
     if isinstance(error, CannotListen):
         return Problem(str(error), error.hint)
     if isinstance(error, OSError | ValueError | Unusable):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from cp.model.memo import Memo
+from cp.identity.trust import trust_of
+from cp.identity.workloads import WorkloadIdentities, spiffe_id, workload_identities
+from cp.model.memo import Memo, SharingMemo
+from cp.model.secret_names import identity_trust_key
 from cp.resources.dataplane import SERVICE_TAG, Dataplane
 from cp.resources.mesh import CaBackend
 from cp.resources.resource import Resource
@@ -44,17 +47,65 @@ class _Identities(Memo[World, Resource, ProxyIdentity | None]):
     def is_alive(self, generation: World, key: Resource) -> bool:
         return generation.get(key.key) is key
 
-    def basis(self, source: World, key: Resource) -> Resource | None:
-        return source.mesh(key.mesh)
+    def basis(self, source: World, key: Resource) -> tuple[Resource | None, WorkloadIdentities]:
+        return source.mesh(key.mesh), workload_identities(source, key.mesh)
 
     def work_out(self, source: World, key: Resource) -> ProxyIdentity | None:
-        mesh = source.mesh(key.mesh)
-        backend: CaBackend | None = None if mesh is None else mesh.spec.authority
-        uris = key.derived(_uris)
-        if backend is None or not uris:
-            return None
-        authority = AuthorityRef("Mesh", key.mesh, backend.name or "")
-        return ProxyIdentity(uris, authority, backend.leaf_lifetime, "RSA2048" if backend.wants_rsa else "EC")
+        mesh, identities = self.basis(source, key)
+        return next(_by_workload(key, identities), None) or _by_mesh(key, mesh)
+
+
+def workload_ids(world: World, dataplane: Resource) -> tuple[str, ...]:
+    """The SPIFFE IDs by which a proxy may answer, now or soon: those that every MeshIdentity gives it that selects it.
+
+    Also those of identities that do not sign yet, so that callers know the name before it is used (record 0057). The
+    names that it has by its Mesh are not among them.
+    """
+    return world.recall(_WorkloadIds, dataplane)
+
+
+class _WorkloadIds(SharingMemo[World, Resource, tuple[str, ...]]):
+    def is_alive(self, generation: World, key: Resource) -> bool:
+        return generation.get(key.key) is key
+
+    def basis(self, source: World, key: Resource) -> WorkloadIdentities:
+        return workload_identities(source, key.mesh)
+
+    def work_out(self, source: World, key: Resource) -> tuple[str, ...]:
+        names = (spiffe_id(identity.resource, key) for identity in self.basis(source, key).selecting(key))
+        return tuple(sorted({name for name in names if isinstance(name, str)}))
+
+
+def answers_with_tls(world: World, dataplane: Resource) -> bool:
+    """Whether callers speak TLS with a proxy, as far as its own certificate decides that.
+
+    Where an authority of the Mesh signs, every proxy has one.
+    """
+    mesh, identity = world.mesh(dataplane.mesh), identity_of(world, dataplane)
+    if mesh is not None and mesh.spec.authority is not None:
+        return True
+    if identity is None or identity.authority.kind != "MeshIdentity":
+        return False
+    return trust_of(world.get(identity_trust_key(dataplane.mesh, identity.authority.name))).callers
+
+
+def _by_workload(dataplane: Resource, identities: WorkloadIdentities) -> Iterator[ProxyIdentity]:
+    """Who a proxy is by the MeshIdentities that select it. Its certificate has no other name, as SPIFFE demands."""
+    for identity in identities.selecting(dataplane):
+        name = spiffe_id(identity.resource, dataplane) if identity.signs else None
+        if isinstance(name, str):
+            authority = AuthorityRef("MeshIdentity", dataplane.mesh, identity.name)
+            yield ProxyIdentity((name,), authority, identity.lifetime, "EC")
+
+
+def _by_mesh(dataplane: Resource, mesh: Resource | None) -> ProxyIdentity | None:
+    """Who a proxy is by its tags."""
+    backend: CaBackend | None = None if mesh is None else mesh.spec.authority
+    uris = dataplane.derived(_uris)
+    if backend is None or not uris:
+        return None
+    authority = AuthorityRef("Mesh", dataplane.mesh, backend.name or "")
+    return ProxyIdentity(uris, authority, backend.leaf_lifetime, "RSA2048" if backend.wants_rsa else "EC")
 
 
 def _uris(dataplane: Resource) -> tuple[str, ...]:

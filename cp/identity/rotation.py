@@ -25,10 +25,8 @@ class TrustTimes:
     control planes. Our own proxies are asked in addition."""
 
     patience: float = 60.0
-    """After which a new authority signs, even if a proxy of ours has not answered yet."""
-
-    grace: float = 60.0
-    """For which a proxy that disconnected, or has not connected since the process started, is expected back."""
+    """After which a new authority signs, even if a proxy of ours has not answered yet. For as long one that has
+    disconnected, or that was not there when the process started, is expected back."""
 
 
 DEFAULT_TIMES: Final = TrustTimes()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from cp.identity.trust import trust_of
+from cp.identity.trust import NO_TRUST, pem_blocks, trust_of
+from cp.identity.workloads import WorkloadIdentities, workload_identities
 from cp.model.memo import Memo
 from cp.model.secret_names import trust_key
+from cp.resources.mesh import CaBackend
 from cp.resources.resource import Resource
-from cp.resources.world import World
+from cp.resources.world import Table, World
+
+_Trusted: TypeAlias = tuple[str, Iterable[str]]
+"""A trust domain with certificates, each in PEM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +49,38 @@ def security_of(world: World, mesh: str) -> MeshSecurity | None:
 
 
 class _Securities(Memo[World, str, MeshSecurity | None]):
-    def basis(self, source: World, key: str) -> tuple[Resource | None, Resource | None]:
-        return source.mesh(key), source.get(trust_key(key))
+    def basis(self, source: World, key: str) -> tuple[Resource | None, Resource | None, WorkloadIdentities, Table]:
+        identities = workload_identities(source, key)
+        return source.mesh(key), source.get(trust_key(key)), identities, source.table("MeshTrust", key)
 
     def work_out(self, source: World, key: str) -> MeshSecurity | None:
-        mesh = source.mesh(key)
-        authority = None if mesh is None else mesh.spec.authority
-        if authority is None:
+        mesh, record_secret, identities, trusts = self.basis(source, key)
+        authority: CaBackend | None = None if mesh is None else mesh.spec.authority
+        record = NO_TRUST if authority is None else trust_of(record_secret)
+        if authority is None and not any(identity.record.roots for identity in identities.identities):
             return None
-        record = trust_of(source.get(trust_key(key)))
-        is_permissive = authority.mode == "PERMISSIVE"
-        bundles = (TrustBundle(key, record.certificates),) if record.roots else ()
+        is_permissive = authority is not None and authority.mode == "PERMISSIVE"
+        bundles = tuple(_bundles([(key, pem_blocks(record.certificates)), *_by_domain(identities, trusts)]))
         return MeshSecurity(is_permissive, bundles, record.callers or not is_permissive)
+
+
+def _by_domain(identities: WorkloadIdentities, trusts: Table) -> Iterator[_Trusted]:
+    """Trust domains with the certificates of those who may sign for them, beside the authority of the Mesh."""
+    for identity in identities.identities:
+        if identity.spec.authority is not None and identity.spec.authority.makes_trust:
+            yield identity.domain, pem_blocks(identity.record.certificates)
+    for trust in trusts:
+        yield trust.spec.trust_domain, trust.derived(_certificates)
+
+
+def _certificates(trust: Resource) -> tuple[str, ...]:
+    certificates: tuple[str, ...] = trust.spec.certificates()
+    return certificates
+
+
+def _bundles(trusted: Iterable[_Trusted]) -> Iterator[TrustBundle]:
+    """One bundle for each domain, with each certificate once."""
+    by_domain: dict[str, dict[str, None]] = {}
+    for domain, certificates in trusted:
+        by_domain.setdefault(domain, {}).update(dict.fromkeys(certificates))
+    return (TrustBundle(domain, "".join(blocks)) for domain, blocks in sorted(by_domain.items()) if blocks)

@@ -55,11 +55,16 @@ class TrustRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     @property
     def certificates(self) -> str:
         """All that is trusted, each certificate once, in PEM."""
-        blocks = (block for root in self.roots for block in _CERTIFICATE.findall(root.certificate))
-        return "".join(f"{block}\n" for block in dict.fromkeys(blocks))
+        blocks = (block for root in self.roots for block in pem_blocks(root.certificate))
+        return "".join(dict.fromkeys(blocks))
 
 
 NO_TRUST: Final = TrustRecord()
+
+
+def pem_blocks(text: str) -> list[str]:
+    """The certificates in a text in PEM, one by one, without anything else in it."""
+    return [f"{block}\n" for block in _CERTIFICATE.findall(text.replace("\r", ""))]
 
 
 def trust_of(secret: Resource | None) -> TrustRecord:

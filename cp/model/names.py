@@ -81,15 +81,17 @@ SHORT_NAMES = {
     "Mesh": "m",
     "MeshExternalService": "extsvc",
     "MeshHTTPRoute": "mhttpr",
+    "MeshIdentity": "mid",
     "MeshMultiZoneService": "mzsvc",
     "MeshService": "msvc",
     "MeshTCPRoute": "mtcpr",
+    "MeshTrust": "mtrust",
 }
 """What kinds are called inside of names; a kind without a short name is called by its own, in lower case."""
 
 
-def kri(identity: Identity) -> str:
-    """An identity in one word: `kri_msvc_default___backend_http`."""
-    short = SHORT_NAMES.get(identity.type, identity.type.lower())
+def kri(identity: Identity, short: str = "") -> str:
+    """An identity in one word: `kri_msvc_default___backend_http`. `short` is the short name of its type."""
+    short = short or SHORT_NAMES.get(identity.type, identity.type.lower())
     place = f"{identity.mesh}_{identity.zone}_{identity.namespace}"
     return f"kri_{short}_{place}_{identity.name}_{identity.section}"

@@ -15,6 +15,11 @@ def trust_key(mesh: str) -> Key:
     return Key(_SECRET, mesh, f"{mesh}.ca-trust")
 
 
+def identity_trust_key(mesh: str, identity: str) -> Key:
+    """Which authorities of a MeshIdentity the mesh trusts, and who of them signs."""
+    return Key(_SECRET, mesh, f"{identity}.identity-trust")
+
+
 def authority_certificate_key(mesh: str, backend: str) -> Key:
     """The certificate of a built-in authority."""
     return Key(_SECRET, mesh, f"{mesh}{_BUILT_IN}cert-{backend}")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cp.resources.world import Table
     from cp.rules import RouteRule
     from generators.drafts import Built, ClusterDraft, EndpointsDraft, ListenerDraft, RouteDraft, SidecarDraft
-    from generators.proxy import Capture, Endpoints, Outbound, Route, Split
+    from generators.proxy import Capture, Endpoints, Inbound, Outbound, Route, Split
 
 HTTP_PROTOCOLS: Final = frozenset(protocol for protocol in ServiceProtocol if protocol.is_http)
 
@@ -55,6 +55,8 @@ class ClientRule(Generic[Conf]):
     """`tags` and `not`, of a `from` item; `spiffeID` and `sni`, of a `rules` item."""
 
     conf: Conf
+    policy: str = ""
+    """The policy that says so, as a KRI; empty where rules of several policies are merged."""
 
 
 class Backends(Protocol):
@@ -181,6 +183,12 @@ class Policy(Generic[Conf]):
     change_list: ClassVar[str] = ""
     """A list of changes that `finish` makes. It enters each that found something to change in `Built.used`."""
 
+    judges_every_client: ClassVar[bool] = False
+    """Whether it decides who may call at all, for which callers need an identity.
+
+    Its `clients` is called for each inbound with mTLS, also without a rule, and for no other.
+    """
+
     is_for_grpc_clients: ClassVar[bool] = False
     """Whether a gRPC client without a proxy does something of what it writes (`generators.grpc`)."""
 
@@ -213,6 +221,11 @@ class Policy(Generic[Conf]):
         """Decide what becomes of the calls that are redirected to a proxy and are for none of its destinations."""
         del conf
         return capture
+
+    def admit(self, conf: Conf, inbound: Inbound) -> Inbound:
+        """Decide how callers speak with an inbound, before anything is built."""
+        del conf
+        return inbound
 
     def caller_tags(self, table: Table) -> frozenset[str]:
         """The tags of a caller that decide how the policies of a mesh arrange endpoints for it."""

@@ -1,6 +1,7 @@
 """MeshTLS: how an inbound takes mTLS.
 
-    mode              Strict: one FilterChain, with TLS; Permissive: one without as well
+    mode              Strict: one FilterChain, with TLS; Permissive: one without as well, and one for TLS that is not
+                      the mesh's, which is passed on to the workload as it is
     tlsVersion        TlsParameters
     tlsVersion.min    TlsParameters.tls_minimum_protocol_version
     tlsVersion.max    TlsParameters.tls_maximum_protocol_version
@@ -13,6 +14,7 @@ that of the Mesh's certificate authority.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, Literal
 
 import msgspec
@@ -25,7 +27,8 @@ from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.schema import Schema, near
 from cp.resources.spec import PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import AllowedTargets
-from cp.resources.tls import CIPHERS, TlsVersions, tls_versions
+from cp.resources.tls import CIPHERS, ENVOY_VERSIONS, TlsVersions, tls_versions
+from generators.proxy import Inbound
 
 
 class Conf(Schema, frozen=True):
@@ -86,6 +89,20 @@ class MeshTLS(Policy[Conf]):
     order = 300
     conf = Conf
     targets = TARGETS
+
+    def admit(self, conf: Conf, inbound: Inbound) -> Inbound:
+        """Without mTLS there is nothing to decide."""
+        if inbound.tls is None:
+            return inbound
+        versions = conf.tls_version or TlsVersions()
+        tls = replace(
+            inbound.tls,
+            oldest=ENVOY_VERSIONS.get(versions.min or "", ""),
+            newest=ENVOY_VERSIONS.get(versions.max or "", ""),
+            ciphers=tuple(conf.tls_ciphers or ()),
+        )
+        is_permissive = inbound.is_permissive if conf.mode is None else conf.mode == "Permissive"
+        return replace(inbound, tls=tls, is_permissive=is_permissive)
 
 
 POLICY = MeshTLS()

@@ -3,26 +3,26 @@
 Of clients by their tags (`from`):
 
     action                                what is done with them:
-                                          Allow: RBAC.rules; AllowWithShadowDeny: RBAC.rules, shadow_rules;
+                                          Allow: RBAC.rules (ALLOW); AllowWithShadowDeny: also RBAC.shadow_rules;
                                           Deny: nothing, as nobody may call who is not allowed to
 
 Of clients by their identity (`rules`), where `deny` goes before `allow`:
 
-    deny                                  RBAC.matcher
-    deny[].spiffeID                       the URI of the client's certificate
+    deny                                  an RBAC of its own, before the other: rules (DENY)
+    deny[].spiffeID                       Principal.authenticated: a URI of the client's certificate
     deny[].spiffeID.type
     deny[].spiffeID.value
-    deny[].sni                            the server name that the client asked for
+    deny[].sni                            Permission.requested_server_name: what the client asked for
     deny[].sni.type
     deny[].sni.value
-    allow                                 RBAC.matcher
+    allow                                 RBAC.rules (ALLOW)
     allow[].spiffeID
     allow[].spiffeID.type
     allow[].spiffeID.value
     allow[].sni
     allow[].sni.type
     allow[].sni.value
-    allowWithShadowDeny                   RBAC.matcher, shadow_matcher
+    allowWithShadowDeny                   RBAC.rules (ALLOW), RBAC.shadow_rules (DENY)
     allowWithShadowDeny[].spiffeID
     allowWithShadowDeny[].spiffeID.type
     allowWithShadowDeny[].spiffeID.value
@@ -30,18 +30,21 @@ Of clients by their identity (`rules`), where `deny` goes before `allow`:
     allowWithShadowDeny[].sni.type
     allowWithShadowDeny[].sni.value
 
-With mTLS on and no policy nobody may call.
+With mTLS on and no policy nobody may call. What permissions say holds side by side: who is denied by any of them may
+not call, whoever else allows it. Two filters say so, and not Envoy's matcher: its input for URIs is all URIs of a
+certificate in one text, so that no exact name would be found in a certificate that has several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
+from envoy.config.rbac.v3.rbac_pb2 import RBAC
 
 from cp.model.violation import Violation, at
-from cp.policies import Policy, in_spec
+from cp.policies import ClientRule, Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, unwanted
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -49,6 +52,9 @@ from cp.resources.matches import client_match
 from cp.resources.schema import Schema
 from cp.resources.spec import ClientMatch, PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import SUBSETS, AllowedTargets
+from generators.drafts import ListenerDraft
+from generators.envoy.permissions import Client, PolicyTable, http_filters, network_filters
+from generators.proxy import Inbound
 
 
 class FromConf(Schema, frozen=True):
@@ -117,7 +123,7 @@ class MeshTrafficPermission(Policy[Conf]):
         schema=Spec,
         validate=validate,
         deprecations=deprecations,
-        policy=PolicyShape(from_=True, rules=True),
+        policy=PolicyShape(from_=True, rules=True, side_by_side=True),
         customary=(
             (r"^(spec\.rules\[\d+\])\.default$", r"\1"),
             (r"^(spec\.rules\[\d+\])\.default\.(deny|allow|allowWithShadowDeny)", r"\1.\2"),
@@ -126,6 +132,45 @@ class MeshTrafficPermission(Policy[Conf]):
     order = 1100
     conf = Conf
     targets = TARGETS
+    judges_every_client = True
+
+    def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
+        """Write the filters before all others: who may not call shall not use up a limit, nor be given a fault."""
+        if not draft.over_tls:
+            return
+        allowed, denied, shadow_denied = PolicyTable(), PolicyTable(), PolicyTable()
+        for rule in rules:
+            for table, clients in _judged(rule, allowed, denied, shadow_denied):
+                for client in clients:
+                    table.add(rule.policy, client, draft.site.mesh if isinstance(draft.site, Inbound) else "")
+        permissions = [RBAC(action=RBAC.DENY, policies=denied.policies)] if denied else []
+        permissions.append(RBAC(action=RBAC.ALLOW, policies=allowed.policies))
+        shadow = RBAC(action=RBAC.DENY, policies=shadow_denied.policies) if shadow_denied else None
+        if draft.manager is not None:
+            draft.http_filters[:0] = http_filters(permissions, shadow)
+        else:
+            draft.network_filters[:0] = network_filters(permissions, shadow, draft.listener.name)
+
+
+def _judged(
+    rule: ClientRule[Conf], allowed: PolicyTable, denied: PolicyTable, shadow_denied: PolicyTable
+) -> Iterator[tuple[PolicyTable, Sequence[Client]]]:
+    """Into which tables a rule enters which clients."""
+    conf = rule.conf
+    if conf.action is not None:
+        if conf.action != "Deny":
+            yield allowed, [rule.match]
+        if conf.action == "AllowWithShadowDeny":
+            yield shadow_denied, [rule.match]
+        return
+    yield denied, _clients(conf.deny)
+    yield allowed, _clients(conf.allow)
+    yield allowed, _clients(conf.allow_with_shadow_deny)
+    yield shadow_denied, _clients(conf.allow_with_shadow_deny)
+
+
+def _clients(matches: list[ClientMatch] | None) -> list[Client]:
+    return [{name: value for name, value in msgspec.to_builtins(match).items() if value} for match in matches or ()]
 
 
 POLICY = MeshTrafficPermission()

@@ -14,6 +14,17 @@ Tags: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class CallerTls:
+    """How a proxy that has an identity speaks TLS with others of its mesh."""
+
+    domains: tuple[str, ...]
+    """The trust domains whose names it accepts."""
+
+    oldest: str = ""
+    """The oldest version of TLS, as Envoy names it; empty: the default of Envoy."""
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """What of a proxy can influence its outbounds. Proxies with equal callers get equal outbounds."""
 
@@ -26,6 +37,9 @@ class Caller:
 
     is_grpc: bool = False
     """Whether it is a gRPC client, which reads only a part of what an Envoy does."""
+
+    tls: CallerTls | None = None
+    """How it speaks TLS with others of its mesh; None: not at all."""
 
 
 def caller_of(dataplane: Resource, names: AbstractSet[str]) -> Caller:

@@ -18,7 +18,7 @@ from cp.model.violation import Violation
 WORDS: Final = "not enforced"
 """With this begins every sentence about what is not in force."""
 
-MTLS: Final = "mTLS"
+PROVIDERS: Final = "Other providers of identities"
 BUILTIN_GATEWAYS: Final = "Builtin gateways"
 ZONE_PROXIES: Final = "Zone ingress and zone egress"
 LEGACY: Final = "Resources of Kuma's first versions"
@@ -103,11 +103,14 @@ def _is_false(value: Any) -> bool:
     return value is False
 
 
+def _is_elsewhere(provider: Any) -> bool:
+    return provider not in {None, "Bundled"}
+
+
 def _asks_for_tls(mode: Any) -> bool:
     return mode not in {None, "Disabled"}
 
 
-_FIREWALL: Final = "until Koguma has mTLS, let a firewall decide who may connect"
 _TOWARDS: Final = "write the policy for Dataplanes; put an Envoy of your own before the mesh for now"
 _TO_GATEWAYS: Final = (
     "MeshAccessLog",
@@ -127,34 +130,21 @@ _TO_GATEWAYS: Final = (
 
 MISSING: Final[tuple[MissingCapability, ...]] = (
     MissingCapability(
-        MTLS,
-        ("Mesh",),
-        "mtls.enabledBackend",
-        "there is no mTLS, so traffic between proxies is not encrypted and nobody's identity is checked",
-        _FIREWALL,
-        part="mtls",
-    ),
-    MissingCapability(
-        MTLS, ("MeshTrafficPermission",), "", "there is no mTLS, so every client may call every inbound", _FIREWALL
-    ),
-    MissingCapability(
-        MTLS, ("MeshTLS",), "", "there is no mTLS, so inbounds take calls without TLS and no others", _FIREWALL
-    ),
-    MissingCapability(
-        MTLS,
-        ("MeshFaultInjection", "MeshRateLimit"),
-        "spec.rules[].matches",
-        "there is no mTLS, so no client has an identity, and the rule holds for nobody",
-        "write a rule without `matches`, which holds for everybody",
-        part="spec.rules[]",
-    ),
-    MissingCapability(
         CLIENTS,
         ("MeshAccessLog", "MeshTimeout"),
         "spec.rules[].matches",
         "this policy does not tell clients apart, and the rule holds for nobody",
         "write a rule without `matches`, which holds for everybody",
         part="spec.rules[]",
+    ),
+    MissingCapability(
+        PROVIDERS,
+        ("MeshIdentity",),
+        "spec.provider.type",
+        "nobody but the control plane itself signs certificates, so no proxy gets one because of it",
+        "write `type: Bundled`, with an authority that SPIRE or another provider signed",
+        part="",
+        asks=_is_elsewhere,
     ),
     MissingCapability(
         BUILTIN_GATEWAYS,

@@ -52,6 +52,9 @@ class PolicyShape:
     from_as_rules: bool = False
     """Whether `from` items count as inbound rules without matches."""
 
+    side_by_side: bool = False
+    """Whether inbound rules are not merged: each holds with its own conf, beside those of all other policies."""
+
     conf_of: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _default_of
     """The conf of one item of `to`, `from` or `rules`."""
 

@@ -22,6 +22,7 @@ LIMITS: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         "MeshPassthrough": {"spec.default.appendMatch[]": 5_000},
         "MeshProxyPatch": {"spec.default.appendModifications[]": 500},
         "MeshService": {"spec.ports[]": 1_000},
+        "MeshTrust": {"spec.caBundles[]": 100},
     }
 )
 """The most entries that a list may have, by type and path."""

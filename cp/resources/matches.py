@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Final
 
 from cp.model.violation import Violation, at
 from cp.resources.checks import absent, is_domain, must_be_set
 from cp.resources.spec import ClientMatch, SniMatch
-
-_SPIFFE_ID: Final = re.compile(r"spiffe://[a-z0-9._-]+(/[A-Za-z0-9._-]+)*")
-_DOTS: Final = re.compile(r"/\.{1,2}(/|$)")
-_LONGEST_SPIFFE_ID: Final = 2048
-
-
-def is_spiffe_id(text: str) -> bool:
-    fits = _SPIFFE_ID.fullmatch(text) is not None and len(text) <= _LONGEST_SPIFFE_ID
-    return fits and _DOTS.search(text) is None
+from cp.resources.spiffe import is_spiffe_id
 
 
 def client_match(match: ClientMatch) -> Iterator[Violation]:
@@ -25,7 +15,9 @@ def client_match(match: ClientMatch) -> Iterator[Violation]:
     if match.spiffe_id is None and match.sni is None:
         yield absent("", "matches nothing in particular", "give it `spiffeID` or `sni`")
     if match.spiffe_id is not None:
-        if not is_spiffe_id(match.spiffe_id.value):
+        # Without the slash at its end, the prefix of one trust domain is also that of others.
+        is_prefix = match.spiffe_id.type == "Prefix"
+        if not is_spiffe_id(match.spiffe_id.value.removesuffix("/") if is_prefix else match.spiffe_id.value):
             hint = "write for example `spiffe://default/ns/web`"
             yield Violation("spiffeID", f"`{match.spiffe_id.value}` is not a SPIFFE ID", hint)
         yield from must_be_set("spiffeID.type", match.spiffe_id.type, "Exact or Prefix")

@@ -10,6 +10,9 @@ from cp.resources.schema import Schema
 
 TlsVersion: TypeAlias = Literal["TLSAuto", "TLS10", "TLS11", "TLS12", "TLS13"]
 VERSIONS: Final = ("TLS10", "TLS11", "TLS12", "TLS13")
+ENVOY_VERSIONS: Final = {"TLS10": "TLSv1_0", "TLS11": "TLSv1_1", "TLS12": "TLSv1_2", "TLS13": "TLSv1_3"}
+"""The names that Envoy has for them. What is not in here leaves the choice to Envoy."""
+
 CIPHERS: Final = (
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-ECDSA-AES256-GCM-SHA384",

@@ -138,6 +138,16 @@ class Reconciler:
                 while self.world is world:
                     await self._next_world.wait()
 
+    async def loaded(self) -> None:
+        """Wait until the store has been read for the first time."""
+        while self._world is None:
+            await self._next_world.wait()
+
+    async def changed(self, world: World) -> None:
+        """Wait until there is another World than this one."""
+        while self.world is world:
+            await self._next_world.wait()
+
     async def wait_for_revision(self, revision: int, within: float) -> bool:
         """Whether, within so many seconds, a World has what was written up to this revision and is published."""
         with suppress(TimeoutError):

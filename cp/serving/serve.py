@@ -11,8 +11,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
+
+from cp.access.keys import OfflineKeys
+from cp.ads.admission import Door
 from cp.ads.hub import Hub
-from cp.ads.server import ServerOptions, serving
+from cp.ads.server import AdsServer, ServerOptions, serving
 from cp.identity.rotation import TrustTimes
 from cp.metrics import Metrics
 from cp.policies import discover
@@ -20,8 +24,15 @@ from cp.serving.identities import Identities, read_file
 from cp.serving.lag import Lag
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Pace, Reconciler
+from cp.serving.server_certificate import (
+    ServedCertificate,
+    ServerCertificate,
+    UnusableCertificate,
+    certificate_files,
+    own_names,
+)
 from cp.serving.trust_keeper import LocalTrust, TrustKeeper, TrustSources, trust_kept
-from cp.settings import Settings
+from cp.settings import Settings, variable
 from cp.store.files import FilesStore
 from cp.store.port import Store
 
@@ -62,7 +73,7 @@ async def reconciled(settings: Settings, store: Store) -> AsyncIterator[tuple[Hu
 
 
 def trust_times(settings: Settings) -> TrustTimes:
-    return TrustTimes(settings.trust_propagation, settings.trust_patience, settings.return_grace)
+    return TrustTimes(settings.trust_propagation, settings.trust_patience)
 
 
 def _local_trust(
@@ -75,28 +86,95 @@ def _local_trust(
     return trust_kept(TrustKeeper(LocalTrust(reconciler.put_locally), reconciler, Observer(hub, reconciler), sources))
 
 
+@dataclass(frozen=True, slots=True)
+class ProxyDoor:
+    """How proxies get in: what they are shown, and what they have to show."""
+
+    certificate: ServerCertificate | None = None
+    """None: they are served in plain text."""
+
+    offline_keys: OfflineKeys | None = None
+
+
 @asynccontextmanager
 async def proxies_served(
-    settings: Settings, store: Store, port: int, *, shares_port: bool = False
+    settings: Settings, store: Store, port: int, *, door: ProxyDoor = ProxyDoor(), shares_port: bool = False
 ) -> AsyncIterator[ProxyServing]:
     """An ADS server for as long as the block lasts, and while it drains."""
-    options = ServerOptions(
-        host=settings.bind,
-        port=port,
-        shares_port=shares_port,
-        max_age=settings.stream_age or None,
-        drain=settings.drain,
-        most_streams=settings.most_streams or None,
-        most_unknown=settings.most_unknown,
-        request_limit=settings.request_limit,
-    )
     async with AsyncExitStack() as stack:
         hub, reconciler = await stack.enter_async_context(reconciled(settings, store))
         observer = Observer(hub, reconciler)
         await stack.enter_async_context(in_background(observer.run()))
+        options = ServerOptions(
+            host=settings.bind,
+            port=port,
+            credentials=None if door.certificate is None else _credentials(door.certificate),
+            shares_port=shares_port,
+            max_age=settings.stream_age or None,
+            drain=settings.drain,
+            most_streams=settings.most_streams or None,
+            most_unknown=settings.most_unknown,
+            request_limit=settings.request_limit,
+            door=door_of(settings, reconciler, door.offline_keys),
+        )
         ads = await stack.enter_async_context(serving(hub, options, random.random, reconciler.knows))
+        if options.door is not None:
+            await stack.enter_async_context(in_background(_judged(ads, reconciler)))
         yield ProxyServing(reconciler, observer, hub.metrics, ads.port)
         reconciler.is_stopping = True
+
+
+@asynccontextmanager
+async def certificate_kept(settings: Settings, *, is_owner: bool) -> AsyncIterator[ServerCertificate | None]:
+    """The certificate of the servers while the block lasts; None where it is not needed.
+
+    One process makes and renews it (`is_owner`), and others read what it made.
+    """
+    if not settings.serves_proxies_over_tls:
+        yield None
+        return
+    names = own_names(settings) if is_owner else frozenset[str]()
+    files = certificate_files(settings)
+    certificate = ServerCertificate.begun(files, names)
+    if settings.xds_host and not certificate.current.is_for(settings.xds_host):
+        where = f"at which proxies are told to call ({variable('xds_host')})"
+        raise UnusableCertificate(f"{files.certificate} is not for {settings.xds_host}, {where}")
+    async with in_background(certificate.keep()):
+        yield certificate
+
+
+def _credentials(certificate: ServerCertificate) -> grpc.ServerCredentials:
+    """TLS for proxies. gRPC asks at each connection whether there is another certificate."""
+    given = certificate.current
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal given
+        if certificate.current is given:
+            return None
+        given = certificate.current
+        return _configuration(given)
+
+    return grpc.dynamic_ssl_server_credentials(_configuration(given), fetch)  # type: ignore[arg-type]  # it may be None
+
+
+def _configuration(served: ServedCertificate) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(served.key, served.chain)])
+
+
+def door_of(settings: Settings, reconciler: Reconciler, offline_keys: OfflineKeys | None = None) -> Door | None:
+    """Who may be served; None if everybody may."""
+    if not settings.asks_proxies_for_tokens:
+        return None
+    return Door(lambda: reconciler.world, reconciler.loaded, time.time, offline_keys)
+
+
+async def _judged(server: AdsServer, reconciler: Reconciler) -> None:
+    """Judge streams again after each change, until cancelled."""
+    await reconciler.loaded()
+    while True:
+        world = reconciler.world
+        await server.judge()
+        await reconciler.changed(world)
 
 
 @asynccontextmanager

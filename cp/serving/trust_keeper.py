@@ -220,7 +220,7 @@ class TrustKeeper:
         if presence.state is not ProxyState.OFFLINE:
             return True
         seen = max((record.until or 0.0 for record in presence.connections), default=0.0)
-        return self._clock() < max(seen, self._started) + self._times.grace
+        return self._clock() < max(seen, self._started) + self._times.patience
 
     def _fail(self, mesh: Resource, violation: Violation) -> None:
         of_mesh = finding(mesh.document, CODE, Severity.ERROR, violation)

@@ -16,6 +16,7 @@ from cp.translate.dependencies import names_in, names_of
 from cp.translate.effective import ConfWriters, Effective, Rules, defaults, has_hook, of_destination
 from cp.translate.failed import with_cause
 from cp.translate.fragments import NO_TASK, Fragment, FragmentCache, Task
+from cp.translate.view.mtls import with_tls
 from cp.translate.view.services import backend_of, endpoints_of, outside_of
 from generators.proxy import Endpoints
 
@@ -63,7 +64,7 @@ class BackendStage:
         self, world: World, mesh: str, destination: Destination, effective: Effective, caller: Caller
     ) -> tuple[Task, ...]:
         """The generator's tasks for the cluster of a destination and its endpoints, from its effective confs."""
-        backend = backend_of(world, mesh, destination)
+        backend = with_tls(backend_of(world, mesh, destination), world, mesh, destination, caller.tls)
         cluster = Task(backend, self._cluster_writers.confs(world, mesh, effective), is_grpc=caller.is_grpc)
         if outside_of(world, destination) is not None:
             return (cluster,)

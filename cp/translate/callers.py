@@ -8,10 +8,11 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from cp.policies import Policy
-from cp.resources.caller import Caller, caller_of
+from cp.resources.caller import Caller, CallerTls, caller_of
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.effective import has_hook
+from cp.translate.view.mtls import caller_tls, tls_of_caller
 from cp.translate.view.sidecars import sidecar_fields
 
 
@@ -26,6 +27,8 @@ class _Questions:
     asks: frozenset[str]
     """Facts that listeners tell."""
 
+    tls: CallerTls | None
+
     callers: WeakKeyDictionary[Resource, Caller]
 
 
@@ -38,12 +41,14 @@ class Callers:
 
     def caller(self, world: World, dataplane: Resource) -> Caller:
         questions = self._questions_of(world, dataplane.mesh)
-        caller = questions.callers.get(dataplane)
+        caller, tls = questions.callers.get(dataplane), tls_of_caller(world, dataplane, questions.tls)
         if caller is None:
             caller = caller_of(dataplane, questions.looks_at)
             if not caller.is_grpc:  # which has no listener that could say anything about it
                 caller = replace(caller, sidecar_fields=sidecar_fields(dataplane, questions.asks))
-            questions.callers[dataplane] = caller
+        if not caller.is_grpc and caller.tls != tls:  # a gRPC client has no certificate
+            caller = replace(caller, tls=tls)
+        questions.callers[dataplane] = caller
         return caller
 
     def _questions_of(self, world: World, mesh: str) -> _Questions:
@@ -52,9 +57,10 @@ class Callers:
         if before is not None and before.world() is world:
             return before
         looks_at, asks = self._answers(world, mesh, "caller_tags"), self._answers(world, mesh, "sidecar_fields")
-        is_same = before is not None and (before.looks_at, before.asks) == (looks_at, asks)
+        tls = caller_tls(world, mesh)
+        is_same = before is not None and (before.looks_at, before.asks, before.tls) == (looks_at, asks, tls)
         callers = before.callers if before is not None and is_same else WeakKeyDictionary()
-        questions = self._questions[mesh] = _Questions(ref(world), looks_at, asks, callers)
+        questions = self._questions[mesh] = _Questions(ref(world), looks_at, asks, tls, callers)
         return questions
 
     def _answers(self, world: World, mesh: str, hook: str) -> frozenset[str]:

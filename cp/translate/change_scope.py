@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from cp.identity.workloads import workload_identities
 from cp.model.dependency import ANY, EVERYTHING, NOTHING, ChangeScope, Name
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
@@ -36,6 +37,8 @@ def scope_of_resources(before: World, now: World, mesh: str) -> ChangeScope:
     """The scope of the resources of a mesh that changed. Policies are left to the other functions."""
     if before.mesh(mesh) is not now.mesh(mesh):
         return EVERYTHING
+    if workload_identities(before, mesh) != workload_identities(now, mesh):
+        return EVERYTHING  # they select Dataplanes, and any service may be of one of them
     names: set[Name] = set()
     for kind in _SERVICES:
         for service in _changed(before, now, kind, mesh):

@@ -27,7 +27,9 @@ from cp.translate.proxy_class import ClassBuilder, ProxyClass
 from cp.translate.sidecar import SidecarResult
 from cp.translate.snapshot import Snapshot, SnapshotPart
 from cp.translate.translator import Translator
+from cp.translate.trust import TrustResult
 from cp.translate.view import backend_refs
+from cp.translate.view.mtls import InboundTls, inbound_tls, secured
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.proxies import inbounds, outbounds
 from cp.translate.view.redirected import capture_of
@@ -42,6 +44,9 @@ class CompiledProxy:
     proxy_class: ProxyClass
     """What it has in common with other proxies: outbounds, backends, host names."""
 
+    tls: InboundTls | None
+    """How callers speak TLS with it, unless a MeshTLS says otherwise; None: not at all."""
+
     inbounds: tuple[InboundResult, ...]
     """In the order of the inbounds in the Dataplane."""
 
@@ -55,6 +60,9 @@ class CompiledProxy:
     """The resources of its inbounds, sidecar and capture."""
 
     inbound_policies: InboundPolicies
+    trust: TrustResult | None = None
+    """The roots that it trusts; None without mTLS."""
+
     own_failures: tuple[Failure, ...] = ()
     """The inbounds, sidecar and capture that could not be made, by faults of ours."""
 
@@ -66,12 +74,15 @@ class CompiledProxy:
     @property
     def failures(self) -> tuple[Failure, ...]:
         """The parts of it that could not be made, by faults of ours."""
-        return (*self.proxy_class.failures, *self.own_failures)
+        of_trust = () if self.trust is None else failures_of((self.trust.fragment,))
+        return (*self.proxy_class.failures, *self.own_failures, *of_trust)
 
     @property
     def snapshot(self) -> Snapshot:
         hosts = self.proxy_class.hosts
-        return Snapshot(self.proxy_class.part, *((hosts.part,) if hosts.hosts is not None else ()), self.part)
+        shared = (hosts.part,) if hosts.hosts is not None else ()
+        trusted = (self.trust.part,) if self.trust is not None else ()
+        return Snapshot(self.proxy_class.part, *shared, *trusted, self.part)
 
 
 _ClassKey: TypeAlias = tuple[str, OutboundPolicies, Caller]
@@ -159,25 +170,27 @@ class Compiler:
     ) -> CompiledProxy:
         """A proxy with its own inbounds, which are kept if nothing changed on which they depend.
 
-        They depend on the dataplane, the policies that decide over its inbounds, its capture, and every resource to
-        which a conf may refer: to find out whether a conf refers to one of those that changed would cost more than to
-        work the inbounds out again. Inbounds of which some could not be made are tried again.
+        They depend on the dataplane, mTLS in its mesh, the policies that decide over its inbounds, its capture, and
+        every resource to which a conf may refer: to find out whether a conf refers to one of those that changed would
+        cost more than to work the inbounds out again. Inbounds of which some could not be made are tried again.
         """
         mesh, capture = dataplane.mesh, capture_of(world, dataplane)
+        tls = inbound_tls(world, dataplane)
+        trust = self._translator.trusts.result(world, mesh)
         if (
             before is not None
             and before.dataplane is dataplane
+            and before.tls == tls
             and before.inbound_policies is policies
             and before.capture == capture
             and not before.own_failures
             and backend_refs.same(before.proxy_class.world, world, mesh)
         ):
-            return CompiledProxy(
-                dataplane, proxy_class, before.inbounds, before.sidecar, before.capture_result, before.part, policies
-            )
+            return replace(before, proxy_class=proxy_class, trust=trust)
         rules = rules_of(world, dataplane)
         results = tuple(
-            self._translator.inbounds.result(world, mesh, rules, *inbound) for inbound in inbounds(dataplane)
+            self._translator.inbounds.result(world, mesh, rules, index, secured(inbound, tls))
+            for index, inbound in inbounds(dataplane)
         )
         sidecar = self._translator.sidecars.result(world, rules, dataplane)
         captured = None if capture is None else self._translator.captures.result(world, mesh, rules, capture)
@@ -185,7 +198,18 @@ class Compiler:
             results, sidecar, captured = _with_last_good(before, results, sidecar, captured)
         fragments = [result.fragment for result in (*results, sidecar, captured) if result is not None]
         part = SnapshotPart(resources_of(fragments))
-        return CompiledProxy(dataplane, proxy_class, results, sidecar, captured, part, policies, failures_of(fragments))
+        return CompiledProxy(
+            dataplane=dataplane,
+            proxy_class=proxy_class,
+            tls=tls,
+            inbounds=results,
+            sidecar=sidecar,
+            capture_result=captured,
+            part=part,
+            inbound_policies=policies,
+            trust=trust,
+            own_failures=failures_of(fragments),
+        )
 
 
 def _with_last_good(

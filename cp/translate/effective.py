@@ -97,6 +97,9 @@ def _of_proxy(kind_rules: PolicyRules) -> MergedConf:
 
 
 def _of_all_clients(kind_rules: PolicyRules, index: int) -> MergedConf:
+    """Rules that hold side by side come to no single conf."""
+    if kind_rules.shape.side_by_side:
+        return NOTHING
     for_all = kind_rules.inbound(index).for_all
     return NOTHING if for_all is None else for_all.conf
 

@@ -7,11 +7,12 @@ policy. So no part of the key can be forgotten, and proxies with equal tasks sha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
+from envoy.config.listener.v3.listener_pb2 import Listener
 
 from cp.model.canonical import canonical_json
 from cp.model.failure import Failure, failure
@@ -21,11 +22,12 @@ from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, P
 from generators.build.clusters import backend_cluster, local_cluster
 from generators.build.dns import dns_listener
 from generators.build.endpoints import assignment
-from generators.build.listeners import inbound_listener, outbound_listener
+from generators.build.listeners import inbound_listener, outbound_listener, permissive
 from generators.build.transparent import catch_all
+from generators.build.trust import trusted_roots
 from generators.drafts import Built, ClusterDraft, EndpointsDraft, Finished, ListenerDraft, SidecarDraft
 from generators.grpc import for_grpc
-from generators.proxy import Backend, Capture, Endpoints, Hosts, Inbound, Outbound, Sidecar
+from generators.proxy import Backend, Capture, Endpoints, Hosts, Inbound, Outbound, Sidecar, Trust
 
 Confs: TypeAlias = tuple[tuple[str, bytes], ...]
 """The effective conf of each policy that has one: its kind, and the conf as canonical JSON."""
@@ -33,10 +35,13 @@ Confs: TypeAlias = tuple[tuple[str, bytes], ...]
 RouteConfs: TypeAlias = tuple[tuple[str, Confs], ...]
 """The effective confs of routes that have some of their own, by `Route.owner`."""
 
-ClientConfs: TypeAlias = tuple[tuple[str, tuple[tuple[bytes, bytes], ...]], ...]
+ClientConf: TypeAlias = tuple[bytes, bytes, str]
+"""Which clients of an inbound get which conf, and the policy that says so where it is a single one."""
+
+ClientConfs: TypeAlias = tuple[tuple[str, tuple[ClientConf, ...]], ...]
 """The confs of each policy that tells the clients of an inbound apart: its kind, and who gets which conf, in order."""
 
-Site: TypeAlias = Backend | Endpoints | Outbound | Inbound | Sidecar | Capture | Hosts
+Site: TypeAlias = Backend | Endpoints | Outbound | Inbound | Sidecar | Capture | Hosts | Trust
 
 Problem: TypeAlias = tuple[str, str, str]
 """What a policy could not do: its kind, the path in its conf, and why."""
@@ -215,9 +220,11 @@ def _drafts(task: Task, policies: Iterable[Policy[Any]], problems: list[Problem]
         yield catch_all(site)
     elif isinstance(site, Hosts):
         yield dns_listener(site)
+    elif isinstance(site, Trust):
+        yield trusted_roots(site)
     else:
         yield _cluster(local_cluster(site), policies, of_policy)
-        yield _listener(inbound_listener(site), policies, task)
+        yield _inbound(site, policies, task)
 
 
 Decoder: TypeAlias = Callable[[Policy[Any]], Any]
@@ -259,6 +266,18 @@ def _sidecar(
     return draft.finish()
 
 
+def _inbound(site: Inbound, policies: Iterable[Policy[Any]], task: Task) -> Iterator[Finished]:
+    """An inbound that takes TLS and plain text is built as one for either: what policies write differs."""
+    if site.tls is None or not site.is_permissive:
+        yield from _listener(inbound_listener(site), policies, task)
+        return
+    in_plain_text = _listener(inbound_listener(replace(site, tls=None, is_permissive=False)), policies, task)
+    over_tls = _listener(inbound_listener(replace(site, is_permissive=False)), policies, task)
+    plain = next(message for _, message in in_plain_text if isinstance(message, Listener))
+    for name, message in over_tls:
+        yield name, permissive(site, message, plain) if isinstance(message, Listener) else message
+
+
 def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task) -> Iterator[Finished]:
     """A route whose resource has an effective conf of its own gets that, every other one the service's."""
     of_policy = _decoder(task.confs)
@@ -284,5 +303,5 @@ def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task)
     return draft.finish()
 
 
-def _client_rule(policy: Policy[Any], match: bytes, conf: bytes) -> ClientRule[Any]:
-    return ClientRule(msgspec.json.decode(match), decode(policy.conf, msgspec.json.decode(conf)))
+def _client_rule(policy: Policy[Any], match: bytes, conf: bytes, origin: str) -> ClientRule[Any]:
+    return ClientRule(msgspec.json.decode(match), decode(policy.conf, msgspec.json.decode(conf)), origin)

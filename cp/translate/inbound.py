@@ -8,13 +8,14 @@ from typing import Any
 
 from cp.model.canonical import canonical_json
 from cp.model.failure import failure
+from cp.model.names import kri
 from cp.policies import Policies
+from cp.resources.schema import decode
 from cp.resources.world import World
-from cp.rules import PolicyRules, TagCondition
-from cp.rules.merging import MergedConf
-from cp.translate.effective import ConfWriters, Effective, Rules, defaults, of_inbound, resolved
+from cp.rules import CombinedConf, PolicyRules, TagCondition
+from cp.translate.effective import ConfWriters, Effective, Rules, defaults, has_hook, of_inbound, resolved
 from cp.translate.failed import with_cause
-from cp.translate.fragments import Fragment, FragmentCache, Task
+from cp.translate.fragments import ClientConf, Fragment, FragmentCache, Task
 from generators.proxy import Inbound
 
 
@@ -36,6 +37,8 @@ class InboundStage:
     def __init__(self, policies: Policies, fragments: FragmentCache) -> None:
         self._fragments = fragments
         self._defaults = defaults(policies, "inbound_default")
+        self._admitting = [policy for policy in policies if has_hook(policy, "admit")]
+        self._judging = frozenset(policy.kind.name for policy in policies if policy.judges_every_client)
         self._writers = ConfWriters(policies, ("cluster", "listener", "route", "finish"))
 
     def result(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> InboundResult:
@@ -49,30 +52,53 @@ class InboundStage:
 
     def _result(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> InboundResult:
         effective = of_inbound(self._defaults, rules, index)
-        clients = tuple(
-            (kind, confs)
-            for kind, kind_rules in sorted(rules.items())
-            if (confs := _confs_of_clients(world, mesh, kind_rules, index))
-        )
+        inbound = self._admitted(inbound, effective)
+        clients = tuple(self._clients(world, mesh, rules, index, inbound))
         task = Task(inbound, self._writers.confs(world, mesh, effective), clients=clients)
         return InboundResult(inbound, effective, task, self._fragments.get(task))
 
+    def _admitted(self, inbound: Inbound, effective: Effective) -> Inbound:
+        for policy in self._admitting:
+            if (conf := effective.get(policy.kind.name)) is not None:
+                inbound = policy.admit(decode(policy.conf, conf.value), inbound)
+        return inbound
 
-def _confs_of_clients(world: World, mesh: str, kind_rules: PolicyRules, index: int) -> tuple[tuple[bytes, bytes], ...]:
+    def _clients(
+        self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound
+    ) -> Iterator[tuple[str, tuple[ClientConf, ...]]]:
+        """The confs for some clients, by policy. One that judges every client is asked on each inbound with TLS."""
+        judging = self._judging if inbound.tls is not None else frozenset[str]()
+        for kind in sorted(judging.union(rules) - self._judging.difference(judging)):
+            confs = _confs_of_clients(world, mesh, rules[kind], index) if kind in rules else ()
+            if confs or kind in judging:
+                yield kind, confs
+
+
+def _confs_of_clients(world: World, mesh: str, kind_rules: PolicyRules, index: int) -> tuple[ClientConf, ...]:
     """Which clients get which conf on an inbound, where that is not the same for all."""
     return tuple(
-        (canonical_json(clients), resolved(world, mesh, conf)) for clients, conf in _clients(kind_rules, index)
+        (canonical_json(clients), resolved(world, mesh, combined.conf), _policy(kind_rules, combined))
+        for clients, combined in _clients(kind_rules, index)
     )
 
 
-def _clients(kind_rules: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, Any], MergedConf]]:
+def _policy(kind_rules: PolicyRules, combined: CombinedConf) -> str:
+    """The policy that says it, and of several the one that has the last word."""
+    if not kind_rules.shape.side_by_side:
+        return ""
+    return kri(combined.origins[-1].identity, kind_rules.kind.short)
+
+
+def _clients(kind_rules: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, Any], CombinedConf]]:
     if kind_rules.shape.from_ and not kind_rules.shape.from_as_rules:
         for subset in kind_rules.from_(index).rules:
-            yield _tags(subset.matchers), subset.combined.conf
+            yield _tags(subset.matchers), subset.combined
     inbound_rules = kind_rules.inbound(index)
-    if for_some := inbound_rules.with_matches:
-        yield from ((rule.match or {}, rule.combined.conf) for rule in for_some)
-        yield from (({}, combined.conf) for combined in (inbound_rules.for_all,) if combined is not None)
+    if kind_rules.shape.side_by_side:
+        yield from ((rule.match or {}, rule.combined) for rule in inbound_rules.rules)
+    elif for_some := inbound_rules.with_matches:
+        yield from ((rule.match or {}, rule.combined) for rule in for_some)
+        yield from (({}, combined) for combined in (inbound_rules.for_all,) if combined is not None)
 
 
 def _tags(conditions: Iterable[TagCondition]) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from cp.translate.fragments import FragmentCache
 from cp.translate.inbound import InboundStage
 from cp.translate.outbound import OutboundStage
 from cp.translate.sidecar import SidecarStage
+from cp.translate.trust import TrustStage
 
 
 class Translator:
@@ -30,6 +31,7 @@ class Translator:
         self.inbounds = InboundStage(policies, self.fragments)
         self.sidecars = SidecarStage(policies, self.fragments)
         self.captures = CaptureStage(policies, self.fragments)
+        self.trusts = TrustStage(self.fragments)
 
     def rules_of_outbounds(self, rules: Rules, caller: Caller) -> Rules:
         """The rules that decide over what a caller calls: for a gRPC client those that it can do something of."""

@@ -11,6 +11,7 @@ from generators.build.external import external_cluster
 from generators.drafts import ClusterDraft
 from generators.envoy import names
 from generators.envoy.edit import over_ads, set_address
+from generators.envoy.mesh_tls import client_socket
 from generators.proxy import Inbound, Protocol
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ def backend_cluster(backend: Backend) -> ClusterDraft:
         return external_cluster(backend)
     cluster = Cluster(name=backend.cluster, type=Cluster.EDS)
     over_ads(cluster.eds_cluster_config.eds_config)
+    if backend.mesh_tls is not None:
+        cluster.transport_socket.CopyFrom(client_socket(backend.mesh_tls))
     return ClusterDraft(backend, cluster, http_options(backend.protocol))
 
 

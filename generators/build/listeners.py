@@ -8,6 +8,7 @@ from __future__ import annotations
 from envoy.config.core.v3.base_pb2 import TrafficDirection
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from envoy.extensions.filters.listener.tls_inspector.v3.tls_inspector_pb2 import TlsInspector
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
 )
@@ -17,8 +18,9 @@ from generators.build.routes import row
 from generators.drafts import ListenerDraft, RouteDraft
 from generators.envoy import names
 from generators.envoy.clients import TAGS_HEADER, tags_header_value
-from generators.envoy.edit import add_header, literal, over_ads, set_address
-from generators.proxy import Inbound, Outbound, Route, Split
+from generators.envoy.edit import add_header, literal, over_ads, pack, set_address
+from generators.envoy.mesh_tls import ALPN, server_socket
+from generators.proxy import Inbound, MeshTls, Outbound, Route, Split
 
 
 def outbound_listener(outbound: Outbound) -> ListenerDraft:
@@ -44,13 +46,52 @@ def inbound_listener(inbound: Inbound) -> ListenerDraft:
     set_address(draft.listener.address, inbound.address, inbound.port)
     if not inbound.is_bound:
         draft.listener.bind_to_port.value = False
-    to_workload = (Split(names.local_cluster(inbound.service_address, inbound.service_port)),)
+    to_workload = _to_workload(inbound)
     if inbound.protocol.is_http:
         table = names.inbound_routes(inbound.address, inbound.port)
         _http(draft, table, inbound.service, (Route(name=table, splits=to_workload),))
     else:
         _tcp(draft, inbound.service, to_workload)
+    if inbound.tls is not None:
+        _over_tls(draft, inbound.tls)
     return draft
+
+
+def permissive(inbound: Inbound, over_tls: Listener, in_plain_text: Listener) -> Listener:
+    """A listener for callers that speak TLS and for those that do not, each as its own listener would take them.
+
+    A connection with TLS that is not the mesh's own is the workload's, to which it is passed on as it is.
+    """
+    listener = Listener()
+    listener.CopyFrom(over_tls)
+    of_mesh = listener.filter_chains[0]
+    of_mesh.name = "mesh"
+    of_mesh.filter_chain_match.transport_protocol = "tls"
+    of_mesh.filter_chain_match.application_protocols.append(ALPN)
+    plain = listener.filter_chains.add()
+    plain.CopyFrom(in_plain_text.filter_chains[0])
+    plain.name = "plain"
+    plain.filter_chain_match.transport_protocol = "raw_buffer"
+    of_workload = listener.filter_chains.add(name="workload")
+    of_workload.filter_chain_match.transport_protocol = "tls"
+    draft = ListenerDraft(inbound, Listener())
+    _tcp(draft, inbound.service, _to_workload(inbound))
+    of_workload.filters.extend(draft.terminal())
+    return listener
+
+
+def _to_workload(inbound: Inbound) -> tuple[Split, ...]:
+    return (Split(names.local_cluster(inbound.service_address, inbound.service_port)),)
+
+
+def _over_tls(draft: ListenerDraft, tls: MeshTls) -> None:
+    """The socket with TLS. Only the inspector tells filters for which server name the caller asked."""
+    draft.listener.listener_filters.add(name=names.TLS_INSPECTOR, typed_config=pack(TlsInspector()))
+    draft.listener.filter_chains.add().transport_socket.CopyFrom(server_socket(tls))
+    if draft.manager is not None:
+        # Whatever the caller wrote into the header, the workload reads who the caller is.
+        draft.manager.forward_client_cert_details = HttpConnectionManager.SANITIZE_SET
+        draft.manager.set_current_client_cert_details.uri = True
 
 
 def _http(draft: ListenerDraft, table: str, service: str, routes: tuple[Route, ...]) -> RouteConfiguration:

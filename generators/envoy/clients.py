@@ -86,8 +86,7 @@ def _predicates(client: Client) -> Iterator[Predicate]:
     for name, value in sorted(client.get("not") or ()):
         yield Predicate(not_matcher=_tag(name, value))
     if (spiffe := client.get("spiffeID")) is not None:
-        kind = "prefix" if spiffe.get("type") == "Prefix" else "exact"
-        yield _compared("uri_san", UriSanInput(), **{kind: spiffe["value"]})
+        yield _spiffe(spiffe["value"], is_prefix=spiffe.get("type") == "Prefix")
     if (sni := client.get("sni")) is not None:
         yield _compared("server_name", ServerNameInput(), exact=sni["value"])
 
@@ -97,6 +96,15 @@ def _tag(name: str, value: str) -> Predicate:
     regex = predicate.single_predicate.value_match.safe_regex
     regex.google_re2.SetInParent()
     regex.regex = f".*&{re.escape(name)}=([^&]*,)?{re.escape(value)}(,[^&]*)?&.*"
+    return predicate
+
+
+def _spiffe(value: str, *, is_prefix: bool) -> Predicate:
+    """A client with such a URI. The input has all URIs of its certificate in one text, with commas between them."""
+    predicate = _compared("uri_san", UriSanInput())
+    regex = predicate.single_predicate.value_match.safe_regex
+    regex.google_re2.SetInParent()
+    regex.regex = f"(.*,)?{re.escape(value)}" + (".*" if is_prefix else "(,.*)?")
     return predicate
 
 

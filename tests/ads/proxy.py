@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -18,11 +19,25 @@ WITHIN = 20
 class Proxy:
     """Speaks the state of the world, to the letter."""
 
-    def __init__(self, port: int, name: str = "default.web", **channel: int) -> None:
+    def __init__(
+        self,
+        port: int,
+        name: str = "default.web",
+        metadata: Iterable[tuple[str, str | bytes]] = (),
+        trusted: str = "",
+        method: str = "StreamAggregatedResources",
+        **channel: int,
+    ) -> None:
+        """`trusted`: the authority whose certificate it takes; without it, it speaks plain text."""
         options = [(f"grpc.{key}", value) for key, value in channel.items()]
         self.name = name
-        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
-        self._call: Any = self._channel.stream_stream(f"/{SERVICE}/StreamAggregatedResources")()
+        self._channel = (
+            grpc.aio.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(trusted.encode()), options)
+            if trusted
+            else grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
+        )
+        stream: Any = self._channel.stream_stream(f"/{SERVICE}/{method}")
+        self._call: Any = stream(metadata=grpc.aio.Metadata(*metadata))
 
     async def __aenter__(self) -> Self:
         return self

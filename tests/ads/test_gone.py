@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import grpc
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
 
 from cp.ads.hub import Hub
 from cp.ads.large_messages import LargeMessageSlots
+from cp.ads.refusal_log import RefusalLog
 from cp.ads.rounds import LoopRounds
-from cp.ads.stream import STATE_OF_THE_WORLD, Stream
+from cp.ads.stream import STATE_OF_THE_WORLD, Stream, StreamSurroundings
 from cp.ads.unknown_nodes import UnknownNodes
 from cp.translate.packing import CLUSTER
 from tests.ads.content import cluster, snapshot
@@ -40,8 +40,16 @@ class Gone:
 def test_a_stream_to_a_client_that_has_gone_ends() -> None:
     async def scene() -> None:
         hub, context = Hub(), Gone()
-        shared: Any = (LargeMessageSlots(1, 1.0), LoopRounds(0.02, 8), UnknownNodes(1, lambda _: True))
-        stream = Stream(STATE_OF_THE_WORLD, hub.streams, *shared, patience=1.0)
+        surroundings = StreamSurroundings(
+            hub=hub.streams,
+            slots=LargeMessageSlots(1, 1.0),
+            rounds=LoopRounds(0.02, 8),
+            unknown_nodes=UnknownNodes(1, lambda _: True),
+            refusals=RefusalLog(lambda: 0.0),
+            door=None,
+            patience=1.0,
+        )
+        stream = Stream(STATE_OF_THE_WORLD, surroundings)
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             group.create_task(stream.serve(context))  # type: ignore[arg-type]  # what is used of it
             await hub.publisher.arrivals()

@@ -258,7 +258,7 @@ def test_a_client_that_does_not_read_delays_nobody_else() -> None:
         hub.publisher.publish(WEB, snapshot(large("a")))
         async with Proxy(server.port, "default.stuck") as stuck, Proxy(server.port) as proxy:
             await stuck.ask(ENDPOINTS, *(packed.name for packed in too_much))
-            await eventually_on_loop(server._slots._free.locked)
+            await eventually_on_loop(server._surroundings.slots._free.locked)
             await proxy.ask(ENDPOINTS, "a")
 
             assert len((await proxy.hear()).resources) == 1

@@ -95,7 +95,7 @@ def test_pages_that_begin_with_a_number_go_on_to_the_end(timeouts: Api) -> None:
         "/zones",
         "/zones/_overview",
         "/zoneingresses+insights",
-        "/meshes/default/meshidentities",
+        "/meshes/default/virtual-outbounds",
         "/meshes/default/workloads/_overview",
         "/meshes/default/traffic-routes?offset=0",
     ],
@@ -114,10 +114,10 @@ def test_one_resource_of_a_type_that_kuma_alone_has_is_not_there(api: Api) -> No
 
 
 def test_a_type_that_kuma_alone_has_cannot_be_written(api: Api) -> None:
-    answer = api.put("/meshes/default/meshtrusts/mine", {"type": "MeshTrust", "mesh": "default", "name": "mine"})
+    answer = api.put("/meshes/default/workloads/mine", {"type": "Workload", "mesh": "default", "name": "mine"})
 
     assert answer.status_code == 404
-    assert answer.json()["detail"] == "there is no type of resource `meshtrusts`; Koguma does not have Kuma's MeshTrust"
+    assert answer.json()["detail"] == "there is no type of resource `workloads`; Koguma does not have Kuma's Workload"
 
 
 def test_a_list_of_a_type_that_kuma_alone_has_is_of_a_mesh_that_is_there(api: Api) -> None:

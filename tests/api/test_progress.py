@@ -181,6 +181,11 @@ WORST: Final = (
     post("/bootstrap", b'{"a": ' * 40_000),
     post("/bootstrap", b'{"mesh": "default", "name": "web-1", "version": {"a": [' + b"[]," * 80_000 + b"1]}}", 422),
     post("/bootstrap", json.dumps({"mesh": "default", "name": "web-1", "dataplaneResource": HAVING}).encode(), 200),
+    post("/tokens/dataplane", json.dumps({"mesh": "default", "tags": {"a": ["b"] * 1000}}).encode(), 200),
+    post("/tokens/dataplane", json.dumps({"mesh": "default", "tags": {"a": [1] * 2000}}).encode()),
+    post("/tokens/user", b"[" * 8000),
+    post("/tokens/zone", json.dumps({f"zone{number}": 1 for number in range(500)}).encode()),
+    post("/tokens/zone", json.dumps({"zone": "east", "scope": ["\x00"] * 800}).encode()),
 )
 
 

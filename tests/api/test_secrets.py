@@ -37,11 +37,28 @@ MESH = {
         ],
     },
 }
+IDENTITY = {
+    "type": "MeshIdentity",
+    "mesh": "default",
+    "name": "identity",
+    "spec": {
+        "provider": {
+            "type": "Bundled",
+            "bundled": {
+                "ca": {
+                    "certificate": {"type": "File", "file": {"path": "/etc/ca.pem"}},
+                    "privateKey": {"type": "InsecureInline", "insecureInline": {"value": KEY}},
+                }
+            },
+        }
+    },
+}
 WITH_SECRETS = {
     "/meshes/default/secrets": SECRET,
     "/globalsecrets": GLOBAL,
     "/meshes/default/meshexternalservices": OUTSIDE,
     "/meshes": MESH,
+    "/meshes/default/meshidentities": IDENTITY,
 }
 
 

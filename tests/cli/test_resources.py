@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,19 @@ def test_dataplanes_are_listed_with_their_tags_and_addresses(koguma: Koguma, tmp
     assert lines[1].startswith(
         "default   backend-1   kuma.io/protocol=http kuma.io/service=backend   127.0.0.1   Offline   "
     )
+
+
+def test_identities_are_listed_with_whom_they_are_for(koguma: Koguma, tmp_path: Path) -> None:
+    selectors: list[dict[str, object]] = [{}, {"dataplane": {}}, {"dataplane": {"matchLabels": {"b": "1", "a": "2"}}}]
+    for index, selector in enumerate(selectors):
+        spec = {"selector": selector, "provider": {"type": "Spire", "spire": {}}}
+        identity: dict[str, object] = {"type": "MeshIdentity", "mesh": "default", "name": f"i{index}", "spec": spec}
+        koguma("apply", "-f", written(tmp_path, identity))
+
+    heads, *rows = koguma("get", "mid").lines
+
+    assert heads.split() == ["MESH", "NAME", "PROVIDER", "SELECTS", "AGE"]
+    assert [re.split(" {2,}", row)[2:4] for row in rows] == [["Spire", "none"], ["Spire", "all"], ["Spire", "a=2 b=1"]]
 
 
 def test_meshes_are_listed_with_what_is_on(koguma: Koguma) -> None:

@@ -54,7 +54,7 @@ class Rig:
 
     def keeper(self, store: Any = None) -> TrustKeeper:
         now, self.now = self.now, self.started
-        sources = TrustSources(read_file, lambda: self.now, TrustTimes(10, 60, 30))
+        sources = TrustSources(read_file, lambda: self.now, TrustTimes(10, 60))
         unfollowed: Any = None
         keeper = TrustKeeper(store or self.store, unfollowed, self, sources)
         self.now = now
@@ -184,11 +184,11 @@ def test_a_proxy_that_never_comes_back_is_waited_for_as_long_as_one_that_has_jus
     async def test(rig: Rig) -> None:
         await rig.write(PROXY, mesh())
         rig.states[PROXY.key] = Presence(OFFLINE, None, (_ended(NOW + 100),))
-        rig.now = NOW + 101
+        rig.now = NOW + 120
         await rig.write(mesh("ca-2"))
 
-        assert signs(await rig.at(129)) == "ca-1"
-        assert signs(await rig.at(130)) == "ca-2"
+        assert signs(await rig.at(159)) == "ca-1"
+        assert signs(await rig.at(160)) == "ca-2"
 
     run(test)
 

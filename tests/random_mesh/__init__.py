@@ -14,6 +14,7 @@ from tests.random_mesh.documents import CALLS as CALLS
 from tests.random_mesh.documents import DESTINATIONS as DESTINATIONS
 from tests.random_mesh.documents import EVERY as EVERY
 from tests.random_mesh.documents import HARMLESS as HARMLESS
+from tests.random_mesh.documents import IDENTIFIED as IDENTIFIED
 from tests.random_mesh.documents import random_document as random_document
 from tests.random_mesh.judging import for_meshes as for_meshes
 from tests.random_mesh.judging import seeds as seeds

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from cp.model.document import Document
-from tests.random_mesh import proxies, routes, services
+from tests.random_mesh import identities, proxies, routes, services
 from tests.random_mesh.policies import SHAPES, policy
 from tests.random_mesh.words import Data, Make, document_of
 
@@ -34,6 +34,12 @@ _MAKES: Final[dict[str, Make]] = {
     "HostnameGenerator": services.names,
 }
 
+_OF_IDENTITIES: Final[dict[str, Make]] = {
+    "MeshIdentity": identities.identity,
+    "MeshTrust": identities.trust,
+    "record of a MeshIdentity": identities.record,
+}
+
 CALLS: Final = (*DESTINATIONS, "MeshTimeout", "MeshRetry", "MeshCircuitBreaker", "MeshHealthCheck")
 """The kinds of a mesh in which policies for calls meet."""
 
@@ -52,12 +58,14 @@ _OFTEN: Final = {"Dataplane": 4, "MeshService": 4, "MeshHTTPRoute": 2, "MeshTime
 
 
 EVERY: Final = tuple(_MAKES)
+IDENTIFIED: Final = (*DESTINATIONS, "Mesh", "MeshTLS", "MeshTrafficPermission", *_OF_IDENTITIES)
+"""The kinds that decide by which names proxies know each other."""
 
 
 def data(chance: Random, kinds: Sequence[str] = EVERY) -> Data:
     """A document as a file has it."""
     kind = chance.choices(kinds, [_OFTEN.get(kind, 1) for kind in kinds])[0]
-    made: Data = _MAKES[kind](chance)
+    made: Data = {**_MAKES, **_OF_IDENTITIES}[kind](chance)
     return made
 
 

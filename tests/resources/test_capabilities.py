@@ -70,6 +70,9 @@ ASKING: Final[dict[Place, Data]] = {
     },
     ("MeshTrafficPermission", ""): {"spec": {"rules": [{"default": {"deny": [SPIFFE]}}]}},
     ("MeshTLS", ""): {"spec": {"rules": [{"default": {"mode": "Strict"}}]}},
+    ("MeshIdentity", "spec.provider.type"): {
+        "spec": {"selector": {"dataplane": {}}, "provider": {"type": "Spire", "spire": {}}}
+    },
     ("MeshFaultInjection", "spec.rules[].matches"): rules(FAULT),
     ("MeshRateLimit", "spec.rules[].matches"): rules(LIMIT),
     ("MeshTimeout", "spec.rules[].matches"): rules({"http": {"requestTimeout": "9s"}}),

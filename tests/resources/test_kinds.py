@@ -6,7 +6,7 @@ import pytest
 
 from cp.resources.checks import regex
 from cp.resources.hostname_generator import Template, render
-from cp.resources.matches import is_spiffe_id
+from cp.resources.spiffe import is_spiffe_id
 from cp.resources.telemetry import Url, is_collector_address
 from tests.resources.reading import accepted, every_kind, policy, read, refused, warned
 

@@ -15,6 +15,7 @@ import yaml
 
 from cp.model.source import DEFAULT_MESH, GLOBAL
 from cp.policies import discover, kinds
+from tests.support.leaks import ON_PURPOSE, leaks
 from tests.support.loopback import Address, free_port, new_host
 from tests.support.processes import Running
 from tests.support.waiting import eventually
@@ -56,7 +57,8 @@ class ControlPlane:
             **settings,
         }
         folder.mkdir(parents=True, exist_ok=True)
-        self._client = httpx.Client(base_url=self.api.url, timeout=30)
+        self._client = httpx.Client(base_url=self.api.url, timeout=30, event_hooks={"response": [self._look_for_leaks]})
+        self._leaks: list[str] = []
         self._running: Running | None = None
         self._logged = 0
 
@@ -165,6 +167,12 @@ class ControlPlane:
         self._client.close()
         if self._running is not None:
             self._running.stop()
+        logged = list(leaks(self.log.read_bytes())) if self.log.exists() else []
+        assert not [*self._leaks, *logged], "the control plane has told secrets"
+
+    def _look_for_leaks(self, answer: httpx.Response) -> None:
+        if not answer.url.path.startswith(ON_PURPOSE):
+            self._leaks.extend(f"{answer.url}: {leak}" for leak in leaks(answer.read()))
 
     def __enter__(self) -> Self:
         return self.start().ready()

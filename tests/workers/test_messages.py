@@ -150,6 +150,18 @@ def test_a_folder_of_files_with_registrations_beside_it_arrives() -> None:
     assert messages.settings_of(sent(messages.settings_message(settings))) == settings
 
 
+def test_a_certificate_arrives() -> None:
+    settings = Settings(tls_certificate=Path("/a.crt"), tls_key=Path("/a.key"))
+
+    assert messages.settings_of(sent(messages.settings_message(settings))) == settings
+
+
+def test_a_file_with_public_keys_arrives() -> None:
+    settings = Settings(token_public_keys=Path("/keys.yaml"), makes_admin_token=False)
+
+    assert messages.settings_of(sent(messages.settings_message(settings))) == settings
+
+
 def test_settings_that_cannot_be_are_invalid_at_the_other_end_too() -> None:
     message = messages.settings_message(Settings())
     message.ads_port = 70000

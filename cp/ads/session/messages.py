@@ -38,6 +38,7 @@ class SotwRequest:
     nonce: str = ""
     version: str = ""  # that the client has in force, of this stream or an earlier one
     error: str | None = None  # if it is there, the answer is a NACK
+    node_id: str = ""  # of the node, if the request names one again
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class DeltaRequest:
     )  # name -> what the client has of an earlier stream
     nonce: str = ""
     error: str | None = None
+    node_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ def decoded(data: bytes, name_sets: NameSets) -> SotwRequest:
         nonce=message.response_nonce,
         version=message.version_info,
         error=_error(message),
+        node_id=message.node.id,
     )
 
 
@@ -72,6 +73,7 @@ def decoded_delta(data: bytes, name_sets: NameSets) -> DeltaRequest:
         initial_versions=initial_versions,
         nonce=message.response_nonce,
         error=_error(message),
+        node_id=message.node.id,
     )
 
 

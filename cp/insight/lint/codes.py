@@ -74,6 +74,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "shadowed-route": FindingCode(_WARNING, "a MeshHTTPRoute takes the place of a MeshTCPRoute"),
         "unreachable-route": FindingCode(_WARNING, "an earlier match takes every request of a later one"),
         "no-endpoints": FindingCode(_WARNING, "no inbound of any proxy serves a port of a MeshService"),
+        "no-identity": FindingCode(
+            _WARNING, "a MeshIdentity gives nobody a certificate, or has no name for a proxy that it selects"
+        ),
         "not-enforced": FindingCode(_WARNING, "a document asks for what Koguma does not do yet, such as mTLS"),
         "address-shared": FindingCode(
             _WARNING, "inbounds of several services, or Dataplanes, have one address and port"

@@ -14,6 +14,7 @@ from cp.insight.lint import (
     external,
     failed,
     hidden,
+    identities,
     idle,
     patches,
     protocols,
@@ -54,6 +55,7 @@ RULES: Final[tuple[Rule, ...]] = (
     proxies.outbounds,
     proxies.services,
     external.services,
+    identities.identities,
     proxies.no_dataplanes,
 )
 

@@ -108,12 +108,18 @@ def _fields(class_: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def settings_message(settings: Settings) -> pb.Settings:
-    return pb.Settings(**{**settings.model_dump(), "work_dir": str(settings.work_dir)})
+    return pb.Settings(**settings.model_dump(mode="json", exclude_none=True))
 
 
 def settings_of(message: pb.Settings) -> Settings:
     """Validated like any other settings: raises pydantic's `ValidationError`."""
-    return Settings(**{name: getattr(message, name) for name in Settings.model_fields})
+    given = {field.name: value for field, value in message.ListFields()}
+    always = {name: getattr(message, name) for name in Settings.model_fields if not _can_be_left_out(name)}
+    return Settings(**always | given)
+
+
+def _can_be_left_out(name: str) -> bool:
+    return pb.Settings.DESCRIPTOR.fields_by_name[name].has_presence
 
 
 def keys_message(keys: Iterable[Key]) -> pb.Keys:

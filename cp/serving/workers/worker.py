@@ -17,7 +17,8 @@ from cp.ads.loop import DrainLoop
 from cp.model.names import Key
 from cp.serving import process
 from cp.serving.observe import Observer
-from cp.serving.serve import ProxyServing, proxies_served
+from cp.serving.public_keys import offline_keys
+from cp.serving.serve import ProxyDoor, ProxyServing, certificate_kept, proxies_served
 from cp.serving.workers.link import BrokenFrame, ProcessLink
 from cp.serving.workers.messages import (
     from_message,
@@ -114,7 +115,11 @@ async def _serving(worker: Worker, order: pb.Serve) -> AsyncIterator[None]:
             settings = settings_of(order.settings)
             log.configure(settings.log_level, settings.log_format)
             store = await stack.enter_async_context(open_store(settings.store, kept_bytes=settings.history_bytes))
-            serving = await stack.enter_async_context(proxies_served(settings, store, order.port, shares_port=True))
+            certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=False))
+            door = ProxyDoor(certificate, offline_keys(settings))
+            serving = await stack.enter_async_context(
+                proxies_served(settings, store, order.port, door=door, shares_port=True)
+            )
         except Exception as error:
             worker.serving.set_exception(error)
             raise

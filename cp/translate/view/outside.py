@@ -18,6 +18,7 @@ from cp.model.violation import Violation, join
 from cp.resources import services
 from cp.resources.resource import Resource
 from cp.resources.sources import DataSource, decoded
+from cp.resources.tls import ENVOY_VERSIONS
 from cp.resources.world import World
 from generators.proxy import CertificateName, Endpoint, Locality, Material, Tls
 
@@ -25,7 +26,6 @@ EXTERNAL: Final = "MeshExternalService"
 SECRET: Final = "Secret"  # noqa: S105  # a kind of resource
 
 _VERIFICATION: Final = "spec.tls.verification"
-_ENVOY_VERSIONS: Final = {"TLS10": "TLSv1_0", "TLS11": "TLSv1_1", "TLS12": "TLSv1_2", "TLS13": "TLSv1_3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,8 @@ class _Reading:
             names=tuple(self._names(verification)) if mode == "Secured" else (),
             certificate=certificate,
             key=key,
-            oldest=_ENVOY_VERSIONS.get(tls.version.min or "", "") if tls.version else "",
-            newest=_ENVOY_VERSIONS.get(tls.version.max or "", "") if tls.version else "",
+            oldest=ENVOY_VERSIONS.get(tls.version.min or "", "") if tls.version else "",
+            newest=ENVOY_VERSIONS.get(tls.version.max or "", "") if tls.version else "",
             renegotiation=tls.allow_renegotiation is True,
         )
 

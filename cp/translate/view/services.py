@@ -109,14 +109,18 @@ def outside_of(world: World, destination: Destination) -> ExternalDestination | 
 
 def endpoints_of(world: World, mesh: str, destination: Destination) -> Endpoints:
     """The endpoints of a destination: every healthy address behind it."""
-    service_and_port = service_of(world, destination)
-    if service_and_port is not None:
-        candidates = _behind(world, *service_and_port)
-    else:
-        candidates = [] if destination.is_real else _tagged(world, mesh, destination)
+    candidates = ports_behind(world, mesh, destination)
     # Envoy NACKs an endpoint whose address is a name, and with it all others of the assignment.
     healthy = dict.fromkeys(_endpoint(port) for port in candidates if port.is_healthy and is_ip(port.address))
     return Endpoints(cluster_name(destination), tuple(healthy))
+
+
+def ports_behind(world: World, mesh: str, destination: Destination) -> list[DataplanePort]:
+    """The inbounds behind a destination, healthy or not."""
+    service_and_port = service_of(world, destination)
+    if service_and_port is not None:
+        return _behind(world, *service_and_port)
+    return [] if destination.is_real else _tagged(world, mesh, destination)
 
 
 def _behind(world: World, service: Resource, port: Any) -> list[DataplanePort]:
@@ -124,8 +128,8 @@ def _behind(world: World, service: Resource, port: Any) -> list[DataplanePort]:
     if service.type == EXTERNAL:
         return []  # Envoy resolves its endpoints itself
     if service.type == "MeshMultiZoneService":
-        members = ((member, find_port(member, str(port.port))) for member in _members(world, service))
-        served = ((member, own_port) for member, own_port in members if own_port is not None)
+        ported = ((member, find_port(member, str(port.port))) for member in _members(world, service))
+        served = ((member, own_port) for member, own_port in ported if own_port is not None)
         return [inbound for member, own_port in served for inbound in _behind(world, member, own_port)]
     target = port.target_port if port.target_port is not None else port.port
     return [

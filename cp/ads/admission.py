@@ -1,0 +1,169 @@
+"""`Door`: which proxies may have a stream, by their tokens; `Admission`: of one stream, judged again when that changes.
+
+A token is verified before anything of the proxy is looked at. It has to be good for the proxy that the node names, with
+the Dataplane that is in force or, as long as there is none, the one that the proxy brings along to be registered.
+
+See record 0059.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+import grpc
+
+from cp.access.keys import KeyRing, OfflineKeys
+from cp.access.tokens import DataplaneClaims, TokenRefused, admits, dataplane_claims
+from cp.ads.session.messages import Node
+from cp.model.names import Key, dataplane_key
+from cp.model.registration import RESOURCE
+from cp.model.source import read_documents
+from cp.resources.parse import parse
+from cp.resources.resource import Resource
+from cp.resources.world import Table, World
+
+AUTHORIZATION: Final = "authorization"
+_BEARER: Final = "bearer "
+_PROXY_TYPE: Final = "dataplane"
+_LONGEST_REASON: Final = 500
+"""Characters. Clients take about 8 KiB of metadata with the end of a stream, and a token may name something long."""
+
+_HINT: Final = "koguma generate dataplane-token"
+
+
+class NotAdmitted(Exception):
+    """A proxy may not have a stream, or no longer. What is said may be shown to anybody."""
+
+    def __init__(self, status: grpc.StatusCode, sort: str, reason: str) -> None:
+        super().__init__(reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…")
+        self.status: Final = status
+        self.sort: Final = sort
+        """As metrics have it."""
+
+
+def token_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The token in the metadata of a call. Raises `NotAdmitted`."""
+    values = [value for name, value in metadata if name == AUTHORIZATION]
+    if not values:
+        raise _unknown(f"this control plane asks proxies for a token (metadata `{AUTHORIZATION}`): {_HINT}")
+    if len(values) > 1 or not isinstance(values[0], str):
+        raise _unknown(f"the metadata `{AUTHORIZATION}` has to be one token")
+    return without_scheme(values[0])
+
+
+def without_scheme(text: str) -> str:
+    """A token, which may stand behind the word `Bearer` (RFC 6750, 2.1)."""
+    has_scheme = text[: len(_BEARER)].lower() == _BEARER
+    return (text[len(_BEARER) :] if has_scheme else text).strip()
+
+
+def must_be_for(claims: DataplaneClaims, key: Key, dataplane: Resource | None) -> None:
+    """Check that a token is good for a proxy with this Dataplane. Raises `NotAdmitted`."""
+    try:
+        admits(claims, dataplane, key.mesh, key.name, _PROXY_TYPE)
+    except TokenRefused as refused:
+        reason = f"the token is not for this proxy: {refused.reason}"
+        raise NotAdmitted(grpc.StatusCode.PERMISSION_DENIED, "forbidden", reason) from None
+
+
+def must_be_named(claims: DataplaneClaims, key: Key) -> None:
+    """Check that a token is good for a proxy of this name, whatever its Dataplane says. Raises `NotAdmitted`."""
+    must_be_for(replace(claims, tags={}, workload=""), key, None)
+
+
+class Door:
+    """Decides by the newest World. `clock` tells seconds since 1970."""
+
+    def __init__(
+        self,
+        world: Callable[[], World],
+        loaded: Callable[[], Awaitable[None]],
+        clock: Callable[[], float],
+        offline: OfflineKeys | None = None,
+    ) -> None:
+        """`loaded` waits until there is a World: before that there are no keys."""
+        self.world = world
+        self.loaded = loaded
+        self.clock = clock
+        self._offline = offline
+
+    def claims(self, token: str) -> DataplaneClaims:
+        """What a genuine token says. Raises `NotAdmitted`."""
+        try:
+            return dataplane_claims(token, KeyRing.of(self.world(), self._offline), self.clock())
+        except TokenRefused as refused:
+            raise _unknown(f"the token is refused: {refused.reason}") from None
+
+    async def admission(self, token: str, claims: DataplaneClaims, node: Node) -> Admission:
+        """Let a proxy in with a token that was verified. Raises `NotAdmitted`."""
+        key = dataplane_key(node.id)
+        text = str(node.metadata.get(RESOURCE, ""))
+        brought = None
+        if self.world().get(key) is None and text and _asks_for_dataplane(claims):
+            brought = await asyncio.to_thread(_brought, text, key, self.world())
+        return Admission(self, token, claims, key, brought)
+
+
+class Admission:
+    """That of one stream."""
+
+    def __init__(
+        self, door: Door, token: str, claims: DataplaneClaims, key: Key, brought: Resource | None = None
+    ) -> None:
+        """Raises `NotAdmitted`."""
+        self._door = door
+        self._token = token
+        self._key = key
+        self._brought = brought
+        self.claims = claims
+        self._world = door.world()
+        self._facts = self._facts_in(self._world)
+        self._compare()
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the token expires."""
+        return self.claims.expires - self._door.clock()
+
+    def is_outdated(self) -> bool:
+        """Whether something changed on which it depends. Asked for each message: nearly always nothing did."""
+        world = self._door.world()
+        if world is self._world:
+            return False
+        if self._facts_in(world) != self._facts:
+            return True
+        self._world = world
+        return False
+
+    def judge(self) -> None:
+        """Raises `NotAdmitted` if the proxy may no longer be served."""
+        self._world = self._door.world()
+        self._facts = self._facts_in(self._world)
+        self.claims = self._door.claims(self._token)
+        self._compare()
+
+    def _compare(self) -> None:
+        must_be_for(self.claims, self._key, self._facts[1] or self._brought)
+
+    def _facts_in(self, world: World) -> tuple[Table, Resource | None]:
+        """Tables and resources compare by identity: those in which nothing changed are the same object."""
+        return world.table("Secret", self.claims.mesh), world.get(self._key)
+
+
+def _unknown(reason: str) -> NotAdmitted:
+    return NotAdmitted(grpc.StatusCode.UNAUTHENTICATED, "unauthenticated", reason)
+
+
+def _asks_for_dataplane(claims: DataplaneClaims) -> bool:
+    return bool(claims.tags or claims.workload)
+
+
+def _brought(text: str, key: Key, world: World) -> Resource | None:
+    """The valid Dataplane in a text, if it is nothing else and has this name."""
+    documents = read_documents(text).documents
+    if [document.key for document in documents] != [key]:
+        return None
+    return parse(documents[0], world.kinds).resource

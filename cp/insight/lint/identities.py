@@ -1,0 +1,76 @@
+"""MeshIdentities by which nobody gets a certificate, and those that have no name for proxies that they select."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cp.identity.workloads import domain_of, spiffe_id
+from cp.insight.lint.codes import FindingReason, finding_about
+from cp.insight.lint.survey import MeshSurvey
+from cp.model.violation import Finding, Violation
+from cp.resources.mesh_identity import MeshIdentity
+from cp.resources.resource import Resource
+from cp.resources.world import World
+
+_CODE: Final = "no-identity"
+_GIVE: Final = "give Dataplanes these labels, or select others"
+_MOST_NAMES: Final = 3
+
+
+def identities(survey: MeshSurvey) -> Iterator[Finding]:
+    for mesh in survey.world.table("Mesh"):
+        for identity in survey.world.table("MeshIdentity", mesh.name):
+            yield from (finding_about(identity, reason) for reason in _reasons(survey.world, identity))
+
+
+def _reasons(world: World, identity: Resource) -> Iterator[FindingReason]:
+    spec: MeshIdentity = identity.spec
+    if spec.provider is not None and spec.provider.type != "Bundled":
+        return  # which is not enforced as a whole
+    yield from _of_document(spec)
+    if not identity.derived(domain_of):
+        text = "selects nobody, as its trust domain asks for a label that it does not have itself"
+        yield FindingReason(_CODE, text, "spec.spiffeID.trustDomain", "give the MeshIdentity the label")
+    elif spec.matched_labels is not None:
+        yield from _of_proxies(world, identity)
+        yield from _of_trust(world, identity)
+
+
+def _of_document(spec: MeshIdentity) -> Iterator[FindingReason]:
+    if spec.matched_labels is None:
+        hint = "`selector: {dataplane: {}}` selects all of the mesh"
+        yield FindingReason(_CODE, "selects no Dataplane, as it does not say which", "spec.selector", hint)
+    if spec.authority is not None and spec.authority.is_generated and not spec.authority.insecure_allow_self_signed:
+        text = "nobody gets a certificate by it: an authority that the control plane makes is self-signed"
+        hint = "write `insecureAllowSelfSigned: true`, or give it a `ca` that another one signed"
+        yield FindingReason(_CODE, text, "spec.provider.bundled.autogenerate", hint)
+
+
+def _of_proxies(world: World, identity: Resource) -> Iterator[FindingReason]:
+    dataplanes = world.table("Dataplane", identity.mesh)
+    selected = dataplanes.labelled(identity.spec.matched_labels or {})
+    if len(dataplanes) and not selected:
+        yield FindingReason(_CODE, "selects no Dataplane, as none has these labels", "spec.selector.dataplane", _GIVE)
+    nameless: dict[Violation, list[str]] = {}
+    for dataplane in selected:
+        fault = spiffe_id(identity, dataplane)
+        if isinstance(fault, Violation):
+            nameless.setdefault(fault, []).append(dataplane.name)
+    for fault, names in nameless.items():
+        text = f"has no SPIFFE ID for {_listed(names)}, which {fault.message}"
+        yield FindingReason(_CODE, text, "spec.spiffeID.path", fault.hint)
+
+
+def _listed(names: list[str]) -> str:
+    shown, more = ", ".join(names[:_MOST_NAMES]), len(names) - _MOST_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _of_trust(world: World, identity: Resource) -> Iterator[FindingReason]:
+    authority, domain = identity.spec.authority, identity.derived(domain_of)
+    trusted = {trust.spec.trust_domain for trust in world.table("MeshTrust", identity.mesh)}
+    if authority is not None and not authority.makes_trust and domain not in trusted:
+        text = f"nobody gets a certificate by it, as there is no MeshTrust for `{domain}`"
+        hint = "write one with the certificate of its authority, or leave `meshTrustCreation` out"
+        yield FindingReason(_CODE, text, "spec.provider.bundled.meshTrustCreation", hint)

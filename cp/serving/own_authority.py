@@ -1,0 +1,204 @@
+"""A small certificate authority in the work folder, which signs the certificate of the control plane's own servers.
+
+Clients trust the authority and not the certificate, so that the certificate can be renewed, and made for further names,
+while they run.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from cp.model.hosts import is_ip
+
+CERTIFICATE: Final = "koguma-cp.crt"
+KEY: Final = "koguma-cp.key"
+AUTHORITY: Final = "koguma-cp-ca.crt"
+_AUTHORITY_KEY: Final = "koguma-cp-ca.key"
+
+LIFE: Final = dt.timedelta(days=397)
+"""Of the server's certificate. Some clients refuse one that lasts longer (Apple: 398 days since 2020)."""
+
+RENEWED_BEFORE: Final = LIFE / 3
+_LIFE_OF_AUTHORITY: Final = dt.timedelta(days=3653)
+_CLOCKS_DIFFER: Final = dt.timedelta(minutes=5)
+_LONGEST_COMMON_NAME: Final = 64
+_ORGANIZATION: Final = "Koguma"
+_OWNERS_ALONE: Final = 0o600
+
+
+def made_certificate(folder: Path, names: Collection[str], now: dt.datetime) -> None:
+    """See to it that a folder has a certificate for these names that lasts, and its key.
+
+    Names of an earlier certificate stay in it: a proxy may still use an address that the machine has no more. Raises
+    `OSError` if the folder cannot be written, `ValueError` if what is in it is no authority.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _lock(folder):
+        if not (folder / AUTHORITY).exists():
+            _make_authority(folder, now)
+        earlier = _earlier_names(folder, now)
+        if earlier is None or not earlier.issuperset(names):
+            _make_certificate(folder, frozenset(names) | (earlier or frozenset()), now)
+
+
+def names_of(certificate: x509.Certificate) -> frozenset[str]:
+    """The host names and addresses that a certificate is for."""
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return frozenset()
+    dns = extension.get_values_for_type(x509.DNSName)
+    return frozenset(dns) | frozenset(map(str, extension.get_values_for_type(x509.IPAddress)))
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Two control planes that start at once in one folder make one authority."""
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _make_authority(folder: Path, now: dt.datetime) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    # Two authorities of one name would be taken for each other by clients that trust both.
+    name = _name(f"Koguma control plane {x509.random_serial_number():x}"[:_LONGEST_COMMON_NAME])
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    certificate = (
+        _begun(name, name, key.public_key(), now, now + _LIFE_OF_AUTHORITY)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    # The key first: whoever finds the certificate finds its key, too, wherever this is cut short.
+    _write(folder / _AUTHORITY_KEY, _pem_of_key(key))
+    _write(folder / AUTHORITY, certificate.public_bytes(Encoding.PEM))
+
+
+def _make_certificate(folder: Path, names: Collection[str], now: dt.datetime) -> None:
+    authority, authority_key = _authority(folder, now)
+    key = ec.generate_private_key(ec.SECP256R1())
+    ordered = sorted(names)
+    common = next((name for name in ordered if len(name) <= _LONGEST_COMMON_NAME), _ORGANIZATION)
+    ends = min(now + LIFE, authority.not_valid_after_utc)
+    certificate = (
+        _begun(_name(common), authority.subject, key.public_key(), now, ends)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(list(map(_general_name, ordered))), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_issuer_identifier(authority), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    _write(folder / KEY, _pem_of_key(key))
+    chain = certificate.public_bytes(Encoding.PEM) + authority.public_bytes(Encoding.PEM)
+    _write(folder / CERTIFICATE, chain)
+
+
+def _authority(folder: Path, now: dt.datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    certificate = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
+    key = load_pem_private_key((folder / _AUTHORITY_KEY).read_bytes(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise ValueError(f"{_AUTHORITY_KEY} is not the key of {AUTHORITY}")
+    if certificate.not_valid_after_utc <= now:
+        raise ValueError(f"{AUTHORITY} expired on {certificate.not_valid_after_utc:%Y-%m-%d}")
+    return certificate, key
+
+
+def _earlier_names(folder: Path, now: dt.datetime) -> frozenset[str] | None:
+    """The names of the certificate that is there; None if it has to be made again for another reason."""
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / CERTIFICATE).read_bytes())
+        key = load_pem_private_key((folder / KEY).read_bytes(), None)
+        authority = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
+        certificate.verify_directly_issued_by(authority)
+    except (OSError, ValueError, TypeError, InvalidSignature):
+        return None
+    is_whole = key.public_key() == certificate.public_key()
+    lasts = certificate.not_valid_after_utc - now > RENEWED_BEFORE
+    # It cannot last longer than the authority does.
+    is_newest = certificate.not_valid_after_utc == authority.not_valid_after_utc
+    return names_of(certificate) if is_whole and (lasts or is_newest) else None
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: dt.datetime, ends: dt.datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_after(ends)
+    )
+
+
+def _issuer_identifier(authority: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    extension = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(extension.value)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, _ORGANIZATION),
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
+        ]
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    return x509.IPAddress(ip_address(name)) if is_ip(name) else x509.DNSName(name)
+
+
+def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Replace a file as a whole. Nobody else can read it while it is written, nor later if it is a key."""
+    new = file.with_name(f".{file.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNERS_ALONE)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    if file.suffix != ".key":
+        new.chmod(0o644)
+    new.replace(file)

@@ -1,0 +1,221 @@
+"""A proxy gets its bootstrap configuration for its token, and nobody else's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+import structlog.testing
+
+from cp.ads.admission import Door
+from cp.api.collaborators import BootstrapDefaults
+from cp.serving.server_certificate import CertificateFiles, ServedCertificate, ServerCertificate, read
+from tests.access import forge
+from tests.api.conftest import Api, Unit
+from tests.api.samples import dataplane
+from tests.test_server_certificate import given
+
+WEB: Final = {"mesh": "default", "name": "web-1"}
+DB: Final = {"mesh": "default", "name": "db-1"}
+
+
+def defaults(**changes: Any) -> BootstrapDefaults:
+    return BootstrapDefaults(5678, "", "127.0.0.1", 9901, admin_unix_socket=True, **changes)
+
+
+@pytest.fixture
+def locked(start: Unit) -> Api:
+    """An API whose proxies need tokens, with web-1, db-1 and another mesh."""
+
+    async def loaded() -> None:
+        """The World is there."""
+
+    world = forge.world(*forge.signing_keys(), forge.secret(REVOCATIONS, b"revoked", "default"))
+    door = Door(lambda: world, loaded, lambda: forge.NOW)
+    api = start(for_proxies=defaults(door=door)).with_mesh("default", "other")
+    api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
+    api.put("/meshes/default/dataplanes/db-1", dataplane("db-1", service="db")).raise_for_status()
+    api.put("/meshes/other/dataplanes/web-1", dataplane(mesh="other")).raise_for_status()
+    return api
+
+
+REVOCATIONS: Final = "dataplane-token-revocations-default"
+
+
+def token(**changes: Any) -> str:
+    return forge.token({**forge.DATAPLANE, **changes})
+
+
+ANY_WEB: Final = token(Name="", Tags={"kuma.io/service": ["web"]})
+
+
+def asked(api: Api, body: dict[str, Any], bearer: str = "", **headers: str) -> httpx.Response:
+    sent = {"authorization": f"Bearer {bearer}"} if bearer else {}
+    return api.post("/bootstrap", json=body, headers=sent | headers)
+
+
+@pytest.mark.parametrize("service", ["web", None])
+def test_a_proxy_with_its_token_is_served(locked: Api, service: str | None) -> None:
+    good = token(Tags={"kuma.io/service": [service]} if service else {})
+
+    for answer in (asked(locked, WEB, good), asked(locked, {**WEB, "dataplaneToken": good})):
+        assert answer.status_code == 200, answer.text
+        assert json.loads(answer.text)["node"]["id"] == "default.web-1"
+
+
+CROSSINGS: Final[dict[str, tuple[dict[str, Any], str, int]]] = {
+    "no token": (WEB, "", 401),
+    "words": ({**WEB, "dataplaneToken": "let me in"}, "", 401),
+    "the token of another proxy": ({**DB, "dataplaneToken": token()}, "", 403),
+    "of the proxy of that name in another mesh": (
+        {"mesh": "other", "name": "web-1", "dataplaneToken": token()},
+        "",
+        403,
+    ),
+    "of a proxy that is not there": ({"mesh": "default", "name": "no", "dataplaneToken": token()}, "", 403),
+    "expired": ({**WEB, "dataplaneToken": token(exp=forge.NOW)}, "", 401),
+    "not yet valid": ({**WEB, "dataplaneToken": token(nbf=forge.NOW + 9)}, "", 401),
+    "revoked": ({**WEB, "dataplaneToken": token(jti="revoked")}, "", 401),
+    "of a person": ({**WEB, "dataplaneToken": forge.token(forge.USER)}, "", 401),
+    "of a zone ingress": ({**WEB, "dataplaneToken": token(Type="ingress")}, "", 403),
+    "of another service": ({**DB, "dataplaneToken": ANY_WEB}, "", 403),
+    "of this service, with a Dataplane of another": (
+        {"mesh": "default", "name": "new-1", "dataplaneToken": ANY_WEB}
+        | {"dataplaneResource": json.dumps(dataplane("new-1", service="db"))},
+        "",
+        403,
+    ),
+    "of this service, over the Dataplane of another": (
+        {**DB, "dataplaneToken": ANY_WEB, "dataplaneResource": json.dumps(dataplane("db-1"))},
+        "",
+        403,
+    ),
+    "a Dataplane under another name": (
+        {**WEB, "dataplaneToken": token(), "dataplaneResource": json.dumps(dataplane("db-1"))},
+        "",
+        422,
+    ),
+}
+
+
+@pytest.mark.parametrize("crossing", CROSSINGS)
+def test_whoever_has_no_good_token_gets_nothing_and_changes_nothing(locked: Api, crossing: str) -> None:
+    body, bearer, status = CROSSINGS[crossing]
+    before = locked.get("/meshes/default/dataplanes").text
+
+    with structlog.testing.capture_logs() as logs:
+        answer = asked(locked, body, bearer)
+
+    assert answer.status_code == status, answer.text
+    assert locked.get("/meshes/default/dataplanes").text == before
+    assert "node" not in answer.json()
+    secret = body.get("dataplaneToken", "")
+    assert not secret or (secret not in answer.text and secret not in str(logs))
+
+
+def test_nothing_is_told_of_others_to_a_proxy_whose_dataplane_is_not_there(locked: Api) -> None:
+    answer = asked(locked, {"mesh": "default", "name": "web-2", "dataplaneToken": token(Name="")})
+
+    assert answer.status_code == 404
+    assert "web-1" not in answer.text
+
+
+def test_a_proxy_registers_what_its_token_is_for(locked: Api) -> None:
+    body = {"mesh": "default", "name": "new-1", "dataplaneResource": json.dumps(dataplane("new-1")), "owner": "a"}
+
+    assert asked(locked, body, ANY_WEB).status_code == 200
+    assert locked.get("/meshes/default/dataplanes/new-1").status_code == 200
+
+
+# --- TLS ------------------------------------------------------------------------------------------------------------
+
+
+def over_tls(start: Unit, certificate: ServedCertificate) -> Api:
+    api = start(for_proxies=defaults(certificate=lambda: certificate), hosts=["cp.example", "other.example"])
+    api.with_mesh().put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
+    return api
+
+
+def context(answer: httpx.Response) -> tuple[str, dict[str, Any]]:
+    """The server name that the Envoy says, and how it verifies who answers."""
+    answer.raise_for_status()
+    cluster, _ = json.loads(answer.text)["staticResources"]["clusters"]
+    tls = cluster["transportSocket"]["typedConfig"]
+    return tls.get("sni", ""), tls["commonTlsContext"]["validationContext"]
+
+
+def served(folder: Path, *names: str) -> ServedCertificate:
+    return ServerCertificate.begun(given(folder, *names)).current
+
+
+def test_the_authority_and_the_name_that_was_called_are_in_it(start: Unit, tmp_path: Path) -> None:
+    certificate = served(tmp_path, "cp.example")
+
+    name, trust = context(asked(over_tls(start, certificate), WEB, host="cp.example:5681"))
+
+    assert (name, trust["trustedCa"]["inlineString"]) == ("cp.example", certificate.trusted)
+    assert trust["matchTypedSubjectAltNames"] == [{"sanType": "DNS", "matcher": {"exact": "cp.example"}}]
+
+
+def test_an_address_is_no_server_name_and_is_verified_as_an_address(start: Unit, tmp_path: Path) -> None:
+    name, trust = context(asked(over_tls(start, served(tmp_path, "10.0.0.7")), WEB, host="10.0.0.7:5681"))
+
+    assert name == ""
+    assert trust["matchTypedSubjectAltNames"] == [{"sanType": "IP_ADDRESS", "matcher": {"exact": "10.0.0.7"}}]
+
+
+def test_what_the_proxy_was_told_to_trust_comes_first(start: Unit, tmp_path: Path) -> None:
+    other = served(tmp_path, "other").trusted
+
+    _, trust = context(
+        asked(over_tls(start, served(tmp_path, "cp.example")), {**WEB, "caCert": other}, host="cp.example")
+    )
+
+    assert trust["trustedCa"] == {"inlineString": other}
+
+
+def test_without_an_authority_of_our_own_it_trusts_what_its_machine_does(start: Unit, tmp_path: Path) -> None:
+    files = given(tmp_path, "cp.example")
+    api = over_tls(start, read(CertificateFiles(files.certificate, files.key, None)))
+
+    _, trust = context(asked(api, {**WEB, "systemCaPath": "/ca.pem"}, host="cp.example"))
+
+    assert trust["trustedCa"] == {"filename": "/ca.pem"}
+
+
+def test_a_name_that_is_not_in_the_certificate_is_told_with_those_that_are(start: Unit, tmp_path: Path) -> None:
+    answer = asked(over_tls(start, served(tmp_path, "cp.example", "10.0.0.7")), WEB, host="other.example:5681")
+
+    assert answer.status_code == 400
+    assert "is not for `other.example`, but for 10.0.0.7, cp.example; call it by one of these" in answer.text
+
+
+@pytest.mark.parametrize(("names", "expected"), [(("localhost",), "localhost"), (("127.0.0.1",), "")])
+def test_this_machine_is_called_as_the_certificate_has_it(
+    start: Unit, tmp_path: Path, names: tuple[str, ...], expected: str
+) -> None:
+    name, _ = context(asked(over_tls(start, served(tmp_path, *names)), WEB, host="localhost:5681"))
+
+    assert name == expected
+
+
+def test_a_certificate_that_is_no_authority_is_not_taken_for_one(start: Unit, tmp_path: Path) -> None:
+    certificate = served(tmp_path, "cp.example")
+    leaf = certificate.chain.decode()
+
+    answer = asked(over_tls(start, certificate), {**WEB, "caCert": leaf}, host="cp.example")
+
+    assert answer.status_code == 400
+    assert "--ca-cert-file" in answer.text
+
+
+def test_a_token_in_a_file_is_in_no_configuration(locked: Api) -> None:
+    answer = asked(locked, {**WEB, "dataplaneTokenSecretPath": "/work/dataplane-token.json"}, token())
+
+    bootstrap = json.loads(answer.raise_for_status().text)
+    assert token() not in answer.text
+    assert "initialMetadata" not in json.dumps(bootstrap)
+    assert "/work/dataplane-token.json" in json.dumps(bootstrap["staticResources"]["clusters"][0])

@@ -1,0 +1,266 @@
+"""mTLS between real Envoys: who is let in, and who is believed.
+
+The mesh has a provided authority that is the test's own, so the test can sign whatever an attacker might show.
+"""
+
+import http.client
+import ssl
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.authority import Authority, Certified, provided, unverified
+from tests.support.client import Answer, Conversation, call
+from tests.support.loopback import Address
+from tests.support.mesh import MESH, Document, mesh_service
+from tests.support.playground import Playground
+from tests.support.services import TcpService
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.envoy
+
+AUTHORITY = Authority()
+FRONTEND = "spiffe://default/frontend"
+
+
+def mesh_with(mode: str = "STRICT") -> Document:
+    return {**MESH, "mtls": {"enabledBackend": "ca-1", "backends": [provided(mode=mode)]}}
+
+
+def permission(*items: Document, of: str = "", name: str = "permission", field: str = "from") -> Document:
+    target = {"kind": "MeshService", "name": of} if of else {"kind": "Mesh"}
+    return {
+        "type": "MeshTrafficPermission",
+        "mesh": "default",
+        "name": name,
+        "spec": {"targetRef": target, field: list(items)},
+    }
+
+
+def of_service(service: str, action: str) -> Document:
+    return {"targetRef": {"kind": "MeshService", "name": service}, "default": {"action": action}}
+
+
+EVERYBODY = {"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}
+ALLOWED = permission(EVERYBODY, name="everybody")
+
+
+@pytest.fixture(scope="module")
+def mesh(empty_mesh: Playground) -> Playground:
+    empty_mesh.control_plane.apply(*AUTHORITY.secrets(), mesh_with(), ALLOWED)
+    empty_mesh.control_plane.apply(mesh_service("backend"), mesh_service("other"), mesh_service("echo", "tcp"))
+    empty_mesh.service("backend")
+    empty_mesh.service("other")
+    echo = empty_mesh.stack.enter_context(TcpService("echo"))
+    empty_mesh.tcp("echo", echo.address)
+    empty_mesh.client("frontend", "backend", "other", "tag=backend", "echo")
+    empty_mesh.ready()
+    return empty_mesh
+
+
+@pytest.fixture
+def backend(mesh: Playground) -> Address:
+    return mesh.proxies["frontend"].outbound("backend")
+
+
+@pytest.fixture
+def inbound(mesh: Playground) -> Address:
+    return mesh.proxies["backend"].inbound
+
+
+@pytest.fixture
+def shown(inbound: Address, tmp_path: Path) -> Callable[[Certified | None], int]:
+    """Calls the service with TLS and a certificate; 0 if the connection is closed."""
+
+    def status(leaf: Certified | None) -> int:
+        context = unverified() if leaf is None else leaf.client(tmp_path)
+        connection = http.client.HTTPSConnection(*inbound, context=context, timeout=5)
+        try:
+            connection.request("GET", "/")
+            return connection.getresponse().status
+        except (ssl.SSLError, ConnectionError, http.client.HTTPException):
+            return 0
+        finally:
+            connection.close()
+
+    return status
+
+
+def is_closed(address: Address) -> bool:
+    """Whether plain text gets no answer at all."""
+    try:
+        call(address, timeout=5)
+    except (http.client.HTTPException, ConnectionError):
+        return True
+    return False
+
+
+def test_a_call_goes_over_tls_and_the_service_reads_who_calls(mesh: Playground, backend: Address) -> None:
+    answer = eventually(lambda: _taken(call(backend, headers={"x-forwarded-client-cert": "URI=spiffe://default/root"})))
+
+    assert answer.service == "backend"
+    seen = {name.lower(): value for name, value in answer.seen["headers"].items()}
+    assert f"URI={FRONTEND}" in seen["x-forwarded-client-cert"]
+    assert "root" not in seen["x-forwarded-client-cert"]
+    assert call(mesh.proxies["frontend"].outbound("tag=backend")).service == "backend"
+
+
+def _taken(answer: Answer) -> Answer:
+    assert answer.status == http.HTTPStatus.OK
+    return answer
+
+
+def test_strict_refuses_plain_text_and_permissive_takes_both(
+    mesh: Playground, inbound: Address, backend: Address, shown: Callable[[Certified | None], int]
+) -> None:
+    assert is_closed(inbound)
+    with mesh.having(mesh_with(mode="PERMISSIVE")):
+        eventually(lambda: call(inbound).status == http.HTTPStatus.OK)
+        eventually(lambda: shown(AUTHORITY.leaf(FRONTEND)) == http.HTTPStatus.OK)
+        assert call(backend).status == http.HTTPStatus.OK
+    eventually(lambda: is_closed(inbound))
+
+
+@pytest.mark.parametrize(
+    ("name", "leaf", "status"),
+    [
+        ("none", lambda: None, 0),
+        ("right", lambda: AUTHORITY.leaf(FRONTEND), 200),
+        ("expired", lambda: AUTHORITY.leaf(FRONTEND, valid_until=timedelta(minutes=-1)), 0),
+        ("not yet valid", lambda: AUTHORITY.leaf(FRONTEND, valid_from=timedelta(minutes=1)), 0),
+        ("another authority", lambda: Authority().leaf(FRONTEND), 0),
+        ("another mesh", lambda: AUTHORITY.leaf("spiffe://other/frontend"), 0),
+        ("a mesh whose name begins alike", lambda: AUTHORITY.leaf("spiffe://default2/frontend"), 0),
+    ],
+)
+def test_only_a_valid_certificate_of_the_mesh_is_let_in(
+    shown: Callable[[Certified | None], int], name: str, leaf: Callable[[], Certified | None], status: int
+) -> None:
+    eventually(lambda: shown(leaf()) == status)
+
+
+def test_who_answers_by_another_name_is_not_believed(mesh: Playground, backend: Address) -> None:
+    somebody = mesh_service("backend")
+    somebody["spec"]["identities"] = [{"type": "ServiceTag", "value": "somebody-else"}]
+    with mesh.having(somebody):
+        eventually(lambda: call(backend).status == http.HTTPStatus.SERVICE_UNAVAILABLE)
+    eventually(lambda: call(backend).status == http.HTTPStatus.OK)
+
+
+def test_without_a_permission_nobody_may_call(mesh: Playground, backend: Address) -> None:
+    mesh.control_plane.delete(ALLOWED)
+    try:
+        eventually(lambda: call(backend).status == http.HTTPStatus.FORBIDDEN)
+        eventually(lambda: _echo(mesh.proxies["frontend"].outbound("echo")) == "")
+    finally:
+        mesh.control_plane.apply(ALLOWED)
+    eventually(lambda: call(backend).status == http.HTTPStatus.OK)
+    eventually(lambda: _echo(mesh.proxies["frontend"].outbound("echo")) != "")
+
+
+def _echo(address: Address) -> str:
+    """What comes back. Envoy judges a connection by its first byte: what the service says before, everybody hears."""
+    try:
+        with Conversation(address) as conversation:
+            conversation.hear()
+            conversation.say("hello\n")
+            return conversation.hear()
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize("field", ["from", "rules"])
+def test_one_service_denies_what_others_allow(mesh: Playground, backend: Address, field: str) -> None:
+    exact = {"spiffeID": {"type": "Exact", "value": FRONTEND}}
+    item = of_service("frontend", "Deny") if field == "from" else {"default": {"deny": [exact]}}
+    target = {"kind": "MeshSubset", "tags": {"kuma.io/service": "backend"}}
+    denied = permission(item, field=field)
+    denied["spec"]["targetRef"] = target
+    with mesh.having(denied):
+        answer = eventually(lambda: _refused(backend))
+
+        assert "RBAC" in answer
+        assert call(mesh.proxies["frontend"].outbound("other")).status == http.HTTPStatus.OK
+    eventually(lambda: call(backend).status == http.HTTPStatus.OK)
+
+
+def _refused(address: Address) -> str:
+    answer = call(address)
+    assert answer.status == http.HTTPStatus.FORBIDDEN
+    return answer.body
+
+
+def test_an_exact_identity_is_found_among_all_that_a_certificate_has(
+    mesh: Playground, shown: Callable[[Certified | None], int]
+) -> None:
+    exact = {"spiffeID": {"type": "Exact", "value": "spiffe://default/tester"}}
+    mesh.control_plane.apply(permission({"default": {"allow": [exact]}}, field="rules", name="tester"))
+    mesh.control_plane.delete(ALLOWED)
+    try:
+        eventually(lambda: shown(AUTHORITY.leaf("spiffe://default/other", "kuma://version/v1")) == 403)
+        assert shown(AUTHORITY.leaf("kuma://version/v1", "spiffe://default/tester", "kuma://zone/a")) == 200
+        assert shown(AUTHORITY.leaf("spiffe://default/tester2", "kuma://version/v1")) == 403
+    finally:
+        mesh.control_plane.apply(ALLOWED)
+        mesh.control_plane.delete(permission(name="tester"))
+
+
+def test_a_shadow_denies_nobody_and_is_counted(mesh: Playground, backend: Address) -> None:
+    with mesh.having(permission(of_service("frontend", "AllowWithShadowDeny"), name="everybody")):
+        envoy = mesh.envoys["backend"]
+
+        def counted() -> bool:
+            assert call(backend).status == http.HTTPStatus.OK
+            return any(value for name, value in envoy.stats(r"rbac\..*shadow_denied$").items() if name)
+
+        eventually(counted)
+
+
+def test_a_rate_limit_is_for_the_client_with_one_identity(
+    mesh: Playground, shown: Callable[[Certified | None], int]
+) -> None:
+    limit = {"local": {"http": {"requestRate": {"num": 1, "interval": "60s"}}}}
+    tester = {"spiffeID": {"type": "Exact", "value": "spiffe://default/tester"}}
+    document = {
+        "type": "MeshRateLimit",
+        "mesh": "default",
+        "name": "tester",
+        "spec": {
+            "targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]},
+            "rules": [{"matches": [tester], "default": limit}],
+        },
+    }
+    slow, free = AUTHORITY.leaf("spiffe://default/tester", "kuma://a/b"), AUTHORITY.leaf("spiffe://default/tester2")
+    with mesh.having(document):
+        eventually(lambda: shown(slow) == http.HTTPStatus.TOO_MANY_REQUESTS)
+
+        assert [shown(free) for _ in range(3)] == [http.HTTPStatus.OK] * 3
+
+
+@pytest.fixture
+def modern(mesh: Playground) -> Iterator[None]:
+    spec = {"targetRef": {"kind": "Mesh"}, "rules": [{"default": {"tlsVersion": {"min": "TLS13"}}}]}
+    with mesh.having({"type": "MeshTLS", "mesh": "default", "name": "modern", "spec": spec}):
+        yield
+
+
+@pytest.mark.usefixtures("modern")
+def test_a_version_that_is_too_old_is_refused_and_the_mesh_speaks_a_newer_one(
+    backend: Address, inbound: Address, tmp_path: Path
+) -> None:
+    def is_refused() -> bool:
+        context = AUTHORITY.leaf(FRONTEND).client(tmp_path)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        connection = http.client.HTTPSConnection(*inbound, context=context, timeout=5)
+        try:
+            connection.request("GET", "/")
+        except (ssl.SSLError, ConnectionError):
+            return True
+        finally:
+            connection.close()
+        return False
+
+    eventually(is_refused)
+    assert call(backend).status == http.HTTPStatus.OK

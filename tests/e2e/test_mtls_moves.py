@@ -1,0 +1,154 @@
+"""The moves of a running mesh, each under steady traffic through ten Envoys: no request is lost.
+
+Each move is made twice: in peace, and with the control plane killed in its middle and started again.
+"""
+
+import http
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.support.authority import Authority, provided
+from tests.support.client import Traffic, call
+from tests.support.mesh import MESH, Document, mesh_service
+from tests.support.playground import Playground, playground
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.envoy
+
+SERVICES: Final = ("one", "two", "three", "four", "five")
+LONG: Final = 30.0
+BUILT_IN: Final = {"name": "ca-1", "type": "builtin"}
+ALLOWED: Final = {
+    "type": "MeshTrafficPermission",
+    "mesh": "default",
+    "name": "everybody",
+    "spec": {"from": [{"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}]},
+}
+
+
+def with_mtls(backend: Document, mode: str = "STRICT") -> Document:
+    return {**MESH, "mtls": {"enabledBackend": backend["name"], "backends": [{**backend, "mode": mode}]}}
+
+
+@pytest.fixture(scope="module", params=["in peace", "with the control plane killed"])
+def mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
+    folder: Path = tmp_path_factory.mktemp("moves")
+    settings = {"KOGUMA_TRUST_PROPAGATION": "0.5"}
+    with playground(folder, f"sqlite:///{folder}/koguma.db", **settings) as mesh:
+        mesh.control_plane.apply(ALLOWED, *map(mesh_service, SERVICES))
+        for index, name in enumerate(SERVICES):
+            mesh.service(name)
+            mesh.client(f"client-of-{name}", name, f"tag={SERVICES[index - 1]}")
+        mesh.ready()
+        yield mesh
+
+
+class Move:
+    """Steady traffic while the mesh moves."""
+
+    def __init__(self, mesh: Playground, stack: ExitStack, *, is_killed: bool) -> None:
+        self._mesh, self._is_killed = mesh, is_killed
+        clients = (proxy for proxy in mesh.proxies.values() if proxy.backends)
+        addresses = [proxy.outbound(backend) for proxy in clients for backend in proxy.backends]
+        self.traffic = [stack.enter_context(Traffic(address, per_second=20)) for address in addresses]
+
+    def to(self, *documents: Document, is_there: Callable[[], bool]) -> None:
+        """Write documents, and wait until the move is over."""
+        self._mesh.control_plane.apply(*documents)
+        if self._is_killed:
+            self._mesh.control_plane.kill()
+            self._mesh.control_plane.start().ready()
+        eventually(is_there, within=LONG)
+        sent = [len(traffic.outcomes) for traffic in self.traffic]
+        eventually(lambda: all(len(t.outcomes) > count + 10 for t, count in zip(self.traffic, sent, strict=True)))
+
+    @property
+    def lost(self) -> list[Any]:
+        return [failure for traffic in self.traffic for failure in traffic.failures]
+
+
+@pytest.fixture
+def move(request: pytest.FixtureRequest, mesh: Playground) -> Iterator[Move]:
+    is_killed = "killed" in request.node.callspec.params["mesh"]
+    with ExitStack() as stack:
+        yield Move(mesh, stack, is_killed=is_killed)
+
+
+def calls_over_tls(mesh: Playground) -> bool:
+    """Whether every service reads in its requests who calls."""
+    for proxy in mesh.proxies.values():
+        for backend in proxy.backends:
+            answer = call(proxy.outbound(backend))
+            assert answer.status == http.HTTPStatus.OK
+            if "x-forwarded-client-cert" not in {name.lower() for name in answer.seen["headers"]}:
+                return False
+    return True
+
+
+def takes_plain_text(mesh: Playground) -> list[bool]:
+    answers = []
+    for name in SERVICES:
+        try:
+            answers.append(call(mesh.proxies[name].inbound, timeout=5).status == 200)
+        except OSError:
+            answers.append(False)
+        except Exception:  # noqa: BLE001  # closed without an answer
+            answers.append(False)
+    return answers
+
+
+def serial_numbers(mesh: Playground) -> dict[str, frozenset[str]]:
+    """The certificates that each Envoy shows."""
+    return {name: _serials(envoy.get("/certs")) for name, envoy in mesh.envoys.items()}
+
+
+def _serials(certificates: Any) -> frozenset[str]:
+    chains = (entry.get("cert_chain", ()) for entry in certificates["certificates"])
+    return frozenset(certificate["serial_number"] for chain in chains for certificate in chain)
+
+
+def roots(mesh: Playground) -> list[int]:
+    """How many roots each Envoy trusts."""
+    return [
+        len({ca["serial_number"] for entry in envoy.get("/certs")["certificates"] for ca in entry.get("ca_cert", ())})
+        for envoy in mesh.envoys.values()
+    ]
+
+
+def has_new_certificates(mesh: Playground, before: dict[str, frozenset[str]]) -> bool:
+    """Whether no Envoy shows a certificate that it showed before."""
+    after = serial_numbers(mesh)
+    return all(after[name] and not after[name] & before[name] for name in before)
+
+
+def test_from_plain_text_over_permissive_to_strict(mesh: Playground, move: Move) -> None:
+    move.to(with_mtls(BUILT_IN, "PERMISSIVE"), is_there=lambda: calls_over_tls(mesh))
+    assert all(takes_plain_text(mesh))
+
+    move.to(with_mtls(BUILT_IN), is_there=lambda: not any(takes_plain_text(mesh)))
+
+    assert calls_over_tls(mesh)
+    assert move.lost == []
+
+
+def test_to_another_authority(mesh: Playground, move: Move) -> None:
+    before = serial_numbers(mesh)
+
+    move.to(with_mtls({"name": "ca-2", "type": "builtin"}), is_there=lambda: has_new_certificates(mesh, before))
+
+    assert move.lost == []
+
+
+def test_another_root_of_a_provided_authority(mesh: Playground, move: Move) -> None:
+    before = serial_numbers(mesh)
+    mesh.control_plane.apply(*Authority().secrets("ca-3"))
+    move.to(with_mtls(provided("ca-3")), is_there=lambda: has_new_certificates(mesh, before))
+    before = serial_numbers(mesh)
+
+    move.to(*Authority().secrets("ca-3"), is_there=lambda: has_new_certificates(mesh, before))
+
+    assert move.lost == []

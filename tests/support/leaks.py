@@ -1,0 +1,29 @@
+"""Looks for private keys and tokens in what a control plane writes and answers, in every run of every test."""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Final
+
+KEY: Final = b"PRIVATE KEY-----"
+
+_IN_BASE64: Final = tuple(b64encode(bytes(shift) + KEY)[4 if shift else 0 : -4] for shift in range(3))
+"""The words as they stand in base64, wherever in a group of three bytes they begin, without what is beside them."""
+
+_TOKEN: Final = re.compile(rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{40,}")
+
+ON_PURPOSE: Final = ("/tokens/",)
+"""Paths whose answers are tokens: those who ask for one get it."""
+
+
+def leaks(content: bytes) -> Iterator[str]:
+    """What is in a content that nobody may see: each with a little of what stands before it."""
+    for words in (KEY, *_IN_BASE64):
+        for match in re.finditer(re.escape(words), content):
+            yield f"a private key: …{_before(content, match.start())}"
+    for match in _TOKEN.finditer(content):
+        yield f"a token: …{_before(content, match.start())}"
+
+
+def _before(content: bytes, end: int) -> str:
+    return content[max(0, end - 200) : end].decode(errors="replace")

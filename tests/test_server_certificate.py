@@ -1,0 +1,250 @@
+"""The certificate of the control plane's own servers: made, given, renewed, read again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography import x509
+
+from cp.serving import own_authority
+from cp.serving.server_certificate import (
+    CertificateFiles,
+    ServerCertificate,
+    UnusableCertificate,
+    certificate_files,
+    own_names,
+    read,
+)
+from cp.settings import BadSettings, load
+
+NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def made(folder: Path) -> CertificateFiles:
+    return certificate_files(load(work_dir=folder))
+
+
+def given(folder: Path, *names: str, common: str = "given") -> CertificateFiles:
+    authority = trustme.CA()
+    certificate = authority.issue_cert(*names, common_name=common)
+    files = CertificateFiles(folder / "a.crt", folder / "a.key", folder / "ca.crt")
+    certificate.private_key_pem.write_to_path(files.key)
+    (folder / "a.crt").write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+    authority.cert_pem.write_to_path(folder / "ca.crt")
+    return files
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> ssl.SSLObject:
+    """A handshake in memory; raises what a client would."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    caller = client.wrap_bio(to_client, to_server, server_hostname=host)
+    called = server.wrap_bio(to_server, to_client, server_side=True)
+    waiting = [caller, called]
+    while waiting:
+        for end in tuple(waiting):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            waiting.remove(end)
+    return caller
+
+
+def trusting(certificate: ServerCertificate) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=certificate.current.trusted)
+
+
+@pytest.mark.parametrize("host", sorted(NAMES))
+def test_clients_that_trust_the_authority_take_the_certificate_that_is_made(tmp_path: Path, host: str) -> None:
+    certificate = ServerCertificate.begun(made(tmp_path), NAMES)
+
+    assert handshake(certificate.context, trusting(certificate), host).version() == "TLSv1.3"
+
+
+def test_a_client_that_calls_another_name_does_not(tmp_path: Path) -> None:
+    certificate = ServerCertificate.begun(made(tmp_path), NAMES)
+
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(certificate.context, trusting(certificate), "elsewhere")
+
+
+def test_tls_1_1_is_not_spoken(tmp_path: Path) -> None:
+    assert ServerCertificate.begun(made(tmp_path), NAMES).context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+    ServerCertificate.begun(made(tmp_path), NAMES)
+
+    modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    assert modes == {
+        "koguma-cp-ca.crt": 0o644,
+        "koguma-cp-ca.key": 0o600,
+        "koguma-cp.crt": 0o644,
+        "koguma-cp.key": 0o600,
+    }
+
+
+def test_a_second_start_takes_what_is_there(tmp_path: Path) -> None:
+    before = ServerCertificate.begun(made(tmp_path), NAMES).current
+
+    assert ServerCertificate.begun(made(tmp_path), NAMES).current == before
+
+
+def test_a_name_that_is_new_is_added_and_the_authority_stays(tmp_path: Path) -> None:
+    before = ServerCertificate.begun(made(tmp_path), NAMES).current
+    after = ServerCertificate.begun(made(tmp_path), frozenset({"10.0.0.7"})).current
+
+    assert after.names == NAMES | {"10.0.0.7"}
+    assert after.trusted == before.trusted
+
+
+def test_it_is_renewed_when_a_third_of_its_life_is_left(tmp_path: Path) -> None:
+    def serial(now: dt.datetime) -> int:
+        own_authority.made_certificate(tmp_path, NAMES, now)
+        return x509.load_pem_x509_certificate((tmp_path / own_authority.CERTIFICATE).read_bytes()).serial_number
+
+    two_thirds = NOW + own_authority.LIFE * 2 / 3
+    first = serial(NOW)
+    assert serial(two_thirds - dt.timedelta(hours=1)) == first
+    assert serial(two_thirds + dt.timedelta(hours=1)) != first
+
+
+def test_it_lasts_no_longer_than_its_authority_and_is_not_made_again_for_that(tmp_path: Path) -> None:
+    own_authority.made_certificate(tmp_path, NAMES, NOW)
+    authority = x509.load_pem_x509_certificate((tmp_path / own_authority.AUTHORITY).read_bytes())
+    late = authority.not_valid_after_utc - dt.timedelta(days=2)
+
+    own_authority.made_certificate(tmp_path, NAMES, late)
+    made_late = (tmp_path / own_authority.CERTIFICATE).read_bytes()
+    own_authority.made_certificate(tmp_path, NAMES, late)
+
+    assert x509.load_pem_x509_certificate(made_late).not_valid_after_utc == authority.not_valid_after_utc
+    assert (tmp_path / own_authority.CERTIFICATE).read_bytes() == made_late
+
+
+def test_a_certificate_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
+    ServerCertificate.begun(made(tmp_path), NAMES)
+    (tmp_path / own_authority.CERTIFICATE).write_text("-----BEGIN")
+
+    assert ServerCertificate.begun(made(tmp_path), NAMES).current.names == NAMES
+
+
+def test_an_authority_without_its_key_is_told_with_what_to_do(tmp_path: Path) -> None:
+    ServerCertificate.begun(made(tmp_path), NAMES)
+    (tmp_path / "koguma-cp-ca.key").write_text("nothing")
+
+    with pytest.raises(UnusableCertificate, match=r"remove koguma-cp-ca\.crt"):
+        ServerCertificate.begun(made(tmp_path), NAMES | {"more"})
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(UnusableCertificate, match=f"no certificate can be made in {tmp_path}/file: File exists"):
+        ServerCertificate.begun(made(tmp_path / "file"), NAMES)
+
+
+def test_a_worker_reads_and_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UnusableCertificate, match=r"koguma-cp\.crt cannot be read: No such file"):
+        ServerCertificate.begun(made(tmp_path))
+
+
+def test_files_that_change_are_in_force_for_new_connections(tmp_path: Path) -> None:
+    certificate = ServerCertificate.begun(given(tmp_path, "one.example"))
+    given(tmp_path, "two.example")
+
+    certificate.look()
+
+    assert certificate.current.names == {"two.example"}
+    assert handshake(certificate.context, trusting(certificate), "two.example").version()
+
+
+def test_files_that_become_unusable_change_nothing(tmp_path: Path) -> None:
+    certificate = ServerCertificate.begun(given(tmp_path, "one.example"))
+    (tmp_path / "a.key").write_text("nothing")
+
+    certificate.look()
+
+    assert certificate.current.names == {"one.example"}
+    given(tmp_path, "two.example")
+    certificate.look()
+    assert certificate.current.names == {"two.example"}
+
+
+def test_what_is_renewed_here_is_in_force_without_a_restart(tmp_path: Path) -> None:
+    certificate = ServerCertificate.begun(made(tmp_path), NAMES)
+    before = certificate.current
+    (tmp_path / own_authority.CERTIFICATE).unlink()
+
+    certificate.renew()
+    certificate.look()
+
+    assert certificate.current.chain != before.chain
+    assert certificate.current.trusted == before.trusted
+
+
+def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path) -> None:
+    def fault() -> str:
+        with pytest.raises(UnusableCertificate) as raised:
+            read(files)
+        return str(raised.value).replace(f"{tmp_path}/", "")
+
+    files = given(tmp_path, "one.example")
+    (tmp_path / "ca.crt").write_bytes((tmp_path / "a.crt").read_bytes())
+    assert fault() == "ca.crt has no certificate of an authority (CA:TRUE) in it"
+    (tmp_path / "ca.crt").write_text("nothing")
+    assert fault() == "ca.crt has no certificate in PEM in it"
+    trustme.CA().issue_cert("other").private_key_pem.write_to_path(tmp_path / "a.key")
+    assert fault() == "a.key is not the key of the certificate in a.crt"
+    (tmp_path / "a.key").write_text("nothing")
+    assert fault() == "a.key has no private key in PEM without a password"
+    (tmp_path / "a.crt").unlink()
+    assert fault() == "a.crt cannot be read: No such file or directory"
+
+
+def test_an_expired_certificate_is_told(tmp_path: Path) -> None:
+    files = given(tmp_path, "one.example")
+    old = trustme.CA().issue_cert("one.example", not_after=NOW - dt.timedelta(days=1))
+    old.private_key_pem.write_to_path(files.key)
+    old.cert_chain_pems[0].write_to_path(files.certificate)
+
+    with pytest.raises(UnusableCertificate, match="expired on 2025-12-31"):
+        read(files)
+
+
+def test_a_root_at_the_end_of_the_chain_is_what_clients_trust(tmp_path: Path) -> None:
+    files = given(tmp_path, "one.example")
+    root = (tmp_path / "ca.crt").read_bytes()
+    alone = CertificateFiles(files.certificate, files.key, None)
+    assert read(alone).trusted == ""
+
+    files.certificate.write_bytes(files.certificate.read_bytes() + root)
+    assert read(alone).trusted.strip() == root.decode().strip()
+
+
+def test_a_certificate_is_for_its_names_and_for_those_below_an_asterisk(tmp_path: Path) -> None:
+    certificate = read(given(tmp_path, "One.example", "*.two.example", "10.0.0.7", "fd00::1"))
+
+    assert all(map(certificate.is_for, ("one.example", "ONE.example", "a.two.example", "10.0.0.7", "fd00:0::1")))
+    assert not any(map(certificate.is_for, ("two.example", "a.b.two.example", "10.0.0.8", "a.one.example")))
+
+
+def test_the_names_of_a_control_plane_are_those_by_which_it_may_be_called(tmp_path: Path) -> None:
+    settings = load(work_dir=tmp_path, bind="0.0.0.0", api_hosts="cp.example, *", xds_host="XDS.example")
+
+    names = own_names(settings)
+
+    assert {"cp.example", "xds.example", "localhost", "127.0.0.1", "::1", socket.gethostname().lower()} <= names
+    assert not {"*", "0.0.0.0", ""} & names
+
+
+@pytest.mark.parametrize("setting", ["tls_certificate", "tls_key"])
+def test_a_certificate_and_its_key_are_given_together(setting: str) -> None:
+    with pytest.raises(BadSettings, match="given together"):
+        load(**{setting: Path("/a")})
