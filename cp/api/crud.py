@@ -35,6 +35,7 @@ from cp.model import registration
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.model.secret_names import is_of_authority
 from cp.model.violation import Violation
 from cp.resources.initial_policies import is_initial
 from cp.resources.kinds import Kind
@@ -238,7 +239,7 @@ class ResourceHandler:
 
 def _is_of_mesh(document: Document) -> bool:
     """Whether nobody wrote a document, but a control plane did for a Mesh."""
-    return is_initial(document) or is_made_here(document)
+    return is_initial(document) or is_made_here(document) or is_of_authority(document.key)
 
 
 def derived_from(key: Key, before: Stored | None) -> int | None:

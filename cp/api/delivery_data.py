@@ -7,6 +7,7 @@ from typing import Any
 
 from cp.ads.connection import ConnectionRecord
 from cp.api.payload import timestamp
+from cp.identity.leaf import Certificate
 from cp.insight.report import finding_data
 from cp.serving.delivery import ChangeProgress, Delivery, PolicyPart, StandingNack, finding, grouped
 from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
@@ -26,6 +27,7 @@ def delivery_data(standing: Delivery) -> dict[str, Any]:
         "since": moment(seen.since),
         "streams": [_stream(stream) for stream in standing.streams],
         "lastConnection": None if last is None else _visit(last),
+        "certificate": None if seen.certificate is None else _certificate(seen.certificate),
         "findings": [finding_data(finding) for finding in standing.findings],
     }
 
@@ -47,6 +49,21 @@ def progress_data(progress: ChangeProgress) -> dict[str, Any]:
 
 def moment(at: float | None) -> str | None:
     return None if at is None else timestamp(datetime.fromtimestamp(at, UTC))
+
+
+def _certificate(certificate: Certificate) -> dict[str, Any]:
+    return {
+        "serial": certificate.serial,
+        "uris": list(certificate.uris),
+        "backend": certificate.backend,
+        "issued": moment(certificate.issued),
+        "notBefore": moment(certificate.not_before),
+        "notAfter": moment(certificate.not_after),
+        "renewal": moment(certificate.renewal),
+        "generation": certificate.generation,
+        "trustedBackends": list(certificate.trusted),
+        "fault": certificate.fault or None,
+    }
 
 
 def _stream(stream: StreamDelivery) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from cp.api.collaborators import Collaborators
 from cp.api.crud import ResourceHandler, page_of
 from cp.api.delivery_data import moment
 from cp.api.payload import timestamp
+from cp.identity.leaf import Certificate
 from cp.model.checkpoint import Checkpoint, checked
 from cp.resources.kinds import Kind
 from cp.serving.delivery import Presence
@@ -79,7 +80,8 @@ class OverviewHandler:
             "dataplaneInsight": {
                 "subscriptions": [
                     _subscription(self._api.about.instance, connection) for connection in seen.connections
-                ]
+                ],
+                **({} if seen.certificate is None else {"mTLS": _mtls(seen.certificate)}),
             },
             "status": seen.state.value,
             "statusSince": moment(seen.since),
@@ -99,6 +101,16 @@ def _subscription(instance: str, connection: ConnectionRecord) -> dict[str, Any]
             **{short: _responses(filter(None, [by_type.get(type_url)])) for short, type_url in _TYPES},
         },
         "version": _version(connection.node),
+    }
+
+
+def _mtls(certificate: Certificate) -> dict[str, Any]:
+    return {
+        "certificateExpirationTime": moment(certificate.not_after),
+        "lastCertificateRegeneration": moment(certificate.issued),
+        "certificateRegenerations": certificate.generation,
+        "issuedBackend": certificate.backend,
+        "supportedBackends": list(certificate.trusted),
     }
 
 

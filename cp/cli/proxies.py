@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from cp.cli.columns import tags
@@ -13,6 +14,7 @@ Data = Mapping[str, Any]
 
 _HEADS: Final = (
     *("MESH", "NAME", "TAGS", "STATUS", "LAST CONNECTED AGO", "LAST UPDATED AGO", "TOTAL UPDATES", "TOTAL ERRORS"),
+    *("CERT REGENERATED AGO", "CERT EXPIRATION", "CERT REGENERATIONS", "CERT BACKEND", "SUPPORTED CERT BACKENDS"),
     "ENVOY VERSION",
 )
 _TYPE_HEADS: Final = ("TYPE", "STATUS", "SINCE", "RESPONSES", "ACCEPTED", "REJECTED", "RESOURCES", "BYTES", "VERSION")
@@ -37,6 +39,9 @@ def delivery(answer: Data) -> Iterator[str]:
         yield f"connected for {since}, {_KINDS.get(stream['protocol'], stream['protocol'])}, Envoy {stream['envoy']}"
         yield ""
         yield from table(_TYPE_HEADS, map(_type_row, stream["types"])).splitlines()
+    if answer.get("certificate") is not None:
+        yield ""
+        yield from _certificate(answer["certificate"])
     if answer["status"] == "Offline":
         yield from _offline(answer)
     for refusal in (
@@ -50,6 +55,17 @@ def delivery(answer: Data) -> Iterator[str]:
     for finding in answer["findings"]:
         yield ""
         yield from finding_lines(finding)
+
+
+def _certificate(certificate: Data) -> Iterator[str]:
+    """What it shows to others of its mesh."""
+    yield f"Certificate {certificate['serial']} of {certificate['backend']}, issued {age(certificate['issued'])} ago:"
+    yield from (f"  {uri}" for uri in certificate["uris"])
+    renewal = certificate["renewal"]
+    plan = "is not renewed, as its authority ends with it" if renewal is None else f"is renewed at {_shown(renewal)}"
+    yield f"  it expires at {_shown(certificate['notAfter'])}, and {plan} (UTC)"
+    if certificate["fault"] is not None:
+        yield f"  the next one cannot be issued: {certificate['fault']}"
 
 
 _KINDS: Final = {"sotw": "state of the world", "delta": "incremental"}
@@ -109,8 +125,24 @@ def _row(overview: Data) -> tuple[str, ...]:
         _ago(last.get("status", {}).get("lastUpdateTime")),
         total.get("responsesAcknowledged", "0"),
         total.get("responsesRejected", "0"),
+        *_certificate_cells(overview["dataplaneInsight"].get("mTLS", {})),
         last.get("version", {}).get("envoy", {}).get("version", "-"),
     )
+
+
+def _certificate_cells(mtls: Data) -> tuple[str, ...]:
+    return (
+        _ago(mtls.get("lastCertificateRegeneration")),
+        _shown(mtls.get("certificateExpirationTime")),
+        str(mtls.get("certificateRegenerations", 0)),
+        mtls.get("issuedBackend", "-"),
+        ",".join(mtls.get("supportedBackends", [])) or "-",
+    )
+
+
+def _shown(moment: str | None) -> str:
+    """A moment to the second, in UTC."""
+    return "-" if moment is None else f"{datetime.fromisoformat(moment):%Y-%m-%d %H:%M:%S}"
 
 
 def _ago(moment: str | None) -> str:

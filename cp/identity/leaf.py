@@ -63,6 +63,9 @@ class Certificate:
     fault: str = ""
     """Why there is no newer one, where there should be."""
 
+    trusted: tuple[str, ...] = ()
+    """The backends of the authorities that the mesh trusts now."""
+
 
 def issue(authority: Authority, identity: ProxyIdentity, now: float) -> Leaf:
     """A new key, and the certificate that says whose it is."""
@@ -110,11 +113,13 @@ def _extensions(
 
 
 def _issuer(authority: Authority) -> x509.AuthorityKeyIdentifier:
-    """How the certificate of the authority calls its key, or what its key comes to."""
+    """What tells the authority apart from another one with the same name, which it may take the place of."""
+    certificate = authority.certificate
     try:
-        named = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+        named = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
     except x509.ExtensionNotFound:
-        return x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+        issuer = [x509.DirectoryName(certificate.issuer)]
+        return x509.AuthorityKeyIdentifier(None, issuer, certificate.serial_number)
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(named.value)
 
 

@@ -25,7 +25,8 @@ class TrustTimes:
     control planes. Our own proxies are asked in addition."""
 
     patience: float = 60.0
-    """After which a new authority signs, even if a proxy of ours has not answered yet."""
+    """After which a new authority signs, even if a proxy of ours has not answered yet. For as long one that has
+    disconnected, or that was not there when the process started, is expected back."""
 
 
 DEFAULT_TIMES: Final = TrustTimes()
@@ -46,7 +47,7 @@ class EnabledAuthority:
 
 @dataclass(frozen=True, slots=True)
 class ProxyReadiness:
-    """What the connected proxies of a mesh have of the newest record."""
+    """What the proxies of a mesh have of the newest record, those that are expected back included."""
 
     trust: bool
     """All of them have ACKed everything."""
@@ -64,6 +65,9 @@ class Moment:
     """What a step depends on beside the record and the Mesh."""
 
     now: float
+    watched_since: float
+    """When this process began to look after proxies."""
+
     proxies: ProxyReadiness = NOT_READY
     times: TrustTimes = DEFAULT_TIMES
 
@@ -111,7 +115,9 @@ def _trusted(known: TrustedRoot | None, enabled: EnabledAuthority, now: float) -
 def _is_known(root: TrustedRoot, moment: Moment) -> bool:
     """Whether an authority is trusted everywhere."""
     times = moment.times
-    return moment.now >= root.since + (times.propagation if moment.proxies.trust else times.patience)
+    if moment.proxies.trust:
+        return moment.now >= root.since + times.propagation
+    return moment.now >= max(root.since, moment.watched_since) + times.patience
 
 
 def _may_call(signer: TrustedRoot, moment: Moment) -> bool:

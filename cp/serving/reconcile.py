@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
@@ -21,9 +21,11 @@ import structlog
 
 from cp.ads.hub import Hub
 from cp.identity.leaf import Certificate
+from cp.identity.trust import trust_of
 from cp.model.document import Document
 from cp.model.failure import Failure
 from cp.model.names import Key, dataplane_key
+from cp.model.secret_names import trust_key
 from cp.policies import Policies, kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -117,7 +119,11 @@ class Reconciler:
 
     def certificate(self, proxy: str) -> Certificate | None:
         """What a connected proxy shows to others of its mesh, without its key."""
-        return None if self._identities is None else self._identities.certificate(proxy)
+        certificate = None if self._identities is None else self._identities.certificate(proxy)
+        if certificate is None:
+            return None
+        record = trust_of(self.world.get(trust_key(certificate.mesh)))
+        return replace(certificate, trusted=tuple(dict.fromkeys(root.backend for root in record.roots)))
 
     async def current(self) -> World:
         """The World, with all in it that was written until now, unless that takes too long."""

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
@@ -102,7 +102,7 @@ class TrustKeeper:
         self._store, self._followed, self._proxies = store, followed, proxies
         self._read, self._clock, self._times = sources.read, sources.clock, sources.times
         self._forgets = sources.forgets
-        self._began = sources.clock()
+        self._started = sources.clock()
         self._without: set[str] = set()
         """The meshes that had no mTLS at some time."""
 
@@ -147,7 +147,7 @@ class TrustKeeper:
 
     async def _stepped(self, world: World, mesh: Resource) -> bool:
         record = self._record(world, mesh.name)
-        moment = Moment(self._clock(), times=self._times)
+        moment = Moment(self._clock(), self._started, times=self._times)
         if mesh.spec.authority is None:
             self._faults.pop(mesh.name, None)
             return await self._write(world, mesh, record, switched_off(record, moment))
@@ -161,9 +161,8 @@ class TrustKeeper:
         self._faults.pop(mesh.name, None)
         enabled = _enabled(mesh, authority)
         step = advanced(record, enabled, moment)
-        if step != advanced(record, enabled, Moment(moment.now, READY, moment.times)):  # it depends on the proxies
-            readiness = await self._readiness(world, mesh)
-            step = advanced(record, enabled, Moment(moment.now, readiness, moment.times))
+        if step != advanced(record, enabled, replace(moment, proxies=READY)):  # it depends on the proxies
+            step = advanced(record, enabled, replace(moment, proxies=await self._readiness(world, mesh)))
         return await self._write(world, mesh, record, step) and is_settled(step, enabled)
 
     def _record(self, world: World, mesh: str) -> TrustRecord:
@@ -207,19 +206,21 @@ class TrustKeeper:
     async def _readiness(self, world: World, mesh: Resource) -> ProxyReadiness:
         dataplanes = {dataplane.key: dataplane for dataplane in world.table("Dataplane", mesh.name)}
         presences = await self._proxies.presences(dataplanes)
-        connected = {key: presence for key, presence in presences.items() if self._is_awaited(presence)}
+        expected = {key: presence for key, presence in presences.items() if self._is_expected(presence)}
         return ProxyReadiness(
-            trust=all(presence.state is ProxyState.ONLINE for presence in connected.values()),
+            trust=all(presence.state is ProxyState.ONLINE for presence in expected.values()),
             identities=all(
                 presence.certificate is not None or identity_of(world, dataplanes[key]) is None
-                for key, presence in connected.items()
+                for key, presence in expected.items()
             ),
         )
 
-    def _is_awaited(self, presence: Presence) -> bool:
-        """Whether a rotation waits for a proxy. Those that are not here may be about to come back after our start."""
-        has_just_begun = self._clock() < self._began + self._times.patience
-        return has_just_begun or presence.state is not ProxyState.OFFLINE
+    def _is_expected(self, presence: Presence) -> bool:
+        """Whether a proxy is connected, or was a moment ago. One that is away still has what it was given before."""
+        if presence.state is not ProxyState.OFFLINE:
+            return True
+        seen = max((record.until or 0.0 for record in presence.connections), default=0.0)
+        return self._clock() < max(seen, self._started) + self._times.patience
 
     def _fail(self, mesh: Resource, violation: Violation) -> None:
         of_mesh = finding(mesh.document, CODE, Severity.ERROR, violation)

@@ -105,6 +105,20 @@ def test_who_trusts_the_root_can_follow_from_an_authority_below_it() -> None:
     issuer.verify_directly_issued_by(CA.certificate)
 
 
+def test_authorities_with_one_name_are_told_apart_by_what_they_issue() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    nameless = authority(pair_of(key, IS_AUTHORITY), NOW)  # it does not say what its key is called
+    assert isinstance(nameless, Authority)
+
+    def named(issuer: Authority) -> x509.AuthorityKeyIdentifier:
+        [certificate, *_] = certificates(issue(issuer, identity(), NOW))
+        return certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+
+    of = CA.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    assert named(CA).key_identifier == of.value.digest
+    assert named(nameless).authority_cert_serial_number == nameless.certificate.serial_number
+
+
 def test_nothing_shows_its_key() -> None:
     leaf = issue(CA, identity(), NOW)
 

@@ -22,6 +22,7 @@ from cp.identity.trust import NO_TRUST, TrustRecord
 
 TIMES: Final = TrustTimes(propagation=10, patience=60)
 LIFE: Final = 1_000.0
+STARTED: Final = -1_000.0
 
 
 def enabled(name: str, **fields: Any) -> EnabledAuthority:
@@ -30,7 +31,7 @@ def enabled(name: str, **fields: Any) -> EnabledAuthority:
 
 
 def at(now: float, proxies: ProxyReadiness = READY) -> Moment:
-    return Moment(now, proxies, TIMES)
+    return Moment(now, STARTED, proxies, TIMES)
 
 
 def names(record: TrustRecord) -> list[str]:
@@ -63,6 +64,18 @@ def test_a_proxy_that_does_not_answer_holds_it_up_for_a_minute() -> None:
 
     assert advanced(trusted, enabled("new"), at(159, NOT_READY)).signer == "old"
     assert advanced(trusted, enabled("new"), at(160, NOT_READY)).signer == "new"
+
+
+def test_a_control_plane_that_has_just_started_is_as_patient_with_proxies_that_it_has_not_seen() -> None:
+    trusted = advanced(FIRST, enabled("new"), at(100))
+
+    def signer(now: float, proxies: ProxyReadiness) -> str:
+        return advanced(trusted, enabled("new"), Moment(now, 500, proxies, TIMES)).signer
+
+    assert signer(500, NOT_READY) == "old"
+    assert signer(559, NOT_READY) == "old"
+    assert signer(560, NOT_READY) == "new"
+    assert signer(500, READY) == "new"
 
 
 def test_what_signs_no_longer_is_trusted_until_all_that_it_signed_has_expired() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import structlog
 
+from cp.ads.connection import ConnectionRecord
+from cp.ads.session.messages import Node
 from cp.identity.leaf import Certificate
 from cp.identity.rotation import TrustTimes
 from cp.identity.trust import NO_TRUST, TrustRecord, document_of, trust_of
@@ -33,12 +35,14 @@ SHOWN = Certificate("default", "ca-1", "1", (), NOW, NOW, NOW, None, 1)
 
 @dataclass
 class Rig:
-    """A keeper, which can be killed and started again at any moment: it has no memory that counts."""
+    """A keeper, which is started again for each sweep: it has no memory that counts."""
 
     store: MemoryStore = field(default_factory=MemoryStore)
     now: float = NOW
     states: dict[Key, Presence] = field(default_factory=dict)
     asked: int = 0
+    started: float = NOW - 1_000
+    """When the keepers were."""
 
     async def world(self) -> World:
         contents = await self.store.read()
@@ -49,9 +53,12 @@ class Rig:
         return {key: self.states.get(key, Presence(OFFLINE, None, ())) for key in dataplanes}
 
     def keeper(self, store: Any = None) -> TrustKeeper:
+        now, self.now = self.now, self.started
         sources = TrustSources(read_file, lambda: self.now, TrustTimes(10, 60))
         unfollowed: Any = None
-        return TrustKeeper(store or self.store, unfollowed, self, sources)
+        keeper = TrustKeeper(store or self.store, unfollowed, self, sources)
+        self.now = now
+        return keeper
 
     async def swept(self, keeper: TrustKeeper | None = None) -> TrustRecord:
         """The record after all that can be done now; each time by a keeper that has just been started."""
@@ -156,6 +163,38 @@ def test_a_rotation_goes_on_wherever_the_control_plane_was_killed() -> None:
         assert (backends(moved), signs(moved)) == (["ca-1", "ca-2"], "ca-2")
 
     run(test)
+
+
+def test_a_control_plane_that_has_just_started_waits_for_proxies_to_come_back() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(PROXY, mesh())
+        await rig.write(mesh("ca-2"))
+        rig.started = NOW + 500
+
+        assert signs(await rig.at(500)) == "ca-1"
+        rig.show(BEHIND)
+        assert signs(await rig.at(501)) == "ca-1"
+        rig.show(IN_SYNC)
+        assert signs(await rig.at(502)) == "ca-2"
+
+    run(test)
+
+
+def test_a_proxy_that_never_comes_back_is_waited_for_as_long_as_one_that_has_just_left() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(PROXY, mesh())
+        rig.states[PROXY.key] = Presence(OFFLINE, None, (_ended(NOW + 100),))
+        rig.now = NOW + 120
+        await rig.write(mesh("ca-2"))
+
+        assert signs(await rig.at(159)) == "ca-1"
+        assert signs(await rig.at(160)) == "ca-2"
+
+    run(test)
+
+
+def _ended(until: float) -> ConnectionRecord:
+    return ConnectionRecord(Node("default.web-1"), "sotw", NOW, until, NOW, ())
 
 
 def test_proxies_are_asked_only_when_it_depends_on_them() -> None:

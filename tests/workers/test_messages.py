@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
+from cp.identity.leaf import Certificate
 from cp.model.names import Key
 from cp.model.violation import Finding, Severity
 from cp.serving.delivery import ChangeProgress, Delivery, NackReport, PolicyPart, Presence, ProxyState, StandingNack
@@ -23,6 +24,7 @@ from cp.settings import Settings
 from koguma.v1 import workers_pb2 as pb
 
 CLASSES = (
+    Certificate,
     *(Key, Finding, Node, ResponseCounts, Nack, NackedResource, TypeStatus, ConnectionRecord, Presence, PolicyPart),
     *(NackReport, StandingNack, TypeDelivery, StreamDelivery, Delivery, ChangeProgress),
 )
