@@ -141,7 +141,7 @@ class Settings(BaseSettings):
     )
     ads_tls: Literal["auto", "on", "off"] = Field(
         default="auto",
-        validation_alias="KOGUMA_ADS_TLS",
+        validation_alias="KOGUMA_DP_SERVER_TLS",
         description="Whether proxies are served over TLS. `auto`: if `KOGUMA_BIND` is beyond loopback.",
     )
     proxy_authentication: Literal["", "none", "dpToken"] = Field(

@@ -148,7 +148,7 @@ class BootstrapHandler:
             host = _LOCALHOST
         if not certificate.is_for(host):
             raise _wrong_name(host, certificate)
-        authority = _authority(wanted.ca_cert) or certificate.trusted
+        authority = _authority(wanted.ca_cert, certificate) or certificate.trusted
         return host, ControlPlane(ListenAddress(host, defaults.port), over_tls=True, authority=authority)
 
     def _answer(
@@ -375,16 +375,21 @@ def _wrong_name(host: str, certificate: ServedCertificate) -> ApiError:
     return ApiError(BAD_REQUEST, "Could not make a bootstrap configuration", detail)
 
 
-def _authority(text: str) -> str:
-    """The certificates of authorities that a proxy was told to trust."""
-    if text and not is_authority(text):
-        hint = "give koguma dp run the one that signed the certificate of the control plane (--ca-cert-file)"
-        raise ApiError(
-            BAD_REQUEST,
-            "Could not make a bootstrap configuration",
-            f"caCert has no certificate of an authority (CA:TRUE) in PEM; {hint}",
-        )
+def _authority(text: str, certificate: ServedCertificate) -> str:
+    """What a proxy was told to trust, if that is an authority of our certificate."""
+    if not text:
+        return ""
+    if not is_authority(text):
+        raise _wrong_authority("has no certificate of an authority (CA:TRUE) in PEM")
+    if not certificate.is_signed_by(text):
+        raise _wrong_authority("did not sign the certificate of the port for proxies")
     return text
+
+
+def _wrong_authority(fault: str) -> ApiError:
+    hint = "name koguma-cp-ca.crt from the work folder of the control plane, or the authority of its certificate"
+    detail = f"the authority that the proxy is to trust (--ca-cert-file) {fault}; {hint}"
+    return ApiError(BAD_REQUEST, "Could not make a bootstrap configuration", detail)
 
 
 def _unprocessable(
