@@ -312,6 +312,7 @@ def _collaborators(
             is_on=settings.authentication != "none",
             localhost_is_admin=settings.localhost_is_admin,
         ),
+        trusts_proxies=settings.proxy_authentication == "none",
         own_findings=lambda: (*keeper.findings, *exposures(settings)),
         read_only=settings.read_only,
         hosts=_hosts(settings),

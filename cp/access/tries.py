@@ -6,11 +6,12 @@ See record 0060.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
 MOST_TRIES: Final = 20
-"""Bad tokens that an address may show in each window."""
+"""Different bad tokens that an address may show in each window."""
 
 WINDOW: Final = 60.0
 """Seconds."""
@@ -25,7 +26,7 @@ _NETWORK_OF_ONE_SITE: Final = 64
 @dataclass(slots=True)
 class _Window:
     began: float
-    failures: int = 0
+    failures: set[bytes]
 
 
 class FailedTries:
@@ -38,18 +39,18 @@ class FailedTries:
     def wait(self, address: str, now: float) -> float:
         """Seconds for which an address is not listened to; 0 if it is."""
         window = self._windows.get(_site(address))
-        if window is None or window.failures < self._most:
+        if window is None or len(window.failures) < self._most:
             return 0.0
         return max(0.0, window.began + self._seconds - now)
 
-    def add(self, address: str, now: float) -> None:
-        """Note a failure."""
+    def add(self, address: str, secret: str, now: float) -> None:
+        """Note a bad token. The same one again is no further try: an agent repeats what it was given."""
         site = _site(address)
         window = self._windows.get(site)
         if window is None or now >= window.began + self._seconds:
             self._windows.pop(site, None)  # so that windows stand in the order in which they began
-            window = self._windows[site] = _Window(now)
-        window.failures += 1
+            window = self._windows[site] = _Window(now, set())
+        window.failures.add(sha256(secret.encode(errors="replace")).digest())
         if len(self._windows) > self._addresses:
             del self._windows[next(iter(self._windows))]
 

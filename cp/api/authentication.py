@@ -6,7 +6,7 @@ A bad token is an error on every path. It never means that there was none (recor
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,14 +46,20 @@ class AccessControl:
 class Authentication:
     """Finds out who sends a request."""
 
-    def __init__(self, access: AccessControl, world: Callable[[], World | None]) -> None:
+    def __init__(
+        self, access: AccessControl, world: Callable[[], World | None], own_doors: Collection[str] = ()
+    ) -> None:
+        """Own doors are paths where proxies show their tokens to the handler, in other forms too."""
         self._access = access
         self._world = world
+        self._own_doors = own_doors
 
     def caller(self, scope: Scope) -> ApiCaller:
         """Raises `ApiError` where a token is not good."""
         if not self._access.is_on:
             return ApiCaller(NOBODY, address_of(scope), EVERYBODY_IS_ADMINISTRATOR)
+        if scope["path"] in self._own_doors:
+            return ApiCaller(NOBODY, address_of(scope), self._access.rights())
         headers = Headers(scope=scope)
         credentials = headers.getlist("authorization")
         if credentials:
@@ -73,7 +79,7 @@ class Authentication:
         try:
             return self._caller(_token(credentials), address_of(scope))
         except TokenRefused as refused:
-            tries.add(host, now)
+            tries.add(host, "\n".join(credentials), now)
             raise unauthenticated(refused.reason) from None
 
     def _caller(self, token: str, address: str) -> ApiCaller:

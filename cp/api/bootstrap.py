@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from cp.access.tokens import DataplaneClaims
 from cp.ads.admission import NotAdmitted, must_be_for, must_be_named, token_of, without_scheme
 from cp.api.body import decoded, text_of
+from cp.api.caller import caller_of
 from cp.api.collaborators import BootstrapDefaults, Collaborators
 from cp.api.crud import must_be_run, must_be_writable
 from cp.api.errors import (
@@ -187,7 +188,7 @@ class BootstrapHandler:
             documents += [stored.document] if stored is not None else []
             await self._api.works.documents.do(request, lambda _: self._must_admit(claims, wanted, documents))
         if brought is not None:
-            return await self._registered(brought, stored, wanted.owner)
+            return await self._registered(request, brought, stored, wanted.owner)
         if stored is None:
             known = await self._dataplane_names(request, wanted.mesh) if claims is None else ()
             otherwise = f"store it first: koguma apply, or koguma dp run --dataplane-file (mesh `{wanted.mesh}`)"
@@ -207,7 +208,7 @@ class BootstrapHandler:
         except NotAdmitted as refused:
             raise _not_admitted(wanted, refused) from None
 
-    async def _registered(self, document: Document, stored: Stored | None, owner: str) -> Document:
+    async def _registered(self, request: Request, document: Document, stored: Stored | None, owner: str) -> Document:
         """Store what a proxy brings along, unless it is stored as it is already."""
         before = None if stored is None else stored.document
         document_of_run = registered(document, before, owner, ready=True)
@@ -216,8 +217,9 @@ class BootstrapHandler:
         ):
             return document_of_run
         must_be_writable(self._api)
-        await self._api.store.write(Put(document_of_run, ABSENT if stored is None else stored.revision))
-        log.info("proxy.registered", resource=str(document.key), new=before is None)
+        revision = await self._api.store.write(Put(document_of_run, ABSENT if stored is None else stored.revision))
+        caller = caller_of(request).address
+        log.info("proxy.registered", resource=str(document.key), new=before is None, revision=revision, caller=caller)
         return document_of_run
 
     async def _runs(self, stored: Stored, owner: str) -> None:

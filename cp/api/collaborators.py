@@ -12,6 +12,7 @@ from starlette.requests import Request
 from cp.access.keys import OfflineKeys, Purpose
 from cp.ads.admission import Door
 from cp.api.authentication import AccessControl
+from cp.api.requirements import BOOTSTRAP
 from cp.api.work import WorkQueues
 from cp.model.document import Document
 from cp.model.names import Key
@@ -116,6 +117,9 @@ class Collaborators:
     for_proxies: BootstrapDefaults
     body_limit: int
     access: AccessControl
+    trusts_proxies: bool = False
+    """Whether proxies from anywhere need no token, because the operator says so."""
+
     read_only: bool = False
     hosts: Collection[str] = ()
     """The names by which it may be called, beside addresses and `localhost`."""
@@ -135,6 +139,11 @@ class Collaborators:
 
     companions: Callable[[Document], Iterable[Document]] = _nothing
     """What is stored together with a document that is new, such as the default policies of a Mesh."""
+
+    @property
+    def own_doors(self) -> Collection[str]:
+        """The paths whose handlers ask for tokens of proxies, or which are for everybody who says to be a proxy."""
+        return (BOOTSTRAP,) if self.for_proxies.door is not None or self.trusts_proxies else ()
 
     async def contents(self, request: Request) -> Contents:
         """Everything that is stored, read for one request after the other: what reads one document is between them.

@@ -6,7 +6,7 @@ row in the table of requirements cannot be made, so none is open by mistake (rec
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final, cast
 
 import structlog
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cp.api.authentication import Authentication, address_of
 from cp.api.caller import caller_of, enter
 from cp.api.errors import FORBIDDEN, UNAUTHORIZED, ApiError
-from cp.api.requirements import decisions, requirements_of
+from cp.api.requirements import OPEN, decisions, requirements_of
 from cp.resources.kinds import Kinds
 from cp.resources.world import World
 
@@ -48,9 +48,13 @@ class ApiDoor:
         await self._app(scope, receive, send)
 
 
-def guarded(route: Route, kinds: Kinds, current: Callable[[], Awaitable[World]]) -> Route:
-    """A route that answers only those who have the rights that it takes."""
+def guarded(
+    route: Route, kinds: Kinds, current: Callable[[], Awaitable[World]], own_doors: Collection[str] = ()
+) -> Route:
+    """A route that answers only those who have the rights that it takes, or whom its handler lets in."""
     required = requirements_of(route.path, set(route.methods or ()))
+    if route.path in own_doors:
+        required = dict.fromkeys(required, OPEN)
     answer = cast("Callable[[Request], Awaitable[Response]]", route.endpoint)
 
     async def endpoint(request: Request) -> Response:

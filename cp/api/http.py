@@ -67,9 +67,10 @@ def _metrics(metrics: MetricsText) -> Route:
 
 
 def _app(routes: Sequence[Route], collaborators: Collaborators) -> Starlette:
-    authentication = Authentication(collaborators.access, lambda: collaborators.state.loaded_world)
+    state, own_doors = collaborators.state, collaborators.own_doors
+    authentication = Authentication(collaborators.access, lambda: state.loaded_world, own_doors)
     return Starlette(
-        routes=[guarded(route, collaborators.kinds, collaborators.state.current) for route in routes],
+        routes=[guarded(route, collaborators.kinds, state.current, own_doors) for route in routes],
         exception_handlers={**_HANDLERS, Missing: _missing(collaborators.works.resources)},
         middleware=[
             Middleware(_Faults),

@@ -12,8 +12,11 @@ from typing import Any, Final, TypeAlias
 
 from cp.access.rights import (
     CONTROL_PLANE,
+    DATAPLANE_TOKEN,
     INSPECTION,
     METRICS,
+    USER_TOKEN,
+    ZONE_TOKEN,
     AccessDecision,
     Verb,
     of_resource,
@@ -71,9 +74,6 @@ Requirements: TypeAlias = tuple[Requirement, ...]
 OPEN: Final[Requirements] = ()
 """For everybody."""
 
-OWN_DOOR: Final[Requirements] = ()
-"""For proxies, whose tokens the handler asks for."""
-
 _NAMED: Final = (Requirement((_READ,)),)
 _WRITTEN: Final = (Requirement((_WRITE,)),)
 _READ_IN_MESH: Final = (Requirement((_READ,), is_for_proxies=True),)
@@ -82,9 +82,11 @@ _DELETED_IN_MESH: Final = (Requirement((_WRITE,), is_for_proxies=True),)
 _LISTED: Final = (Requirement((_READ,), in_any_mesh=True),)
 _DATAPLANES: Final = (Requirement((_READ,), _DATAPLANE),)
 _OF_ALL_DATAPLANES: Final = (Requirement((_READ,), _DATAPLANE, in_any_mesh=True),)
+_OF_ALL_DATAPLANES_WRITTEN: Final = (Requirement((_WRITE,), _DATAPLANE, in_any_mesh=True),)
 _INSPECTED: Final = (Requirement((_READ,), INSPECTION),)
 _INSPECTED_ANYWHERE: Final = (Requirement((_READ,), INSPECTION, in_any_mesh=True),)
 _OF_CONTROL_PLANE: Final = (Requirement((_READ,), CONTROL_PLANE),)
+BOOTSTRAP: Final = "/bootstrap"
 _PROXY: Final = "/meshes/{mesh}/dataplanes/{name}"
 
 REQUIREMENTS: Final[Mapping[tuple[str, str], Requirements]] = MappingProxyType(
@@ -94,7 +96,7 @@ REQUIREMENTS: Final[Mapping[tuple[str, str], Requirements]] = MappingProxyType(
         ("GET", "/health"): OPEN,
         ("GET", "/ready"): OPEN,
         ("GET", "/who-am-i"): OPEN,
-        ("POST", "/bootstrap"): OWN_DOOR,
+        ("POST", BOOTSTRAP): _OF_ALL_DATAPLANES_WRITTEN,
         ("GET", "/config"): _OF_CONTROL_PLANE,
         ("GET", "/_resources"): _OF_CONTROL_PLANE,
         ("GET", "/policies"): _OF_CONTROL_PLANE,
@@ -105,6 +107,9 @@ REQUIREMENTS: Final[Mapping[tuple[str, str], Requirements]] = MappingProxyType(
         ("POST", "/_delivery"): _INSPECTED_ANYWHERE,
         ("POST", "/_apply"): (Requirement((_WRITE,), ANYTHING),),
         ("POST", "/validate"): (Requirement((_READ, _WRITE), ANYTHING),),
+        ("POST", "/tokens/dataplane"): (Requirement((_WRITE,), DATAPLANE_TOKEN, in_any_mesh=True),),
+        ("POST", "/tokens/zone"): (Requirement((_WRITE,), ZONE_TOKEN),),
+        ("POST", "/tokens/user"): (Requirement((_WRITE,), USER_TOKEN),),
         ("POST", f"{_PROXY}/_readiness"): (Requirement((_WRITE,), _DATAPLANE, is_for_proxies=True),),
         ("GET", f"{_PROXY}/_config"): _DATAPLANES + _INSPECTED,
         ("GET", f"{_PROXY}/_rules"): _DATAPLANES + _INSPECTED,

@@ -64,7 +64,10 @@ ASKED: Final = (
     Asked("GET", "/health", "AHTP"),
     Asked("GET", "/ready", "AHTP"),
     Asked("GET", "/who-am-i", "AHTP"),
-    Asked("POST", "/bootstrap", "AHTP", {"mesh": "default", "name": "nobody"}),
+    Asked("POST", "/bootstrap", "T", {"mesh": "default", "name": "nobody"}),
+    Asked("POST", "/tokens/dataplane", "", {"mesh": "default", "validFor": "1h"}),
+    Asked("POST", "/tokens/zone", "", {"zone": "here", "validFor": "1h"}),
+    Asked("POST", "/tokens/user", "", {"name": "eve", "groups": [ADMIN], "validFor": "1h"}),
     Asked("GET", "/config", "H"),
     Asked("GET", "/_resources", "H"),
     Asked("GET", "/policies", "H"),
@@ -139,7 +142,7 @@ CALLERS: Final[Mapping[str, tuple[str, str, Rights]]] = {
     "a proxy": ("P", OF_PROXY, RIGHTS),
     "an administrator": ("all", OF_ADMIN, RIGHTS),
 }
-ALWAYS: Final = frozenset({"/", "/healthy", "/health", "/ready", "/who-am-i", "/bootstrap"})
+ALWAYS: Final = frozenset({"/", "/healthy", "/health", "/ready", "/who-am-i"})
 
 
 def documents() -> Iterator[Document]:
@@ -273,6 +276,26 @@ def test_everybody_may_do_everything_where_authentication_is_off(entrance: Entra
 
     assert api.get("/globalsecrets", peer="192.0.2.1").status_code == 200
     assert api.get("/globalsecrets", peer="192.0.2.1", headers=bearer(FORGED)).status_code == 200
+
+
+def test_a_proxy_asks_for_its_bootstrap_with_a_token_or_where_proxies_are_trusted(start: Unit) -> None:
+    """The handler asks for the token of a proxy itself, where it has to: see test_bootstrap_door.py."""
+    state, access = FixedState(World.of(documents(), KINDS)), AccessControl(lambda: RIGHTS)
+    asked = Asked("POST", "/bootstrap", "", {"mesh": "default", "name": "nobody"})
+
+    assert ask(start(state=state, access=access), asked).status_code == 401
+    assert ask(start(state=state, access=access, trusts_proxies=True), asked, "raw token").status_code == 422
+
+
+def test_a_right_to_make_tokens_is_for_the_mesh_that_it_names(entrance: Entrance) -> None:
+    text = "rights: [{groups: [team], may: [write], meshes: [default], kinds: [DataplaneToken]}]"
+    api = entrance.api(rights_of(text, "access.yaml", KINDS, ADMINS))
+
+    def status(mesh: str) -> int:
+        body = {"mesh": mesh, "validFor": "1h"}
+        return ask(api, Asked("POST", "/tokens/dataplane", "", body), OF_MEMBER).status_code
+
+    assert (status("default"), status("other")) == (200, 403)
 
 
 def test_a_token_says_who_its_holder_is(entrance: Entrance) -> None:
@@ -453,7 +476,7 @@ def test_a_proxy_registers_only_what_its_token_allows(entrance: Entrance) -> Non
 
 def test_an_address_with_too_many_bad_tokens_waits_whatever_it_shows_next(entrance: Entrance) -> None:
     api = entrance.api()
-    statuses = [api.get("/", headers=bearer(FORGED), peer="192.0.2.1").status_code for _ in range(MOST_TRIES)]
+    statuses = [api.get("/", headers=bearer(f"bad{n}"), peer="192.0.2.1").status_code for n in range(MOST_TRIES)]
 
     later = api.get("/meshes", headers=bearer(OF_ADMIN), peer="192.0.2.1")
 
