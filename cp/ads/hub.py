@@ -142,6 +142,11 @@ class PublisherSide:
             self._state.unconfirmed.remove(proxy)
             self._state.wake(proxy)
 
+    def publish_part(self, proxy: str, part: SnapshotPart) -> bool:
+        """Replace a part of the newest snapshot of a proxy, of which nothing else is known now."""
+        snapshot = self._state.snapshots.get(proxy)
+        return snapshot is not None and self.publish(proxy, snapshot.with_part(part))
+
     def withdraw(self, proxy: str, part: SnapshotPart) -> None:
         """Keep no longer a part of what a proxy that has left was given; it is given another one when it is back."""
         snapshot = self._state.snapshots.get(proxy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,7 +50,7 @@ class LintHandler:
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
             refused = map(finding, grouped(nack_reports))
-            findings = in_order((*own_findings, *refused, *lint(self._policies, world, checkpoint)))
+            findings = in_order((*own_findings, *refused, *lint(self._policies, world, checkpoint, time.time())))
             return lint_data(tuple(filter(may_know, of_mesh(findings, mesh) if mesh else findings)))
 
         return await self._api.works.questions.json(request, answer)

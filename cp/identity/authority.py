@@ -54,15 +54,18 @@ class Authority:
         return self.certificate.not_valid_after_utc.timestamp()
 
 
-def authority(pair: KeyPair, now: float) -> Authority | Violation:
-    """What a pair is good for, or why it can sign nothing: the path is `cert` or `key`. It never quotes either."""
+def authority(pair: KeyPair, now: float | None) -> Authority | Violation:
+    """What a pair is good for, or why it can sign nothing: the path is `cert` or `key`. It never quotes either.
+
+    Where the time is not known, nothing has expired.
+    """
     try:
         return _authority(pair, now)
     except _UNREADABLE:
         return Violation("cert", "has something in it that cannot be read", "make a new one")
 
 
-def _authority(pair: KeyPair, now: float) -> Authority | Violation:
+def _authority(pair: KeyPair, now: float | None) -> Authority | Violation:
     chain = certificates_in(text_of(pair.certificate))
     if not chain:
         return NO_CERTIFICATE.at("cert")
@@ -80,14 +83,22 @@ def _authority(pair: KeyPair, now: float) -> Authority | Violation:
     return Authority(chain[0], key, "".join(map(pem, chain)), fingerprint_of(chain[0]))
 
 
+def expiry_of(text: str) -> tuple[float, float] | None:
+    """When the first certificate of a text begins and ends; None if there is none."""
+    chain = certificates_in(text)
+    return (chain[0].not_valid_before_utc.timestamp(), chain[0].not_valid_after_utc.timestamp()) if chain else None
+
+
 def fingerprint_of(certificate: x509.Certificate) -> str:
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
-def _fault_of_certificate(certificate: x509.Certificate, now: float) -> Violation | None:
+def _fault_of_certificate(certificate: x509.Certificate, now: float | None) -> Violation | None:
     if not _may_sign(certificate):
         hint = "it needs `CA:TRUE` in its basic constraints, and may sign certificates by its key usage"
         return Violation("", "is no certificate of an authority", hint)
+    if now is None:
+        return None
     if certificate.not_valid_after_utc.timestamp() <= now:
         return Violation("", f"has expired at {certificate.not_valid_after_utc.isoformat()}", "give a new one")
     if certificate.not_valid_before_utc.timestamp() > now:

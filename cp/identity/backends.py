@@ -40,7 +40,7 @@ def is_missing(world: World, mesh: str, backend: CaBackend) -> bool:
     )
 
 
-def enabled_authority(world: World, mesh: Resource, read: ReadFile, now: float) -> Authority | Violation:
+def enabled_authority(world: World, mesh: Resource, read: ReadFile, now: float | None) -> Authority | Violation:
     """The authority that a Mesh enables, or why there is none: the path is one in the Mesh, which has to enable one."""
     index, backend = next(
         (index, backend)
@@ -56,7 +56,7 @@ def enabled_authority(world: World, mesh: Resource, read: ReadFile, now: float) 
     return found if isinstance(found, Authority) else found.at(f"{root}.conf")
 
 
-def builtin_authority(world: World, mesh: str, backend: str, now: float) -> Authority | Violation:
+def builtin_authority(world: World, mesh: str, backend: str, now: float | None) -> Authority | Violation:
     """An authority that the control plane made, by the name of its backend."""
     keys = authority_certificate_key(mesh, backend), authority_private_key(mesh, backend)
     secrets = [world.get(key) for key in keys]

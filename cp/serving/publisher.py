@@ -12,7 +12,7 @@ from cp.model.names import Key, dataplane_key, proxy_id
 from cp.resources.world import World
 from cp.serving.publications import Publication
 from cp.serving.turn import PendingChanges, TurnResult
-from cp.translate.snapshot import Snapshot, SnapshotPart
+from cp.translate.snapshot import SnapshotPart
 
 
 class Publisher:
@@ -49,7 +49,7 @@ class Publisher:
         """The publication, and how many proxies it concerns, newcomers included."""
         at = self._hub.now()
         newcomers = {proxy for proxy in pending.arrived if not self._hub.knows(proxy)}
-        published = self._hand_over(result.snapshots, pending, self._hub.arriving.union(arrived_meanwhile))
+        published = self._hand_over(result, pending, self._hub.arriving.union(arrived_meanwhile))
         changed = frozenset(pending.changed_keys)
         publication = Publication(
             previous_revision=revision_before,
@@ -62,19 +62,21 @@ class Publisher:
         )
         return publication, len(published)
 
-    def _hand_over(
-        self, snapshots: Mapping[str, Snapshot], pending: PendingChanges, returned: Container[str]
-    ) -> frozenset[str]:
+    def _hand_over(self, result: TurnResult, pending: PendingChanges, returned: Container[str]) -> frozenset[str]:
         """Give the hub the snapshots. Returns the proxies that have to take theirs: it is new, or they `returned`.
 
         `returned` are the proxies that connected while the turn was computed, so perhaps after a later write. They are
         given nothing yet: the next turn serves them, and until then they do not have the change.
         """
+        snapshots, certificates = result.snapshots, result.certificates
         published = frozenset(
             proxy
             for proxy, snapshot in snapshots.items()
             if proxy in returned or self._hub.publish(proxy, snapshot, pending.noticed_at)
         )
+        for proxy, part in certificates.items():
+            if proxy not in returned:
+                self._hub.publish_part(proxy, part)
         for proxy in pending.arrived.keys() - snapshots.keys():
             if proxy not in returned:  # its Dataplane is gone, or a fault of ours: it keeps what it has
                 self._hub.confirm(proxy)

@@ -21,7 +21,7 @@ from cp.serving.identities import Identities
 from cp.store.port import ChangeBatch, Contents
 from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.packing import TYPES
-from cp.translate.snapshot import NO_PART, Snapshot
+from cp.translate.snapshot import NO_PART, Snapshot, SnapshotPart
 
 
 @dataclass(slots=True)
@@ -59,6 +59,9 @@ class TurnResult:
     failures: Mapping[str, tuple[Failure, ...]]
     """What could not be made, for each proxy that was computed; empty for most."""
 
+    certificates: Mapping[str, SnapshotPart] = field(default_factory=dict)
+    """Those of proxies of which all else could not be made: what they keep must not expire with its certificate."""
+
 
 class TurnCompiler:
     def __init__(
@@ -87,17 +90,22 @@ class TurnCompiler:
             snapshots |= self._corrections(
                 world, {proxy: snapshots[proxy] for proxy in compiled if not failures[proxy]}
             )
-        return TurnResult(world, dict(self._with_certificates(world, snapshots)), failures)
+        certificates = dict(self._certificates(world, outcomes))
+        whole = {
+            proxy: Snapshot(*snapshot.parts, certificates.pop(proxy)) if proxy in certificates else snapshot
+            for proxy, snapshot in snapshots.items()
+        }
+        return TurnResult(world, whole, failures, certificates)
 
-    def _with_certificates(self, world: World, snapshots: Mapping[str, Snapshot]) -> Iterator[tuple[str, Snapshot]]:
-        """The snapshots, each with the key of its proxy: what is asked for in between turns has none."""
-        for proxy, snapshot in snapshots.items():
+    def _certificates(self, world: World, proxies: Iterable[str]) -> Iterator[tuple[str, SnapshotPart]]:
+        """The certificate of each proxy with its key: it is in no snapshot that is asked for in between turns."""
+        if self._identities is None:
+            return
+        for proxy in proxies:
             dataplane = world.get(dataplane_key(proxy))
-            if self._identities is None or dataplane is None:
-                yield proxy, snapshot
-            else:
-                part = self._identities.part(world, dataplane)
-                yield proxy, (snapshot if part is NO_PART else Snapshot(*snapshot.parts, part))
+            part = NO_PART if dataplane is None else self._identities.part(world, dataplane)
+            if part is not NO_PART:
+                yield proxy, part
 
     def compiled(self, world: World, proxies: Iterable[str]) -> Mapping[str, CompiledProxy]:
         """Some proxies, as far as they have a Dataplane and could be compiled."""

@@ -14,7 +14,7 @@ from itertools import chain, zip_longest
 from types import MappingProxyType
 from weakref import WeakKeyDictionary, ref
 
-from cp.translate.packing import TYPES, PackedResource, ResourceBatch, version_of
+from cp.translate.packing import SECRET, TYPES, PackedResource, ResourceBatch, version_of
 
 _NOTHING: Mapping[str, PackedResource] = MappingProxyType({})
 
@@ -129,6 +129,11 @@ class Snapshot:
 
     def __init__(self, *parts: SnapshotPart) -> None:
         self.parts = parts
+
+    def with_part(self, part: SnapshotPart) -> Snapshot:
+        """With a part in place of those that have one of its secrets."""
+        kept = (other for other in self.parts if other.names(SECRET).isdisjoint(part.names(SECRET)))
+        return Snapshot(*kept, part)
 
     def without(self, part: SnapshotPart) -> Snapshot:
         return Snapshot(*(other for other in self.parts if other is not part))

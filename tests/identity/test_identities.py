@@ -21,11 +21,14 @@ from cp.identity.trust import TrustRecord, document_of
 from cp.metrics import Metrics
 from cp.model.document import Document
 from cp.policies import discover
+from cp.resources.resource import Resource
+from cp.resources.world import World
 from cp.serving.identities import JITTER, RENEWED_AFTER, RETRIED_AFTER, Identities
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Pace, Reconciler
 from cp.store.memory import MemoryStore
 from cp.store.port import Delete, Put
+from cp.translate.compiler import CompiledProxy
 from cp.translate.packing import SECRET
 from generators.envoy.names import mesh_identity
 from tests.identity.meshes import NOW, PLAIN, dataplane, mesh, new_authority, provided, proxy, trusting, world
@@ -320,6 +323,27 @@ def test_keys_of_proxies_that_left_are_kept_nowhere() -> None:
             assert len(left) > 0
             async with rig.connected("web-1"):
                 await rig.certificate("web-1", but=before)
+
+    run(test, *MESH)
+
+
+def test_a_proxy_of_which_nothing_can_be_made_gets_its_certificate_renewed_all_the_same() -> None:
+    def broken(world: World, dataplane: Resource) -> CompiledProxy:
+        raise RuntimeError("a fault of ours")
+
+    async def test(rig: Rig) -> None:
+        async with rig.connected("web-1"):
+            before = await rig.certificate("web-1")
+            served = rig.hub.observer.newest("default.web-1")
+            rig.reconciler.compiler.proxy = broken  # type: ignore[method-assign]
+            rig.clock[0] += DAY * RENEWED_AFTER
+            await rig.certificate("web-1", but=before)
+
+            newest = rig.hub.observer.newest("default.web-1")
+            assert served is not None
+            assert newest is not None
+            assert newest.touched(served) == {SECRET}
+            assert len(newest) == len(served)
 
     run(test, *MESH)
 

@@ -21,9 +21,9 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "find
 SECTION: Final = re.compile(r"^### `([a-z-]+)`\n\n(Error|Warning|Info): (.+)\.\n", re.MULTILINE)
 FROM_ELSEWHERE: Final = {
     *("unreadable-file", "file-too-large", "refused-by-envoy", "failed"),
-    *("bad-access-file", "open-door"),
+    *("bad-access-file", "open-door", "authority-ends"),
 }
-"""Findings that a store that follows a folder makes, or proxies, faults of ours, or a control plane about itself."""
+"""Findings that a store that follows a folder makes, proxies, faults of ours, a control plane about itself, or time."""
 
 
 def told(text: str) -> list[dict[str, Any]]:

@@ -88,6 +88,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _WARNING, "inbounds of several services, or Dataplanes, have one address and port"
         ),
         "deprecated": FindingCode(_WARNING, "something that still works, and should be written otherwise"),
+        "authority-ends": FindingCode(
+            _WARNING, "the authority of a mesh ends soon, and with it the certificates of its proxies"
+        ),
         "does-not-apply": FindingCode(
             _WARNING, "a policy, or a part of it, asks what cannot be done, or is about nothing"
         ),

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from cp.insight.lint import (
     addresses,
+    authorities,
     clients,
     conditional,
     elsewhere,
@@ -55,6 +56,7 @@ RULES: Final[tuple[Rule, ...]] = (
     proxies.outbounds,
     proxies.services,
     external.services,
+    authorities.authorities,
     identities.identities,
     proxies.no_dataplanes,
 )
@@ -67,9 +69,11 @@ _ITEM: Final = re.compile(r"spec\.(to|from|rules)\[\d+\]")
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 
-def lint(policies: Policies, world: World, checkpoint: Checkpoint = never_stopped) -> tuple[Finding, ...]:
+def lint(
+    policies: Policies, world: World, checkpoint: Checkpoint = never_stopped, now: float | None = None
+) -> tuple[Finding, ...]:
     """Everything that is to be said of a World, the worst first, then by file and line."""
-    survey = MeshSurvey(policies, world, checkpoint)
+    survey = MeshSurvey(policies, world, checkpoint, now)
     of_rules = (
         finding for rule in checked(RULES, checkpoint) for finding in checked(_judged(rule, survey), checkpoint)
     )

@@ -38,8 +38,12 @@ T = TypeVar("T")
 class MeshSurvey:
     """A World with all of its proxies."""
 
-    def __init__(self, policies: Policies, world: World, checkpoint: Checkpoint = never_stopped) -> None:
+    def __init__(
+        self, policies: Policies, world: World, checkpoint: Checkpoint = never_stopped, now: float | None = None
+    ) -> None:
+        """`now` is in seconds since 1970; without it nothing is said about what ends some day."""
         self.checkpoint = checkpoint
+        self.now = now
         self.world = world
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
         self._compiler = Compiler(policies)
