@@ -8,7 +8,7 @@ See record 0060.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -110,6 +110,9 @@ class AccessRight:
     kinds: frozenset[str] | None = None
     """None is every kind that need not be named."""
 
+    but: frozenset[str] = frozenset()
+    """Kinds for which it is not."""
+
     place: str = ""
     """The file and line, or the setting, that grants it."""
 
@@ -117,11 +120,11 @@ class AccessRight:
         """Whether it grants something in a mesh or, if that is None, in some mesh."""
         is_for_kind = kind not in BY_NAME if self.kinds is None else kind in self.kinds
         is_in_mesh = self.meshes is None or mesh is None or mesh in self.meshes
-        return verb in self.verbs and is_for_kind and is_in_mesh
+        return verb in self.verbs and is_for_kind and kind not in self.but and is_in_mesh
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AccessDecision:
     """Whether something is allowed, and the sentence that says why."""
 
     allowed: bool
@@ -138,22 +141,30 @@ class Rights:
     def is_administrator(self, user: User) -> bool:
         return self.administrators.include(user)
 
-    def may(self, user: User, verb: Verb, kind: str, mesh: str = "") -> Decision:
+    def may(self, user: User, verb: Verb, kind: str, mesh: str = "") -> AccessDecision:
         """Whether a user may do something in a mesh or, with an empty mesh, to what belongs to none."""
         return self._decision(user, Permission(verb, kind, mesh), mesh)
 
-    def may_somewhere(self, user: User, verb: Verb, kind: str) -> Decision:
+    def may_somewhere(self, user: User, verb: Verb, kind: str) -> AccessDecision:
         """Whether a user may do something in at least one mesh."""
         return self._decision(user, Permission(verb, kind), None)
 
-    def _decision(self, user: User, wanted: Permission, mesh: str | None) -> Decision:
+    def may_something(self, user: User, *verbs: Verb) -> AccessDecision:
+        """Whether a user may do one of these to anything at all."""
+        allowed = self.is_administrator(user) or any(
+            right.subjects.include(user) and not right.verbs.isdisjoint(verbs) for right in self.rights
+        )
+        deed = " or ".join(verbs)
+        return AccessDecision(allowed, f"{user} may {deed} something" if allowed else f"{user} may not {deed} anything")
+
+    def _decision(self, user: User, wanted: Permission, mesh: str | None) -> AccessDecision:
         if self.is_administrator(user):
-            return Decision(allowed=True, because=f"{user} is an administrator")
+            return AccessDecision(allowed=True, because=f"{user} is an administrator")
         for right in self.rights:
             if right.subjects.include(user) and right.covers(wanted.verb, wanted.kind, mesh):
-                return Decision(allowed=True, because=f"{right.place or 'a right'} lets {user} {wanted}")
+                return AccessDecision(allowed=True, because=f"{right.place or 'a right'} lets {user} {wanted}")
         where = " in any mesh" if mesh is None and wanted.kind not in WITHOUT_MESH else ""
-        return Decision(allowed=False, because=f"{user} may not {wanted}{where}")
+        return AccessDecision(allowed=False, because=f"{user} may not {wanted}{where}")
 
 
 EVERYBODY_IS_ADMINISTRATOR: Final = Rights(Subjects(groups=frozenset({ADMIN, AUTHENTICATED, UNAUTHENTICATED})))
@@ -172,15 +183,15 @@ class AccessLists:
     control_plane: Subjects
 
 
-def default_rights(lists: AccessLists, kinds: Collection[str]) -> Rights:
+def default_rights(lists: AccessLists) -> Rights:
     """The rights without a file: whoever has a token reads all but Secrets, and the lists say the rest."""
-    return Rights(lists.administrators, tuple(_default_rights(lists, kinds)))
+    return Rights(lists.administrators, tuple(_default_rights(lists)))
 
 
-def _default_rights(lists: AccessLists, kinds: Collection[str]) -> Iterable[AccessRight]:
+def _default_rights(lists: AccessLists) -> Iterable[AccessRight]:
     read, write = frozenset({Verb.READ}), frozenset({Verb.WRITE})
-    readable = frozenset(kinds) - BY_NAME
-    yield AccessRight(Subjects(groups=frozenset({AUTHENTICATED})), read, kinds=readable, place="the built-in right")
+    holders, beside = Subjects(groups=frozenset({AUTHENTICATED})), frozenset(BESIDE_RESOURCES)
+    yield AccessRight(holders, read, but=beside, place="the built-in right")
     for subjects, verbs, granted, setting in (
         (lists.inspection, read, {INSPECTION}, "GET_CONFIG_DUMP"),
         (lists.control_plane, read, {CONTROL_PLANE, METRICS}, "CONTROL_PLANE_METADATA"),

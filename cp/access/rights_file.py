@@ -85,7 +85,7 @@ def _right(item: RightItem, place: str) -> AccessRight:
         frozenset(map(Verb, item.may)),
         None if item.meshes is None else frozenset(item.meshes),
         None if item.kinds is None else frozenset(item.kinds),
-        place,
+        place=place,
     )
 
 

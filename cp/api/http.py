@@ -16,10 +16,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cp.api.apply import ApplyHandler
+from cp.api.authentication import Authentication
 from cp.api.bootstrap import BootstrapHandler
 from cp.api.collaborators import Collaborators
 from cp.api.crud import ResourceHandler, conflict, read_only
 from cp.api.delivery import ProgressHandler
+from cp.api.door import ApiDoor, guarded
 from cp.api.errors import BAD_REQUEST, BROKEN, METHOD_NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, ApiError
 from cp.api.explain import ExplainHandler
 from cp.api.guard import BrowserGuard
@@ -57,10 +59,15 @@ def create_diagnostics(collaborators: Collaborators, metrics: Callable[[], Await
 
 
 def _app(routes: Sequence[Route], collaborators: Collaborators) -> Starlette:
+    authentication = Authentication(collaborators.access, lambda: collaborators.state.loaded_world)
     return Starlette(
-        routes=routes,
+        routes=[guarded(route, collaborators.kinds, collaborators.state.current) for route in routes],
         exception_handlers={**_HANDLERS, Missing: _missing(collaborators.works.resources)},
-        middleware=[Middleware(_Faults), Middleware(BrowserGuard, hosts=collaborators.hosts)],
+        middleware=[
+            Middleware(_Faults),
+            Middleware(BrowserGuard, hosts=collaborators.hosts),
+            Middleware(ApiDoor, authentication=authentication),
+        ],
     )
 
 

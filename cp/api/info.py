@@ -8,6 +8,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.errors import UNAVAILABLE
 from cp.resources.kinds import Kind, PolicyShape
@@ -48,9 +49,9 @@ class InfoHandler:
     async def config(self, _request: Request) -> Response:
         return JSONResponse(dict(self._api.config))
 
-    async def who_am_i(self, _request: Request) -> Response:
-        """Whoever reaches the API may do everything: there are no users yet."""
-        return JSONResponse({"name": "mesh-system:admin", "groups": ["mesh-system:admin"]})
+    async def who_am_i(self, request: Request) -> Response:
+        user = caller_of(request).user
+        return JSONResponse({"name": user.name, "groups": list(user.groups)})
 
     async def resources(self, _request: Request) -> Response:
         kinds = sorted(self._api.kinds.values(), key=lambda kind: kind.name)
@@ -67,7 +68,8 @@ class InfoHandler:
     async def ready(self, _request: Request) -> Response:
         """Not ready until the first World is there: a proxy that came earlier would wait."""
         if self._api.state.is_ready:
-            return JSONResponse({"status": "ready"})
+            warnings = [finding.message for finding in self._api.own_findings()]
+            return JSONResponse({"status": "ready", **({"warnings": warnings} if warnings else {})})
         status = "stopping" if self._api.state.is_stopping else "reading the store"
         return JSONResponse({"status": status}, UNAVAILABLE)
 

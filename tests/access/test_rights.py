@@ -53,7 +53,7 @@ def rights(text: str = FILE) -> Rights:
 
 
 def defaults() -> Rights:
-    return default_rights(AccessLists(ADMINS, ADMINS, ADMINS, ADMINS, READERS, READERS), KINDS)
+    return default_rights(AccessLists(ADMINS, ADMINS, ADMINS, ADMINS, READERS, READERS))
 
 
 def faults(text: str) -> list[str]:
