@@ -13,9 +13,10 @@ from typing import Final
 
 import structlog
 from prometheus_client import disable_created_metrics
+from starlette.types import ASGIApp
 
 from cp import log
-from cp.access.keys import OfflineKeys, Purpose
+from cp.access.keys import KeyRing, OfflineKeys, Purpose
 from cp.ads.loop import DrainLoop
 from cp.api.authentication import AccessControl
 from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity, ServedState
@@ -70,6 +71,9 @@ class RunningControlPlane:
 
     ads_port: int
     http_port: int
+    https_port: int | None
+    """None: the API is not served with TLS."""
+
     diagnostics_port: int
     reread: Callable[[], None] | None = None
     """Reads the files of the store and the one with rights again at once; None where there are none."""
@@ -122,26 +126,28 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         if settings.makes_admin_token and settings.issues_user_tokens:
             await SigningKeys(store, kinds(discover())).make_admin_token()
         proxies = await stack.enter_async_context(AsyncExitStack())
-        serving = await proxies.enter_async_context(_serving(settings, store, ProxyDoor(certificate, token_keys)))
+        of_proxies = certificate if settings.serves_proxies_over_tls else None
+        serving = await proxies.enter_async_context(_serving(settings, store, ProxyDoor(of_proxies, token_keys)))
         await stack.enter_async_context(in_background(keeper.keep()))
-        collaborators = _collaborators(settings, store, serving, certificate, token_keys, keeper)
+        collaborators = _collaborators(settings, store, serving, ProxyDoor(of_proxies, token_keys), keeper)
         await proxies.enter_async_context(_registrations(settings, collaborators, serving))
         await proxies.enter_async_context(_trust(settings, store, serving))
         stack.callback(collaborators.works.close)
-        http_port = await stack.enter_async_context(
-            http_served(create_api(collaborators), settings.http_bind, settings.http_port)
-        )
+        api = create_api(collaborators, serving.metrics)
+        http_port = await stack.enter_async_context(http_served(api, settings.http_bind, settings.http_port))
+        https_port = await stack.enter_async_context(_https_served(api, settings, certificate))
         diagnostics = create_diagnostics(collaborators, serving.metrics)
         diagnostics_port = await stack.enter_async_context(
             http_served(diagnostics, settings.bind, settings.diagnostics_port)
         )
         reread = _rereading(store, settings, keeper)
-        running = RunningControlPlane(serving.port, http_port, diagnostics_port, reread)
+        running = RunningControlPlane(serving.port, http_port, https_port, diagnostics_port, reread)
         structlog.get_logger().info(
             "control_plane.ready",
             store=settings.store,
             ads=address(settings.bind, running.ads_port),
             http=f"http://{address(settings.http_bind, running.http_port)}",
+            https="" if https_port is None else f"https://{address(settings.https_bind, https_port)}",
             diagnostics=f"http://{address(settings.bind, running.diagnostics_port)}",
         )
         _warn_about_engine(settings)
@@ -150,6 +156,18 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
             yield running
         finally:  # before the servers for HTTP: while streams are drained, `/ready` has to answer that we are stopping
             await proxies.aclose()
+
+
+@asynccontextmanager
+async def _https_served(
+    api: ASGIApp, settings: Settings, certificate: ServerCertificate | None
+) -> AsyncIterator[int | None]:
+    """The same API with TLS, if it is wanted; yields the port that it got."""
+    if certificate is None or not settings.serves_https:
+        yield None
+        return
+    async with http_served(api, settings.https_bind, settings.https_port, tls=lambda: certificate.context) as port:
+        yield port
 
 
 def _rereading(store: Store, settings: Settings, keeper: AccessKeeper) -> Callable[[], None] | None:
@@ -251,7 +269,7 @@ async def _first_mesh(store: Store, settings: Settings) -> None:
 
 def _hosts(settings: Settings) -> frozenset[str]:
     """The names by which the API and the diagnostics may be called."""
-    own = (settings.bind, settings.http_bind, settings.xds_host, socket.gethostname())
+    own = (settings.bind, settings.http_bind, settings.https_bind, settings.xds_host, socket.gethostname())
     return frozenset(filter(None, map(str.strip, (*own, *settings.api_hosts.split(",")))))
 
 
@@ -268,10 +286,10 @@ def _collaborators(
     settings: Settings,
     store: Store,
     serving: _Serving,
-    certificate: ServerCertificate | None,
-    token_keys: OfflineKeys,
+    proxy_door: ProxyDoor,
     keeper: AccessKeeper,
 ) -> Collaborators:
+    certificate, token_keys = proxy_door.certificate, proxy_door.offline_keys or OfflineKeys()
     return Collaborators(
         store=store,
         kinds=kinds(discover()),
@@ -290,6 +308,7 @@ def _collaborators(
         body_limit=settings.body_limit,
         access=AccessControl(
             lambda: keeper.rights,
+            keys=lambda world: KeyRing.of(world, token_keys),
             is_on=settings.authentication != "none",
             localhost_is_admin=settings.localhost_is_admin,
         ),

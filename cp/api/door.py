@@ -1,7 +1,7 @@
 """`ApiDoor`: the one place where a request is let in or not, whatever it asks for.
 
-The application asks who calls (`ApiDoor`), each route whether the caller may do this (`guarded`). A route without a row in
-the table of requirements cannot be made, so none is open by mistake (record 0060).
+The application asks who calls (`ApiDoor`), and each route whether the caller may do this (`guarded`). A route without a
+row in the table of requirements cannot be made, so none is open by mistake (record 0060).
 """
 
 from __future__ import annotations

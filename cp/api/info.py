@@ -8,9 +8,11 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from cp.api.caller import caller_of
+from cp.access.rights import CONTROL_PLANE
+from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.errors import UNAVAILABLE
+from cp.insight.lint import CATALOGUE
 from cp.resources.kinds import Kind, PolicyShape
 
 PRODUCT: Final = "Koguma"
@@ -65,13 +67,20 @@ class InfoHandler:
     async def healthy(self, _request: Request) -> Response:
         return JSONResponse({"status": "healthy"})
 
-    async def ready(self, _request: Request) -> Response:
+    async def ready(self, request: Request) -> Response:
         """Not ready until the first World is there: a proxy that came earlier would wait."""
         if self._api.state.is_ready:
-            warnings = [finding.message for finding in self._api.own_findings()]
+            warnings = self._warnings(caller_of(request))
             return JSONResponse({"status": "ready", **({"warnings": warnings} if warnings else {})})
         status = "stopping" if self._api.state.is_stopping else "reading the store"
         return JSONResponse({"status": status}, UNAVAILABLE)
+
+    def _warnings(self, caller: ApiCaller) -> list[str]:
+        """What is wrong with the control plane itself; in full only for those who may see its settings."""
+        findings = tuple(self._api.own_findings())
+        if caller.may_read(CONTROL_PLANE, ""):
+            return list(map(str, findings))
+        return list(dict.fromkeys(CATALOGUE[finding.code].meaning for finding in findings))
 
     def _described(self, kind: Kind) -> dict[str, Any]:
         description: dict[str, Any] = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from cp.access.rights import (
@@ -130,6 +133,15 @@ def test_a_decision_says_who_may_not_do_what_or_which_right_lets_him() -> None:
 def test_the_administrators_of_the_settings_stay_where_a_file_names_none() -> None:
     assert rights("rights: []").is_administrator(LOCAL_ADMIN)
     assert not rights().is_administrator(LOCAL_ADMIN)
+
+
+def test_the_file_in_the_documentation_is_valid() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "http-api.md"
+    (text,) = re.findall(r"```yaml\n(administrators:.*?)```", page.read_text(), re.DOTALL)
+
+    orders = User("ann", ("orders",))
+    assert rights(text).may(orders, Verb.WRITE, "MeshTimeout", "shop").allowed
+    assert not rights(text).may(orders, Verb.WRITE, "MeshService", "shop").allowed
 
 
 def test_every_fault_of_a_file_is_told_at_once_with_its_line_and_what_would_be_right() -> None:

@@ -90,7 +90,7 @@ class Api:
         )
         self.collaborators = replace(given, **changes)
         self.store = self.collaborators.store
-        self._app: Starlette = create_api(self.collaborators)
+        self._app: Starlette = create_api(self.collaborators, no_metrics)
 
     def request(self, method: str, path: str, *, peer: str = "127.0.0.1", **options: Any) -> httpx.Response:
         async def exchange() -> httpx.Response:
@@ -124,6 +124,10 @@ class Api:
     def world(self) -> World:
         stored = self._runner.run(self.store.read()).stored
         return World.of((one.document for one in stored), KINDS)
+
+
+async def no_metrics() -> bytes:
+    return b""
 
 
 def named(headers: dict[str, str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.world import World
 from tests.access import forge
-from tests.api.conftest import ADMINS, KINDS, RIGHTS, Api, FixedState, Unit
+from tests.api.conftest import ADMINS, KINDS, RIGHTS, Api, FixedState, Unit, no_metrics
 from tests.api.samples import TIMEOUT_YAML, dataplane, timeout
 
 FILE: Final = """\
@@ -68,6 +68,7 @@ ASKED: Final = (
     Asked("GET", "/config", "H"),
     Asked("GET", "/_resources", "H"),
     Asked("GET", "/policies", "H"),
+    Asked("GET", "/metrics", "H"),
     Asked("GET", "/_lint", "HT"),
     Asked("GET", "/meshes/default/_lint", "HT"),
     Asked("GET", "/meshes/other/_lint", "H"),
@@ -208,13 +209,10 @@ def test_a_bad_token_is_never_taken_for_none(entrance: Entrance, peer: str, toke
 
 
 def test_every_route_is_asked(api: Api) -> None:
-    async def metrics() -> bytes:
-        return b""
-
-    routes = [route for route in create_api(api.collaborators).routes if isinstance(route, Route)]
+    routes = [route for route in create_api(api.collaborators, no_metrics).routes if isinstance(route, Route)]
     asked = {(asked.method, _route_of(routes, asked)) for asked in ASKED}
     every = {(method, route.path) for route in routes for method in (route.methods or set()) - {"HEAD"}}
-    of_diagnostics = create_diagnostics(api.collaborators, metrics).routes
+    of_diagnostics = create_diagnostics(api.collaborators, no_metrics).routes
     known = every | {("GET", route.path) for route in of_diagnostics if isinstance(route, Route)}
 
     assert every - asked == set()
