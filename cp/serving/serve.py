@@ -130,13 +130,14 @@ async def certificate_kept(settings: Settings, *, is_owner: bool) -> AsyncIterat
 
     One process makes and renews it (`is_owner`), and others read what it made.
     """
-    if not settings.serves_proxies_over_tls:
+    is_for_api = is_owner and settings.serves_https
+    if not settings.serves_proxies_over_tls and not is_for_api:
         yield None
         return
     names = own_names(settings) if is_owner else frozenset[str]()
     files = certificate_files(settings)
     certificate = ServerCertificate.begun(files, names)
-    if settings.xds_host and not certificate.current.is_for(settings.xds_host):
+    if settings.serves_proxies_over_tls and settings.xds_host and not certificate.current.is_for(settings.xds_host):
         where = f"at which proxies are told to call ({variable('xds_host')})"
         raise UnusableCertificate(f"{files.certificate} is not for {settings.xds_host}, {where}")
     async with in_background(certificate.keep()):

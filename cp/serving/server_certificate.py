@@ -104,7 +104,7 @@ def certificate_files(settings: Settings) -> CertificateFiles:
 
 def own_names(settings: Settings) -> frozenset[str]:
     """By which names and addresses clients may reach this control plane."""
-    named = {settings.bind, settings.http_bind, settings.xds_host, socket.gethostname()}
+    named = {settings.bind, settings.http_bind, settings.https_bind, settings.xds_host, socket.gethostname()}
     named |= set(map(str.strip, settings.api_hosts.split(",")))
     names = {name for name in named if name and name != "*" and name not in _ANYWHERE}
     addresses = {address for address in _addresses() if not address.startswith(_LINK_LOCAL)}
