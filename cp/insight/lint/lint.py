@@ -16,6 +16,7 @@ from cp.insight.lint import (
     hidden,
     identities,
     idle,
+    mtls,
     patches,
     protocols,
     proxies,
@@ -56,6 +57,7 @@ RULES: Final[tuple[Rule, ...]] = (
     proxies.services,
     external.services,
     identities.identities,
+    mtls.off,
     proxies.no_dataplanes,
 )
 
