@@ -30,12 +30,12 @@ from cp.serving.observe import Observer
 from cp.serving.reconcile import Reconciler
 from cp.serving.registrar import Registrar, RegistrarTimes, registrations_kept
 from cp.serving.serve import proxies_served, reconciled
+from cp.serving.storage import store_of
 from cp.serving.workers.crew import Crew, SilentWorkers, reserved
 from cp.serving.workers.front import WorkersFront
 from cp.serving.workers.observers import CombinedObserver
 from cp.settings import Settings, shown
 from cp.store.files import FilesStore
-from cp.store.open import open_store
 from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
 from cp.version import VERSION
 from koguma.v1 import workers_pb2 as pb
@@ -95,9 +95,7 @@ def _hang_up(reread: Callable[[], None] | None) -> None:
 async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane]:
     """Run a control plane for as long as the block lasts."""
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(
-            open_store(settings.store, settings.registrations, settings.history_bytes)
-        )
+        store = await stack.enter_async_context(store_of(settings))
         await _first_mesh(store, settings)
         proxies = await stack.enter_async_context(AsyncExitStack())
         serving = await proxies.enter_async_context(_serving(settings, store))

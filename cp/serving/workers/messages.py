@@ -108,7 +108,8 @@ def _fields(class_: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def settings_message(settings: Settings) -> pb.Settings:
-    return pb.Settings(**{**settings.model_dump(), "work_dir": str(settings.work_dir)})
+    plain = {"work_dir": str(settings.work_dir), "secrets_key": settings.secrets_key.get_secret_value()}
+    return pb.Settings(**{**settings.model_dump(), **plain})
 
 
 def settings_of(message: pb.Settings) -> Settings:

@@ -18,6 +18,7 @@ from cp.model.names import Key
 from cp.serving import process
 from cp.serving.observe import Observer
 from cp.serving.serve import ProxyServing, proxies_served
+from cp.serving.storage import store_of
 from cp.serving.workers.link import BrokenFrame, ProcessLink
 from cp.serving.workers.messages import (
     from_message,
@@ -28,7 +29,6 @@ from cp.serving.workers.messages import (
     settings_of,
     to_message,
 )
-from cp.store.open import open_store
 from koguma.v1 import workers_pb2 as pb
 
 
@@ -113,7 +113,7 @@ async def _serving(worker: Worker, order: pb.Serve) -> AsyncIterator[None]:
         try:
             settings = settings_of(order.settings)
             log.configure(settings.log_level, settings.log_format)
-            store = await stack.enter_async_context(open_store(settings.store, kept_bytes=settings.history_bytes))
+            store = await stack.enter_async_context(store_of(settings))
             serving = await stack.enter_async_context(proxies_served(settings, store, order.port, shares_port=True))
         except Exception as error:
             worker.serving.set_exception(error)
