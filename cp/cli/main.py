@@ -49,9 +49,19 @@ COMMANDS: Final[Mapping[Words, CommandEntry]] = {
     ("backup",): CommandEntry(
         "cp.cli.backup", "backup", "Copy the store to a file, also while the control plane runs."
     ),
+    ("secrets", "encrypt"): CommandEntry(
+        "cp.cli.secrets", "encrypt", "Encrypt all secrets in the store with the first key."
+    ),
+    ("generate", "secrets-key"): CommandEntry(
+        "cp.cli.secrets", "generate_key", "Make a key for the secrets in the store."
+    ),
     ("version",): CommandEntry("cp.cli.main", "version", "Print the version."),
 }
-GROUPS: Final[Mapping[Words, str]] = {("dp",): "Proxies beside workloads."}
+GROUPS: Final[Mapping[Words, str]] = {
+    ("dp",): "Proxies beside workloads.",
+    ("secrets",): "How secrets are kept in the store.",
+    ("generate",): "Make keys.",
+}
 
 
 def version() -> None:
