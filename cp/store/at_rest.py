@@ -125,11 +125,11 @@ def must_have_keys(connection: Connection, path: Path, codec: DocumentCodec) -> 
 
 def states(connection: Connection, codec: DocumentCodec) -> Iterator[tuple[Key, DocumentState]]:
     """How every document stands that can hold secrets, or is encrypted."""
-    query = "SELECT type, mesh, name, data FROM documents WHERE substr(data, 1, 1) <> '{'"
+    query = "SELECT type, mesh, name, CAST(data AS BLOB) FROM documents WHERE substr(data, 1, 1) <> '{'"
     for type_, mesh, name, data in connection.execute(query).fetchall():
         key = Key(type_, mesh, name)
         yield key, codec.state(key, data)
-    query = "SELECT mesh, name, data FROM documents WHERE type = ? AND substr(data, 1, 1) = '{'"
+    query = "SELECT mesh, name, CAST(data AS BLOB) FROM documents WHERE type = ? AND substr(data, 1, 1) = '{'"
     for type_ in sorted(codec.types):
         for mesh, name, data in connection.execute(query, (type_,)).fetchall():
             key = Key(type_, mesh, name)
@@ -145,7 +145,7 @@ def _states_after(
     for names in dict.fromkeys(changes.fetchall()):
         key = Key(*names)
         if key.type in codec.types or key in known:
-            query = "SELECT data FROM documents WHERE type = ? AND mesh = ? AND name = ?"
+            query = "SELECT CAST(data AS BLOB) FROM documents WHERE type = ? AND mesh = ? AND name = ?"
             row = connection.execute(query, names).fetchone()
             yield key, _GONE if row is None else codec.state(key, row[0])
 

@@ -24,8 +24,13 @@ from cp.store.port import Change
 STEP: Final = 500
 """How many rows a transaction looks at; writers wait for it."""
 
-_DOCUMENTS: Final = "SELECT rowid, type, mesh, name, data FROM documents WHERE rowid > ? ORDER BY rowid LIMIT ?"
-_CHANGES: Final = "SELECT rowid, type, mesh, name, before, after FROM changes WHERE rowid > ? ORDER BY rowid LIMIT ?"
+_DOCUMENTS: Final = (
+    "SELECT rowid, type, mesh, name, CAST(data AS BLOB) FROM documents WHERE rowid > ? ORDER BY rowid LIMIT ?"
+)
+_CHANGES: Final = """
+    SELECT rowid, type, mesh, name, CAST(before AS BLOB), CAST(after AS BLOB) FROM changes
+    WHERE rowid > ? ORDER BY rowid LIMIT ?
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,6 @@ def encrypt_all(  # noqa: PLR0913  # an option each
     with errors_of(path):
         prepare(path)
         with closing(connect(path)) as connection:
-            connection.execute("PRAGMA secure_delete = ON")
             discarded = _discard(connection, codec, clock) if discards else 0
             documents = _in_steps(connection, _DOCUMENTS, _Documents(codec), step, progress)
             changes = _in_steps(connection, _CHANGES, _Changes(codec), step, progress)
@@ -110,8 +114,9 @@ class _Changes:
         renewed = [None if text is None else self._codec.renewed(key, text) for text in texts]
         if renewed == [None, None]:
             return False
-        before, after = (text if new is None else new for text, new in zip(texts, renewed, strict=True))
-        connection.execute("UPDATE changes SET before = ?, after = ? WHERE rowid = ?", (before, after, number))
+        before, after = renewed
+        query = "UPDATE changes SET before = ifnull(?, before), after = ifnull(?, after) WHERE rowid = ?"
+        connection.execute(query, (before, after, number))
         return True
 
 
@@ -129,13 +134,8 @@ def _in_steps(connection: Connection, query: str, renewer: _Documents | _Changes
 
 
 def _remove_traces(connection: Connection, path: Path) -> None:
-    """Build the file anew, without what was deleted in it, and empty the log of writes."""
-    _empty_log(connection, path)
+    """Build the file anew, without what was deleted in it, and empty the log of writes, which has old pages too."""
     connection.execute("VACUUM")
-    _empty_log(connection, path)
-
-
-def _empty_log(connection: Connection, path: Path) -> None:
     is_busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if is_busy:
         raise Busy(f"{path}: another process has been reading for too long; all is encrypted, run it again to clean up")

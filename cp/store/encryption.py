@@ -24,7 +24,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from cp.model.names import Key
-from cp.store.port import Change
+from cp.store.port import Change, Unusable
 from cp.store.secrets_keys import ID, NO_KEYS, SecretsKey, SecretsKeys
 
 HoldsSecrets: TypeAlias = Callable[[Key, Mapping[str, Any]], bool]
@@ -34,6 +34,9 @@ _FORM: Final = "koguma-aes256gcm-1"
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{8}")
 _NONCE: Final = 12
 _PARTS: Final = 4
+_OBJECT: Final = b"{"
+"""How the text of a plain document begins, and no other."""
+
 _DAMAGED: Final = "it is damaged, or was encrypted for another document"
 
 
@@ -58,8 +61,8 @@ class Undecryptable(Exception):
 class SealedData(Mapping[str, Any]):
     """Stands for the data of a document that cannot be decrypted. It never leaves the store."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: bytes) -> None:
+        self.text = text.decode("utf-8", "replace")
 
     def __getitem__(self, name: str) -> Any:
         raise KeyError(name)
@@ -122,10 +125,10 @@ class DocumentCodec:
         """Whether secrets are written in plain text with these changes."""
         return self.keys.first is None and any(map(self._has_secrets, changes))
 
-    def decode(self, key: Key, text: str) -> Mapping[str, Any]:
-        """The data of a document; `SealedData` if it cannot be decrypted."""
-        if text.startswith("{"):
-            return _data(text)
+    def decode(self, key: Key, text: bytes) -> Mapping[str, Any]:
+        """The data of a document; `SealedData` if it cannot be decrypted. Raises `Unusable` for damage to any other."""
+        if text.startswith(_OBJECT):
+            return _data(key, text)
         try:
             return self.decrypt(key, _loaded(text))
         except Undecryptable:
@@ -139,15 +142,15 @@ class DocumentCodec:
                 plain = AESGCM(secrets_key.secret).decrypt(message[:_NONCE], message[_NONCE:], _about(key))
             except InvalidTag:
                 continue
-            return _data(plain)
+            return _data(key, plain)
         if name is not None and not self.keys.has(name.fingerprint):
             raise Undecryptable(f"it is encrypted with the key {name}, which is not configured", name)
         raise Undecryptable(_DAMAGED)
 
-    def state(self, key: Key, text: str) -> DocumentState:
+    def state(self, key: Key, text: bytes) -> DocumentState:
         """How a document stands in the database."""
-        if text.startswith("{"):
-            return DocumentState(is_plain=self.holds_secrets(key, _data(text)))
+        if text.startswith(_OBJECT):
+            return DocumentState(is_plain=self.holds_secrets(key, _data(key, text)))
         data = _loaded(text)
         try:
             self.decrypt(key, data)
@@ -155,7 +158,7 @@ class DocumentCodec:
             return DocumentState(is_encrypted=True, reason=str(error), missing=error.key)
         return DocumentState(is_encrypted=True, is_old=not self._is_of_first(data))
 
-    def renewed(self, key: Key, text: str) -> str | None:
+    def renewed(self, key: Key, text: bytes) -> str | None:
         """A document encrypted with the first key; None if it is so already, has no secrets or cannot be read."""
         state = self.state(key, text)
         if not (state.is_plain or state.is_old):
@@ -196,18 +199,21 @@ def _parsed(envelope: object) -> tuple[KeyName | None, bytes]:
         message = base64.b64decode(parts[3], validate=True)
     except (binascii.Error, ValueError):
         raise Undecryptable(_DAMAGED) from None
-    if len(message) < _NONCE:
+    if len(message) < _NONCE or base64.b64encode(message) != parts[3].encode():  # some texts stand for the same bytes
         raise Undecryptable(_DAMAGED)
     is_name = ID.fullmatch(parts[1]) and _FINGERPRINT.fullmatch(parts[2])
     return KeyName(parts[1], parts[2]) if is_name else None, message
 
 
-def _data(text: str | bytes) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(text)
+def _data(key: Key, text: bytes) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(text.decode())
+    except ValueError:  # with what stands there in it
+        raise Unusable(f"{key} is damaged in the database: restore a copy") from None
     return data
 
 
-def _loaded(text: str) -> Any:
+def _loaded(text: bytes) -> Any:
     """None for what is no JSON: damaged, as nothing else was written."""
     try:
         return json.loads(text)

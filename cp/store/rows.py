@@ -17,8 +17,12 @@ from cp.store.port import Change, Stored
 
 Row: TypeAlias = tuple[Any, ...]
 
-_DOCUMENT = "SELECT type, mesh, name, data, source, revision, created, modified FROM documents"
-_CHANGE = "SELECT revision, type, mesh, name, before, before_source, after, after_source, at FROM changes"
+# As bytes: of a damaged text that is no UTF-8, SQLite's library would read nothing, and print what it is.
+_DOCUMENT = "SELECT type, mesh, name, CAST(data AS BLOB), source, revision, created, modified FROM documents"
+_CHANGE = """
+    SELECT revision, type, mesh, name, CAST(before AS BLOB), before_source, CAST(after AS BLOB), after_source, at
+    FROM changes
+"""
 _VERSIONS: Final = 100
 """How many versions of a document are tried where the newest cannot be decrypted."""
 
@@ -149,7 +153,7 @@ def _change(row: Row, codec: DocumentCodec) -> Change:
     return Change(revision, key, was, is_now, datetime.fromisoformat(at))
 
 
-def _read(key: Key, data: str, source: str, codec: DocumentCodec) -> Document:
+def _read(key: Key, data: bytes, source: str, codec: DocumentCodec) -> Document:
     return Document(key, codec.decode(key, data), _place(json.loads(source)))
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+import structlog
 
+from cp.ads.loop import DrainLoop
+from cp.app import control_plane
 from cp.cli.run import _make_work_dir
 from cp.settings import load
-from cp.store.secrets_keys import SecretsKeys
+from cp.store.encrypting import encrypt_all
+from cp.store.secrets_keys import SecretsKey, SecretsKeys
 from tests.cli.conftest import Koguma
 from tests.store.harness import run
-from tests.store.secrets import exposed, secret, secret_store
+from tests.store.secrets import codec, exposed, secret, secret_store
 
 
 @pytest.fixture
@@ -149,7 +157,7 @@ def test_only_one_place_of_keys_is_named(
 
 
 def test_the_control_plane_is_told_which_key_is_missing(
-    offline: Koguma, store: Path, monkeypatch: pytest.MonkeyPatch
+    offline: Koguma, store: Path, monkeypatch: pytest.MonkeyPatch, own_logging: None
 ) -> None:
     monkeypatch.setenv("KOGUMA_SECRETS_KEY", offline("generate", "secrets-key", "--id", "lost").out)
     offline("secrets", "encrypt", "--store", f"sqlite:///{store}")
@@ -169,3 +177,47 @@ def test_a_work_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
         os.umask(previous)
 
     assert (tmp_path / "a" / "work").stat().st_mode & 0o777 == 0o700
+
+
+def _run(serving: Coroutine[Any, Any, dict[str, str]]) -> dict[str, str]:
+    with asyncio.Runner(loop_factory=DrainLoop) as runner:
+        return runner.run(serving)
+
+
+async def _served(store: Path, log: Path, **options: str) -> dict[str, str]:
+    """What a control plane answers about itself and its findings, after a Secret was written to it."""
+    settings = load(
+        store=f"sqlite:///{store}", work_dir=log.parent, ads_port=0, http_port=0, diagnostics_port=0, **options
+    )
+    with log.open("w") as out:
+        structlog.configure(logger_factory=structlog.WriteLoggerFactory(out))
+        try:
+            async with control_plane(settings) as running, httpx.AsyncClient() as client:
+                address = f"http://127.0.0.1:{running.http_port}"
+                document = secret("c", 3).document.data
+                answer = await client.put(f"{address}/meshes/default/secrets/c", json=document)
+                assert answer.status_code == 201, answer.text
+                return {path: (await client.get(address + path)).text for path in ("/config", "/_lint")}
+        finally:
+            structlog.reset_defaults()
+
+
+def test_a_control_plane_with_a_key_stores_no_secret_in_plain_text_and_shows_no_key(
+    store: Path, tmp_path: Path
+) -> None:
+    key = SecretsKey.generate("prod")
+    encrypt_all(store, codec(key))
+    answers = _run(_served(store, tmp_path / "log", secrets_key=key.line))
+    outputs = "".join(answers.values()) + (tmp_path / "log").read_text()
+
+    assert exposed(store, range(5)) == set()
+    assert key.line.partition(":")[2] not in outputs
+    assert "secrets-in-plain-text" not in outputs
+
+
+def test_a_control_plane_without_a_key_says_so_in_its_log_and_to_lint(store: Path, tmp_path: Path) -> None:
+    answers = _run(_served(store, tmp_path / "log"))
+
+    for output in (answers["/_lint"], (tmp_path / "log").read_text()):
+        assert "secrets-in-plain-text" in output
+        assert "koguma generate secrets-key FILE" in output
