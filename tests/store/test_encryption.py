@@ -45,7 +45,7 @@ def with_message(text: bytes, changed: bytes) -> bytes:
     return json.dumps(f"{head}:{base64.b64encode(changed).decode()}").encode()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(), JSON))
 def test_what_is_encrypted_comes_back(data: dict[str, Any]) -> None:
     assert codec(NEW).decode(SECRET, codec(NEW).encode(SECRET, data).encode()) == data
@@ -96,7 +96,7 @@ def test_parts_of_a_name_do_not_run_into_each_other() -> None:
     assert isinstance(codec(NEW).decode(Key("Secret", "ab", "c"), text), SealedData)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_a_flipped_bit_anywhere_is_noticed_or_changes_nothing(data: st.DataObject) -> None:
     text = encoded(codec(NEW))
@@ -108,7 +108,7 @@ def test_a_flipped_bit_anywhere_is_noticed_or_changes_nothing(data: st.DataObjec
     assert isinstance(read, SealedData) or read == DATA
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_a_flipped_bit_of_the_message_is_always_noticed(data: st.DataObject) -> None:
     text = encoded(codec(NEW))

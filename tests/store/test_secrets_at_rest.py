@@ -227,7 +227,7 @@ def test_a_secret_of_which_nothing_can_be_read_is_left_out_and_can_be_written_an
     run(scenario())
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_flipped_bit_on_the_disk_costs_no_more_than_a_finding(path: Path, data_: st.DataObject) -> None:
     """Also one that leaves neither JSON nor UTF-8."""
