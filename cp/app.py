@@ -47,13 +47,13 @@ from cp.serving.serve import (
 )
 from cp.serving.server_certificate import ServerCertificate
 from cp.serving.signing_keys import SigningKeys
+from cp.serving.storage import store_of
 from cp.serving.trust_keeper import TrustKeeper, TrustSources, trust_kept
 from cp.serving.workers.crew import Crew, SilentWorkers, reserved
 from cp.serving.workers.front import WorkersFront
 from cp.serving.workers.observers import CombinedObserver
 from cp.settings import Settings, shown
 from cp.store.files import FilesStore
-from cp.store.open import open_store
 from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
 from cp.version import VERSION
 from koguma.v1 import workers_pb2 as pb
@@ -118,9 +118,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
     keeper = AccessKeeper(settings, kinds(discover()))
     token_keys = offline_keys(settings)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(
-            open_store(settings.store, settings.registrations, settings.history_bytes)
-        )
+        store = await stack.enter_async_context(store_of(settings))
         await _first_mesh(store, settings)
         certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=True))
         if settings.makes_admin_token and settings.issues_user_tokens:

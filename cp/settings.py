@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -106,6 +106,18 @@ class Settings(BaseSettings):
         validation_alias="KOGUMA_HISTORY_BYTES",
         description="How many bytes of changes the store remembers. It remembers at most 10000 changes, and always the "
         "last one.",
+    )
+    secrets_key_file: str = Field(
+        default="",
+        validation_alias="KOGUMA_SECRETS_KEY_FILE",
+        description="A file with the keys with which a store in SQLite encrypts documents that hold secrets. "
+        "`koguma generate secrets-key` makes one. The first key encrypts, all of them decrypt. Without keys, secrets "
+        "are stored in plain text.",
+    )
+    secrets_key: SecretStr = Field(
+        default=SecretStr(""),
+        validation_alias="KOGUMA_SECRETS_KEY",
+        description="The same keys themselves, as they would stand in the file: one on each line.",
     )
     bind: str = Field(
         default="127.0.0.1",
@@ -495,7 +507,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
 
 
 def shown(settings: Settings) -> dict[str, Any]:
-    """The answer of `GET /config`, in Kuma's shape. No setting is a secret."""
+    """The answer of `GET /config`, in Kuma's shape. Nothing of a key is in it."""
     return {
         "environment": "universal",
         "mode": "zone",
@@ -537,4 +549,10 @@ def _bootstrap_params(settings: Settings) -> dict[str, Any]:
 def _sentence(fault: ErrorDetails) -> str:
     name = str(fault["loc"][0]) if fault["loc"] else ""
     shown_name = variable(name) if name in Settings.model_fields else name
-    return f"{shown_name}={fault['input']}: {plain(fault['msg'])}"
+    input_ = "" if _is_secret(name) else f"={fault['input']}"
+    return f"{shown_name}{input_}: {plain(fault['msg'])}"
+
+
+def _is_secret(name: str) -> bool:
+    field = Settings.model_fields.get(name)
+    return field is not None and field.annotation is SecretStr

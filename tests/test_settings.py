@@ -102,3 +102,20 @@ def test_the_settings_are_shown_as_kuma_shows_them() -> None:
     assert told["store"]["type"] == "memory"
     assert told["apiServer"]["http"]["port"] == 5681
     assert told["defaults"]["policyEngine"] == "TargetRef"
+
+
+def test_nothing_shows_the_keys_of_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOGUMA_SECRETS_KEY", "prod:bm9ib2R5cyBidXNpbmVzcw==")
+    settings = load(secrets_key_file="/etc/koguma/keys")
+    outputs = (settings, repr(settings), settings.model_dump(), settings.model_dump_json(), shown(settings))
+
+    assert settings.secrets_key.get_secret_value().startswith("prod:")
+    assert not any("bm9ib2R5" in str(output) for output in outputs)
+
+
+def test_a_fault_of_a_secret_setting_does_not_show_it() -> None:
+    with pytest.raises(BadSettings) as raised:
+        load(secrets_key=b"\xffbm9ib2R5cyBidXNpbmVzcw==")
+
+    assert raised.value.faults[0].startswith("KOGUMA_SECRETS_KEY: ")
+    assert "bm9ib2R5" not in str(raised.value)

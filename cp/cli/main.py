@@ -68,11 +68,18 @@ COMMANDS: Final[Mapping[Words, CommandEntry]] = {
     ("generate", "tls-certificate"): CommandEntry(
         "cp.cli.certificates", "tls_certificate", "Write a certificate that signs itself, and its key."
     ),
+    ("secrets", "encrypt"): CommandEntry(
+        "cp.cli.secrets", "encrypt", "Encrypt all secrets in the store with the first key."
+    ),
+    ("generate", "secrets-key"): CommandEntry(
+        "cp.cli.secrets", "generate_key", "Make a key for the secrets in the store."
+    ),
     ("version",): CommandEntry("cp.cli.main", "version", "Print the version."),
 }
 GROUPS: Final[Mapping[Words, str]] = {
     ("dp",): "Proxies beside workloads.",
     ("generate",): "Tokens, the keys that sign them, and certificates.",
+    ("secrets",): "How secrets are kept in the store.",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -13,6 +13,8 @@ from cp.client.problem import Problem
 from cp.listening import CannotListen
 from cp.settings import BadSettings, LogFormat, LogLevel, Settings, described, load, variable
 from cp.store.port import Unusable
+
+_OURS_ALONE: Final = 0o700  # there are secrets in it
 
 Store = Annotated[str | None, typer.Option(metavar="URL", help=described("store"))]
 Registrations = Annotated[str | None, typer.Option(metavar="URL", help=described("registrations"))]
@@ -64,11 +66,11 @@ def _settings(**options: Any) -> Settings:
 
 
 def _make_work_dir(settings: Settings) -> None:
-    """Create the work folder, but only if the store is in it."""
+    """Create the work folder, but only if the store is in it. One that is there keeps its mode."""
     if Path(settings.store.removeprefix("sqlite:///")).parent != settings.work_dir:
         return
     try:
-        settings.work_dir.mkdir(parents=True, exist_ok=True)
+        settings.work_dir.mkdir(_OURS_ALONE, parents=True, exist_ok=True)
     except OSError as error:
         hint = "Name another store with --store, or another folder with KUMA_GENERAL_WORK_DIR."
         raise Problem(f"{settings.work_dir} cannot be made: {error.strerror}", hint) from None

@@ -38,6 +38,11 @@ def holds_secrets(kind: Kind) -> bool:
     return _is_secret(_schema(kind))
 
 
+def has_secrets(kind: Kind, data: Mapping[str, Any]) -> bool:
+    """Whether there is a secret in a document: something of it would not be shown."""
+    return holds_secrets(kind) and redacted(kind, data) != data
+
+
 def placeholders(kind: Kind, data: Mapping[str, Any]) -> Iterator[Violation]:
     """The faults of fields for secrets that have the text shown in place of one."""
     if not holds_secrets(kind):

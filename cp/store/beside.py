@@ -49,6 +49,8 @@ class StoreBeside:
         self._contents, self._clock = ledger, clock
         self._files: dict[Key, Document] = {}
         self._beside: dict[Key, Document] = {}
+        self._findings: tuple[Finding, ...] = ()
+        self._findings_beside: tuple[Finding, ...] = ()
         self._seen = 0
         """The revision of the store beside up to which everything is in the ledger."""
 
@@ -112,10 +114,10 @@ class StoreBeside:
         """Take everything that is there; answers with the revisions from which to follow."""
         files, beside = self._stores
         of_files, of_beside = await files.read(), await beside.read()
-        self._files = _documents(of_files)
+        self._files, self._findings, self._findings_beside = _documents(of_files), of_files.findings, of_beside.findings
         self._beside, self._seen = _documents(of_beside), of_beside.revision
         wanted = self._files.keys() | self._beside.keys() | self._contents.stored.keys()
-        self._enter(wanted, of_files.findings)
+        self._enter(wanted)
         return of_files.revision, of_beside.revision
 
     async def follow_files(self, since: int) -> None:
@@ -123,7 +125,8 @@ class StoreBeside:
             async with self._writing:
                 for change in batch.changes:
                     _set(self._files, change.key, change.after)
-                self._enter([change.key for change in batch.changes], batch.findings)
+                self._findings = batch.findings
+                self._enter([change.key for change in batch.changes])
 
     async def follow_beside(self, since: int) -> None:
         """Writes of others; ours are in the ledger before they are heard of."""
@@ -133,6 +136,9 @@ class StoreBeside:
                 for revision, changes in groupby(new, key=lambda change: change.revision):
                     self._take_beside({change.key: change.after for change in changes}, revision)
                 self._seen = max(self._seen, batch.revision)
+                if batch.findings != self._findings_beside:
+                    self._findings_beside = batch.findings
+                    self._enter(())
 
     async def guarded(self, following: Callable[[int], object], since: int) -> None:
         """Follow one of the stores. When it can be followed no longer, everybody who waits for news is told."""
@@ -147,13 +153,13 @@ class StoreBeside:
         for key, document in documents.items():
             _set(self._beside, key, document)
         self._seen = revision
-        self._enter(documents, self._contents.findings)
+        self._enter(documents)
 
-    def _enter(self, keys: Iterable[Key], findings: tuple[Finding, ...]) -> None:
+    def _enter(self, keys: Iterable[Key]) -> None:
         in_force = {key: _in_force(self._files.get(key), self._beside.get(key)) for key in sorted(keys)}
         writes = [Delete(key) if document is None else Put(document) for key, document in in_force.items()]
         before = self._contents.revision
-        self._contents.write(writes, self._clock(), findings)
+        self._contents.write(writes, self._clock(), (*self._findings, *self._findings_beside))
         if self._contents.revision != before or not writes:
             self._news.publish()
 

@@ -24,6 +24,10 @@ class Busy(Unusable):
 
 
 _OURS_ALONE: Final = 0o600  # it may hold secrets
+_DAMAGED_PLAIN: Final = """
+    SELECT count(*) FROM documents
+    WHERE NOT json_valid(source) OR (NOT json_valid(data) AND substr(CAST(data AS BLOB), 1, 1) = CAST('{' AS BLOB))
+"""
 _HINTS: Final = {
     "SQLITE_BUSY": "another process has been writing for too long",
     "SQLITE_CANTOPEN": "does its directory exist, and may this user write there?",
@@ -112,9 +116,20 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     owner = _number(connection, "PRAGMA application_id")
     if owner != APPLICATION_ID and (owner != 0 or _number(connection, "SELECT count(*) FROM sqlite_schema") > 0):
         raise Unusable(f"{path}: a database of another program; is this the right file?")
-    fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    fault = _fault(connection)
     if fault != "ok":
         raise Unusable(f"{path}: {fault}; {_HINTS['SQLITE_CORRUPT']}")
+
+
+def _fault(connection: sqlite3.Connection) -> str:
+    """What is wrong with the file, but for texts that are neither JSON nor plain: an encrypted one is told of alone."""
+    fault = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    if not fault.startswith("CHECK") or _number(connection, _DAMAGED_PLAIN) > 0:
+        return fault
+    connection.execute("PRAGMA ignore_check_constraints = ON")
+    fault = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    connection.execute("PRAGMA ignore_check_constraints = OFF")
+    return fault
 
 
 def _keep_a_log_of_writes(connection: sqlite3.Connection, path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from cp.model.names import Key
+from cp.store.at_rest import NO_SECRETS, SecretsInFiles, SecretsPolicy
 from cp.store.clock import Clock, utc
 from cp.store.feed import RevisionSignal, follow, tell
 from cp.store.folder import Folder, FolderEdit, Parse
@@ -38,13 +39,22 @@ class FilesStore:
     """A store that follows a directory. Its revisions count what this process has seen of it. Use `open`."""
 
     def __init__(  # noqa: PLR0913  # an option each
-        self, root: Path, parse: Parse, *, kept: int, kept_bytes: int, clock: Clock, backstop: float
+        self,
+        root: Path,
+        parse: Parse,
+        *,
+        kept: int,
+        kept_bytes: int,
+        clock: Clock,
+        backstop: float,
+        secrets: SecretsPolicy,
     ) -> None:
         self._root, self._clock = root, clock
         self._folder = Folder(
             root, parse, _LASTING
         )  # used in one thread at a time: at the opening, then in that of the watch
         self._contents = DocumentLedger(kept, kept_bytes)
+        self._secrets = SecretsInFiles(root, secrets)
         self._news = RevisionSignal()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -60,9 +70,10 @@ class FilesStore:
         kept_bytes: int = KEPT_BYTES,
         clock: Clock = utc,
         backstop: float = BACKSTOP,
+        secrets: SecretsPolicy = NO_SECRETS,
     ) -> FilesStore:
         """Read a directory, and follow what becomes of it. Raises `Unusable` if it is not one."""
-        store = cls(root, parse, kept=kept, kept_bytes=kept_bytes, clock=clock, backstop=backstop)
+        store = cls(root, parse, kept=kept, kept_bytes=kept_bytes, clock=clock, backstop=backstop, secrets=secrets)
         store._take(await asyncio.to_thread(store._first_look))
         store._watch.start()
         return store
@@ -123,7 +134,8 @@ class FilesStore:
 
     def _take(self, edit: FolderEdit) -> None:
         before = self._contents.revision
-        if self._contents.write(edit.writes, self._clock(), edit.findings) != before:
+        findings = (*edit.findings, *self._secrets.findings(edit.writes))
+        if self._contents.write(edit.writes, self._clock(), findings) != before:
             self._news.publish()
 
     def _failed(self, failure: Exception) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from sqlite3 import Connection
 from typing import Any, Final, TypeAlias
@@ -11,12 +12,20 @@ from typing import Any, Final, TypeAlias
 from cp.model.document import Document, Source
 from cp.model.lines import Lines
 from cp.model.names import Key
+from cp.store.encryption import PLAIN, DocumentCodec, SealedData
 from cp.store.port import Change, Stored
 
 Row: TypeAlias = tuple[Any, ...]
 
-_DOCUMENT = "SELECT type, mesh, name, data, source, revision, created, modified FROM documents"
-_CHANGE = "SELECT revision, type, mesh, name, before, before_source, after, after_source, at FROM changes"
+# As bytes: of a damaged text that is no UTF-8, SQLite's library would read nothing, and print what it is.
+_DOCUMENT = "SELECT type, mesh, name, CAST(data AS BLOB), source, revision, created, modified FROM documents"
+_CHANGE = """
+    SELECT revision, type, mesh, name, CAST(before AS BLOB), before_source, CAST(after AS BLOB), after_source, at
+    FROM changes
+"""
+_VERSIONS: Final = 100
+"""How many versions of a document are tried where the newest cannot be decrypted."""
+
 _SIZES: Final = "SELECT revision, written FROM changes"
 _PUT = """
     INSERT INTO documents (type, mesh, name, data, source, revision, created, modified)
@@ -30,15 +39,35 @@ _LOG = """
 """
 
 
-def everything(connection: Connection) -> tuple[Stored, ...]:
-    return tuple(map(_stored, connection.execute(f"{_DOCUMENT} ORDER BY type, mesh, name")))
+def everything(connection: Connection, codec: DocumentCodec = PLAIN) -> tuple[Stored, ...]:
+    """Every document. One that cannot be decrypted is as it was last good, or is left out."""
+    documents = [_stored(row, codec) for row in connection.execute(f"{_DOCUMENT} ORDER BY type, mesh, name")]
+    if any(_is_sealed(held.document) for held in documents):
+        return tuple(filter(None, (_last_good(connection, held, codec) for held in documents)))
+    return tuple(documents)
 
 
-def find(connection: Connection, keys: Iterable[Key]) -> dict[Key, Stored]:
-    """Those of the documents that are there."""
+def find(connection: Connection, keys: Iterable[Key], codec: DocumentCodec = PLAIN) -> dict[Key, Stored]:
+    """Those of the documents that are there, also as they were last good."""
+    held_by_key = find_as_is(connection, keys, codec)
+    good = ((key, _last_good(connection, held, codec)) for key, held in held_by_key.items())
+    return {key: held for key, held in good if held is not None}
+
+
+def find_as_is(connection: Connection, keys: Iterable[Key], codec: DocumentCodec) -> dict[Key, Stored]:
+    """Those of the documents that are there; with `SealedData` where one cannot be decrypted."""
     query = f"{_DOCUMENT} WHERE type = ? AND mesh = ? AND name = ?"
     rows = (connection.execute(query, _names(key)).fetchone() for key in keys)
-    return {held.document.key: held for held in map(_stored, filter(None, rows))}
+    return {held.document.key: held for held in (_stored(row, codec) for row in rows if row is not None)}
+
+
+def _last_good(connection: Connection, held: Stored, codec: DocumentCodec) -> Stored | None:
+    """A document or, if it cannot be decrypted, the newest version of it in the log that can."""
+    if not _is_sealed(held.document):
+        return held
+    changes = changes_of(connection, held.document.key, _VERSIONS, codec)
+    after = next((change.after for change in changes if change.after is not None), None)
+    return None if after is None else replace(held, document=after)
 
 
 def bounds(connection: Connection) -> tuple[int, int]:
@@ -48,11 +77,11 @@ def bounds(connection: Connection) -> tuple[int, int]:
     return (0, 0) if newest is None else (oldest - 1, newest)
 
 
-def record(connection: Connection, changes: Iterable[Change]) -> None:
+def record(connection: Connection, changes: Iterable[Change], codec: DocumentCodec = PLAIN) -> None:
     """Make changes, and log them."""
     _, written = _end_of_log(connection)
     for position, change in enumerate(changes):
-        before, after = _written(change.before), _written(change.after)
+        before, after = _written(change.before, codec), _written(change.after, codec)
         at = change.at.isoformat()
         written += sum(len(text) for text in (*before, *after) if text is not None)
         connection.execute(_LOG, (change.revision, position, *_names(change.key), *before, *after, at, written))
@@ -72,6 +101,11 @@ def forget(connection: Connection, revision: int, size: int) -> None:
         oldest, size_before = connection.execute(f"{_SIZES} ORDER BY revision, position LIMIT 1").fetchone()
 
 
+def note_plain_text(connection: Connection) -> None:
+    """Note that a secret is written in plain text. Its traces stay until all secrets are encrypted anew."""
+    connection.execute("UPDATE secrets_at_rest SET plain = 1 WHERE plain <> 1")
+
+
 def _end_of_log(connection: Connection) -> tuple[int, int]:
     """The newest revision, and the size of all that was ever written to the log; it only grows."""
     # By the end of the key, as a maximum over all rows costs more with each of them.
@@ -79,36 +113,48 @@ def _end_of_log(connection: Connection) -> tuple[int, int]:
     return (0, 0) if row is None else row
 
 
-def changes_after(connection: Connection, revision: int) -> tuple[Change, ...]:
+def changes_after(connection: Connection, revision: int, codec: DocumentCodec = PLAIN) -> tuple[Change, ...]:
     query = f"{_CHANGE} WHERE revision > ? ORDER BY revision, position"
-    return tuple(map(_change, connection.execute(query, (revision,))))
+    return tuple(_readable(connection.execute(query, (revision,)), codec))
 
 
-def changes_of(connection: Connection, key: Key, limit: int) -> tuple[Change, ...]:
+def changes_of(connection: Connection, key: Key, limit: int, codec: DocumentCodec = PLAIN) -> tuple[Change, ...]:
     query = f"{_CHANGE} WHERE type = ? AND mesh = ? AND name = ? ORDER BY revision DESC LIMIT ?"
-    return tuple(map(_change, connection.execute(query, (*_names(key), limit))))
+    return tuple(_readable(connection.execute(query, (*_names(key), limit)), codec))
+
+
+def _readable(rows: Iterable[Row], codec: DocumentCodec) -> Iterator[Change]:
+    """The changes whose outcome can be read; whoever follows the others keeps what he has. See `SecretsAtRest`."""
+    for row in rows:
+        change = _change(row, codec)
+        if not _is_sealed(change.after):
+            yield replace(change, before=None) if _is_sealed(change.before) else change
+
+
+def _is_sealed(document: Document | None) -> bool:
+    return document is not None and type(document.data) is SealedData
 
 
 def _names(key: Key) -> tuple[str, str, str]:
     return key.type, key.mesh, key.name
 
 
-def _stored(row: Row) -> Stored:
+def _stored(row: Row, codec: DocumentCodec) -> Stored:
     kind, mesh, name, data, source, revision, created, modified = row
-    document = _read(Key(kind, mesh, name), data, source)
+    document = _read(Key(kind, mesh, name), data, source, codec)
     return Stored(document, revision, datetime.fromisoformat(created), datetime.fromisoformat(modified))
 
 
-def _change(row: Row) -> Change:
+def _change(row: Row, codec: DocumentCodec) -> Change:
     revision, kind, mesh, name, before, before_source, after, after_source, at = row
     key = Key(kind, mesh, name)
-    was = None if before is None else _read(key, before, before_source)
-    is_now = None if after is None else _read(key, after, after_source)
+    was = None if before is None else _read(key, before, before_source, codec)
+    is_now = None if after is None else _read(key, after, after_source, codec)
     return Change(revision, key, was, is_now, datetime.fromisoformat(at))
 
 
-def _read(key: Key, data: str, source: str) -> Document:
-    return Document(key, json.loads(data), _place(json.loads(source)))
+def _read(key: Key, data: bytes, source: str, codec: DocumentCodec) -> Document:
+    return Document(key, codec.decode(key, data), _place(json.loads(source)))
 
 
 def _place(source: Mapping[str, Any]) -> Source:
@@ -117,19 +163,9 @@ def _place(source: Mapping[str, Any]) -> Source:
     return Source(source["file"], Lines(lines.get("", 0)) if isinstance(lines, Mapping) else Lines.of_plain(lines))
 
 
-def _written(document: Document | None) -> tuple[str | None, str | None]:
+def _written(document: Document | None, codec: DocumentCodec) -> tuple[str | None, str | None]:
     if document is None:
         return None, None
     source = document.source
-    return _json(document.data), _json({"file": source.file, "lines": source.lines.plain()})
-
-
-def _json(data: Mapping[str, Any]) -> str:
-    # What JSON cannot say must not be stored as something else: better to fail than to come back changed.
-    return json.dumps(data, separators=(",", ":"), allow_nan=False, default=_mapping)
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"a document holds plain data only, not {type(value).__name__}")
+    place = json.dumps({"file": source.file, "lines": source.lines.plain()}, separators=(",", ":"))
+    return codec.encode(document.key, document.data), place

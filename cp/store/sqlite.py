@@ -3,13 +3,14 @@
 A write is given its revision inside its transaction, beside a row in the log for each document that it changed. So
 all processes agree on the order of writes, and to follow the store is to read the log.
 
-See record 0015.
+See records 0015 and, for what is encrypted, 0061.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,10 @@ from typing import Final
 
 from cp.model.names import Key
 from cp.store import outcome, rows
+from cp.store.at_rest import NO_SECRETS, SecretsAtRest, SecretsPolicy, must_have_keys
 from cp.store.clock import Clock, utc
-from cp.store.database import Busy, errors_of, impatient, prepare, reading, writing
+from cp.store.database import Busy, connect, errors_of, impatient, prepare, reading, writing
+from cp.store.encryption import DocumentCodec
 from cp.store.feed import RevisionSignal, follow, tell
 from cp.store.lane import DatabaseThread
 from cp.store.port import KEPT, KEPT_BYTES, Change, ChangeBatch, Closed, Contents, Delete, Outdated, Put, Stored
@@ -32,8 +35,12 @@ _PAUSE: Final = 0.02
 class SqliteStore:
     """A store on the disk of one machine. Use `open`."""
 
-    def __init__(self, path: Path, *, kept: int, kept_bytes: int, clock: Clock, backstop: float) -> None:
+    def __init__(  # noqa: PLR0913  # an option each
+        self, path: Path, *, kept: int, kept_bytes: int, clock: Clock, backstop: float, secrets: SecretsPolicy
+    ) -> None:
         self._kept, self._kept_bytes, self._clock = kept, kept_bytes, clock
+        self._codec = secrets.codec
+        self._at_rest = SecretsAtRest(path, secrets)  # used in the reader's thread
         self._result = LookResult(frozenset({str(path.parent)}))
         self._writer, self._reader = DatabaseThread(path, "koguma-write"), DatabaseThread(path, "koguma-read")
         self._news = RevisionSignal()
@@ -43,7 +50,7 @@ class SqliteStore:
         self._watch = DirectoryWatch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
 
     @classmethod
-    async def open(
+    async def open(  # noqa: PLR0913  # an option each
         cls,
         path: Path,
         *,
@@ -51,23 +58,24 @@ class SqliteStore:
         kept_bytes: int = KEPT_BYTES,
         clock: Clock = utc,
         backstop: float = BACKSTOP,
+        secrets: SecretsPolicy = NO_SECRETS,
     ) -> SqliteStore:
-        """Open a file, or make it. Raises `Unusable` with the reason if it cannot be used."""
+        """Open a file, or make it. Raises `Unusable` with the reason if it cannot be used, or a key is missing."""
         if kept < 1:
             raise ValueError(f"a store keeps at least its last revision, not {kept}")
-        prepared = await asyncio.to_thread(_prepared, path)
-        store = cls(prepared, kept=kept, kept_bytes=kept_bytes, clock=clock, backstop=backstop)
+        prepared = await asyncio.to_thread(_prepared, path, secrets.codec)
+        store = cls(prepared, kept=kept, kept_bytes=kept_bytes, clock=clock, backstop=backstop, secrets=secrets)
         store._watch.start()
         return store
 
     async def read(self) -> Contents:
-        return await self._open(self._reader).do(_contents)
+        return await self._open(self._reader).do(self._contents)
 
     async def get(self, key: Key) -> Stored | None:
-        return (await self._open(self._reader).do(partial(rows.find, keys=[key]))).get(key)
+        return (await self.find(key)).get(key)
 
     async def find(self, *keys: Key) -> Mapping[Key, Stored]:
-        return await self._open(self._reader).do(partial(_stored_by_key, keys=keys))
+        return await self._open(self._reader).do(partial(_stored_by_key, keys=keys, codec=self._codec))
 
     async def revision(self) -> int:
         _, newest = await self._open(self._reader).do(rows.bounds)
@@ -80,7 +88,7 @@ class SqliteStore:
         return follow(self._news, since, self._after)
 
     async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
-        return await self._open(self._reader).do(partial(rows.changes_of, key=key, limit=limit))
+        return await self._open(self._reader).do(partial(rows.changes_of, key=key, limit=limit, codec=self._codec))
 
     async def close(self) -> None:
         if self._closed:
@@ -97,19 +105,37 @@ class SqliteStore:
         return lane
 
     async def _after(self, since: int) -> ChangeBatch | None:
-        return await self._open(self._reader).do(partial(_batch, since=since))
+        return await self._open(self._reader).do(partial(self._batch, since=since))
 
     def _write(self, writes: Sequence[Put | Delete], connection: Connection) -> int:
         with writing(connection):
-            held = rows.find(connection, {write.key for write in writes})
+            held = rows.find_as_is(connection, {write.key for write in writes}, self._codec)
             _, newest = rows.bounds(connection)
             changes = outcome.changes(writes, held, newest + 1, self._clock())
             if not changes:
                 return newest
-            rows.record(connection, changes)
+            rows.record(connection, changes, self._codec)
+            if self._codec.exposes(changes):
+                rows.note_plain_text(connection)
             rows.forget(connection, newest + 1 - self._kept, self._kept_bytes)
         tell(self._loop, self._news.publish)  # here: whoever called may have given up waiting, but it is written
         return newest + 1
+
+    def _contents(self, connection: Connection) -> Contents:
+        with reading(connection):
+            _, newest = rows.bounds(connection)
+            findings = self._at_rest.looked_through(connection, newest)
+            return Contents(newest, rows.everything(connection, self._codec), findings)
+
+    def _batch(self, connection: Connection, since: int) -> ChangeBatch | None:
+        with reading(connection):
+            oldest, newest = rows.bounds(connection)
+            if not oldest <= since <= newest:
+                raise Outdated(since, oldest, newest)
+            if since == newest:
+                return None
+            changes = rows.changes_after(connection, since, self._codec)
+            return ChangeBatch(newest, changes, self._at_rest.findings(connection, newest))
 
     def _look(self) -> LookResult:
         """Notice what others wrote: the watch calls this when the directory of the file changed."""
@@ -129,30 +155,18 @@ class SqliteStore:
         tell(self._loop, self._news.fail, failure)
 
 
-def _prepared(path: Path) -> Path:
+def _prepared(path: Path, codec: DocumentCodec) -> Path:
     resolved = path.resolve()  # SQLite keeps its log of writes beside the file itself, not beside a link to it
     with errors_of(resolved):
         prepare(resolved)
+        with closing(connect(resolved)) as connection:
+            must_have_keys(connection, resolved, codec)
     return resolved
 
 
-def _contents(connection: Connection) -> Contents:
+def _stored_by_key(connection: Connection, keys: Sequence[Key], codec: DocumentCodec) -> Mapping[Key, Stored]:
     with reading(connection):
-        _, newest = rows.bounds(connection)
-        return Contents(newest, rows.everything(connection))
-
-
-def _stored_by_key(connection: Connection, keys: Sequence[Key]) -> Mapping[Key, Stored]:
-    with reading(connection):
-        return rows.find(connection, keys)
-
-
-def _batch(connection: Connection, since: int) -> ChangeBatch | None:
-    with reading(connection):
-        oldest, newest = rows.bounds(connection)
-        if not oldest <= since <= newest:
-            raise Outdated(since, oldest, newest)
-        return None if since == newest else ChangeBatch(newest, rows.changes_after(connection, since))
+        return rows.find(connection, keys, codec)
 
 
 def _settled_bounds(connection: Connection) -> tuple[int, int]:

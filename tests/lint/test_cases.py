@@ -22,6 +22,7 @@ SECTION: Final = re.compile(r"^### `([a-z-]+)`\n\n(Error|Warning|Info): (.+)\.\n
 FROM_ELSEWHERE: Final = {
     *("unreadable-file", "file-too-large", "refused-by-envoy", "failed"),
     *("bad-access-file", "open-door", "authority-ends"),
+    *("unreadable-secret", "secrets-in-plain-text", "secrets-under-old-key", "open-to-others"),
 }
 """Findings that a store that follows a folder makes, proxies, faults of ours, a control plane about itself, or time."""
 

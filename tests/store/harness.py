@@ -14,10 +14,13 @@ import pytest
 from cp.model.document import Document, Source
 from cp.model.names import Key
 from cp.model.source import read_documents
+from cp.store.at_rest import SecretsPolicy
 from cp.store.beside import combined
+from cp.store.encryption import DocumentCodec
 from cp.store.files import FilesStore
 from cp.store.memory import MemoryStore
 from cp.store.port import Change, ChangeBatch, Contents, Delete, Put, Store, Stored
+from cp.store.secrets_keys import SecretsKey, SecretsKeys
 from cp.store.sqlite import SqliteStore
 
 T = TypeVar("T")
@@ -27,7 +30,10 @@ NEVER = 3600.0
 """A backstop that no test lives to see: what is noticed is noticed because somebody told."""
 DEADLINE = 30.0
 
-WRITABLE = ("memory", "sqlite", "beside")
+ENCRYPTED = SecretsPolicy(DocumentCodec(SecretsKeys((SecretsKey.of(bytes(32)),)), lambda _key, _data: True))
+"""Every document is a secret."""
+
+WRITABLE = ("memory", "sqlite", "encrypted", "beside")
 ALL = (*WRITABLE, "files")
 
 
@@ -91,6 +97,8 @@ async def _open(kind: str, folder: Path, **options: Any) -> Store:
         return MemoryStore(**options)
     if kind == "sqlite":
         return await SqliteStore.open(folder / "koguma.db", backstop=NEVER, **options)
+    if kind == "encrypted":
+        return await SqliteStore.open(folder / "koguma.db", backstop=NEVER, secrets=ENCRYPTED, **options)
     root = folder / "documents"
     root.mkdir(exist_ok=True)
     return Edited(await FilesStore.open(root, read_documents, backstop=NEVER, **options), root)

@@ -65,6 +65,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "open-door": FindingCode(
             _WARNING, "a server of the control plane lets in, or shows to others, more than it would by default"
         ),
+        "unreadable-secret": FindingCode(
+            _ERROR, "an encrypted document cannot be decrypted, and what was last good stays in force"
+        ),
         "target-missing": FindingCode(_WARNING, "an item is for a resource or a port that is not there"),
         "selects-no-proxy": FindingCode(_WARNING, "a policy selects no proxy"),
         "selects-no-inbound": FindingCode(_WARNING, "an item is about inbounds, and no selected proxy has one"),
@@ -98,6 +101,13 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "no-effect": FindingCode(_WARNING, "a policy changes nothing, for more than one reason"),
         "not-called": FindingCode(_WARNING, "no proxy that a policy selects calls the service that an item is for"),
         "not-redirected": FindingCode(_WARNING, "a MeshPassthrough for proxies to which no traffic is redirected"),
+        "secrets-in-plain-text": FindingCode(
+            _WARNING, "the store has secrets that are not encrypted, or traces of them"
+        ),
+        "open-to-others": FindingCode(
+            _WARNING, "other users of the machine may read the store, the keys of its secrets or the work folder"
+        ),
+        "secrets-under-old-key": FindingCode(_INFO, "secrets are encrypted with a key that is not the first any more"),
         "redundant": FindingCode(_INFO, "a policy says what would hold, or be served, without it"),
         "shadow": FindingCode(_INFO, "a policy with `kuma.io/effect: shadow` is looked at, and holds nowhere"),
         "no-outbounds": FindingCode(_INFO, "the workload of a Dataplane can call nobody through its proxy"),

@@ -108,7 +108,8 @@ def _fields(class_: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def settings_message(settings: Settings) -> pb.Settings:
-    return pb.Settings(**settings.model_dump(mode="json", exclude_none=True))
+    data = settings.model_dump(mode="json", exclude_none=True)
+    return pb.Settings(**{**data, "secrets_key": settings.secrets_key.get_secret_value()})
 
 
 def settings_of(message: pb.Settings) -> Settings:

@@ -19,6 +19,7 @@ from cp.serving import process
 from cp.serving.observe import Observer
 from cp.serving.public_keys import offline_keys
 from cp.serving.serve import ProxyDoor, ProxyServing, certificate_kept, proxies_served
+from cp.serving.storage import store_of
 from cp.serving.workers.link import BrokenFrame, ProcessLink
 from cp.serving.workers.messages import (
     from_message,
@@ -29,7 +30,6 @@ from cp.serving.workers.messages import (
     settings_of,
     to_message,
 )
-from cp.store.open import open_store
 from koguma.v1 import workers_pb2 as pb
 
 
@@ -114,7 +114,7 @@ async def _serving(worker: Worker, order: pb.Serve) -> AsyncIterator[None]:
         try:
             settings = settings_of(order.settings)
             log.configure(settings.log_level, settings.log_format)
-            store = await stack.enter_async_context(open_store(settings.store, kept_bytes=settings.history_bytes))
+            store = await stack.enter_async_context(store_of(settings))
             certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=False))
             door = ProxyDoor(certificate, offline_keys(settings))
             serving = await stack.enter_async_context(

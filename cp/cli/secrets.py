@@ -1,0 +1,172 @@
+"""`koguma secrets encrypt` and `koguma generate secrets-key`: the encryption of secrets in the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cp.client.problem import Problem
+
+if TYPE_CHECKING:
+    from cp.settings import Settings
+    from cp.store.encrypting import EncryptionResult, SecretsCount
+    from cp.store.encryption import DocumentCodec
+    from cp.store.secrets_keys import SecretsKey
+
+Store = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The store. Default: the one that `koguma run` would use."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count the documents with secrets.")]
+Discard = Annotated[
+    bool,
+    typer.Option(
+        "--discard-unreadable", help="Delete the documents that no key decrypts, for example because it is lost."
+    ),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="FILE", help="The file of keys. It is made if it is not there. Default: print the key."),
+]
+KeyId = Annotated[
+    str,
+    typer.Option("--id", metavar="ID", help="A name for the key. Default: its fingerprint.", show_default=False),
+]
+
+_OURS_ALONE: Final = 0o600
+
+
+def encrypt(*, store: Store = None, dry_run: DryRun = False, discard: Discard = False) -> None:
+    """Encrypt all secrets in the store with the first key, also while the control plane runs.
+
+    What is in plain text or encrypted with another key is encrypted anew, in the history too, and the file is cleaned
+    of what was there before. It may be ended at any time, and goes on when it is run again. Earlier copies and
+    backups of the store stay as they are.
+    """
+    from cp.store.encrypting import count_secrets, encrypt_all  # noqa: PLC0415  # slow to load, and only needed here
+    from cp.store.port import Unusable  # noqa: PLC0415  # the same
+
+    settings = _settings(store)
+    try:
+        path, codec = _database(settings), _codec(settings)
+        if dry_run:
+            lines = _counted(count_secrets(path, codec))
+        else:
+            result = encrypt_all(path, codec, discards=discard)
+            lines = _encrypted(result)
+    except Unusable as error:
+        raise Problem(str(error)) from None
+    for line in lines:
+        typer.echo(line)
+    if not dry_run and (result.left.plain or result.left.old or result.left.unreadable):
+        raise typer.Exit(1)
+
+
+def generate_key(file: KeyFile = None, *, id_: KeyId = "") -> None:
+    """Make a key for the secrets in the store.
+
+    In a file that has keys already it becomes the first, so that it encrypts from the next start of the control plane
+    on; the keys behind it still decrypt.
+    """
+    from cp.store.secrets_keys import ID, SecretsKey  # noqa: PLC0415  # slow to load, and only needed here
+
+    if id_ and not ID.fullmatch(id_):
+        raise Problem(f"{id_!r} is no id of a key", "Use letters, digits, `_`, `.` and `-`.")
+    key = SecretsKey.generate(id_)
+    if file is None:
+        typer.echo(key.line)
+    else:
+        _put_first(key, file)
+        typer.echo(f"the first key in {file} is {key.id}")
+
+
+def _settings(store: str | None) -> Settings:
+    from cp.settings import BadSettings, load  # noqa: PLC0415  # slow to load, and only needed here
+
+    try:
+        return load(store=store)
+    except BadSettings as error:
+        raise Problem("\n".join(error.faults)) from None
+
+
+def _database(settings: Settings) -> Path:
+    from cp.serving.storage import database  # noqa: PLC0415  # slow to load, and only needed here
+
+    path = database(settings)
+    if path is None:
+        raise Problem(f"{settings.store} is no store in SQLite", "Only a store in SQLite is encrypted.")
+    if not path.is_file():
+        raise Problem(f"there is no store {path}", "Name it with --store sqlite:///PATH.")
+    return path.resolve()
+
+
+def _codec(settings: Settings) -> DocumentCodec:
+    from cp.policies import discover, kinds  # noqa: PLC0415  # slow to load, and only needed here
+    from cp.serving.storage import document_codec, secrets_keys  # noqa: PLC0415  # the same
+
+    codec = document_codec(secrets_keys(settings), kinds(discover()))
+    if codec.keys.first is None:
+        hint = "Write one to a file with `koguma generate secrets-key FILE`, and name it in KOGUMA_SECRETS_KEY_FILE."
+        raise Problem("there is no key", hint)
+    return codec
+
+
+def _encrypted(result: EncryptionResult) -> Iterator[str]:
+    changes = _number(result.changes, "entry", "entries")
+    yield f"encrypted anew: {_number(result.documents, 'document')}, {changes} of the history"
+    if result.discarded:
+        yield f"deleted: {_number(result.discarded, 'document')} that no key decrypts"
+    yield from _counted(result.left)
+
+
+def _counted(count: SecretsCount) -> Iterator[str]:
+    yield f"{_number(count.in_order, 'document')} encrypted with the first key"
+    if count.old:
+        yield f"{_number(count.old, 'document')} encrypted with another key"
+    if count.plain:
+        yield f"{_number(count.plain, 'document')} in plain text"
+    if count.unreadable:
+        yield f"{_number(count.unreadable, 'document')} that no key decrypts"
+
+
+def _number(count: int, noun: str, plural: str = "") -> str:
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+def _put_first(key: SecretsKey, file: Path) -> None:
+    """Write a key before those that the file has. The file is replaced as a whole: no key is lost on the way."""
+    try:
+        before = _text(file, key)
+        draft = file.with_name(f".{file.name}.new")
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OURS_ALONE), "w") as out:  # noqa: PTH123  # by its descriptor
+            if before is not None:
+                with suppress(PermissionError):
+                    os.fchown(out.fileno(), file.stat().st_uid, file.stat().st_gid)
+            out.write(f"{key.line}\n{before or ''}")
+            out.flush()
+            os.fsync(out.fileno())
+        draft.rename(file)
+    except OSError as error:
+        raise Problem(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _text(file: Path, key: SecretsKey) -> str | None:
+    """What a file of keys has; None if it is not there. Raises `Problem` if the key cannot be put before it."""
+    from cp.store.port import Unusable  # noqa: PLC0415  # slow to load, and only needed here
+    from cp.store.secrets_keys import SecretsKeys  # noqa: PLC0415  # the same
+
+    if not file.exists():
+        return None
+    try:
+        keys = SecretsKeys.read(file)
+    except Unusable as error:
+        raise Problem(str(error)) from None
+    if any(before.id == key.id for before in keys.keys):
+        raise Problem(f"{file} has a key {key.id} already", "Give the new one another --id.")
+    return file.read_text("ascii")

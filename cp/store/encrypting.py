@@ -1,0 +1,171 @@
+"""`encrypt_all`: every secret in a database under the first key, and nothing left of how it was written before.
+
+It works in steps, each a transaction of its own, while control planes use the file. If it ends in the middle, each
+document is as it was or encrypted anew, and the next run does what is left. See record 0061.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any, Final
+
+from cp.model.names import Key
+from cp.store import rows
+from cp.store.at_rest import states
+from cp.store.clock import Clock, utc
+from cp.store.database import Busy, connect, errors_of, prepare, writing
+from cp.store.encryption import DocumentCodec
+from cp.store.port import Change
+
+STEP: Final = 500
+"""How many rows a transaction looks at; writers wait for it."""
+
+_DOCUMENTS: Final = (
+    "SELECT rowid, type, mesh, name, CAST(data AS BLOB) FROM documents WHERE rowid > ? ORDER BY rowid LIMIT ?"
+)
+_CHANGES: Final = """
+    SELECT rowid, type, mesh, name, CAST(before AS BLOB), CAST(after AS BLOB) FROM changes
+    WHERE rowid > ? ORDER BY rowid LIMIT ?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretsCount:
+    """How many documents with secrets there are, by how they stand in the database."""
+
+    in_order: int = 0
+    plain: int = 0
+    old: int = 0
+    unreadable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionResult:
+    """What was encrypted anew and removed, and how the documents stand afterwards."""
+
+    documents: int
+    changes: int
+    discarded: int
+    left: SecretsCount
+
+
+Progress = Callable[[int], None]
+"""Called after each step with the number of rows that it looked at."""
+
+
+def count_secrets(path: Path, codec: DocumentCodec) -> SecretsCount:
+    """How the secrets of a database stand."""
+    with errors_of(path):
+        prepare(path)
+        with closing(connect(path)) as connection:
+            return _count(connection, codec)
+
+
+def encrypt_all(  # noqa: PLR0913  # an option each
+    path: Path,
+    codec: DocumentCodec,
+    *,
+    discards: bool = False,
+    step: int = STEP,
+    progress: Progress = lambda _: None,
+    clock: Clock = utc,
+) -> EncryptionResult:
+    """Encrypt with the first key what is in plain text or under another one.
+
+    With `discards`, documents that cannot be decrypted are deleted. Raises `Unusable` if the file cannot be used.
+    """
+    with errors_of(path):
+        prepare(path)
+        with closing(connect(path)) as connection:
+            discarded = _discard(connection, codec, clock) if discards else 0
+            documents = _in_steps(connection, _DOCUMENTS, _Documents(codec), step, progress)
+            changes = _in_steps(connection, _CHANGES, _Changes(codec), step, progress)
+            _remove_traces(connection, path)
+            return EncryptionResult(documents, changes, discarded, _note_done(connection, codec))
+
+
+class _Documents:
+    """Encrypts the row of a document."""
+
+    def __init__(self, codec: DocumentCodec) -> None:
+        self._codec = codec
+
+    def renew(self, connection: Connection, row: tuple[Any, ...]) -> bool:
+        number, *names, data = row
+        renewed = self._codec.renewed(Key(*names), data)
+        if renewed is not None:
+            connection.execute("UPDATE documents SET data = ? WHERE rowid = ?", (renewed, number))
+        return renewed is not None
+
+
+class _Changes:
+    """Encrypts the row of a change, which has the document as it was and as it is."""
+
+    def __init__(self, codec: DocumentCodec) -> None:
+        self._codec = codec
+
+    def renew(self, connection: Connection, row: tuple[Any, ...]) -> bool:
+        number, type_, mesh, name, *texts = row
+        key = Key(type_, mesh, name)
+        renewed = [None if text is None else self._codec.renewed(key, text) for text in texts]
+        if renewed == [None, None]:
+            return False
+        before, after = renewed
+        query = "UPDATE changes SET before = ifnull(?, before), after = ifnull(?, after) WHERE rowid = ?"
+        connection.execute(query, (before, after, number))
+        return True
+
+
+def _in_steps(connection: Connection, query: str, renewer: _Documents | _Changes, step: int, progress: Progress) -> int:
+    """Go through the rows of a table. Answers with the number of those that were encrypted."""
+    last, renewed = -1, 0
+    while True:
+        with writing(connection):
+            batch = connection.execute(query, (last, step)).fetchall()
+            renewed += sum(renewer.renew(connection, row) for row in batch)
+        progress(len(batch))
+        if len(batch) < step:
+            return renewed
+        last = batch[-1][0]
+
+
+def _remove_traces(connection: Connection, path: Path) -> None:
+    """Build the file anew, without what was deleted in it, and empty the log of writes, which has old pages too."""
+    connection.execute("VACUUM")
+    is_busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if is_busy:
+        raise Busy(f"{path}: another process has been reading for too long; all is encrypted, run it again to clean up")
+
+
+def _note_done(connection: Connection, codec: DocumentCodec) -> SecretsCount:
+    """Note that no traces of plain text are left, unless somebody without the key wrote some meanwhile."""
+    with writing(connection):
+        left = _count(connection, codec)
+        connection.execute("UPDATE secrets_at_rest SET encryptions = encryptions + 1")
+        if not left.plain:
+            connection.execute("UPDATE secrets_at_rest SET plain = 0")
+    return left
+
+
+def _discard(connection: Connection, codec: DocumentCodec, clock: Clock) -> int:
+    """Delete the documents that cannot be decrypted, in a revision of its own. Answers with their number."""
+    with writing(connection):
+        lost = [key for key, state in states(connection, codec) if state.reason]
+        _, newest = rows.bounds(connection)
+        at = clock()
+        rows.record(connection, [Change(newest + 1, key, None, None, at) for key in lost], codec)
+    return len(lost)
+
+
+def _count(connection: Connection, codec: DocumentCodec) -> SecretsCount:
+    by_key = dict(states(connection, codec))
+    return SecretsCount(
+        in_order=sum(state.is_encrypted and state.is_in_order for state in by_key.values()),
+        plain=sum(state.is_plain for state in by_key.values()),
+        old=sum(state.is_old for state in by_key.values()),
+        unreadable=sum(bool(state.reason) for state in by_key.values()),
+    )
