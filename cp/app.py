@@ -7,16 +7,18 @@ import signal
 import socket
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 from prometheus_client import disable_created_metrics
+from starlette.types import ASGIApp
 
 from cp import log
-from cp.access.keys import OfflineKeys, Purpose
+from cp.access.keys import KeyRing, OfflineKeys, Purpose
 from cp.ads.loop import DrainLoop
+from cp.api.authentication import AccessControl
 from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity, ServedState
 from cp.api.http import create_api, create_diagnostics
 from cp.metrics import combined_text
@@ -26,16 +28,25 @@ from cp.policies import discover, kinds
 from cp.resources.capabilities import missing_parts, warning
 from cp.resources.initial_policies import initial_policies
 from cp.serving import process
+from cp.serving.access_keeper import AccessKeeper
+from cp.serving.exposure import exposures
 from cp.serving.http_server import address, http_served
-from cp.serving.identities import read_file
 from cp.serving.observe import Observer
 from cp.serving.public_keys import offline_keys
 from cp.serving.reconcile import Reconciler
 from cp.serving.registrar import Registrar, RegistrarTimes, registrations_kept
-from cp.serving.serve import ProxyDoor, certificate_kept, door_of, proxies_served, reconciled, trust_times
+from cp.serving.serve import (
+    ProxyDoor,
+    certificate_kept,
+    door_of,
+    in_background,
+    proxies_served,
+    reconciled,
+    trust_keeper,
+)
 from cp.serving.server_certificate import ServerCertificate
 from cp.serving.signing_keys import SigningKeys
-from cp.serving.trust_keeper import TrustKeeper, TrustSources, trust_kept
+from cp.serving.trust_keeper import TrustKeeper, trust_kept
 from cp.serving.workers.crew import Crew, SilentWorkers, reserved
 from cp.serving.workers.front import WorkersFront
 from cp.serving.workers.observers import CombinedObserver
@@ -59,9 +70,12 @@ class RunningControlPlane:
 
     ads_port: int
     http_port: int
+    https_port: int | None
+    """None: the API is not served with TLS."""
+
     diagnostics_port: int
     reread: Callable[[], None] | None = None
-    """Reads the files of the store again at once; None for a store that is no folder."""
+    """Reads the files of the store and the one with rights again at once; None where there are none."""
 
 
 def run(settings: Settings, ready: Callable[[RunningControlPlane], None] = lambda _: None) -> None:
@@ -91,7 +105,7 @@ def _hang_up(reread: Callable[[], None] | None) -> None:
     """Read the files again. A terminal that is closed sends SIGHUP too, so the process does not end."""
     log_ = structlog.get_logger()
     if reread is None:
-        log_.info("control_plane.hangup_ignored", reason="the store is no folder of files that could be read again")
+        log_.info("control_plane.hangup_ignored", reason="there is no folder or file that could be read again")
         return
     log_.info("control_plane.rereading")
     reread()
@@ -100,6 +114,7 @@ def _hang_up(reread: Callable[[], None] | None) -> None:
 @asynccontextmanager
 async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane]:
     """Run a control plane for as long as the block lasts."""
+    keeper = AccessKeeper(settings, kinds(discover()))
     token_keys = offline_keys(settings)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
@@ -110,32 +125,65 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         if settings.makes_admin_token and settings.issues_user_tokens:
             await SigningKeys(store, kinds(discover())).make_admin_token()
         proxies = await stack.enter_async_context(AsyncExitStack())
-        serving = await proxies.enter_async_context(_serving(settings, store, ProxyDoor(certificate, token_keys)))
-        collaborators = _collaborators(settings, store, serving, certificate, token_keys)
+        of_proxies = certificate if settings.serves_proxies_over_tls else None
+        serving = await proxies.enter_async_context(_serving(settings, store, ProxyDoor(of_proxies, token_keys)))
+        await stack.enter_async_context(in_background(keeper.keep()))
+        collaborators = _collaborators(settings, store, serving, ProxyDoor(of_proxies, token_keys), keeper)
         await proxies.enter_async_context(_registrations(settings, collaborators, serving))
-        await proxies.enter_async_context(_trust(settings, store, serving))
+        await proxies.enter_async_context(trust_kept(serving.trust))
         stack.callback(collaborators.works.close)
-        http_port = await stack.enter_async_context(
-            http_served(create_api(collaborators), settings.http_bind, settings.http_port)
-        )
+        api = create_api(collaborators, serving.metrics)
+        http_port = await stack.enter_async_context(http_served(api, settings.http_bind, settings.http_port))
+        https_port = await stack.enter_async_context(_https_served(api, settings, certificate))
         diagnostics = create_diagnostics(collaborators, serving.metrics)
         diagnostics_port = await stack.enter_async_context(
             http_served(diagnostics, settings.bind, settings.diagnostics_port)
         )
-        reread = store.reread if isinstance(store, FilesStore) else None
-        running = RunningControlPlane(serving.port, http_port, diagnostics_port, reread)
+        reread = _rereading(store, settings, keeper)
+        running = RunningControlPlane(serving.port, http_port, https_port, diagnostics_port, reread)
         structlog.get_logger().info(
             "control_plane.ready",
             store=settings.store,
             ads=address(settings.bind, running.ads_port),
             http=f"http://{address(settings.http_bind, running.http_port)}",
+            https="" if https_port is None else f"https://{address(settings.https_bind, https_port)}",
             diagnostics=f"http://{address(settings.bind, running.diagnostics_port)}",
         )
         _warn_about_engine(settings)
+        _warn_about_open_doors(settings)
         try:
             yield running
         finally:  # before the servers for HTTP: while streams are drained, `/ready` has to answer that we are stopping
             await proxies.aclose()
+
+
+@asynccontextmanager
+async def _https_served(
+    api: ASGIApp, settings: Settings, certificate: ServerCertificate | None
+) -> AsyncIterator[int | None]:
+    """The same API with TLS, if it is wanted; yields the port that it got."""
+    if certificate is None or not settings.serves_https:
+        yield None
+        return
+    async with http_served(api, settings.https_bind, settings.https_port, tls=lambda: certificate.context) as port:
+        yield port
+
+
+def _rereading(store: Store, settings: Settings, keeper: AccessKeeper) -> Callable[[], None] | None:
+    """What SIGHUP asks for."""
+    rereads = [store.reread] if isinstance(store, FilesStore) else []
+    rereads += [keeper.reread] if settings.access_file is not None else []
+
+    def reread() -> None:
+        for each in rereads:
+            each()
+
+    return reread if rereads else None
+
+
+def _warn_about_open_doors(settings: Settings) -> None:
+    for finding in exposures(settings):
+        structlog.get_logger().warning("setting", code=finding.code, reason=str(finding))
 
 
 def _warn_about_engine(settings: Settings) -> None:
@@ -153,6 +201,7 @@ class _Serving:
     state: ServedState
     reconciler: Reconciler
     observed: Observer | CombinedObserver
+    trust: TrustKeeper
     metrics: Callable[[], Awaitable[bytes]]
 
 
@@ -169,7 +218,9 @@ async def _here(settings: Settings, store: Store, door: ProxyDoor) -> AsyncItera
         async def metrics() -> bytes:
             return serving.metrics.text()
 
-        yield _Serving(serving.port, serving.reconciler, serving.reconciler, serving.observer, metrics)
+        reconciler, observer = serving.reconciler, serving.observer
+        trust = trust_keeper(settings, store, reconciler, observer)
+        yield _Serving(serving.port, reconciler, reconciler, observer, trust, metrics)
 
 
 @asynccontextmanager
@@ -187,7 +238,9 @@ async def _in_workers(settings: Settings, store: Store) -> AsyncIterator[_Servin
                 of_workers = {str(number): answer.metrics for number, answer in answers.items()}
                 return combined_text({"api": hub.metrics.text()} | of_workers)
 
-            yield _Serving(port, WorkersFront(reconciler, crew), reconciler, CombinedObserver(crew), metrics)
+            observed = CombinedObserver(crew)
+            trust = trust_keeper(settings, store, reconciler, observed)
+            yield _Serving(port, WorkersFront(reconciler, crew), reconciler, observed, trust, metrics)
             reconciler.is_stopping = True
 
 
@@ -202,14 +255,6 @@ def _registrations(
     return registrations_kept(registrar)
 
 
-def _trust(settings: Settings, store: Store, serving: _Serving) -> AbstractAsyncContextManager[None]:
-    """Kept in this process, which knows of the proxies of all, unless each has records of its own (`reconciled`)."""
-    if isinstance(store, FilesStore):
-        return nullcontext()
-    sources = TrustSources(read_file, times=trust_times(settings))
-    return trust_kept(TrustKeeper(store, serving.reconciler, serving.observed, sources))
-
-
 async def _first_mesh(store: Store, settings: Settings) -> None:
     """Write the Mesh `default` into a new store, unless the settings forbid it or another process did so."""
     if not settings.skip_mesh_creation:
@@ -220,7 +265,7 @@ async def _first_mesh(store: Store, settings: Settings) -> None:
 
 def _hosts(settings: Settings) -> frozenset[str]:
     """The names by which the API and the diagnostics may be called."""
-    own = (settings.bind, settings.http_bind, settings.xds_host, socket.gethostname())
+    own = (settings.bind, settings.http_bind, settings.https_bind, settings.xds_host, socket.gethostname())
     return frozenset(filter(None, map(str.strip, (*own, *settings.api_hosts.split(",")))))
 
 
@@ -237,9 +282,10 @@ def _collaborators(
     settings: Settings,
     store: Store,
     serving: _Serving,
-    certificate: ServerCertificate | None,
-    token_keys: OfflineKeys,
+    proxy_door: ProxyDoor,
+    keeper: AccessKeeper,
 ) -> Collaborators:
+    certificate, token_keys = proxy_door.certificate, proxy_door.offline_keys or OfflineKeys()
     return Collaborators(
         store=store,
         kinds=kinds(discover()),
@@ -256,6 +302,14 @@ def _collaborators(
             door=door_of(settings, serving.reconciler, token_keys),
         ),
         body_limit=settings.body_limit,
+        access=AccessControl(
+            lambda: keeper.rights,
+            keys=lambda world: KeyRing.of(world, token_keys),
+            is_on=settings.authentication != "none",
+            localhost_is_admin=settings.localhost_is_admin,
+        ),
+        trusts_proxies=settings.proxy_authentication == "none",
+        own_findings=lambda: (*keeper.findings, *serving.trust.faults.values(), *exposures(settings)),
         read_only=settings.read_only,
         hosts=_hosts(settings),
         issued_tokens=_issued_tokens(settings),

@@ -16,9 +16,13 @@ from structlog.typing import Processor
 
 EVENTS: Final = MappingProxyType(
     {
+        "access.loaded": "The file with rights changed, and its rights are in force.",
+        "access.refused": "The file with rights is invalid; the rights from before stay in force.",
         "api.applied": "Resources were written over the HTTP API, all together.",
         "api.deleted": "A resource was deleted over the HTTP API.",
         "api.failed": "A request met a fault of ours; the trace is in the log, not in the answer.",
+        "api.refused": "A request over the HTTP API was refused, because of its token or for want of a right.",
+        "api.revealed": "A secret was shown to an administrator.",
         "api.stored": "A resource was written over the HTTP API.",
         "authority.made": "The built-in authority of a mesh was made and stored.",
         "bootstrap.not_found": "Kuma's agent asked for a Dataplane that is not there; it tries again.",

@@ -15,8 +15,9 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from cp.access.rights import ADMIN, AUTHENTICATED, UNAUTHENTICATED
 from cp.model.duration import Duration
-from cp.model.hosts import is_loopback
+from cp.model.hosts import LOOPBACK, is_loopback
 from cp.model.wording import plain
 from cp.resources.initial_policies import Engine
 from cp.store.port import KEPT_BYTES
@@ -47,6 +48,17 @@ def _store_url(validated: dict[str, Any]) -> str:
 
 def _bound(validated: dict[str, Any]) -> str:
     return str(validated.get("bind", ""))
+
+
+def _bound_on_loopback(validated: dict[str, Any]) -> str:
+    bind = _bound(validated)
+    return bind if is_loopback(bind) else LOOPBACK
+
+
+def _access_list(name: str, meaning: str, default: str) -> Any:
+    """One of Kuma's access lists."""
+    description = f"{meaning}, separated by commas."
+    return Field(default=default, validation_alias=f"KUMA_ACCESS_STATIC_{name}", description=description)
 
 
 class BadSettings(Exception):
@@ -101,9 +113,15 @@ class Settings(BaseSettings):
         description="The address on which all servers listen. `0.0.0.0` lets other machines connect.",
     )
     http_bind: str = Field(
-        default_factory=_bound,
+        default_factory=_bound_on_loopback,
         validation_alias="KUMA_API_SERVER_HTTP_INTERFACE",
-        description="The address of the HTTP API. Default: `KOGUMA_BIND`.",
+        description="The address of the HTTP API without TLS. Default: `KOGUMA_BIND` if that is on loopback, and else "
+        "`127.0.0.1`. Beyond loopback, whoever is on the way can read tokens and Secrets.",
+    )
+    https_bind: str = Field(
+        default_factory=_bound,
+        validation_alias="KUMA_API_SERVER_HTTPS_INTERFACE",
+        description="The address of the HTTP API with TLS. Default: `KOGUMA_BIND`.",
     )
     ads_port: Port = Field(
         default=5678,
@@ -114,6 +132,16 @@ class Settings(BaseSettings):
         default=5681,
         validation_alias="KUMA_API_SERVER_HTTP_PORT",
         description="The port of the HTTP API, which serves bootstrap configurations too. 0 means any free port.",
+    )
+    https_enabled: bool | None = Field(
+        default=None,
+        validation_alias="KUMA_API_SERVER_HTTPS_ENABLED",
+        description="Whether the HTTP API is served with TLS. Default: if its address is beyond loopback.",
+    )
+    https_port: Port = Field(
+        default=5682,
+        validation_alias="KUMA_API_SERVER_HTTPS_PORT",
+        description="The port of the HTTP API with TLS. 0 means any free port.",
     )
     diagnostics_port: Port = Field(
         default=5680,
@@ -141,7 +169,7 @@ class Settings(BaseSettings):
     )
     ads_tls: Literal["auto", "on", "off"] = Field(
         default="auto",
-        validation_alias="KOGUMA_ADS_TLS",
+        validation_alias="KOGUMA_DP_SERVER_TLS",
         description="Whether proxies are served over TLS. `auto`: if `KOGUMA_BIND` is beyond loopback.",
     )
     proxy_authentication: Literal["", "none", "dpToken"] = Field(
@@ -298,6 +326,50 @@ class Settings(BaseSettings):
         description="A file in YAML with the public keys of tokens that are signed elsewhere. It has the lists "
         "`dataplane` and `user`; an entry has `kid`, `key` (PEM) or `keyFile`, and for proxies `mesh`.",
     )
+    authentication: Literal["tokens", "none"] = Field(
+        default="tokens",
+        validation_alias="KUMA_API_SERVER_AUTHN_TYPE",
+        description="How callers of the HTTP API are known. `tokens` are user tokens in `Authorization: Bearer TOKEN`. "
+        "With `none` everybody who reaches the API is an administrator.",
+    )
+    localhost_is_admin: bool = Field(
+        default=True,
+        validation_alias="KUMA_API_SERVER_AUTHN_LOCALHOST_IS_ADMIN",
+        description="Whether callers from this machine without a token are administrators. Turn it off if a reverse "
+        "proxy or other users are on this machine.",
+    )
+    access_file: Path | None = Field(
+        default=None,
+        validation_alias="KOGUMA_ACCESS_FILE",
+        description="A file with rights: who may read and write which kinds in which meshes. It is read again when it "
+        "changes and on SIGHUP. It takes the place of the lists below, but for the administrators if it names none.",
+    )
+    admin_users: str = _access_list("ADMIN_RESOURCES_USERS", "Users that may do everything", ADMIN)
+    admin_groups: str = _access_list("ADMIN_RESOURCES_GROUPS", "Groups that may do everything", ADMIN)
+    dataplane_token_users: str = _access_list("GENERATE_DP_TOKEN_USERS", "Users that may make tokens of proxies", ADMIN)
+    dataplane_token_groups: str = _access_list(
+        "GENERATE_DP_TOKEN_GROUPS", "Groups that may make tokens of proxies", ADMIN
+    )
+    user_token_users: str = _access_list("GENERATE_USER_TOKEN_USERS", "Users that may make tokens of users", ADMIN)
+    user_token_groups: str = _access_list("GENERATE_USER_TOKEN_GROUPS", "Groups that may make tokens of users", ADMIN)
+    zone_token_users: str = _access_list("GENERATE_ZONE_TOKEN_USERS", "Users that may make tokens of zones", ADMIN)
+    zone_token_groups: str = _access_list("GENERATE_ZONE_TOKEN_GROUPS", "Groups that may make tokens of zones", ADMIN)
+    inspection_users: str = _access_list(
+        "GET_CONFIG_DUMP_USERS", "Users that may see rules, findings, delivery and configurations of Envoy", ""
+    )
+    inspection_groups: str = _access_list(
+        "GET_CONFIG_DUMP_GROUPS",
+        "Groups that may see rules, findings, delivery and configurations of Envoy",
+        AUTHENTICATED,
+    )
+    control_plane_users: str = _access_list(
+        "CONTROL_PLANE_METADATA_USERS", "Users that may see the settings and metrics of the control plane", ""
+    )
+    control_plane_groups: str = _access_list(
+        "CONTROL_PLANE_METADATA_GROUPS",
+        "Groups that may see the settings and metrics of the control plane",
+        AUTHENTICATED,
+    )
     skip_mesh_creation: bool = Field(
         default=False,
         validation_alias="KUMA_DEFAULTS_SKIP_MESH_CREATION",
@@ -355,6 +427,10 @@ class Settings(BaseSettings):
             return not is_loopback(self.bind)
         return self.proxy_authentication == "dpToken"
 
+    @property
+    def serves_https(self) -> bool:
+        return not is_loopback(self.https_bind) if self.https_enabled is None else self.https_enabled
+
     @field_validator("registrations")
     @classmethod
     def _beside_files(cls, registrations: str, validated: ValidationInfo) -> str:
@@ -368,6 +444,13 @@ class Settings(BaseSettings):
         if (key is None) != (validated.data.get("tls_certificate") is None):
             raise ValueError("a certificate and its key are given together (KUMA_GENERAL_TLS_CERT_FILE)")
         return key
+
+    @field_validator("admin_users", "admin_groups")
+    @classmethod
+    def _name_somebody(cls, names: str) -> str:
+        if UNAUTHENTICATED in map(str.strip, names.split(",")):
+            raise ValueError("everybody would be an administrator; if that is meant, KUMA_API_SERVER_AUTHN_TYPE=none")
+        return names
 
     @field_validator("workers")
     @classmethod
@@ -407,7 +490,7 @@ def described(name: str) -> str:
 def rows() -> Iterator[tuple[str, str, str]]:
     """A row of documentation for every setting: the variable, the default, the description."""
     for field in Settings.model_fields.values():
-        default = "" if field.default_factory is not None else str(field.default)
+        default = "" if field.default_factory is not None or field.default is None else str(field.default)
         yield str(field.validation_alias), default, field.description or ""
 
 
@@ -420,6 +503,12 @@ def shown(settings: Settings) -> dict[str, Any]:
         "apiServer": {
             "readOnly": settings.read_only,
             "http": {"enabled": True, "interface": settings.http_bind, "port": settings.http_port},
+            "https": {
+                "enabled": settings.serves_https,
+                "interface": settings.https_bind,
+                "port": settings.https_port,
+            },
+            "authn": {"type": settings.authentication, "localhostIsAdmin": settings.localhost_is_admin},
         },
         "dpServer": {
             "port": settings.ads_port,

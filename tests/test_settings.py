@@ -54,8 +54,23 @@ def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_one_address_holds_for_all_servers_but_for_one_that_has_its_own() -> None:
-    assert load(bind="0.0.0.0").http_bind == "0.0.0.0"
-    assert load(bind="0.0.0.0", http_bind="127.0.0.1").http_bind == "127.0.0.1"
+    assert load(bind="127.0.0.7").http_bind == "127.0.0.7"
+    assert load(bind="127.0.0.7", http_bind="127.0.0.1").http_bind == "127.0.0.1"
+
+
+def test_beyond_loopback_the_api_has_tls_unless_the_operator_says_otherwise() -> None:
+    assert (load(bind="0.0.0.0").http_bind, load(bind="0.0.0.0").https_bind) == ("127.0.0.1", "0.0.0.0")
+    assert load(bind="0.0.0.0").serves_https
+    assert not load().serves_https
+    assert load(https_enabled=True).serves_https
+    assert load(https_bind="10.0.0.1").serves_https
+    assert not load(bind="0.0.0.0", https_enabled=False).serves_https
+    assert load(bind="0.0.0.0", http_bind="0.0.0.0").http_bind == "0.0.0.0"
+
+
+def test_not_everybody_can_be_an_administrator_by_a_list() -> None:
+    with pytest.raises(BadSettings, match="AUTHN_TYPE=none"):
+        load(admin_groups="ops, mesh-system:unauthenticated")
 
 
 def test_every_fault_is_told_with_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:

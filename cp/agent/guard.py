@@ -83,8 +83,10 @@ def _drain(orders: Mapping[str, Any]) -> None:
     from cp.agent.admin import EnvoyAdmin  # noqa: PLC0415  # needed only if a run was killed
     from cp.agent.drain import ProxyDrain  # noqa: PLC0415
     from cp.agent.joining import Membership, MeshJoin  # noqa: PLC0415
+    from cp.client.credentials import Credentials  # noqa: PLC0415
 
-    membership = Membership(orders["address"], MeshJoin(**orders["joining"]), _say)
+    credentials = Credentials(**orders["credentials"])
+    membership = Membership(orders["address"], MeshJoin(**orders["joining"]), _say, credentials)
     ProxyDrain(EnvoyAdmin(orders["bootstrap"]), membership, orders["seconds"], _say).run(threading.Event())
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from cp.client.client import NOT_FOUND, Client, RequestRejected, Unreachable, connect
+from cp.client.credentials import NO_CREDENTIALS, Credentials
 from cp.client.files import FileDocument
 from cp.client.problem import Problem
 from cp.version import VERSION
@@ -49,6 +50,9 @@ class MeshJoin:
     resource: str = ""
     """The text of the Dataplane that the proxy registers; empty if it uses a stored one."""
 
+    token_secret: str = ""
+    """The file with the token, as Envoy reads it; empty if the proxy has none."""
+
     @property
     def path(self) -> str:
         return f"/meshes/{self.mesh}/dataplanes/{self.name}"
@@ -74,13 +78,15 @@ def warn_of_another_run(client: Client, joining: MeshJoin, say: Say) -> None:
             )
 
 
-def bootstrap(client: Client, joining: MeshJoin, patience: RetryTime) -> str:
-    """The bootstrap configuration of a stored Dataplane."""
+def bootstrap(client: Client, joining: MeshJoin, patience: RetryTime, authority: str = "") -> str:
+    """The bootstrap configuration of a stored Dataplane. The authority is what Envoy is to trust, if we were told."""
     request: dict[str, Any] = {
         "mesh": joining.mesh,
         "name": joining.name,
         "workdir": joining.work_dir,
         "systemCaPath": joining.system_ca,
+        "dataplaneTokenSecretPath": joining.token_secret,
+        "caCert": authority,
         "owner": joining.owner,
         "dataplaneResource": joining.resource,
         "version": {"kumaDp": {"version": VERSION}},
@@ -96,13 +102,14 @@ class Membership:
     address: str
     joining: MeshJoin
     say: Say
+    credentials: Credentials = NO_CREDENTIALS
 
     def enter(self, ended: threading.Event) -> None:
         """Report that callers may call. Retries until that worked or never can, or until the proxy has ended."""
         pause = _FIRST_PAUSE
         while not ended.is_set():
             try:
-                with connect(self.address, _ANNOUNCED_WITHIN) as client:
+                with connect(self.address, _ANNOUNCED_WITHIN, self.credentials) as client:
                     client.readiness(self.joining.path, self.joining.owner, ready=True)
             except Problem as problem:
                 if not _may_pass(problem):
@@ -117,7 +124,7 @@ class Membership:
         """Take the proxy from its callers. Returns whether all of them accepted that within so many seconds."""
         wait = min(seconds, _ANNOUNCED_WITHIN)
         try:
-            with connect(self.address, _ANNOUNCED_WITHIN) as client:
+            with connect(self.address, _ANNOUNCED_WITHIN, self.credentials) as client:
                 revision = client.readiness(self.joining.path, self.joining.owner, ready=False)
                 question = {"revisions": [revision], "wait": f"{round(wait * 1000)}ms"}
                 *_, last = client.lines("/_delivery", question, wait)
@@ -132,7 +139,7 @@ class Membership:
         """Remove the Dataplane that this run registered. If that fails, the control plane does it later."""
         if not self.joining.resource:
             return
-        with suppress(Problem), connect(self.address, _ANNOUNCED_WITHIN) as client:
+        with suppress(Problem), connect(self.address, _ANNOUNCED_WITHIN, self.credentials) as client:
             client.take_away(self.joining.path, self.joining.owner)
 
 

@@ -81,7 +81,8 @@ def _is_taken(lock: int) -> bool:
 @contextmanager
 def envoy_note(folder: Path, envoy: int) -> Iterator[None]:
     """Keep the process id of Envoy in a file of the folder, for a later run."""
-    (file := folder / _ENVOY).write_text(f"{envoy}\n")
+    (file := folder / _ENVOY).touch(0o600)
+    file.write_text(f"{envoy}\n")
     try:
         yield
     finally:

@@ -68,6 +68,7 @@ class ApplyHandler:
             must_be_writable(self._api)
         text, work = await text_of(request, self._api.body_limit), self._api.works.documents
         report = await work.do(request, partial(self._examined, text))
+        await work.do(request, lambda _: caller_of(request).must_write(report.documents))
         for attempt in range(ATTEMPTS):
             try:
                 return await self._applied(request, report, is_dry_run=is_dry_run)
@@ -101,7 +102,7 @@ class ApplyHandler:
         )
         revision = await self._api.store.write(*writes)
         resources = few([document.key for document in documents])
-        log.info("api.applied", resources=resources, revision=revision, caller=caller_of(request))
+        log.info("api.applied", resources=resources, revision=revision, **caller_of(request).traces)
         return {REVISION_HEADER: str(revision)} if changed else {}
 
     def _examined(self, text: str, checkpoint: Checkpoint) -> ValidationReport:

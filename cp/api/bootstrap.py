@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from cp.access.tokens import DataplaneClaims
 from cp.ads.admission import NotAdmitted, must_be_for, must_be_named, token_of, without_scheme
 from cp.api.body import decoded, text_of
+from cp.api.caller import caller_of
 from cp.api.collaborators import BootstrapDefaults, Collaborators
 from cp.api.crud import must_be_run, must_be_writable
 from cp.api.errors import (
@@ -148,7 +149,7 @@ class BootstrapHandler:
             host = _LOCALHOST
         if not certificate.is_for(host):
             raise _wrong_name(host, certificate)
-        authority = _authority(wanted.ca_cert) or certificate.trusted
+        authority = _authority(wanted.ca_cert, certificate) or certificate.trusted
         return host, ControlPlane(ListenAddress(host, defaults.port), over_tls=True, authority=authority)
 
     def _answer(
@@ -187,7 +188,7 @@ class BootstrapHandler:
             documents += [stored.document] if stored is not None else []
             await self._api.works.documents.do(request, lambda _: self._must_admit(claims, wanted, documents))
         if brought is not None:
-            return await self._registered(brought, stored, wanted.owner)
+            return await self._registered(request, brought, stored, wanted.owner)
         if stored is None:
             known = await self._dataplane_names(request, wanted.mesh) if claims is None else ()
             otherwise = f"store it first: koguma apply, or koguma dp run --dataplane-file (mesh `{wanted.mesh}`)"
@@ -207,7 +208,7 @@ class BootstrapHandler:
         except NotAdmitted as refused:
             raise _not_admitted(wanted, refused) from None
 
-    async def _registered(self, document: Document, stored: Stored | None, owner: str) -> Document:
+    async def _registered(self, request: Request, document: Document, stored: Stored | None, owner: str) -> Document:
         """Store what a proxy brings along, unless it is stored as it is already."""
         before = None if stored is None else stored.document
         document_of_run = registered(document, before, owner, ready=True)
@@ -216,8 +217,9 @@ class BootstrapHandler:
         ):
             return document_of_run
         must_be_writable(self._api)
-        await self._api.store.write(Put(document_of_run, ABSENT if stored is None else stored.revision))
-        log.info("proxy.registered", resource=str(document.key), new=before is None)
+        revision = await self._api.store.write(Put(document_of_run, ABSENT if stored is None else stored.revision))
+        caller = caller_of(request).address
+        log.info("proxy.registered", resource=str(document.key), new=before is None, revision=revision, caller=caller)
         return document_of_run
 
     async def _runs(self, stored: Stored, owner: str) -> None:
@@ -375,16 +377,21 @@ def _wrong_name(host: str, certificate: ServedCertificate) -> ApiError:
     return ApiError(BAD_REQUEST, "Could not make a bootstrap configuration", detail)
 
 
-def _authority(text: str) -> str:
-    """The certificates of authorities that a proxy was told to trust."""
-    if text and not is_authority(text):
-        hint = "give koguma dp run the one that signed the certificate of the control plane (--ca-cert-file)"
-        raise ApiError(
-            BAD_REQUEST,
-            "Could not make a bootstrap configuration",
-            f"caCert has no certificate of an authority (CA:TRUE) in PEM; {hint}",
-        )
+def _authority(text: str, certificate: ServedCertificate) -> str:
+    """What a proxy was told to trust, if that is an authority of our certificate."""
+    if not text:
+        return ""
+    if not is_authority(text):
+        raise _wrong_authority("has no certificate of an authority (CA:TRUE) in PEM")
+    if not certificate.is_signed_by(text):
+        raise _wrong_authority("did not sign the certificate of the port for proxies")
     return text
+
+
+def _wrong_authority(fault: str) -> ApiError:
+    hint = "name koguma-cp-ca.crt from the work folder of the control plane, or the authority of its certificate"
+    detail = f"the authority that the proxy is to trust (--ca-cert-file) {fault}; {hint}"
+    return ApiError(BAD_REQUEST, "Could not make a bootstrap configuration", detail)
 
 
 def _unprocessable(

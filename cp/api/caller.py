@@ -1,18 +1,131 @@
-"""What the log says of a write: who asked for it, and what it wrote."""
+"""`ApiCaller`: who sends a request, and what may be done in its name.
+
+See record 0060.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
 
 from starlette.requests import Request
+from starlette.types import Scope
+
+from cp.access.rights import INSPECTION, NOBODY, AccessDecision, Permission, Rights, User, Verb, of_resource
+from cp.access.tokens import DataplaneClaims, TokenRefused, admits
+from cp.api.errors import FORBIDDEN, TOLD, UNAUTHORIZED, ApiError, RequestFault
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.model.violation import Finding
+from cp.resources.resource import Resource
 
 _LISTED: Final = 10
+_CALLER: Final = "koguma.caller"
+_CHALLENGE: Final = {"www-authenticate": 'Bearer realm="koguma"'}
+"""What a 401 has to come with (RFC 6750, section 3)."""
 
 
-def caller_of(request: Request) -> str:
-    """The address that a request came from, as far as it is known."""
-    return f"{request.client.host}:{request.client.port}" if request.client else ""
+@dataclass(frozen=True, slots=True)
+class ApiCaller:
+    """Who sends a request. The rights are those that are in force when it comes."""
+
+    user: User
+    address: str
+    rights: Rights
+    proxy: DataplaneClaims | None = None
+    """What the token says, if it is one of a proxy. It opens what the proxy needs of its own Dataplane, and no more."""
+
+    @property
+    def is_administrator(self) -> bool:
+        return self.rights.is_administrator(self.user)
+
+    def may_read(self, kind: str, mesh: str) -> bool:
+        return self.rights.may(self.user, Verb.READ, kind, mesh).allowed
+
+    def may_inspect(self, mesh: str) -> bool:
+        return self.may_read(INSPECTION, mesh)
+
+    def must_inspect(self, meshes: Iterable[str]) -> None:
+        """Check that the caller may look into some meshes. Raises `ApiError`."""
+        self.must(self.decision(Permission(Verb.READ, INSPECTION, mesh)) for mesh in sorted(meshes))
+
+    def may_know(self, finding: Finding) -> bool:
+        """Whether a finding is about a mesh that the caller may look into; of those about no mesh, into all."""
+        key = finding.resource
+        return self.may_inspect("" if key is None else _permission(Verb.READ, key).mesh)
+
+    def must_write(self, documents: Iterable[Document]) -> None:
+        """Check that all of some documents may be written. Raises `ApiError` with every one that may not."""
+        self.must_write_keys(document.key for document in documents)
+
+    def must_write_keys(self, keys: Iterable[Key]) -> None:
+        permissions = dict.fromkeys(_permission(Verb.WRITE, key) for key in keys)
+        self.must(self.decision(permission) for permission in permissions)
+
+    def decision(self, permission: Permission) -> AccessDecision:
+        return self.rights.may(self.user, permission.verb, permission.kind, permission.mesh)
+
+    def must(self, decisions: Iterable[AccessDecision]) -> None:
+        """Check that everything is allowed. Raises `ApiError` with every sentence that says what is not."""
+        refusals = list(dict.fromkeys(decision.because for decision in decisions if not decision.allowed))
+        if refusals:
+            raise self._refused(refusals)
+
+    def proxy_decision(self, dataplane: Resource | None, key: Key) -> AccessDecision:
+        """Whether the token of a proxy, if it is one, is good for a Dataplane."""
+        if self.proxy is None:
+            return AccessDecision(allowed=True, because=f"{self.user} is no proxy")
+        try:
+            admits(self.proxy, dataplane, key.mesh, key.name, key.type.lower())
+        except TokenRefused as refused:
+            return AccessDecision(allowed=False, because=f"the token is not for {key}: {refused.reason}")
+        return AccessDecision(allowed=True, because=f"the token is for {key}")
+
+    def as_of_any_service(self) -> ApiCaller:
+        """The same proxy, whatever tags and workload its token names: its Dataplane is not there to have them."""
+        proxy = None if self.proxy is None else replace(self.proxy, tags={}, workload="")
+        return replace(self, proxy=proxy)
+
+    def must_be_administrator(self, wish: str) -> None:
+        if not self.is_administrator:
+            raise self._refused([f"{self.user} may not {wish}, as only administrators may"])
+
+    @property
+    def traces(self) -> dict[str, Any]:
+        """What the log says of the caller."""
+        return {"caller": self.address, "user": self.user.name, "groups": few(self.user.groups)}
+
+    def _refused(self, refusals: Sequence[str]) -> ApiError:
+        more = f"; {len(refusals) - 1} more rights are missing" if len(refusals) > 1 else ""
+        faults = tuple(RequestFault("", refusal) for refusal in refusals[:TOLD]) if more else ()
+        if self.user == NOBODY:
+            hint = "send a user token as `Authorization: Bearer …` (koguma: --token-file or KOGUMA_TOKEN_FILE)"
+            detail = f"{refusals[0]}{more}; {hint}"
+            return ApiError(UNAUTHORIZED, "Authentication required", detail, faults, _CHALLENGE)
+        hint = "an administrator grants rights (KOGUMA_ACCESS_FILE)"
+        hint = "a token of a proxy opens its own Dataplane alone" if self.proxy is not None else hint
+        return ApiError(FORBIDDEN, "Access denied", f"{refusals[0]}{more}; {hint}", faults)
+
+
+def _permission(verb: Verb, key: Key) -> Permission:
+    return of_resource(verb, key.type, key.mesh, key.name)
+
+
+def unauthenticated(reason: str) -> ApiError:
+    """A token that opens nothing."""
+    detail = f"the token is not accepted: {reason}"
+    challenge = {"www-authenticate": f'{_CHALLENGE["www-authenticate"]}, error="invalid_token"'}
+    return ApiError(UNAUTHORIZED, "Authentication failed", detail, headers=challenge)
+
+
+def enter(scope: Scope, caller: ApiCaller) -> None:
+    """Note who sends a request."""
+    scope[_CALLER] = caller
+
+
+def caller_of(request: Request) -> ApiCaller:
+    return cast("ApiCaller", request.scope[_CALLER])
 
 
 def few(names: Sequence[object]) -> list[str]:

@@ -11,9 +11,12 @@ from starlette.requests import Request
 
 from cp.access.keys import OfflineKeys, Purpose
 from cp.ads.admission import Door
+from cp.api.authentication import AccessControl
+from cp.api.requirements import BOOTSTRAP
 from cp.api.work import WorkQueues
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.model.violation import Finding
 from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -28,6 +31,11 @@ class ServedState(Protocol):
 
     async def current(self) -> World:
         """The World, with all in it that was written until now."""
+        ...
+
+    @property
+    def loaded_world(self) -> World | None:
+        """The World in force, without waiting for anything; None until the store has been read."""
         ...
 
     @property
@@ -108,6 +116,10 @@ class Collaborators:
     about: ControlPlaneIdentity
     for_proxies: BootstrapDefaults
     body_limit: int
+    access: AccessControl
+    trusts_proxies: bool = False
+    """Whether proxies from anywhere need no token, because the operator says so."""
+
     read_only: bool = False
     hosts: Collection[str] = ()
     """The names by which it may be called, beside addresses and `localhost`."""
@@ -122,8 +134,16 @@ class Collaborators:
     works: WorkQueues = field(default_factory=WorkQueues)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    own_findings: Callable[[], Iterable[Finding]] = tuple
+    """What an operator should know about the control plane itself, such as a door that is open."""
+
     companions: Callable[[Document], Iterable[Document]] = _nothing
     """What is stored together with a document that is new, such as the default policies of a Mesh."""
+
+    @property
+    def own_doors(self) -> Collection[str]:
+        """The paths whose handlers ask for tokens of proxies, or which are for everybody who says to be a proxy."""
+        return (BOOTSTRAP,) if self.for_proxies.door is not None or self.trusts_proxies else ()
 
     async def contents(self, request: Request) -> Contents:
         """Everything that is stored, read for one request after the other: what reads one document is between them.

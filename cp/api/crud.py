@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from typing import Any, Final
 
 import structlog
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -30,6 +30,7 @@ from cp.api.near import not_found
 from cp.api.numbers import natural, shortened
 from cp.api.paging import Page, page, place_of, wanted
 from cp.api.payload import etag, payload, universal
+from cp.api.plurals import kind_of_plural
 from cp.api.work import is_small
 from cp.model import registration
 from cp.model.checkpoint import Checkpoint, checked
@@ -41,6 +42,7 @@ from cp.resources.initial_policies import is_initial
 from cp.resources.kinds import Kind
 from cp.resources.labels import is_value
 from cp.resources.parse import ParsedDocument, parse
+from cp.resources.redaction import holds_secrets
 from cp.store.port import ABSENT, Conflict, Contents, Delete, Put, ReadOnly, Store, Stored
 
 REVISION_HEADER: Final = "koguma-revision"
@@ -74,12 +76,16 @@ class ResourceHandler:
         if request.path_params["plural"] in KUMA_ONLY:
             return await self._of_kuma_only(request)
         kind, key = self._named(request)
+        reveals = _reveals(request, kind)
         stored = await self._there(request, key)
         form, data = request.query_params.get("format", ""), stored.document.data
         answer = await self._api.works.resources.json(
-            request, lambda _: payload(stored, kind, form), is_small=is_small(data)
+            request, lambda _: payload(stored, kind, form, reveals=reveals), is_small=is_small(data)
         )
         answer.headers["etag"] = etag(stored.revision)
+        if reveals:
+            answer.headers["cache-control"] = "no-store"
+            log.info("api.revealed", resource=str(key), **caller_of(request).traces)
         return answer
 
     async def listing(self, request: Request) -> Response:
@@ -91,7 +97,7 @@ class ResourceHandler:
         contents = await self.readable(request, mesh)
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
-            part = page_of(contents, kind, mesh, request.query_params, checkpoint)
+            part = page_of(contents, kind, mesh, request, checkpoint)
             items = [universal(stored, kind) for stored in checked(part.items, checkpoint)]
             return part.as_data(request.url, items)
 
@@ -123,8 +129,10 @@ class ResourceHandler:
         documents = self._api.works.documents
         document = await document_of(request, documents, self._api.body_limit)
         read = await documents.do(request, lambda _: self._understood(document, key), is_small=is_small(document.data))
+        caller_of(request).must([caller_of(request).proxy_decision(read.resource, key)])
         before, revision = await self._kept(read.document, request)
-        log.info("api.stored", resource=str(key), revision=revision, new=before is None, caller=caller_of(request))
+        traces = caller_of(request).traces
+        log.info("api.stored", resource=str(key), revision=revision, new=before is None, **traces)
         warnings = [str(warning) for warning in islice((*read.warnings, *_left_out(read.document)), TOLD)]
         status = _CREATED if before is None else _OK
         made = {} if before is not None and revision == before.revision else {REVISION_HEADER: str(revision)}
@@ -138,9 +146,8 @@ class ResourceHandler:
         members = await self._members(stored.document, request) if kind.name == _MESH else []
         based_on = _owned(request, stored) or _based_on(request, stored)
         revision = await self._store.write(*members, Delete(key, based_on))
-        log.info(
-            "api.deleted", resource=str(key), with_it=few([member.key for member in members]), caller=caller_of(request)
-        )
+        with_it = few([member.key for member in members])
+        log.info("api.deleted", resource=str(key), with_it=with_it, revision=revision, **caller_of(request).traces)
         return JSONResponse({}, headers={REVISION_HEADER: str(revision)})
 
     async def _kept(self, document: Document, request: Request) -> tuple[Stored | None, int]:
@@ -183,12 +190,13 @@ class ResourceHandler:
         """The kind in the URL, by its plural name."""
         plural = request.path_params["plural"]
         in_mesh = "mesh" in request.path_params
-        kinds = {kind.plural: kind for kind in self._api.kinds.values() if not (in_mesh and kind.is_global)}
         if plural in KUMA_ONLY:
             raise not_found("type of resource", plural, (), f"Koguma does not have Kuma's {KUMA_ONLY[plural]}")
-        if plural not in kinds:
-            raise not_found("type of resource", plural, kinds)
-        return kinds[plural]
+        kind = kind_of_plural(plural, self._api.kinds)
+        if kind is None or (in_mesh and kind.is_global):
+            known = (known.plural for known in self._api.kinds.values() if not (in_mesh and known.is_global))
+            raise not_found("type of resource", plural, known)
+        return kind
 
     def _named(self, request: Request) -> tuple[Kind, Key]:
         kind, mesh = self._kind(request), request.path_params.get("mesh", "")
@@ -225,13 +233,15 @@ class ResourceHandler:
     async def _members(self, mesh: Document, request: Request) -> list[Delete]:
         """What a Mesh takes with it: what it came with, as it came, and more only if the request says so."""
         contents, is_wanted = await self._api.contents(request), request.query_params.get("cascade") == "true"
+        caller = caller_of(request)
 
         def members_of_mesh(checkpoint: Checkpoint) -> list[Delete]:
             documents = (stored.document for stored in checked(contents.stored, checkpoint))
             members = [document for document in documents if document.key.mesh == mesh.key.name]
-            added = [] if is_wanted else sorted(member.key for member in members if not _is_of_mesh(member))
-            if added:
+            added = sorted(member.key for member in members if not _is_of_mesh(member))
+            if added and not is_wanted:
                 raise _still_used(mesh.key, added)
+            caller.must_write_keys(added)
             return [Delete(member.key) for member in members]
 
         return await self._api.works.resources.do(request, members_of_mesh)
@@ -284,17 +294,27 @@ def _owned(request: Request, stored: Stored) -> int | None:
     return stored.revision
 
 
-def page_of(
-    contents: Contents, kind: Kind, mesh: str | None, query: QueryParams, checkpoint: Checkpoint
-) -> Page[Stored]:
-    """One page of the resources of a kind, in a mesh or in all."""
-    accepts = wanted(query)
+def page_of(contents: Contents, kind: Kind, mesh: str | None, request: Request, checkpoint: Checkpoint) -> Page[Stored]:
+    """One page of the resources of a kind, in a mesh or in all: those that the caller may read."""
+    accepts, caller = wanted(request.query_params), caller_of(request)
+    is_readable = cache(lambda mesh_or_name: caller.may_read(kind.name, mesh_or_name))
     accepted = [
         stored
         for stored in checked(contents.stored, checkpoint)
-        if stored.document.key.type == kind.name and mesh in {None, stored.document.key.mesh} and accepts(stored)
+        if stored.document.key.type == kind.name
+        and mesh in {None, stored.document.key.mesh}
+        and is_readable(stored.document.key.name if kind.name == _MESH else stored.document.key.mesh)
+        and accepts(stored)
     ]
-    return page(accepted, query, place_of)
+    return page(accepted, request.query_params, place_of)
+
+
+def _reveals(request: Request, kind: Kind) -> bool:
+    """Whether secrets are to be shown, which only administrators may ask for."""
+    if request.query_params.get("reveal") != "true" or not holds_secrets(kind):
+        return False
+    caller_of(request).must_be_administrator(f"read what is secret in a {kind.name}")
+    return True
 
 
 def must_be_writable(api: Collaborators) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import cache
 from typing import Annotated, Final
 
 import msgspec
@@ -12,12 +14,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from cp.api.body import decoded, text_of
+from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import progress_data
 from cp.api.errors import bad_request
 from cp.api.numbers import LARGEST, natural, shortened
 from cp.model.duration import Duration
-from cp.model.names import Key
+from cp.model.names import Key, dataplane_key
 from cp.serving.delivery import ChangeProgress
 
 LONGEST: Final = 600.0
@@ -67,19 +70,39 @@ class ProgressHandler:
     async def _answer(self, request: Request, asked: ProgressQuery) -> Response:
         if len(asked.resources) + len(asked.revisions) > _MOST:
             raise bad_request("", f"more than {_MOST} changes are too many to ask about at once")
-        resources = [_resource(text) for text in asked.resources]
+        resources, caller = [_resource(text) for text in asked.resources], caller_of(request)
+        caller.must_inspect({resource.mesh for resource in resources})
         if asked.wait is None:
             so_far = await self._api.works.questions.wait(request, lambda: self._so_far(asked.revisions, resources))
-            return JSONResponse(progress_data(so_far))
-        lines = self._lines(asked.revisions, resources, _seconds(asked.wait))
+            return JSONResponse(progress_data(_seen_by(caller, so_far)))
+        lines = self._lines(caller, asked.revisions, resources, _seconds(asked.wait))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def _so_far(self, revisions: Collection[int], resources: Collection[Key]) -> ChangeProgress:
         return [progress async for progress in self._api.observed.progress(revisions, resources, 0)][-1]
 
-    async def _lines(self, revisions: Collection[int], resources: Collection[Key], wait: float) -> AsyncIterator[str]:
+    async def _lines(
+        self, caller: ApiCaller, revisions: Collection[int], resources: Collection[Key], wait: float
+    ) -> AsyncIterator[str]:
         async for progress in self._api.observed.progress(revisions, resources, wait):
-            yield json.dumps(progress_data(progress), ensure_ascii=False) + "\n"
+            yield json.dumps(progress_data(_seen_by(caller, progress)), ensure_ascii=False) + "\n"
+
+
+def _seen_by(caller: ApiCaller, progress: ChangeProgress) -> ChangeProgress:
+    """The progress with the proxies of meshes into which the caller may look; the others are only counted."""
+    may_inspect = cache(caller.may_inspect)
+
+    def shown(proxies: Iterable[str]) -> tuple[str, ...]:
+        return tuple(proxy for proxy in proxies if may_inspect(dataplane_key(proxy).mesh))
+
+    return replace(
+        progress,
+        refusing=shown(progress.refusing),
+        waiting=shown(progress.waiting),
+        gone=shown(progress.gone),
+        failed=shown(progress.failed),
+        nack_reports=tuple(report for report in progress.nack_reports if may_inspect(report.dataplane.mesh)),
+    )
 
 
 def _revision(text: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -16,10 +16,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cp.api.apply import ApplyHandler
+from cp.api.authentication import Authentication
 from cp.api.bootstrap import BootstrapHandler
 from cp.api.collaborators import Collaborators
 from cp.api.crud import ResourceHandler, conflict, read_only
 from cp.api.delivery import ProgressHandler
+from cp.api.door import ApiDoor, guarded
 from cp.api.errors import BAD_REQUEST, BROKEN, METHOD_NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, ApiError
 from cp.api.explain import ExplainHandler
 from cp.api.guard import BrowserGuard
@@ -37,30 +39,44 @@ from cp.store.port import Closed, Conflict, ReadOnly, Unusable
 
 _ONE: Final = "/meshes/{mesh}/dataplanes/{name}"
 
+MetricsText: TypeAlias = Callable[[], Awaitable[bytes]]
+"""All metrics, as Prometheus reads them."""
+
 log = structlog.get_logger()
 
 
-def create_api(collaborators: Collaborators) -> Starlette:
+def create_api(collaborators: Collaborators, metrics: MetricsText) -> Starlette:
     """The HTTP API of a control plane."""
     crud = ResourceHandler(collaborators)
-    routes = [*_own(collaborators), *OverviewHandler(collaborators, crud).routes, *_stored(crud)]
+    routes = [*_own(collaborators), _metrics(metrics), *OverviewHandler(collaborators, crud).routes, *_stored(crud)]
     return _app(routes, collaborators)
 
 
-def create_diagnostics(collaborators: Collaborators, metrics: Callable[[], Awaitable[bytes]]) -> Starlette:
+def create_diagnostics(collaborators: Collaborators, metrics: MetricsText) -> Starlette:
     """Health and metrics, on a port of their own that can be open to those who may not write."""
+    return _app([*_health(InfoHandler(collaborators)), _metrics(metrics)], collaborators)
+
+
+def _metrics(metrics: MetricsText) -> Route:
+    """On both servers, as only that of the API has TLS."""
 
     async def scrape(_request: Request) -> Response:
         return Response(await metrics(), media_type=CONTENT_TYPE_LATEST)
 
-    return _app([*_health(InfoHandler(collaborators)), Route("/metrics", scrape)], collaborators)
+    return Route("/metrics", scrape)
 
 
 def _app(routes: Sequence[Route], collaborators: Collaborators) -> Starlette:
+    state, own_doors = collaborators.state, collaborators.own_doors
+    authentication = Authentication(collaborators.access, lambda: state.loaded_world, own_doors)
     return Starlette(
-        routes=routes,
+        routes=[guarded(route, collaborators.kinds, state.current, own_doors) for route in routes],
         exception_handlers={**_HANDLERS, Missing: _missing(collaborators.works.resources)},
-        middleware=[Middleware(_Faults), Middleware(BrowserGuard, hosts=collaborators.hosts)],
+        middleware=[
+            Middleware(_Faults),
+            Middleware(BrowserGuard, hosts=collaborators.hosts),
+            Middleware(ApiDoor, authentication=authentication),
+        ],
     )
 
 

@@ -8,8 +8,11 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from cp.access.rights import CONTROL_PLANE
+from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.errors import UNAVAILABLE
+from cp.insight.lint import CATALOGUE
 from cp.resources.kinds import Kind, PolicyShape
 
 PRODUCT: Final = "Koguma"
@@ -48,9 +51,9 @@ class InfoHandler:
     async def config(self, _request: Request) -> Response:
         return JSONResponse(dict(self._api.config))
 
-    async def who_am_i(self, _request: Request) -> Response:
-        """Whoever reaches the API may do everything: there are no users yet."""
-        return JSONResponse({"name": "mesh-system:admin", "groups": ["mesh-system:admin"]})
+    async def who_am_i(self, request: Request) -> Response:
+        user = caller_of(request).user
+        return JSONResponse({"name": user.name, "groups": list(user.groups)})
 
     async def resources(self, _request: Request) -> Response:
         kinds = sorted(self._api.kinds.values(), key=lambda kind: kind.name)
@@ -64,12 +67,20 @@ class InfoHandler:
     async def healthy(self, _request: Request) -> Response:
         return JSONResponse({"status": "healthy"})
 
-    async def ready(self, _request: Request) -> Response:
+    async def ready(self, request: Request) -> Response:
         """Not ready until the first World is there: a proxy that came earlier would wait."""
         if self._api.state.is_ready:
-            return JSONResponse({"status": "ready"})
+            warnings = self._warnings(caller_of(request))
+            return JSONResponse({"status": "ready", **({"warnings": warnings} if warnings else {})})
         status = "stopping" if self._api.state.is_stopping else "reading the store"
         return JSONResponse({"status": status}, UNAVAILABLE)
+
+    def _warnings(self, caller: ApiCaller) -> list[str]:
+        """What is wrong with the control plane itself; in full only for those who may see its settings."""
+        findings = tuple(self._api.own_findings())
+        if caller.may_read(CONTROL_PLANE, ""):
+            return list(map(str, findings))
+        return list(dict.fromkeys(CATALOGUE[finding.code].meaning for finding in findings))
 
     def _described(self, kind: Kind) -> dict[str, Any]:
         description: dict[str, Any] = {

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.near import not_found
 from cp.insight.lint import in_order, lint, of_mesh
@@ -43,11 +44,13 @@ class LintHandler:
 
     async def _answer(self, request: Request, world: World, mesh: str = "") -> Response:
         """What is to be said of the resources, and what proxies say to what follows from them."""
+        own_findings = tuple(self._api.own_findings())
+        may_know = caller_of(request).may_know
         nack_reports = tuple(await self._api.works.questions.wait(request, self._api.observed.nack_reports))
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
             refused = map(finding, grouped(nack_reports))
-            findings = in_order((*refused, *lint(self._policies, world, checkpoint, time.time())))
-            return lint_data(tuple(of_mesh(findings, mesh)) if mesh else findings)
+            findings = in_order((*own_findings, *refused, *lint(self._policies, world, checkpoint, time.time())))
+            return lint_data(tuple(filter(may_know, of_mesh(findings, mesh) if mesh else findings)))
 
         return await self._api.works.questions.json(request, answer)

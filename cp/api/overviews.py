@@ -56,9 +56,7 @@ class OverviewHandler:
         """Those of one mesh, or of all."""
         mesh, work = request.path_params.get("mesh"), self._api.works.resources
         contents = await self._crud.readable(request, mesh)
-        part = await work.do(
-            request, lambda checkpoint: page_of(contents, self._kind, mesh, request.query_params, checkpoint)
-        )
+        part = await work.do(request, lambda checkpoint: page_of(contents, self._kind, mesh, request, checkpoint))
         seen = await self._api.observed.presences([stored.document.key for stored in part.items])
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:

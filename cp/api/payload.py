@@ -19,17 +19,21 @@ _ENVELOPE: Final = ("type", "mesh", "name", "labels", "creationTime", "modificat
 _ZONE_LABEL: Final = "kuma.io/zone"
 
 
-def payload(stored: Stored, kind: Kind, form: str = "") -> dict[str, Any]:
+def payload(stored: Stored, kind: Kind, form: str = "", *, reveals: bool = False) -> dict[str, Any]:
     """A resource in the form that was asked for."""
+    data = stored.document.data if reveals else redacted(kind, stored.document.data)
     if form in UNIVERSAL:
-        return universal(stored, kind)
+        return _universal(stored, kind, data)
     if form in KUBERNETES:
-        return kubernetes(redacted(kind, stored.document.data))
+        return kubernetes(data)
     raise bad_request("format", f"`{form}` is not one of universal, kubernetes, k8s")
 
 
 def universal(stored: Stored, kind: Kind) -> dict[str, Any]:
-    data = redacted(kind, stored.document.data)
+    return _universal(stored, kind, redacted(kind, stored.document.data))
+
+
+def _universal(stored: Stored, kind: Kind, data: Mapping[str, Any]) -> dict[str, Any]:
     fields = {name: value for name, value in data.items() if name not in _ENVELOPE}
     head: dict[str, Any] = {"type": stored.document.key.type}
     if not kind.is_global:

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cp.api.body import decoded, text_of
+from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.crud import OWNER_HEADER, REVISION_HEADER, conflict, must_be_run, must_be_writable
 from cp.api.errors import bad_request
@@ -58,10 +59,11 @@ class RegistrationHandler:
                     raise
                 continue
             break
+        traces = caller_of(request).traces
         if report.ready:
-            log.info("proxy.ready", resource=str(key), revision=revision)
+            log.info("proxy.ready", resource=str(key), revision=revision, **traces)
         else:
-            log.info("proxy.draining", resource=str(key), revision=revision)
+            log.info("proxy.draining", resource=str(key), revision=revision, **traces)
         return JSONResponse({}, headers={REVISION_HEADER: str(revision)})
 
     async def _owned(self, key: Key, owner: str) -> Stored:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from ipaddress import ip_address
 from typing import Final, TypeVar
 
 import structlog
@@ -26,6 +25,7 @@ from cp.access.issue import (
     request_of,
 )
 from cp.access.keys import Purpose
+from cp.access.rights import DATAPLANE_TOKEN, USER_TOKEN, ZONE_TOKEN, Permission, Verb
 from cp.api.body import decoded, text_of
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
@@ -54,11 +54,13 @@ _SETTINGS: Final[Mapping[Purpose, str]] = {
 """The setting that says whether tokens are issued."""
 
 
-def must_come_from_here(request: Request, purpose: Purpose, mesh: str) -> None:
-    """Check that a request comes from this machine. Raises `ApiError`."""
-    del purpose, mesh
-    if request.client is None or not _is_loopback(request.client.host):
-        raise ApiError(FORBIDDEN, "Access denied", "tokens are issued to callers on this machine alone")
+_KINDS: Final[Mapping[Purpose, str]] = {"dataplane": DATAPLANE_TOKEN, "user": USER_TOKEN, "zone": ZONE_TOKEN}
+
+
+def must_have_right(request: Request, purpose: Purpose, mesh: str) -> None:
+    """Check that the caller may make such a token. Raises `ApiError`."""
+    caller = caller_of(request)
+    caller.must([caller.decision(Permission(Verb.WRITE, _KINDS[purpose], mesh))])
 
 
 class TokenHandler:
@@ -67,7 +69,7 @@ class TokenHandler:
     def __init__(
         self,
         collaborators: Collaborators,
-        must_be_allowed: Callable[[Request, Purpose, str], None] = must_come_from_here,
+        must_be_allowed: Callable[[Request, Purpose, str], None] = must_have_right,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._api, self._must_be_allowed, self._clock = collaborators, must_be_allowed, clock
@@ -126,8 +128,8 @@ class TokenHandler:
             purpose=wanted.purpose,
             id=token_id,
             valid_for=lifetime,
-            caller=caller_of(request),
             claims=claims,
+            **caller_of(request).traces,
         )
 
 
@@ -145,10 +147,3 @@ def _wanted(schema: type[T], text: str) -> T:
 def _invalid(violations: Sequence[Violation]) -> ApiError:
     faults = tuple(RequestFault(violation.path, violation.message, violation.hint) for violation in violations)
     return ApiError(BAD_REQUEST, _TITLE, "; ".join(map(str, violations)), faults)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 import typer
 
@@ -22,14 +23,17 @@ from cp.agent.drain import ProxyDrain
 from cp.agent.log_lines import forwarded_output
 from cp.agent.log_sinks import LogSinks
 from cp.agent.metrics_push import pushed_metrics
+from cp.agent.token_secret import TokenSecret
 from cp.cli.options import ADDRESS, WorkDir
 from cp.cli.types import known_kinds
 from cp.cli.validate import findings_before_write, print_findings
 from cp.client.client import connect
+from cp.client.credentials import Credentials, authority_in
 from cp.client.files import FileDocument, file_documents, file_texts
 from cp.client.problem import Problem
 from cp.model import envelope
 from cp.model.duration import Duration
+from cp.model.hosts import is_loopback
 from cp.model.registration import OWNER
 from cp.model.source import DEFAULT_MESH
 
@@ -66,6 +70,45 @@ ControlPlane = Annotated[
         envvar=["KOGUMA_ADDRESS", "KUMA_CONTROL_PLANE_URL"],
         metavar="URL",
         help="The URL of the control plane's HTTP API.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--dataplane-token-file",
+        envvar=["KUMA_DATAPLANE_RUNTIME_TOKEN_PATH"],
+        metavar="FILE",
+        help="A file with the token of the proxy (koguma generate dataplane-token). It is read again when it changes.",
+    ),
+]
+Token = Annotated[
+    str,
+    typer.Option(
+        "--dataplane-token",
+        envvar=["KUMA_DATAPLANE_RUNTIME_TOKEN"],
+        metavar="TOKEN",
+        help="The token itself. Other users of the machine may see it in the list of processes.",
+    ),
+]
+AuthorityFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-cert-file",
+        envvar=["KUMA_CONTROL_PLANE_CA_CERT_FILE"],
+        metavar="FILE",
+        help="The authority of the control plane's certificate: koguma-cp-ca.crt in its work folder. Default: what "
+        "this machine trusts or, for Envoy, what the control plane names.",
+    ),
+]
+AuthorityText = Annotated[
+    str, typer.Option("--ca-cert", envvar=["KUMA_CONTROL_PLANE_CA_CERT"], metavar="PEM", hidden=True)
+]
+SkipVerify = Annotated[
+    bool,
+    typer.Option(
+        "--skip-verify",
+        envvar=["KUMA_CONTROL_PLANE_TLS_SKIP_VERIFY"],
+        help="Do not verify the certificate of the control plane's HTTP API. Whoever answers gets the token.",
     ),
 ]
 EnvoyPath = Annotated[
@@ -135,6 +178,11 @@ def run(  # noqa: PLR0913  # an option each
     name: ProxyName = None,
     mesh: ProxyMesh = None,
     cp_address: ControlPlane = ADDRESS,
+    dataplane_token_file: TokenFile = None,
+    dataplane_token: Token = "",
+    ca_cert_file: AuthorityFile = None,
+    ca_cert: AuthorityText = "",
+    skip_verify: SkipVerify = False,
     envoy_path: EnvoyPath = None,
     concurrency: Concurrency = 1,
     work_dir: WorkDir = None,
@@ -151,18 +199,42 @@ def run(  # noqa: PLR0913  # an option each
     drain_seconds = _seconds(drain_time)
     wait = drain_seconds + _AFTER_DRAINING
     file_document = _dataplane(dataplane_file, dataplane_var or [], name, mesh)
+    credentials = _credentials(dataplane_token_file, dataplane_token, ca_cert_file, ca_cert, skip_verify=skip_verify)
+    _warn_of_plain_text(cp_address, credentials)
     with supervise.tidied_up(), _folder(work_dir) as folder, work_folder.folder_lock(folder, wait, _say) as lock:
+        token = TokenSecret(folder, credentials, _say)
+        token.write()
         join = replace(
-            _mesh_join(file_document, name, mesh, folder), system_ca=_system_ca(system_ca), owner=uuid.uuid4().hex
+            _mesh_join(file_document, name, mesh, folder),
+            system_ca=_system_ca(system_ca),
+            owner=uuid.uuid4().hex,
+            token_secret=token.path,
         )
-        _end_orphan(folder, cp_address, drain_seconds)
-        membership = joining.Membership(cp_address, join, _say)
-        bootstrap = _join_mesh(cp_address, join, file_document, patience)
+        _end_orphan(folder, cp_address, credentials, drain_seconds)
+        membership = joining.Membership(cp_address, join, _say, credentials)
+        bootstrap = _join_mesh(membership, file_document, patience)
         command = envoys.command(envoy, _write_bootstrap(bootstrap, folder), flags)
         drain = ProxyDrain(EnvoyAdmin(bootstrap), membership, drain_seconds, _say)
-        status = _supervised(command, drain, membership, bootstrap, lock)
+        with token.kept():
+            status = _supervised(command, drain, membership, bootstrap, lock)
         membership.conclude()
     raise typer.Exit(status)
+
+
+def _credentials(
+    token_file: Path | None, token: str, authority_file: Path | None, authority: str, *, skip_verify: bool
+) -> Credentials:
+    if token_file is not None and token:
+        raise Problem("a token and a file with a token were given", "Leave out one of them.", status=2)
+    text = authority if authority_file is None else authority_in(authority_file)
+    file = "" if token_file is None else str(token_file.absolute())
+    return Credentials(token, file, text, verifies=not skip_verify)
+
+
+def _warn_of_plain_text(address: str, credentials: Credentials) -> None:
+    host = urlsplit(address).hostname or ""
+    if not credentials.is_empty and not address.startswith("https://") and not is_loopback(host):
+        _say(f"Warning: the token is sent to {address} in plain text; write https://HOST:5682")
 
 
 def _supervised(
@@ -176,6 +248,7 @@ def _supervised(
             "envoy": child.pid,
             "bootstrap": bootstrap,
             "address": membership.address,
+            "credentials": asdict(membership.credentials),
             "joining": asdict(membership.joining),
             "seconds": drain.seconds,
         }
@@ -190,16 +263,15 @@ def _supervised(
             return supervise.run(child, drain.run)
 
 
-def _end_orphan(folder: Path, address: str, seconds: float) -> None:
+def _end_orphan(folder: Path, address: str, credentials: Credentials, seconds: float) -> None:
     """Drain and end an Envoy that is left because both its `koguma dp run` and the guard were killed."""
     envoy = work_folder.orphan(folder)
     if envoy is None:
         return
     _say(f"draining Envoy, process {envoy}, which a killed koguma dp run left here")
     bootstrap = (folder / work_folder.BOOTSTRAP).read_text(encoding="utf-8")
-    ProxyDrain(EnvoyAdmin(bootstrap), _membership_of_orphan(bootstrap, folder, address), seconds, _say).run(
-        threading.Event()
-    )
+    membership = replace(_membership_of_orphan(bootstrap, folder, address), credentials=credentials)
+    ProxyDrain(EnvoyAdmin(bootstrap), membership, seconds, _say).run(threading.Event())
     guard.end(envoy)
 
 
@@ -227,16 +299,15 @@ def grpc_bootstrap(
     typer.echo(json.dumps(configuration, indent=2))
 
 
-def _join_mesh(
-    address: str, join: joining.MeshJoin, file_document: FileDocument | None, patience: joining.RetryTime
-) -> str:
-    with connect(address) as client:
+def _join_mesh(membership: joining.Membership, file_document: FileDocument | None, patience: joining.RetryTime) -> str:
+    join, credentials = membership.joining, membership.credentials
+    with connect(membership.address, credentials=credentials) as client:
         if file_document is not None:
             ports.must_not_be_shared(file_document.document.data)
             joining.register(client, join, file_document, patience)
-            bootstrap = joining.bootstrap(client, join, patience)
+            bootstrap = joining.bootstrap(client, join, patience, credentials.authority)
         else:
-            bootstrap = joining.bootstrap(client, join, patience)
+            bootstrap = joining.bootstrap(client, join, patience, credentials.authority)
             ports.must_not_be_shared(client.get(join.path))
         joining.warn_of_another_run(client, join, _say)
         return bootstrap
@@ -292,7 +363,7 @@ def _folder(requested: Path | None) -> Iterator[Path]:
             yield Path(folder)
         return
     try:
-        requested.mkdir(parents=True, exist_ok=True)
+        requested.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise Problem(f"{requested} cannot be used as the work folder: {error.strerror}") from None
     yield requested.resolve()

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from cp.access.rights_file import BadAccessFile
 from cp.client.problem import Problem
 from cp.listening import CannotListen
-from cp.settings import BadSettings, LogFormat, LogLevel, Settings, described, load
+from cp.settings import BadSettings, LogFormat, LogLevel, Settings, described, load, variable
 from cp.store.port import Unusable
 
 Store = Annotated[str | None, typer.Option(metavar="URL", help=described("store"))]
@@ -82,7 +83,7 @@ def _serve(settings: Settings) -> None:
     except BaseExceptionGroup as group:
         first = next(_leaves(group))
         raise _problem(first) or first from None
-    except (OSError, ValueError, Unusable, BadSettings) as error:
+    except (OSError, ValueError, Unusable, BadAccessFile, BadSettings) as error:
         raise _problem(error) or error from None
 
 
@@ -96,6 +97,8 @@ def _problem(error: BaseException) -> Problem | None:
         return _bad_settings(error)
     if isinstance(error, CannotListen):
         return Problem(str(error), error.hint)
+    if isinstance(error, BadAccessFile):
+        return Problem(str(error), f"Correct the file, or start without it (leave out {variable('access_file')}).")
     if isinstance(error, OSError | ValueError | Unusable):
         return Problem(str(error))
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
+from cp.client.credentials import NO_CREDENTIALS, Credentials
 from cp.client.problem import Problem
 
 NOT_FOUND: Final = 404
@@ -20,10 +22,16 @@ _REVISION: Final = "koguma-revision"
 _OWNER: Final = "koguma-owner"
 _GRACE: Final = 10.0
 _PAGE: Final = "1000"
+_OF_ANOTHER_NAME: Final = frozenset({62, 64})
+"""X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL."""
 
 
 class Unreachable(Problem):
     """Nothing answers at the control plane's address."""
+
+
+class Untrusted(Problem):
+    """What answers at the control plane's address cannot be verified, or does not speak TLS. Waiting does not help."""
 
 
 class RequestRejected(Problem):
@@ -50,12 +58,22 @@ class WriteResult:
 class Client:
     """A control plane's HTTP API."""
 
-    def __init__(self, address: str, timeout: float = 60.0, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        timeout: float = 60.0,
+        transport: httpx.BaseTransport | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
+    ) -> None:
         self.address = address.rstrip("/")
         if not self.address.startswith(("http://", "https://")):
             raise Problem(f"`{address}` is no address of a control plane", "Write it as http://HOST:5681.")
         self._timeout = timeout
-        self._http = httpx.Client(base_url=self.address, timeout=timeout, transport=transport)
+        # To read what a machine trusts takes a while, and without TLS nothing of it is needed.
+        context = credentials.context() if self.address.startswith("https://") else False
+        self._http = httpx.Client(
+            base_url=self.address, timeout=timeout, transport=transport, headers=credentials.headers(), verify=context
+        )
 
     def get(self, path: str, **parameters: str | list[str]) -> Any:
         return self._send("GET", path, params=parameters).json()
@@ -131,6 +149,8 @@ class Client:
         try:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if (fault := _tls_fault(error)) is not None:
+                raise _untrusted(self.address, fault) from None
             hint = "Start one with `koguma run`, or say where it is with --address or KOGUMA_ADDRESS."
             raise Unreachable(f"no control plane answers at {self.address} ({_reason(error)})", hint) from None
         except httpx.TimeoutException:
@@ -141,13 +161,35 @@ class Client:
 
 
 @contextmanager
-def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
+def connect(address: str, timeout: float = 60.0, credentials: Credentials = NO_CREDENTIALS) -> Iterator[Client]:
     """A client of the control plane at an address, closed at the end."""
-    client = Client(address, timeout)
+    client = Client(address, timeout, credentials=credentials)
     try:
         yield client
     finally:
         client.close()
+
+
+def _tls_fault(error: BaseException) -> ssl.SSLError | None:
+    """The fault of TLS that is behind an error of the library."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
+
+
+def _untrusted(address: str, fault: ssl.SSLError) -> Problem:
+    if not isinstance(fault, ssl.SSLCertVerificationError):
+        hint = "Is it the port for https (5682)? Without TLS, write the address with http://."
+        return Untrusted(f"{address} does not speak TLS as a control plane does ({fault.reason or fault})", hint)
+    if fault.verify_code in _OF_ANOTHER_NAME:
+        hint = "Call it by a name of its certificate, or add this one with KOGUMA_API_HOSTS and start it again."
+        return Untrusted(f"the certificate of {address} is for another name: {fault.verify_message}", hint)
+    hint = (
+        "Copy koguma-cp-ca.crt from the work folder of the control plane, or the authority that signed its "
+        "certificate, and name the file with --ca-cert-file."
+    )
+    return Untrusted(f"the certificate of {address} is not trusted: {fault.verify_message}", hint)
 
 
 def _revision(answer: httpx.Response) -> int | None:

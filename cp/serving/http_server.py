@@ -1,7 +1,8 @@
 """An HTTP server that no client can hold up: each has so long to send a request and to take its answer.
 
 uvicorn serves; what is added here is what it leaves open: how long a client may take, how a request in very small
-pieces is read, and what happens when there are no file descriptors left.
+pieces is read, what happens when there are no file descriptors left, and that each connection gets the certificate of
+its time.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import h11
 import structlog
@@ -33,6 +35,9 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 
 log = structlog.get_logger()
 
+TlsContext: TypeAlias = Callable[[], ssl.SSLContext]
+"""Asked at each connection, as the certificate may have changed."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClientTimeouts:
@@ -47,11 +52,11 @@ class ClientTimeouts:
 
 @asynccontextmanager
 async def http_served(
-    app: ASGIApp, host: str, port: int, patience: ClientTimeouts = ClientTimeouts()
+    app: ASGIApp, host: str, port: int, patience: ClientTimeouts = ClientTimeouts(), tls: TlsContext | None = None
 ) -> AsyncIterator[int]:
-    """An HTTP server for as long as the block lasts; yields the port that it got."""
+    """An HTTP server for as long as the block lasts, of HTTPS with a context; yields the port that it got."""
     listener = listening(host, port)
-    server = _Server(_config(app, patience))
+    server = _Server(_config(app, patience), patience.request, tls)
     async with asyncio.TaskGroup() as group:
         group.create_task(server.serve(sockets=[listener]))
         try:
@@ -86,7 +91,10 @@ def _config(app: ASGIApp, patience: ClientTimeouts) -> uvicorn.Config:
     def protocol(*arguments: Any, **named: Any) -> _Connection:
         return _Connection(patience, *arguments, **named)
 
-    config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    # Headers of proxies are not believed: who calls is who connected, and anybody can write a header (record 0060).
+    config = uvicorn.Config(
+        app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5, proxy_headers=False
+    )
     config.load()
     config.http_protocol_class = cast("type[asyncio.Protocol]", protocol)
     return config
@@ -95,6 +103,10 @@ def _config(app: ASGIApp, patience: ClientTimeouts) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers, as the control plane ends as a whole, and taking connections by itself."""
 
+    def __init__(self, config: uvicorn.Config, handshake: float, tls: TlsContext | None) -> None:
+        super().__init__(config)
+        self._opening = _Opening(self._new_protocol, handshake, tls)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -102,13 +114,35 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
-        acceptors = [_Acceptor(loop, listener, self._new_protocol) for listener in sockets or ()]
+        acceptors = [_Acceptor(loop, listener, self._opening) for listener in sockets or ()]
         self.servers = cast("list[asyncio.base_events.Server]", acceptors)
         self.started = True
 
     def _new_protocol(self) -> asyncio.Protocol:
         protocol = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
         return protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """How a connection that was taken begins."""
+
+    protocol: Callable[[], asyncio.Protocol]
+    handshake: float
+    tls: TlsContext | None
+
+    async def begin(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+        """Speak with a client; one that is gone, or whose handshake fails, is nobody's fault here."""
+        try:
+            if self.tls is None:
+                await loop.connect_accepted_socket(self.protocol, connection)
+            else:
+                context = self.tls()
+                await loop.connect_accepted_socket(
+                    self.protocol, connection, ssl=context, ssl_handshake_timeout=self.handshake
+                )
+        except OSError:
+            connection.close()
 
 
 class _Acceptor:
@@ -118,10 +152,8 @@ class _Acceptor:
     in the log and with one more attempt a second later: they multiply, and the loop never recovers.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, listener: socket.socket, protocol: Callable[[], asyncio.Protocol]
-    ) -> None:
-        self._loop, self._listener, self._protocol = loop, listener, protocol
+    def __init__(self, loop: asyncio.AbstractEventLoop, listener: socket.socket, opening: _Opening) -> None:
+        self._loop, self._listener, self._way = loop, listener, opening
         self._retry: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Task[Any]] = set()
         self._begin()
@@ -149,18 +181,12 @@ class _Acceptor:
             self._pause(error)
             return
         connection.setblocking(False)  # noqa: FBT003  # as the socket module has it
-        opening = self._loop.create_task(self._open(connection))
+        opening = self._loop.create_task(self._way.begin(self._loop, connection))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
 
     def _take(self) -> socket.socket:
         return self._listener.accept()[0]
-
-    async def _open(self, connection: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(self._protocol, connection)
-        except OSError:  # it is gone already
-            connection.close()
 
     def _pause(self, error: OSError) -> None:
         self._loop.remove_reader(self._listener)

@@ -101,6 +101,11 @@ class Reconciler:
         return self._world if self._world is not None else World.of((), self._kinds)
 
     @property
+    def loaded_world(self) -> World | None:
+        """The World in force; None until the store has been read."""
+        return self._world
+
+    @property
     def is_ready(self) -> bool:
         return self._world is not None and not self.is_stopping
 

@@ -28,6 +28,7 @@ from typing import Final
 
 import structlog
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from cp.model.hosts import is_ip
@@ -85,6 +86,12 @@ class ServedCertificate:
         name = host.lower()
         return name in self.names or f"*.{name.partition('.')[2]}" in self.names
 
+    def is_signed_by(self, authorities: str) -> bool:
+        """Whether one of these authorities (PEM) signed a certificate of the chain, or is one."""
+        trusted = x509.load_pem_x509_certificates(authorities.encode())
+        chain = x509.load_pem_x509_certificates(self.chain)
+        return any(link == authority or _is_issued_by(link, authority) for link in chain for authority in trusted)
+
 
 def certificate_files(settings: Settings) -> CertificateFiles:
     """The files that the settings name, or those in the work folder."""
@@ -97,7 +104,7 @@ def certificate_files(settings: Settings) -> CertificateFiles:
 
 def own_names(settings: Settings) -> frozenset[str]:
     """By which names and addresses clients may reach this control plane."""
-    named = {settings.bind, settings.http_bind, settings.xds_host, socket.gethostname()}
+    named = {settings.bind, settings.http_bind, settings.https_bind, settings.xds_host, socket.gethostname()}
     named |= set(map(str.strip, settings.api_hosts.split(",")))
     names = {name for name in named if name and name != "*" and name not in _ANYWHERE}
     addresses = {address for address in _addresses() if not address.startswith(_LINK_LOCAL)}
@@ -195,6 +202,14 @@ def is_authority(text: str) -> bool:
         return any(map(_is_authority, x509.load_pem_x509_certificates(text.encode())))
     except ValueError:
         return False
+
+
+def _is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:

@@ -11,6 +11,8 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from cp.access.rights import ADMIN, AUTHENTICATED, AccessLists, Subjects, default_rights
+from cp.api.authentication import AccessControl
 from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity
 from cp.api.http import create_api
 from cp.model.names import Key
@@ -24,6 +26,9 @@ from cp.store.port import Store
 from cp.translate.snapshot import Snapshot
 
 KINDS = kinds(discover())
+ADMINS = Subjects(frozenset({ADMIN}), frozenset({ADMIN}))
+HOLDERS = Subjects(groups=frozenset({AUTHENTICATED}))
+RIGHTS = default_rights(AccessLists(ADMINS, ADMINS, ADMINS, ADMINS, HOLDERS, HOLDERS))
 
 Unit = Callable[..., "Api"]
 
@@ -38,6 +43,10 @@ class FixedState:
     served: Snapshot = field(default_factory=Snapshot)
 
     async def current(self) -> World:
+        return self.world
+
+    @property
+    def loaded_world(self) -> World:
         return self.world
 
     async def snapshot(self, dataplane: Resource) -> Snapshot:
@@ -77,14 +86,15 @@ class Api:
             about=ControlPlaneIdentity("here", "1.2.3", "instance-1"),
             for_proxies=BootstrapDefaults(5678, "", "127.0.0.1", 9901, admin_unix_socket=True),
             body_limit=16 * 1024 * 1024,
+            access=AccessControl(lambda: RIGHTS),
         )
         self.collaborators = replace(given, **changes)
         self.store = self.collaborators.store
-        self._app: Starlette = create_api(self.collaborators)
+        self._app: Starlette = create_api(self.collaborators, no_metrics)
 
-    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def request(self, method: str, path: str, *, peer: str = "127.0.0.1", **options: Any) -> httpx.Response:
         async def exchange() -> httpx.Response:
-            transport = httpx.ASGITransport(self._app)
+            transport = httpx.ASGITransport(self._app, client=(peer, 123))
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost:5681") as client:
                 return await client.request(method, path, **options)
 
@@ -114,6 +124,10 @@ class Api:
     def world(self) -> World:
         stored = self._runner.run(self.store.read()).stored
         return World.of((one.document for one in stored), KINDS)
+
+
+async def no_metrics() -> bytes:
+    return b""
 
 
 def named(headers: dict[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import httpx
 import pytest
 import structlog.testing
+import trustme
 
 from cp.ads.admission import Door
 from cp.api.collaborators import BootstrapDefaults
@@ -168,13 +169,13 @@ def test_an_address_is_no_server_name_and_is_verified_as_an_address(start: Unit,
 
 
 def test_what_the_proxy_was_told_to_trust_comes_first(start: Unit, tmp_path: Path) -> None:
-    other = served(tmp_path, "other").trusted
+    files = given(tmp_path, "cp.example")
+    api = over_tls(start, read(CertificateFiles(files.certificate, files.key, None)))
+    told = (tmp_path / "ca.crt").read_text()
 
-    _, trust = context(
-        asked(over_tls(start, served(tmp_path, "cp.example")), {**WEB, "caCert": other}, host="cp.example")
-    )
+    _, trust = context(asked(api, {**WEB, "caCert": told}, host="cp.example"))
 
-    assert trust["trustedCa"] == {"inlineString": other}
+    assert trust["trustedCa"] == {"inlineString": told}
 
 
 def test_without_an_authority_of_our_own_it_trusts_what_its_machine_does(start: Unit, tmp_path: Path) -> None:
@@ -202,14 +203,18 @@ def test_this_machine_is_called_as_the_certificate_has_it(
     assert name == expected
 
 
-def test_a_certificate_that_is_no_authority_is_not_taken_for_one(start: Unit, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sort", ["leaf", "other"])
+def test_what_is_no_authority_of_the_certificate_is_told_with_where_to_find_it(
+    start: Unit, tmp_path: Path, sort: str
+) -> None:
     certificate = served(tmp_path, "cp.example")
-    leaf = certificate.chain.decode()
+    wrong = certificate.chain.decode() if sort == "leaf" else trustme.CA().cert_pem.bytes().decode()
 
-    answer = asked(over_tls(start, certificate), {**WEB, "caCert": leaf}, host="cp.example")
+    answer = asked(over_tls(start, certificate), {**WEB, "caCert": wrong}, host="cp.example")
 
     assert answer.status_code == 400
-    assert "--ca-cert-file" in answer.text
+    assert "CA:TRUE" in answer.text if sort == "leaf" else "did not sign" in answer.text
+    assert "koguma-cp-ca.crt" in answer.text
 
 
 def test_a_token_in_a_file_is_in_no_configuration(locked: Api) -> None:

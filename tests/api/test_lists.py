@@ -6,12 +6,14 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.datastructures import QueryParams
+from starlette.requests import Request
 
+from cp.access.rights import LOCAL_ADMIN
+from cp.api.caller import ApiCaller, enter
 from cp.api.crud import page_of
 from cp.api.work import WorkBudget, WorkQueue, WorkQueues
 from cp.model.checkpoint import Stopped
-from tests.api.conftest import Api, Unit
+from tests.api.conftest import RIGHTS, Api, Unit
 from tests.api.samples import dataplane, timeout
 
 DATAPLANES = "/meshes/default/dataplanes"
@@ -195,9 +197,11 @@ def test_who_needs_all_that_is_stored_waits_among_so_many_and_no_more(api: Api, 
 def test_a_list_that_nobody_waits_for_is_not_gone_through(timeouts: Api) -> None:
     contents = timeouts._runner.run(timeouts.store.read())
     kind = timeouts.collaborators.kinds["MeshTimeout"]
+    request = Request({"type": "http", "query_string": b"", "headers": []})
+    enter(request.scope, ApiCaller(LOCAL_ADMIN, "", RIGHTS))
 
     def stop() -> None:
         raise Stopped
 
     with pytest.raises(Stopped):
-        page_of(contents, kind, "default", QueryParams(), stop)
+        page_of(contents, kind, "default", request, stop)

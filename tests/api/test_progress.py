@@ -28,7 +28,7 @@ from cp.model.names import Key
 from cp.resources.world import World
 from cp.store.port import Put
 from cp.store.sqlite import SqliteStore
-from tests.api.conftest import KINDS, Api, FixedState, Unit
+from tests.api.conftest import KINDS, Api, FixedState, Unit, no_metrics
 from tests.api.samples import dataplane, timeout
 
 LONGEST: Final = 0.05
@@ -132,6 +132,7 @@ WORST: Final = (
     post(f"{WEB}/_readiness", b"[" * 4 * MIB, 413),
     post("/_apply", json.dumps({"resources": [{"text": MANY}]}).encode(), 200),
     get("/config"),
+    get("/metrics"),
     get("/_resources"),
     get("/policies"),
     get("/_lint"),
@@ -250,7 +251,7 @@ def written(folder: Path, documents: Iterable[Document]) -> Path:
 
 
 def test_each_route_is_asked(api: Api) -> None:
-    routes = [route for route in create_api(api.collaborators).routes if isinstance(route, Route)]
+    routes = [route for route in create_api(api.collaborators, no_metrics).routes if isinstance(route, Route)]
     asked = {(_route_of(routes, one), one.method) for one in WORST}
     every = {(route.path, method) for route in routes for method in (route.methods or set()) - {"HEAD"}}
 
@@ -290,7 +291,7 @@ def must_be_short(start: Unit, asked: Asked, database: Path, world: World) -> No
     """Over a store as operators have it: the one in memory writes on the event loop."""
     runner = start()._runner
     store = runner.run(SqliteStore.open(database))
-    app = create_api(start(store=store, state=FixedState(world)).collaborators)
+    app = create_api(start(store=store, state=FixedState(world)).collaborators, no_metrics)
 
     async def exchange() -> httpx.Response:
         transport = httpx.ASGITransport(app)

@@ -91,6 +91,14 @@ def test_a_control_plane_makes_the_key_that_it_needs(koguma: Koguma) -> None:
     assert "dataplane-token-signing-key-default-1" in koguma("get", "secrets").out
 
 
+def test_a_new_control_plane_has_a_token_of_an_administrator_which_it_does_not_show(koguma: Koguma) -> None:
+    listed = koguma("get", "globalsecrets", "-o", "yaml").out
+
+    assert "name: admin-user-token" in listed
+    assert "name: user-token-signing-key-1" in listed
+    assert "data: '[redacted]'" in listed
+
+
 def test_tokens_are_signed_without_a_control_plane(offline: Koguma, key_file: Path) -> None:
     sign = ("--signing-key-path", key_file, "--kid", "laptop", *HOUR)
 

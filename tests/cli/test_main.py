@@ -279,6 +279,18 @@ def test_a_setting_that_cannot_be_is_told(offline: Koguma, arguments: list[str],
     assert message in ended.err
 
 
+@pytest.mark.usefixtures("own_logging")
+def test_a_control_plane_does_not_start_with_public_keys_that_it_cannot_read(
+    offline: Koguma, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KOGUMA_TOKEN_PUBLIC_KEYS", "/nowhere.yaml")
+
+    result = offline("run", "--store", "memory:", "--ads-port", "0", "--http-port", "0", "--diagnostics-port", "0")
+
+    assert result.status == 1
+    assert "KOGUMA_TOKEN_PUBLIC_KEYS=/nowhere.yaml: cannot be read: No such file or directory" in result.err
+
+
 # What is printed
 
 

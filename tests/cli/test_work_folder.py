@@ -95,6 +95,7 @@ def test_a_guard_ends_an_envoy_that_it_cannot_drain_and_nobody_else(tmp_path: Pa
                         "bootstrap": "{}",
                         "address": "http://127.0.0.1:9",
                         "joining": joining,
+                        "credentials": {},
                         "seconds": 1,
                     },
                     lock,

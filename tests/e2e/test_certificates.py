@@ -135,6 +135,21 @@ def test_a_folder_of_files_provides_an_authority(tmp_path: Path) -> None:
         asyncio.run(test())
 
 
+def test_a_folder_has_no_place_for_a_built_in_authority_and_lint_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "resources"
+    folder.mkdir()
+    (folder / "mesh.yaml").write_text(yaml.safe_dump(dict(mesh().data)))
+
+    with ControlPlane(tmp_path, f"dir:{folder}", "127.0.0.1") as control_plane:
+
+        def told() -> list[dict[str, object]]:
+            findings = control_plane.get("/_lint")["findings"]
+            return [finding for finding in findings if finding["code"] == "no-authority"]
+
+        [finding] = eventually(told)
+        assert "KOGUMA_REGISTRATIONS" in str(finding["hint"])
+
+
 def test_a_certificate_is_renewed_while_the_stream_is_open(tmp_path: Path) -> None:
     control_plane = ControlPlane(tmp_path, host="127.0.0.1")
 

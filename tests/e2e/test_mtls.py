@@ -14,9 +14,10 @@ import pytest
 from tests.support.authority import Authority, Certified, provided, unverified
 from tests.support.client import Answer, Conversation, call
 from tests.support.loopback import Address
-from tests.support.mesh import MESH, Document, mesh_service
+from tests.support.mesh import MESH, Document, mesh_service, policy, service_item
 from tests.support.playground import Playground
 from tests.support.services import TcpService
+from tests.support.upstreams import healthy
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.envoy
@@ -264,3 +265,15 @@ def test_a_version_that_is_too_old_is_refused_and_the_mesh_speaks_a_newer_one(
 
     eventually(is_refused)
     assert call(backend).status == http.HTTPStatus.OK
+
+
+def test_health_checks_go_over_tls_too(mesh: Playground, backend: Address) -> None:
+    soon = {"interval": "100ms", "noTrafficInterval": "100ms", "timeout": "2s", "unhealthyThreshold": 1}
+    item = service_item("backend", {**soon, "http": {"path": "/health"}})
+    with mesh.having(policy("MeshHealthCheck", "of-backend", item)):
+        envoy = mesh.envoys["frontend"]
+        checks = r"^cluster\.kri_msvc_default___backend_main\.health_check\.success$"
+
+        eventually(lambda: any(envoy.stats(checks).values()))
+        assert healthy(envoy, "backend") == 1
+        assert call(backend).status == http.HTTPStatus.OK

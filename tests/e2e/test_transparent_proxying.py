@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import socket
 import ssl
@@ -19,6 +20,7 @@ from cp.model.source import read_documents
 from cp.policies import discover, kinds
 from cp.resources.world import World
 from cp.translate.view.vips import vips
+from tests.support.authority import Authority, provided
 from tests.support.client import TICK, Answer, call, greeting
 from tests.support.control_plane import ControlPlane
 from tests.support.envoy import FLAGS, Envoy
@@ -130,7 +132,12 @@ def mesh() -> Iterator[Redirected]:
         speaks_first = stack.enter_context(far.run(TcpService, "greets", Address("10.99.0.3", 3306)))
         client = dataplane(near, services["workload"])
         backend = bare_dataplane("backend", "backend", services["backend"].address, kuma_io__protocol="http")
-        local = {"KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_ADDRESS": "127.0.0.1"}
+        # What is tried here is another matter than who may come in.
+        local = {
+            "KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_ADDRESS": "127.0.0.1",
+            "KOGUMA_ADS_TLS": "off",
+            "KUMA_DP_SERVER_AUTHN_DP_PROXY_TYPE": "none",
+        }
         control_plane = far.run(ControlPlane, folder, host=far.address, **local)
         stack.callback(control_plane.close)
         far.run(lambda: control_plane.start().ready())
@@ -336,3 +343,34 @@ def test_the_commands_of_the_guide_undo_what_they_did(mesh: Redirected) -> None:
         mesh.near.sh(first)
 
     assert mesh.call(vip(mesh_service("backend"))).service == "backend"
+
+
+def test_under_mtls_redirected_calls_need_a_certificate(mesh: Redirected, tmp_path: Path) -> None:
+    authority, allowed = Authority(), {"from": [{"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}]}
+    permission = {"type": "MeshTrafficPermission", "mesh": "default", "name": "everybody", "spec": allowed}
+    with_mtls = {**MESH, "mtls": {"enabledBackend": "ca-1", "backends": [provided()]}}
+    inbound = Address(mesh.near.address, 8080)
+    own = Address(eventually(lambda: mesh.near.run(asked_for, "web.mesh", Address("10.99.0.3", 53))), 80)
+    leaf = authority.leaf("spiffe://default/tester")
+
+    def over_tls() -> bool:
+        connection = http.client.HTTPSConnection(*inbound, context=leaf.client(tmp_path), timeout=5)
+        try:
+            connection.request("GET", "/")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        finally:
+            connection.close()
+
+    def is_closed() -> bool:
+        with pytest.raises((OSError, http.client.HTTPException)):
+            call(inbound, timeout=5)
+        return True
+
+    mesh.apply(*authority.secrets(), permission, with_mtls)
+    try:
+        eventually(lambda: mesh.far.run(over_tls))
+        assert mesh.far.run(is_closed)
+        assert eventually(lambda: mesh.call(own)).service == "workload"
+    finally:
+        mesh.apply(MESH)
+    eventually(lambda: mesh.far.run(call, inbound).status == http.HTTPStatus.OK)

@@ -58,7 +58,13 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "failed": FindingCode(
             _ERROR, "a fault of koguma: a part of what a proxy gets cannot be made; all else is served"
         ),
+        "bad-access-file": FindingCode(
+            _ERROR, "the file with rights is invalid, and the rights from before it changed stay in force"
+        ),
         "too-many-clients": FindingCode(_ERROR, "a policy tells more sorts of clients apart than can be worked out"),
+        "open-door": FindingCode(
+            _WARNING, "a server of the control plane lets in, or shows to others, more than it would by default"
+        ),
         "target-missing": FindingCode(_WARNING, "an item is for a resource or a port that is not there"),
         "selects-no-proxy": FindingCode(_WARNING, "a policy selects no proxy"),
         "selects-no-inbound": FindingCode(_WARNING, "an item is about inbounds, and no selected proxy has one"),

@@ -18,6 +18,10 @@ class WorkersFront:
         return await self._reconciler.current()
 
     @property
+    def loaded_world(self) -> World | None:
+        return self._reconciler.loaded_world
+
+    @property
     def is_ready(self) -> bool:
         return self._reconciler.is_ready and self._crew.is_ready
 

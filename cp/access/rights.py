@@ -1,0 +1,202 @@
+"""Rights: who may read and write which kinds, and in which meshes.
+
+What is not granted is refused. A right names users or groups, verbs, meshes and kinds; a caller may do what one right
+grants as a whole. Administrators may do everything.
+
+See record 0060.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+ADMIN: Final = "mesh-system:admin"
+AUTHENTICATED: Final = "mesh-system:authenticated"
+UNAUTHENTICATED: Final = "mesh-system:unauthenticated"
+
+INSPECTION: Final = "Inspection"
+CONTROL_PLANE: Final = "ControlPlane"
+METRICS: Final = "Metrics"
+DATAPLANE_TOKEN: Final = "DataplaneToken"  # noqa: S105  # the name of what is granted
+USER_TOKEN: Final = "UserToken"  # noqa: S105  # the same
+ZONE_TOKEN: Final = "ZoneToken"  # noqa: S105  # the same
+
+BESIDE_RESOURCES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        INSPECTION: "what a mesh comes to: rules, explanations, findings, delivery and Envoy's configuration",
+        CONTROL_PLANE: "the settings of the control plane and the kinds that it knows",
+        METRICS: "the metrics of the control plane",
+        DATAPLANE_TOKEN: "tokens for the proxies of a mesh, which are written",
+        USER_TOKEN: "tokens for people and programs, which are written: whoever may is an administrator",
+        ZONE_TOKEN: "tokens for zone proxies, which are written",
+    }
+)
+"""What is granted as kinds of resources are, and is none."""
+
+WITHOUT_MESH: Final = frozenset({CONTROL_PLANE, METRICS, USER_TOKEN, ZONE_TOKEN})
+
+BY_NAME: Final = frozenset({"Secret", "GlobalSecret", DATAPLANE_TOKEN, USER_TOKEN, ZONE_TOKEN})
+"""Kinds of which a right has to name each: one that names no kinds is for all others."""
+
+_MESH: Final = "Mesh"
+_SHOWN: Final = 10
+
+
+class Verb(StrEnum):
+    """What is done. Whoever may write may not therefore read."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who calls, as a token or the place of the call says."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        groups = ", ".join(f"`{group}`" for group in self.groups[:_SHOWN])
+        more = f" and {len(self.groups) - _SHOWN} more" if len(self.groups) > _SHOWN else ""
+        return f"user `{self.name}` (groups {groups}{more})" if groups else f"user `{self.name}` (no groups)"
+
+
+NOBODY: Final = User("mesh-system:anonymous", (UNAUTHENTICATED,))
+LOCAL_ADMIN: Final = User(ADMIN, (ADMIN, AUTHENTICATED))
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """Users and groups by their names."""
+
+    users: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+    def include(self, user: User) -> bool:
+        return user.name in self.users or not self.groups.isdisjoint(user.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Something that a caller may want to do."""
+
+    verb: Verb
+    kind: str
+    mesh: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.kind} in mesh `{self.mesh}`" if self.mesh else f"{self.verb} {self.kind}"
+
+
+def of_resource(verb: Verb, kind: str, mesh: str, name: str) -> Permission:
+    """The permission that a resource takes. A Mesh counts as being in itself, so a right for a mesh covers it."""
+    return Permission(verb, kind, name if kind == _MESH else mesh)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRight:
+    """One right: some people may do something to some kinds in some meshes."""
+
+    subjects: Subjects
+    verbs: frozenset[Verb]
+    meshes: frozenset[str] | None = None
+    """None is every mesh, and what belongs to no mesh."""
+
+    kinds: frozenset[str] | None = None
+    """None is every kind that need not be named."""
+
+    but: frozenset[str] = frozenset()
+    """Kinds for which it is not."""
+
+    place: str = ""
+    """The file and line, or the setting, that grants it."""
+
+    def covers(self, verb: Verb, kind: str, mesh: str | None) -> bool:
+        """Whether it grants something in a mesh or, if that is None, in some mesh."""
+        is_for_kind = kind not in BY_NAME if self.kinds is None else kind in self.kinds
+        is_in_mesh = self.meshes is None or mesh is None or mesh in self.meshes
+        return verb in self.verbs and is_for_kind and kind not in self.but and is_in_mesh
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDecision:
+    """Whether something is allowed, and the sentence that says why."""
+
+    allowed: bool
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """All rights that are in force."""
+
+    administrators: Subjects
+    rights: tuple[AccessRight, ...] = field(default=())
+
+    def is_administrator(self, user: User) -> bool:
+        return self.administrators.include(user)
+
+    def may(self, user: User, verb: Verb, kind: str, mesh: str = "") -> AccessDecision:
+        """Whether a user may do something in a mesh or, with an empty mesh, to what belongs to none."""
+        return self._decision(user, Permission(verb, kind, mesh), mesh)
+
+    def may_somewhere(self, user: User, verb: Verb, kind: str) -> AccessDecision:
+        """Whether a user may do something in at least one mesh."""
+        return self._decision(user, Permission(verb, kind), None)
+
+    def may_something(self, user: User, *verbs: Verb) -> AccessDecision:
+        """Whether a user may do one of these to anything at all."""
+        allowed = self.is_administrator(user) or any(
+            right.subjects.include(user) and not right.verbs.isdisjoint(verbs) for right in self.rights
+        )
+        deed = " or ".join(verbs)
+        return AccessDecision(allowed, f"{user} may {deed} something" if allowed else f"{user} may not {deed} anything")
+
+    def _decision(self, user: User, wanted: Permission, mesh: str | None) -> AccessDecision:
+        if self.is_administrator(user):
+            return AccessDecision(allowed=True, because=f"{user} is an administrator")
+        for right in self.rights:
+            if right.subjects.include(user) and right.covers(wanted.verb, wanted.kind, mesh):
+                return AccessDecision(allowed=True, because=f"{right.place or 'a right'} lets {user} {wanted}")
+        where = " in any mesh" if mesh is None and wanted.kind not in WITHOUT_MESH else ""
+        return AccessDecision(allowed=False, because=f"{user} may not {wanted}{where}")
+
+
+EVERYBODY_IS_ADMINISTRATOR: Final = Rights(Subjects(groups=frozenset({ADMIN, AUTHENTICATED, UNAUTHENTICATED})))
+"""The rights where authentication is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessLists:
+    """Kuma's access lists, which hold where no file says otherwise."""
+
+    administrators: Subjects
+    dataplane_tokens: Subjects
+    user_tokens: Subjects
+    zone_tokens: Subjects
+    inspection: Subjects
+    control_plane: Subjects
+
+
+def default_rights(lists: AccessLists) -> Rights:
+    """The rights without a file: whoever has a token reads all but Secrets, and the lists say the rest."""
+    return Rights(lists.administrators, tuple(_default_rights(lists)))
+
+
+def _default_rights(lists: AccessLists) -> Iterable[AccessRight]:
+    read, write = frozenset({Verb.READ}), frozenset({Verb.WRITE})
+    holders, beside = Subjects(groups=frozenset({AUTHENTICATED})), frozenset(BESIDE_RESOURCES)
+    yield AccessRight(holders, read, but=beside, place="the built-in right")
+    for subjects, verbs, granted, setting in (
+        (lists.inspection, read, {INSPECTION}, "GET_CONFIG_DUMP"),
+        (lists.control_plane, read, {CONTROL_PLANE, METRICS}, "CONTROL_PLANE_METADATA"),
+        (lists.dataplane_tokens, write, {DATAPLANE_TOKEN}, "GENERATE_DP_TOKEN"),
+        (lists.user_tokens, write, {USER_TOKEN}, "GENERATE_USER_TOKEN"),
+        (lists.zone_tokens, write, {ZONE_TOKEN}, "GENERATE_ZONE_TOKEN"),
+    ):
+        yield AccessRight(subjects, verbs, kinds=frozenset(granted), place=f"KUMA_ACCESS_STATIC_{setting}")

@@ -1,0 +1,81 @@
+"""What a client of the HTTP API shows, and whom it trusts."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cp.client.problem import Problem
+
+LARGEST: Final = 64 * 1024
+"""Bytes of a file with a token. A control plane takes 16 KiB of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A token or the file that it is in, and the authority that the control plane's certificate has to be of."""
+
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    """Read again for each client, so that a token can be replaced."""
+
+    authority: str = ""
+    """PEM; empty: what the machine trusts."""
+
+    verifies: bool = True
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.token and not self.token_file
+
+    def current_token(self) -> str:
+        """The token as it is now; empty if there is none. Raises `Problem`."""
+        if not self.token_file:
+            return self.token.strip()
+        token = _text(Path(self.token_file), "token").strip()
+        if not token:
+            raise Problem(f"{self.token_file} has no token in it", "koguma generate dataplane-token makes one.")
+        if not token.isascii() or not token.isprintable() or " " in token:
+            raise Problem(f"{self.token_file} has something else in it than a token")
+        return token
+
+    def headers(self) -> Mapping[str, str]:
+        token = self.current_token()
+        return {"authorization": f"Bearer {token}"} if token else {}
+
+    def context(self) -> ssl.SSLContext:
+        """Raises `Problem` if the authority is none."""
+        try:
+            context = ssl.create_default_context(cadata=self.authority or None)
+        except ssl.SSLError:
+            raise Problem(
+                "what the control plane's certificate is to be verified with is no certificate in PEM"
+            ) from None
+        if not self.verifies:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+NO_CREDENTIALS: Final = Credentials()
+
+
+def authority_in(file: Path) -> str:
+    """The certificates in a file. Raises `Problem`."""
+    text = _text(file, "certificate")
+    if "-----BEGIN CERTIFICATE-----" not in text:
+        raise Problem(f"{file} has no certificate in PEM in it", "Copy koguma-cp-ca.crt from the control plane.")
+    return text
+
+
+def _text(file: Path, content: str) -> str:
+    try:
+        with file.open(encoding="utf-8") as opened:
+            return opened.read(LARGEST)
+    except UnicodeDecodeError:
+        raise Problem(f"{file} has no {content} in it, but something else than text") from None
+    except OSError as error:
+        raise Problem(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from None
