@@ -7,7 +7,7 @@ import signal
 import socket
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,7 +31,6 @@ from cp.serving import process
 from cp.serving.access_keeper import AccessKeeper
 from cp.serving.exposure import exposures
 from cp.serving.http_server import address, http_served
-from cp.serving.identities import read_file
 from cp.serving.observe import Observer
 from cp.serving.public_keys import offline_keys
 from cp.serving.reconcile import Reconciler
@@ -43,12 +42,12 @@ from cp.serving.serve import (
     in_background,
     proxies_served,
     reconciled,
-    trust_times,
+    trust_keeper,
 )
 from cp.serving.server_certificate import ServerCertificate
 from cp.serving.signing_keys import SigningKeys
 from cp.serving.storage import store_of
-from cp.serving.trust_keeper import TrustKeeper, TrustSources, trust_kept
+from cp.serving.trust_keeper import TrustKeeper, trust_kept
 from cp.serving.workers.crew import Crew, SilentWorkers, reserved
 from cp.serving.workers.front import WorkersFront
 from cp.serving.workers.observers import CombinedObserver
@@ -129,7 +128,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         await stack.enter_async_context(in_background(keeper.keep()))
         collaborators = _collaborators(settings, store, serving, ProxyDoor(of_proxies, token_keys), keeper)
         await proxies.enter_async_context(_registrations(settings, collaborators, serving))
-        await proxies.enter_async_context(_trust(settings, store, serving))
+        await proxies.enter_async_context(trust_kept(serving.trust))
         stack.callback(collaborators.works.close)
         api = create_api(collaborators, serving.metrics)
         http_port = await stack.enter_async_context(http_served(api, settings.http_bind, settings.http_port))
@@ -200,6 +199,7 @@ class _Serving:
     state: ServedState
     reconciler: Reconciler
     observed: Observer | CombinedObserver
+    trust: TrustKeeper
     metrics: Callable[[], Awaitable[bytes]]
 
 
@@ -216,7 +216,9 @@ async def _here(settings: Settings, store: Store, door: ProxyDoor) -> AsyncItera
         async def metrics() -> bytes:
             return serving.metrics.text()
 
-        yield _Serving(serving.port, serving.reconciler, serving.reconciler, serving.observer, metrics)
+        reconciler, observer = serving.reconciler, serving.observer
+        trust = trust_keeper(settings, store, reconciler, observer)
+        yield _Serving(serving.port, reconciler, reconciler, observer, trust, metrics)
 
 
 @asynccontextmanager
@@ -234,7 +236,9 @@ async def _in_workers(settings: Settings, store: Store) -> AsyncIterator[_Servin
                 of_workers = {str(number): answer.metrics for number, answer in answers.items()}
                 return combined_text({"api": hub.metrics.text()} | of_workers)
 
-            yield _Serving(port, WorkersFront(reconciler, crew), reconciler, CombinedObserver(crew), metrics)
+            observed = CombinedObserver(crew)
+            trust = trust_keeper(settings, store, reconciler, observed)
+            yield _Serving(port, WorkersFront(reconciler, crew), reconciler, observed, trust, metrics)
             reconciler.is_stopping = True
 
 
@@ -247,14 +251,6 @@ def _registrations(
         collaborators.store, serving.reconciler, serving.observed, times, name=collaborators.about.instance
     )
     return registrations_kept(registrar)
-
-
-def _trust(settings: Settings, store: Store, serving: _Serving) -> AbstractAsyncContextManager[None]:
-    """Kept in this process, which knows of the proxies of all, unless each has records of its own (`reconciled`)."""
-    if isinstance(store, FilesStore):
-        return nullcontext()
-    sources = TrustSources(read_file, times=trust_times(settings))
-    return trust_kept(TrustKeeper(store, serving.reconciler, serving.observed, sources))
 
 
 async def _first_mesh(store: Store, settings: Settings) -> None:
@@ -311,7 +307,7 @@ def _collaborators(
             localhost_is_admin=settings.localhost_is_admin,
         ),
         trusts_proxies=settings.proxy_authentication == "none",
-        own_findings=lambda: (*keeper.findings, *exposures(settings)),
+        own_findings=lambda: (*keeper.findings, *serving.trust.faults.values(), *exposures(settings)),
         read_only=settings.read_only,
         hosts=_hosts(settings),
         issued_tokens=_issued_tokens(settings),

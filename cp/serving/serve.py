@@ -31,7 +31,14 @@ from cp.serving.server_certificate import (
     certificate_files,
     own_names,
 )
-from cp.serving.trust_keeper import LocalTrust, TrustKeeper, TrustSources, trust_kept
+from cp.serving.trust_keeper import (
+    LocalTrust,
+    ProxyPresences,
+    TrustKeeper,
+    TrustSources,
+    TrustStore,
+    trust_kept,
+)
 from cp.settings import Settings, variable
 from cp.store.files import FilesStore
 from cp.store.port import Store
@@ -64,26 +71,22 @@ async def reconciled(settings: Settings, store: Store) -> AsyncIterator[tuple[Hu
     _register(metrics, hub, reconciler)
     expiry = "Seconds until the first certificate of a connected proxy expires"
     metrics.register("certificates_remaining_seconds", expiry, identities.remaining, "mesh")
-    async with (
-        in_background(reconciler.run()),
-        in_background(Lag(metrics).watch()),
-        _local_trust(settings, store, hub, reconciler),
-    ):
+    async with in_background(reconciler.run()), in_background(Lag(metrics).watch()):
         yield hub, reconciler
 
 
-def trust_times(settings: Settings) -> TrustTimes:
-    return TrustTimes(settings.trust_propagation, settings.trust_patience)
+def trust_keeper(settings: Settings, store: Store, reconciler: Reconciler, proxies: ProxyPresences) -> TrustKeeper:
+    """Beside a folder, which takes no records, each process that serves proxies has records of its own."""
+    times, is_folder = TrustTimes(settings.trust_propagation, settings.trust_patience), isinstance(store, FilesStore)
+    records: TrustStore = LocalTrust(reconciler.put_locally) if is_folder else store
+    return TrustKeeper(records, reconciler, proxies, TrustSources(read_file, times=times, forgets=is_folder))
 
 
-def _local_trust(
-    settings: Settings, store: Store, hub: Hub, reconciler: Reconciler
-) -> AbstractAsyncContextManager[None]:
-    """Keeps trust records in this process where the store cannot."""
+def worker_trust(settings: Settings, store: Store, serving_: ProxyServing) -> AbstractAsyncContextManager[None]:
+    """Keeps the records of a worker, unless the process that started it keeps those of all."""
     if not isinstance(store, FilesStore):
         return nullcontext()
-    sources = TrustSources(read_file, times=trust_times(settings), forgets=True)
-    return trust_kept(TrustKeeper(LocalTrust(reconciler.put_locally), reconciler, Observer(hub, reconciler), sources))
+    return trust_kept(trust_keeper(settings, store, serving_.reconciler, serving_.observer))
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,20 @@ def test_a_folder_of_files_provides_an_authority(tmp_path: Path) -> None:
         asyncio.run(test())
 
 
+def test_a_folder_has_no_place_for_a_built_in_authority_and_lint_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "resources"
+    folder.mkdir()
+    (folder / "mesh.yaml").write_text(yaml.safe_dump(dict(mesh().data)))
+
+    with ControlPlane(tmp_path, f"dir:{folder}", "127.0.0.1") as control_plane:
+
+        def hint() -> str | None:
+            findings = control_plane.get("/_lint")["findings"]
+            return next((finding["hint"] for finding in findings if finding["code"] == "no-authority"), None)
+
+        assert "KOGUMA_REGISTRATIONS" in str(eventually(hint))
+
+
 def test_a_certificate_is_renewed_while_the_stream_is_open(tmp_path: Path) -> None:
     control_plane = ControlPlane(tmp_path, host="127.0.0.1")
 

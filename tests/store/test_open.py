@@ -10,8 +10,9 @@ import pytest
 from cp.store.files import FilesStore
 from cp.store.memory import MemoryStore
 from cp.store.open import open_store
-from cp.store.port import Closed, Store
+from cp.store.port import ABSENT, Closed, Put, ReadOnly, Store
 from cp.store.sqlite import SqliteStore
+from tests.identity.meshes import secret
 from tests.store.harness import contained, key, put, run
 
 
@@ -65,3 +66,19 @@ def test_any_other_url_is_answered_with_what_is_possible(url: str) -> None:
     )
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         run(kind(url))
+
+
+def test_authorities_are_kept_beside_a_folder_and_nothing_else_that_is_secret(tmp_path: Path) -> None:
+    (tmp_path / "mesh").mkdir()
+    trust, made = secret("default.ca-trust", b"x"), secret("default.ca-builtin-key-ca-1", b"x")
+    beside = f"sqlite:///{tmp_path}/koguma.db"
+
+    async def scenario() -> None:
+        async with open_store(f"dir:{tmp_path}/mesh", beside) as store:
+            await store.write(Put(trust, ABSENT), Put(made, ABSENT))
+            with pytest.raises(ReadOnly):
+                await store.write(Put(secret("ours", b"x")))
+        async with open_store(f"dir:{tmp_path}/mesh", beside) as store:
+            assert set(contained(await store.read())) == {trust.key, made.key}
+
+    run(scenario())

@@ -18,7 +18,7 @@ from cp.model.names import Key
 from cp.serving import process
 from cp.serving.observe import Observer
 from cp.serving.public_keys import offline_keys
-from cp.serving.serve import ProxyDoor, ProxyServing, certificate_kept, proxies_served
+from cp.serving.serve import ProxyDoor, ProxyServing, certificate_kept, proxies_served, worker_trust
 from cp.serving.storage import store_of
 from cp.serving.workers.link import BrokenFrame, ProcessLink
 from cp.serving.workers.messages import (
@@ -120,6 +120,7 @@ async def _serving(worker: Worker, order: pb.Serve) -> AsyncIterator[None]:
             serving = await stack.enter_async_context(
                 proxies_served(settings, store, order.port, door=door, shares_port=True)
             )
+            await stack.enter_async_context(worker_trust(settings, store, serving))
         except Exception as error:
             worker.serving.set_exception(error)
             raise
