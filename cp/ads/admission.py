@@ -80,7 +80,7 @@ class Door:
     def __init__(
         self,
         world: Callable[[], World],
-        loaded: Callable[[], Awaitable[None]],
+        loaded: Callable[[], Awaitable[object]],
         clock: Callable[[], float],
         offline: OfflineKeys | None = None,
     ) -> None:
