@@ -125,7 +125,7 @@ def command(mesh: Playground, proxy: Proxy, folder: Path, *options: str) -> list
     folder.mkdir(exist_ok=True)
     (file := folder / f"{proxy.name}.yaml").write_text(yaml.safe_dump(document))
     words = [str(KOGUMA), "dp", "run", "--dataplane-file", str(file), "--envoy-path", str(envoy_binary())]
-    work = ("--cp-address", mesh.control_plane.api.url, "--work-dir", str(folder / "work"), "--drain-time=0s")
+    work = ("--cp-address", mesh.control_plane.api.url, "--work-dir", str(folder / "work"))
     return [*words, *work, *options]
 
 
@@ -151,6 +151,11 @@ def test_a_token_that_is_replaced_in_its_file_opens_the_door_again(mesh: Playgro
 
         eventually(lambda: status(mesh, proxy) == "Online", within=15)
         assert "the token was replaced" in log.read_text()
+
+        assert running.stop() == 0
+    assert "drained after" in log.read_text()
+    assert "callers are not told" not in log.read_text()
+    assert mesh.control_plane.find(proxy.document) is None
 
 
 def status(mesh: Playground, proxy: Proxy) -> str:
