@@ -297,7 +297,7 @@ def _collaborators(
             admin_port=settings.admin_port,
             admin_unix_socket=settings.admin_unix_socket,
             certificate=None if certificate is None else lambda: certificate.current,
-            door=door_of(settings, serving.reconciler, token_keys),
+            door=door_of(settings, serving.reconciler, token_keys, waits_for_writes=True),
         ),
         body_limit=settings.body_limit,
         access=AccessControl(

@@ -54,6 +54,7 @@ _HTTP_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _LARGEST: Final = 2**32 - 1
 _MOST_CONNECTIONS: Final = 2**31 - 1
 _CONNECTIONS_MONITOR: Final = "envoy.resource_monitors.global_downstream_max_connections"
+_OWNERS_ALONE: Final = 0o600
 _LONGEST_SOCKET: Final = 107
 """Characters that the kernel allows in the path of a socket."""
 
@@ -134,12 +135,13 @@ def _node(proxy: EnvoyIdentity) -> core.Node:
 def _admin(address: ListenAddress) -> envoy.Admin:
     nowhere = access_loggers.FileAccessLog(path="/dev/null")
     log = accesslog.AccessLog(name="envoy.access_loggers.file", typed_config=protobuf.Any.pack(nowhere))
-    return envoy.Admin(address=_address(address), access_log=[log])
+    return envoy.Admin(address=_address(address, _OWNERS_ALONE), access_log=[log])
 
 
-def _address(address: ListenAddress) -> core.Address:
+def _address(address: ListenAddress, mode: int = 0) -> core.Address:
+    """The mode is that of a socket that Envoy makes."""
     if address.socket:
-        return core.Address(pipe=core.Pipe(path=address.socket))
+        return core.Address(pipe=core.Pipe(path=address.socket, mode=mode))
     return core.Address(socket_address=core.SocketAddress(address=address.host, port_value=address.port))
 
 

@@ -18,6 +18,7 @@ import grpc
 from cp.access.keys import KeyRing, OfflineKeys
 from cp.access.tokens import DataplaneClaims, TokenRefused, admits, dataplane_claims
 from cp.ads.session.messages import Node
+from cp.identity.workloads import is_named_by_workload
 from cp.model.names import Key, dataplane_key
 from cp.model.registration import RESOURCE
 from cp.model.source import read_documents
@@ -60,18 +61,19 @@ def without_scheme(text: str) -> str:
     return (text[len(_BEARER) :] if has_scheme else text).strip()
 
 
-def must_be_for(claims: DataplaneClaims, key: Key, dataplane: Resource | None) -> None:
+def must_be_for(claims: DataplaneClaims, key: Key, dataplane: Resource | None, world: World) -> None:
     """Check that a token is good for a proxy with this Dataplane. Raises `NotAdmitted`."""
+    chooses = dataplane is not None and is_named_by_workload(world, dataplane)
     try:
-        admits(claims, dataplane, key.mesh, key.name, _PROXY_TYPE)
+        admits(claims, dataplane, key.mesh, key.name, _PROXY_TYPE, is_named_by_workload=chooses)
     except TokenRefused as refused:
         reason = f"the token is not for this proxy: {refused.reason}"
         raise NotAdmitted(grpc.StatusCode.PERMISSION_DENIED, "forbidden", reason) from None
 
 
-def must_be_named(claims: DataplaneClaims, key: Key) -> None:
+def must_be_named(claims: DataplaneClaims, key: Key, world: World) -> None:
     """Check that a token is good for a proxy of this name, whatever its Dataplane says. Raises `NotAdmitted`."""
-    must_be_for(replace(claims, tags={}, workload=""), key, None)
+    must_be_for(replace(claims, tags={}, workload=""), key, None, world)
 
 
 class Door:
@@ -80,7 +82,7 @@ class Door:
     def __init__(
         self,
         world: Callable[[], World],
-        loaded: Callable[[], Awaitable[None]],
+        loaded: Callable[[], Awaitable[object]],
         clock: Callable[[], float],
         offline: OfflineKeys | None = None,
     ) -> None:
@@ -146,11 +148,12 @@ class Admission:
         self._compare()
 
     def _compare(self) -> None:
-        must_be_for(self.claims, self._key, self._facts[1] or self._brought)
+        must_be_for(self.claims, self._key, self._facts[1] or self._brought, self._world)
 
-    def _facts_in(self, world: World) -> tuple[Table, Resource | None]:
+    def _facts_in(self, world: World) -> tuple[Table, Resource | None, Table]:
         """Tables and resources compare by identity: those in which nothing changed are the same object."""
-        return world.table("Secret", self.claims.mesh), world.get(self._key)
+        mesh = self.claims.mesh
+        return world.table("Secret", mesh), world.get(self._key), world.table("MeshIdentity", mesh)
 
 
 def _unknown(reason: str) -> NotAdmitted:

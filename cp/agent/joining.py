@@ -131,9 +131,11 @@ class Membership:
         except (Problem, ValueError) as problem:
             self.say(f"callers are not told to leave: {getattr(problem, 'message', problem)}")
             return False
-        if waiting := last["waiting"]:
-            self.say(f"callers that have not been reached: {', '.join(waiting)}")
-        return bool(last["done"]) and not waiting
+        missing = last.get("missing", len(last["waiting"]))
+        if missing:
+            names = ", ".join(last["waiting"])  # which are not told to a token of a proxy
+            self.say(f"callers that have not been reached: {names or missing}")
+        return bool(last["done"]) and not missing
 
     def conclude(self) -> None:
         """Remove the Dataplane that this run registered. If that fails, the control plane does it later."""

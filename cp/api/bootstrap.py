@@ -38,6 +38,7 @@ from cp.model.registration import OWNER, RESOURCE, label, labelled, registered, 
 from cp.model.source import read_documents
 from cp.resources.client import CLIENT_LABEL, GRPC
 from cp.resources.parse import parse
+from cp.resources.world import World
 from cp.serving.server_certificate import ServedCertificate, is_authority
 from cp.store.port import ABSENT, Put, ReadOnly, Stored
 from generators.bootstrap import USUAL_SYSTEM_CA, ControlPlane, EnvoyIdentity, ListenAddress, bootstrap
@@ -133,7 +134,7 @@ class BootstrapHandler:
             token = wanted.dataplane_token or token_of((name.lower(), value) for name, value in request.headers.items())
             await door.loaded()
             claims = door.claims(without_scheme(token))
-            must_be_named(claims, wanted.key)
+            must_be_named(claims, wanted.key, door.world())
         except NotAdmitted as refused:
             raise _not_admitted(wanted, refused) from None
         return claims
@@ -186,7 +187,8 @@ class BootstrapHandler:
         if claims is not None:
             documents = [brought] if brought is not None else []
             documents += [stored.document] if stored is not None else []
-            await self._api.works.documents.do(request, lambda _: self._must_admit(claims, wanted, documents))
+            world = await self._api.state.current()
+            await self._api.works.documents.do(request, lambda _: self._must_admit(claims, wanted, documents, world))
         if brought is not None:
             return await self._registered(request, brought, stored, wanted.owner)
         if stored is None:
@@ -201,10 +203,12 @@ class BootstrapHandler:
         keys = (held.document.key for held in contents.stored)
         return (held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, mesh))
 
-    def _must_admit(self, claims: DataplaneClaims, wanted: BootstrapRequest, documents: Iterable[Document]) -> None:
+    def _must_admit(
+        self, claims: DataplaneClaims, wanted: BootstrapRequest, documents: Iterable[Document], world: World
+    ) -> None:
         try:
             for document in documents:
-                must_be_for(claims, wanted.key, parse(document, self._api.kinds).resource)
+                must_be_for(claims, wanted.key, parse(document, self._api.kinds).resource, world)
         except NotAdmitted as refused:
             raise _not_admitted(wanted, refused) from None
 

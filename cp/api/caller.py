@@ -15,10 +15,12 @@ from starlette.types import Scope
 from cp.access.rights import INSPECTION, NOBODY, AccessDecision, Permission, Rights, User, Verb, of_resource
 from cp.access.tokens import DataplaneClaims, TokenRefused, admits
 from cp.api.errors import FORBIDDEN, TOLD, UNAUTHORIZED, ApiError, RequestFault
+from cp.identity.workloads import is_named_by_workload
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
+from cp.resources.world import World
 
 _LISTED: Final = 10
 _CALLER: Final = "koguma.caller"
@@ -72,12 +74,13 @@ class ApiCaller:
         if refusals:
             raise self._refused(refusals)
 
-    def proxy_decision(self, dataplane: Resource | None, key: Key) -> AccessDecision:
+    def proxy_decision(self, dataplane: Resource | None, key: Key, world: World | None) -> AccessDecision:
         """Whether the token of a proxy, if it is one, is good for a Dataplane."""
         if self.proxy is None:
             return AccessDecision(allowed=True, because=f"{self.user} is no proxy")
+        chooses = dataplane is not None and world is not None and is_named_by_workload(world, dataplane)
         try:
-            admits(self.proxy, dataplane, key.mesh, key.name, key.type.lower())
+            admits(self.proxy, dataplane, key.mesh, key.name, key.type.lower(), is_named_by_workload=chooses)
         except TokenRefused as refused:
             return AccessDecision(allowed=False, because=f"the token is not for {key}: {refused.reason}")
         return AccessDecision(allowed=True, because=f"the token is for {key}")

@@ -130,7 +130,8 @@ class ResourceHandler:
         documents = self._api.works.documents
         document = await document_of(request, documents, self._api.body_limit)
         read = await documents.do(request, lambda _: self._understood(document, key), is_small=is_small(document.data))
-        caller_of(request).must([caller_of(request).proxy_decision(read.resource, key)])
+        world = self._api.state.loaded_world
+        caller_of(request).must([caller_of(request).proxy_decision(read.resource, key, world)])
         before, revision = await self._kept(read.document, request)
         traces = caller_of(request).traces
         log.info("api.stored", resource=str(key), revision=revision, new=before is None, **traces)

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -74,7 +74,7 @@ class ProgressHandler:
         caller.must_inspect({resource.mesh for resource in resources})
         if asked.wait is None:
             so_far = await self._api.works.questions.wait(request, lambda: self._so_far(asked.revisions, resources))
-            return JSONResponse(progress_data(_seen_by(caller, so_far)))
+            return JSONResponse(_line(caller, so_far))
         lines = self._lines(caller, asked.revisions, resources, _seconds(asked.wait))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
@@ -85,7 +85,11 @@ class ProgressHandler:
         self, caller: ApiCaller, revisions: Collection[int], resources: Collection[Key], wait: float
     ) -> AsyncIterator[str]:
         async for progress in self._api.observed.progress(revisions, resources, wait):
-            yield json.dumps(progress_data(_seen_by(caller, progress)), ensure_ascii=False) + "\n"
+            yield json.dumps(_line(caller, progress), ensure_ascii=False) + "\n"
+
+
+def _line(caller: ApiCaller, progress: ChangeProgress) -> dict[str, Any]:
+    return progress_data(_seen_by(caller, progress)) | {"missing": len(progress.waiting)}
 
 
 def _seen_by(caller: ApiCaller, progress: ChangeProgress) -> ChangeProgress:

@@ -26,7 +26,6 @@ from cp.api.kuma_only import KUMA_ONLY
 from cp.api.plurals import kind_of_plural
 from cp.model.names import Key
 from cp.resources.kinds import Kinds
-from cp.resources.resource import Resource
 from cp.resources.world import World
 
 _READ: Final = Verb.READ
@@ -48,14 +47,19 @@ class Requirement:
     is_for_proxies: bool = False
     """Whether a proxy may do it to its own Dataplane."""
 
+    is_for_every_proxy: bool = False
+    """Whether a proxy may do it because nothing of others is in the answer."""
+
     may_create: bool = False
     """Whether the Dataplane need not be there. Then the handler judges the one in the body too."""
 
     def decision(self, caller: ApiCaller, path: Mapping[str, Any], kinds: Kinds, world: World | None) -> AccessDecision:
+        if caller.proxy is not None and self.is_for_every_proxy:
+            return AccessDecision(allowed=True, because="every proxy may")
         if caller.proxy is not None and self.is_for_proxies:
             key = Key(self.kind or kind_named(path["plural"], kinds), path["mesh"], path["name"])
             if key.type == _DATAPLANE:
-                return self._decision_for_proxy(caller, None if world is None else world.get(key), key)
+                return self._decision_for_proxy(caller, key, world)
         if self.kind == ANYTHING:
             return caller.rights.may_something(caller.user, *self.verbs)
         kind = self.kind or kind_named(str(path.get("plural", "")), kinds)
@@ -63,9 +67,10 @@ class Requirement:
             return caller.rights.may_somewhere(caller.user, self.verbs[0], kind)
         return caller.decision(of_resource(self.verbs[0], kind, str(path.get("mesh", "")), str(path.get("name", ""))))
 
-    def _decision_for_proxy(self, caller: ApiCaller, dataplane: Resource | None, key: Key) -> AccessDecision:
+    def _decision_for_proxy(self, caller: ApiCaller, key: Key, world: World | None) -> AccessDecision:
+        dataplane = None if world is None else world.get(key)
         is_new = dataplane is None and self.may_create
-        return (caller.as_of_any_service() if is_new else caller).proxy_decision(dataplane, key)
+        return (caller.as_of_any_service() if is_new else caller).proxy_decision(dataplane, key, world)
 
 
 ANYTHING: Final = "*"
@@ -104,7 +109,7 @@ REQUIREMENTS: Final[Mapping[tuple[str, str], Requirements]] = MappingProxyType(
         ("GET", "/_lint"): _INSPECTED_ANYWHERE,
         ("GET", "/meshes/{mesh}/_lint"): _INSPECTED,
         ("GET", "/_delivery"): _INSPECTED_ANYWHERE,
-        ("POST", "/_delivery"): _INSPECTED_ANYWHERE,
+        ("POST", "/_delivery"): (Requirement((_READ,), INSPECTION, in_any_mesh=True, is_for_every_proxy=True),),
         ("POST", "/_apply"): (Requirement((_WRITE,), ANYTHING),),
         ("POST", "/validate"): (Requirement((_READ, _WRITE), ANYTHING),),
         ("POST", "/tokens/dataplane"): (Requirement((_WRITE,), DATAPLANE_TOKEN, in_any_mesh=True),),
@@ -119,7 +124,7 @@ REQUIREMENTS: Final[Mapping[tuple[str, str], Requirements]] = MappingProxyType(
         ("GET", "/meshes/{mesh}/{plural}/{name}/_resources/dataplanes"): _NAMED + _INSPECTED,
         ("GET", "/meshes/{mesh}/dataplanes/_overview"): _DATAPLANES,
         ("GET", "/meshes/{mesh}/dataplanes+insights"): _DATAPLANES,
-        ("GET", f"{_PROXY}/_overview"): _DATAPLANES,
+        ("GET", f"{_PROXY}/_overview"): (Requirement((_READ,), _DATAPLANE, is_for_proxies=True),),
         ("GET", "/meshes/{mesh}/dataplanes+insights/{name}"): _DATAPLANES,
         ("GET", "/dataplanes/_overview"): _OF_ALL_DATAPLANES,
         ("GET", "/dataplanes+insights"): _OF_ALL_DATAPLANES,

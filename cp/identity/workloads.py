@@ -15,9 +15,18 @@ from cp.model.remembered import remembered
 from cp.model.secret_names import identity_trust_key
 from cp.model.violation import Violation
 from cp.resources.labels import ZONE_LABEL
-from cp.resources.mesh_identity import MeshIdentity
+from cp.resources.mesh_identity import WORKLOAD_LABEL, MeshIdentity
 from cp.resources.resource import Resource
-from cp.resources.spiffe import SCHEME, MissingLabel, Template, fault_of_domain, fault_of_path, is_spiffe_id, render
+from cp.resources.spiffe import (
+    SCHEME,
+    MissingLabel,
+    Template,
+    TemplateLabel,
+    fault_of_domain,
+    fault_of_path,
+    is_spiffe_id,
+    render,
+)
 from cp.resources.world import Table, World
 
 KIND: Final = "MeshIdentity"
@@ -92,6 +101,12 @@ class _Identities(Memo[World, str, WorkloadIdentities]):
     def work_out(self, source: World, key: str) -> WorkloadIdentities:
         table = source.table(KIND, key)
         return WorkloadIdentities(tuple(_usable(source, resource) for resource in sorted(_selecting(table), key=_rank)))
+
+
+def is_named_by_workload(world: World, dataplane: Resource) -> bool:
+    """Whether a Dataplane chooses who its proxy is by its label `kuma.io/workload`."""
+    selecting = workload_identities(world, dataplane.mesh).selecting(dataplane)
+    return any(TemplateLabel(WORKLOAD_LABEL) in identity.resource.derived(_path) for identity in selecting)
 
 
 def record_of(world: World, identity: Resource) -> TrustRecord:

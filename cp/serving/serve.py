@@ -165,11 +165,18 @@ def _configuration(served: ServedCertificate) -> grpc.ServerCertificateConfigura
     return grpc.ssl_server_certificate_configuration([(served.key, served.chain)])
 
 
-def door_of(settings: Settings, reconciler: Reconciler, offline_keys: OfflineKeys | None = None) -> Door | None:
-    """Who may be served; None if everybody may."""
+def door_of(
+    settings: Settings,
+    reconciler: Reconciler,
+    offline_keys: OfflineKeys | None = None,
+    *,
+    waits_for_writes: bool = False,
+) -> Door | None:
+    """Who may be served; None if everybody may. `waits_for_writes`: a key counts as soon as its write was answered."""
     if not settings.asks_proxies_for_tokens:
         return None
-    return Door(lambda: reconciler.world, reconciler.loaded, time.time, offline_keys)
+    loaded = reconciler.current if waits_for_writes else reconciler.loaded
+    return Door(lambda: reconciler.world, loaded, time.time, offline_keys)
 
 
 async def _judged(server: AdsServer, reconciler: Reconciler) -> None:

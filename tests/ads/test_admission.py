@@ -351,6 +351,33 @@ def test_a_proxy_whose_dataplane_is_not_there_is_judged_by_the_one_that_it_bring
     played(play)
 
 
+def test_a_proxy_that_could_choose_who_it_is_by_a_label_needs_a_token_that_names_the_workload() -> None:
+    spec = {"selector": {"dataplane": {}}, "spiffeID": {"path": '/{{ label "kuma.io/workload" }}'}}
+    identity = Document(
+        Key("MeshIdentity", "default", "all"),
+        {"type": "MeshIdentity", "mesh": "default", "name": "all", "spec": {**spec, "provider": BUNDLED}},
+    )
+    labelled = Document(dataplane().key, {**dataplane().data, "labels": {"kuma.io/workload": "web"}})
+
+    async def play(scene: Scene) -> None:
+        async with (
+            Proxy(scene.server.port, WEB, bearing(GOOD)) as proxy,
+            Proxy(scene.server.port, WEB, bearing(forge.token(claims(Workload="web")))) as named,
+        ):
+            await served(proxy)
+            await served(named)
+            await scene.write(identity)
+            status, reason = await proxy.end()
+            assert (status, "names no workload" in reason) == (PERMISSION_DENIED, True), reason
+            scene.publish(WEB, "more")
+            assert (await named.hear()).resources
+
+    played(play, labelled)
+
+
+BUNDLED: Final = {"type": "Bundled", "bundled": {"autogenerate": {"enabled": True}}}
+
+
 def test_a_stream_waits_until_the_store_was_read() -> None:
     async def play(scene: Scene) -> None:
         async with Proxy(scene.server.port, WEB, bearing(GOOD)) as proxy:

@@ -78,7 +78,7 @@ def test_the_settings_can_say_where_the_control_plane_is(start: Unit, api: Api) 
 def test_the_admin_interface_is_a_socket_in_the_work_folder(with_web: Api) -> None:
     admin = asked(with_web, workdir="/run/koguma/")["admin"]["address"]
 
-    assert admin == {"pipe": {"path": "/run/koguma/envoy-admin.sock"}}
+    assert admin == {"pipe": {"path": "/run/koguma/envoy-admin.sock", "mode": 0o600}}
 
 
 def test_the_admin_interface_is_a_port_without_a_work_folder(with_web: Api) -> None:

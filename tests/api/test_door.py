@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import httpx
@@ -19,8 +19,9 @@ from cp.api.requirements import REQUIREMENTS, requirements_of
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.world import World
+from cp.serving.delivery import ChangeProgress
 from tests.access import forge
-from tests.api.conftest import ADMINS, KINDS, RIGHTS, Api, FixedState, Unit, no_metrics
+from tests.api.conftest import ADMINS, KINDS, RIGHTS, Api, FixedState, NobodyThere, Unit, no_metrics
 from tests.api.samples import TIMEOUT_YAML, dataplane, timeout
 
 FILE: Final = """\
@@ -77,7 +78,7 @@ ASKED: Final = (
     Asked("GET", "/meshes/other/_lint", "H"),
     Asked("GET", "/_delivery", "HT"),
     Asked("GET", "/_delivery?resource=MeshTimeout/other/slow", "H"),
-    Asked("POST", "/_delivery", "HT", {}),
+    Asked("POST", "/_delivery", "HTP", {}),
     Asked("POST", "/_delivery", "H", {"resources": ["MeshTimeout/other/slow"]}),
     Asked("POST", "/_apply", "T", {"resources": [{"text": TIMEOUT_YAML}]}),
     Asked("POST", "/_apply?dryRun=true", "T", {"resources": [{"text": TIMEOUT_YAML}]}),
@@ -96,7 +97,8 @@ ASKED: Final = (
     Asked("GET", "/meshes/default/dataplanes/_overview", "HT"),
     Asked("GET", "/meshes/default/dataplanes+insights", "HT"),
     Asked("GET", "/meshes/other/dataplanes/_overview", "H"),
-    Asked("GET", f"{_ONE}/_overview", "HT"),
+    Asked("GET", f"{_ONE}/_overview", "HTP"),
+    Asked("GET", "/meshes/default/dataplanes/db-1/_overview", "HT"),
     Asked("GET", "/meshes/default/dataplanes+insights/web-1", "HT"),
     Asked("GET", "/dataplanes/_overview", "HT"),
     Asked("GET", "/dataplanes+insights", "HT"),
@@ -469,6 +471,24 @@ def test_a_proxy_registers_only_what_its_token_allows(entrance: Entrance) -> Non
     assert registered("web-2") == 201
     assert registered("db-2") == 403
     assert api.get("/meshes/default/dataplanes/db-2").status_code == 404
+
+
+def test_a_proxy_that_leaves_is_told_how_many_have_not_heard_and_not_who(entrance: Entrance) -> None:
+    class Waiting(NobodyThere):
+        async def progress(
+            self, revisions: Collection[int], resources: Collection[Key], within: float
+        ) -> AsyncIterator[ChangeProgress]:
+            yield ChangeProgress(7, 2, 1, waiting=("default.db-1",), is_done=True)
+
+    control = AccessControl(lambda: OF_TEAM, clock=lambda: forge.NOW)
+    api = entrance._start(state=FixedState(World.of(documents(), KINDS)), access=control, observed=Waiting())
+
+    answer = api.post("/_delivery", json={"revisions": [7]}, headers=bearer(OF_PROXY)).json()
+    about_one = {"resources": ["Dataplane/default/db-1"]}
+
+    assert (answer["missing"], answer["waiting"]) == (1, [])
+    assert "db-1" not in str(answer)
+    assert api.post("/_delivery", json=about_one, headers=bearer(OF_PROXY)).status_code == 403
 
 
 # --- tries, traces ----------------------------------------------------------------------------------------------------
