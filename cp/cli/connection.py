@@ -91,8 +91,8 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         own = {option: value for option, value in options.items() if option not in names}
         command(**own, **{name: _connection(**{option: options[option] for option in names})})
 
-    others = [given for given in signature.parameters.values() if given.name != name]
-    parameters = [*others, *inspect.signature(_connection, eval_str=True).parameters.values()]
+    options_of_command = [given for given in signature.parameters.values() if given.name != name]
+    parameters = [*options_of_command, *inspect.signature(_connection, eval_str=True).parameters.values()]
     connected.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # PEP 362 has it
     connected.__annotations__ = {given.name: given.annotation for given in parameters}
     return connected

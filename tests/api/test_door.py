@@ -433,6 +433,23 @@ def test_findings_and_progress_are_told_of_meshes_that_may_be_inspected(entrance
     assert meshes(OF_ADMIN) >= {"default", "other"}
 
 
+def test_the_progress_of_a_change_names_only_proxies_that_the_caller_may_inspect(entrance: Entrance) -> None:
+    everybody = ("default.web-1", "other.web-1")
+
+    class Watched(NobodyThere):
+        async def progress(self, revisions: Any, resources: Any, within: float) -> AsyncIterator[ChangeProgress]:
+            yield ChangeProgress(1, 4, 0, everybody, everybody, everybody, everybody, (), is_done=True)
+
+    control = AccessControl(lambda: OF_TEAM, clock=lambda: forge.NOW)
+    api = entrance._start(state=FixedState(World.of(documents(), KINDS)), access=control, observed=Watched())
+    for path in ("/_delivery", "/_delivery?wait=1s"):
+        of_member = api.get(path, headers=bearer(OF_MEMBER)).json()
+        of_admin = api.get(path, headers=bearer(OF_ADMIN)).json()
+
+        for names in ("refusing", "waiting", "gone", "failed"):
+            assert (of_member[names], of_admin[names]) == (["default.web-1"], list(everybody))
+
+
 # --- tokens of proxies ------------------------------------------------------------------------------------------------
 
 
