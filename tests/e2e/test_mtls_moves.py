@@ -29,6 +29,16 @@ ALLOWED: Final = {
     "spec": {"from": [{"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}]},
 }
 
+SHORT_CONNECTIONS: Final = {
+    "type": "MeshTimeout",
+    "mesh": "default",
+    "name": "short-connections",
+    "spec": {
+        "to": [{"targetRef": {"kind": "Mesh"}, "default": {"http": {"maxConnectionDuration": "100ms"}}}],
+    },
+}
+"""Proxies verify each other on new connections alone: there are some at each moment of a move."""
+
 
 def with_mtls(backend: Document, mode: str = "STRICT") -> Document:
     return {**MESH, "mtls": {"enabledBackend": backend["name"], "backends": [{**backend, "mode": mode}]}}
@@ -39,7 +49,7 @@ def mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder: Path = tmp_path_factory.mktemp("moves")
     settings = {"KOGUMA_TRUST_PROPAGATION": "0.5"}
     with playground(folder, f"sqlite:///{folder}/koguma.db", **settings) as mesh:
-        mesh.control_plane.apply(ALLOWED, *map(mesh_service, SERVICES))
+        mesh.control_plane.apply(ALLOWED, SHORT_CONNECTIONS, *map(mesh_service, SERVICES))
         for index, name in enumerate(SERVICES):
             mesh.service(name)
             mesh.client(f"client-of-{name}", name, f"tag={SERVICES[index - 1]}")
@@ -63,6 +73,10 @@ class Move:
             self._mesh.control_plane.kill()
             self._mesh.control_plane.start().ready()
         eventually(is_there, within=LONG)
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        """Wait for some more requests."""
         sent = [len(traffic.outcomes) for traffic in self.traffic]
         eventually(lambda: all(len(t.outcomes) > count + 10 for t, count in zip(self.traffic, sent, strict=True)))
 
@@ -151,4 +165,43 @@ def test_another_root_of_a_provided_authority(mesh: Playground, move: Move) -> N
 
     move.to(*Authority().secrets("ca-3"), is_there=lambda: has_new_certificates(mesh, before))
 
+    assert move.lost == []
+
+
+IDENTITY: Final = {
+    "type": "MeshIdentity",
+    "mesh": "default",
+    "name": "by-proxy",
+    "spec": {
+        "selector": {"dataplane": {}},
+        "spiffeID": {"path": '/proxy/{{ label "kuma.io/display-name" }}'},
+        "provider": {
+            "type": "Bundled",
+            "bundled": {"insecureAllowSelfSigned": True, "autogenerate": {"enabled": True}},
+        },
+    },
+}
+
+
+def names_shown(mesh: Playground) -> set[str]:
+    """The names in the certificates that Envoys show."""
+    chains = [
+        certificate
+        for envoy in mesh.envoys.values()
+        for entry in envoy.get("/certs")["certificates"]
+        for certificate in entry.get("cert_chain", ())
+    ]
+    return {name["uri"] for certificate in chains for name in certificate["subject_alt_names"]}
+
+
+def test_to_names_of_an_identity_and_then_without_an_authority_of_the_mesh(mesh: Playground, move: Move) -> None:
+    names = {f"spiffe://default.default.mesh.local/proxy/{name}" for name in mesh.envoys}
+
+    move.to(IDENTITY, is_there=lambda: names_shown(mesh) == names)
+    assert calls_over_tls(mesh)
+    mesh.control_plane.apply(MESH)
+    move.goes_on()
+
+    assert calls_over_tls(mesh)
+    assert not any(takes_plain_text(mesh))
     assert move.lost == []

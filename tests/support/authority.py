@@ -49,6 +49,10 @@ class Authority:
         builder = _builder(self._name, self._name, self._key, -HOUR, timedelta(days=365)).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
+        # Without it Envoy cannot tell two roots of one name apart, and takes the wrong one to verify by.
+        builder = builder.add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False
+        )
         usage = _usage(signs=True)
         signed = builder.add_extension(usage, critical=True).add_extension(_uris(f"spiffe://{name}"), critical=False)
         self.certificate = signed.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
