@@ -58,6 +58,11 @@ RULES: Final[tuple[Rule, ...]] = (
     external.services,
     identities.identities,
     mtls.off,
+    mtls.nobody,
+    mtls.void,
+    mtls.in_plain_text,
+    mtls.refused,
+    mtls.ciphers,
     proxies.no_dataplanes,
 )
 
