@@ -59,6 +59,29 @@ class ClientRule(Generic[Conf]):
     """The policy that says so, as a KRI; empty where rules of several policies are merged."""
 
 
+class Verdict(StrEnum):
+    """What becomes of clients who want to call."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    """They may not call, whoever else allows them to."""
+
+    SHADOW_DENY = "shadow deny"
+    """They may call, and it is logged that they might not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientVerdict:
+    """What a rule says of clients who want to call."""
+
+    verdict: Verdict
+    client: Mapping[str, Any]
+    """The conditions that they meet, as in `ClientRule.match`; none: all clients do."""
+
+    path: str
+    """Where the conf of the rule says so."""
+
+
 class Backends(Protocol):
     """Resolves what routes refer to, and makes sure that there is a cluster for it."""
 
@@ -257,6 +280,11 @@ class Policy(Generic[Conf]):
 
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
         """Write into an inbound what holds for some of its clients. The first rule that matches holds."""
+
+    def verdicts(self, rule: ClientRule[Conf]) -> Iterator[ClientVerdict]:
+        """Say who may call because of a rule, and who may not; only of a policy that judges every client."""
+        del rule
+        yield from ()
 
     def sidecar(self, conf: Conf, draft: SidecarDraft) -> None:
         """Write the resources that a proxy has beside its inbounds and outbounds."""

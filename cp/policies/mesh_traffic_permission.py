@@ -44,7 +44,7 @@ import msgspec
 from envoy.config.rbac.v3.rbac_pb2 import RBAC
 
 from cp.model.violation import Violation, at
-from cp.policies import ClientRule, Policy, in_spec
+from cp.policies import ClientRule, ClientVerdict, Policy, Verdict, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, unwanted
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -53,7 +53,7 @@ from cp.resources.schema import Schema
 from cp.resources.spec import ClientMatch, PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import SUBSETS, AllowedTargets
 from generators.drafts import ListenerDraft
-from generators.envoy.permissions import Client, PolicyTable, http_filters, network_filters
+from generators.envoy.permissions import PolicyTable, http_filters, network_filters
 from generators.proxy import Inbound
 
 
@@ -83,6 +83,12 @@ class Spec(PolicySpec, frozen=True):
 
 
 TARGETS: Final = AllowedTargets(from_=SUBSETS)
+
+_SHADOW: Final = (Verdict.ALLOW, Verdict.SHADOW_DENY)
+_OF_ACTION: Final = {"Allow": (Verdict.ALLOW,), "AllowWithShadowDeny": _SHADOW, "Deny": ()}
+"""Whoever is not allowed may not call: there is nothing more to say of those that `from` denies."""
+
+_OF_LIST: Final = {"deny": (Verdict.DENY,), "allow": (Verdict.ALLOW,), "allowWithShadowDeny": _SHADOW}
 
 
 @in_spec
@@ -138,39 +144,30 @@ class MeshTrafficPermission(Policy[Conf]):
         """Write the filters before all others: who may not call shall not use up a limit, nor be given a fault."""
         if not draft.over_tls:
             return
-        allowed, denied, shadow_denied = PolicyTable(), PolicyTable(), PolicyTable()
+        tables = {verdict: PolicyTable() for verdict in Verdict}
         for rule in rules:
-            for table, clients in _judged(rule, allowed, denied, shadow_denied):
-                for client in clients:
-                    table.add(rule.policy, client, draft.site.mesh if isinstance(draft.site, Inbound) else "")
+            for verdict in self.verdicts(rule):
+                mesh = draft.site.mesh if isinstance(draft.site, Inbound) else ""
+                tables[verdict.verdict].add(rule.policy, verdict.client, mesh)
+        denied, shadow_denied = tables[Verdict.DENY], tables[Verdict.SHADOW_DENY]
         permissions = [RBAC(action=RBAC.DENY, policies=denied.policies)] if denied else []
-        permissions.append(RBAC(action=RBAC.ALLOW, policies=allowed.policies))
+        permissions.append(RBAC(action=RBAC.ALLOW, policies=tables[Verdict.ALLOW].policies))
         shadow = RBAC(action=RBAC.DENY, policies=shadow_denied.policies) if shadow_denied else None
         if draft.manager is not None:
             draft.http_filters[:0] = http_filters(permissions, shadow)
         else:
             draft.network_filters[:0] = network_filters(permissions, shadow, draft.listener.name)
 
-
-def _judged(
-    rule: ClientRule[Conf], allowed: PolicyTable, denied: PolicyTable, shadow_denied: PolicyTable
-) -> Iterator[tuple[PolicyTable, Sequence[Client]]]:
-    """Into which tables a rule enters which clients."""
-    conf = rule.conf
-    if conf.action is not None:
-        if conf.action != "Deny":
-            yield allowed, [rule.match]
-        if conf.action == "AllowWithShadowDeny":
-            yield shadow_denied, [rule.match]
-        return
-    yield denied, _clients(conf.deny)
-    yield allowed, _clients(conf.allow)
-    yield allowed, _clients(conf.allow_with_shadow_deny)
-    yield shadow_denied, _clients(conf.allow_with_shadow_deny)
-
-
-def _clients(matches: list[ClientMatch] | None) -> list[Client]:
-    return [{name: value for name, value in msgspec.to_builtins(match).items() if value} for match in matches or ()]
+    def verdicts(self, rule: ClientRule[Conf]) -> Iterator[ClientVerdict]:
+        conf = rule.conf
+        if conf.action is not None:
+            yield from (ClientVerdict(verdict, rule.match, "action") for verdict in _OF_ACTION[conf.action])
+            return
+        lists = {"deny": conf.deny, "allow": conf.allow, "allowWithShadowDeny": conf.allow_with_shadow_deny}
+        for name, matches in lists.items():
+            for index, match in enumerate(matches or ()):
+                client = {field: value for field, value in msgspec.to_builtins(match).items() if value}
+                yield from (ClientVerdict(verdict, client, f"{name}[{index}]") for verdict in _OF_LIST[name])
 
 
 POLICY = MeshTrafficPermission()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from envoy.config.listener.v3.listener_components_pb2 import Filter
 from envoy.config.rbac.v3.rbac_pb2 import RBAC, Permission, Policy, Principal
@@ -14,13 +14,22 @@ from envoy.extensions.filters.network.rbac.v3 import rbac_pb2 as network_rbac
 from generators.envoy import names
 from generators.envoy.edit import pack
 
-if TYPE_CHECKING:
-    from generators.proxy import Tags
-
 Client: TypeAlias = Mapping[str, Any]
 """The conditions on clients: `tags` and `not`, `spiffeID`, `sni`. Without any, all clients meet them."""
 
 SERVICE_TAG = "kuma.io/service"
+
+
+class UriCondition(NamedTuple):
+    """A condition on the URIs of a certificate: that one of them is this, or begins with it; or that none does."""
+
+    value: str
+    is_prefix: bool = False
+    is_not: bool = False
+
+    def holds(self, uris: Iterable[str]) -> bool:
+        has = any(uri.startswith(self.value) if self.is_prefix else uri == self.value for uri in uris)
+        return has is not self.is_not
 
 
 class PolicyTable:
@@ -34,11 +43,27 @@ class PolicyTable:
 
     def add(self, name: str, client: Client, mesh: str) -> None:
         """Enter clients of a mesh. Those of one name who ask for one server name are one policy."""
-        sni = (client.get("sni") or {}).get("value", "")
+        sni = server_name_of(client)
         policy = self.policies.setdefault(f"{name} {sni}" if sni else name, Policy())
         if not policy.permissions:
             policy.permissions.append(_permission(sni))
         policy.principals.append(_principal(client, mesh))
+
+
+def uri_conditions(client: Client, mesh: str) -> Iterator[UriCondition]:
+    """What has to hold of the certificate of a client of a mesh."""
+    for tag in sorted((client.get("tags") or {}).items()):
+        yield UriCondition(_uri(mesh, *tag))
+    for name, value in sorted(client.get("not") or ()):
+        yield UriCondition(_uri(mesh, name, value), is_not=True)
+    if (spiffe := client.get("spiffeID")) is not None:
+        yield UriCondition(spiffe["value"], is_prefix=spiffe.get("type") == "Prefix")
+
+
+def server_name_of(client: Client) -> str:
+    """The server name for which a client has to ask; empty: any."""
+    name: str = (client.get("sni") or {}).get("value", "")
+    return name
 
 
 def service_uri(mesh: str, service: str) -> str:
@@ -80,7 +105,7 @@ def _permission(sni: str) -> Permission:
 
 def _principal(client: Client, mesh: str) -> Principal:
     """All conditions on the identity of a client."""
-    conditions = [*_conditions(client, mesh)]
+    conditions = [_with_uri(condition) for condition in uri_conditions(client, mesh)]
     if len(conditions) == 1:
         return conditions[0]
     principal = Principal()
@@ -91,22 +116,16 @@ def _principal(client: Client, mesh: str) -> Principal:
     return principal
 
 
-def _conditions(client: Client, mesh: str) -> Iterator[Principal]:
-    tags: Tags = tuple(sorted((client.get("tags") or {}).items()))
-    yield from (_with_uri(exact=_uri(mesh, *tag)) for tag in tags)
-    for name, value in sorted(client.get("not") or ()):
-        yield Principal(not_id=_with_uri(exact=_uri(mesh, name, value)))
-    if (spiffe := client.get("spiffeID")) is not None:
-        yield _with_uri(**{"prefix" if spiffe.get("type") == "Prefix" else "exact": spiffe["value"]})
-
-
 def _uri(mesh: str, name: str, value: str) -> str:
     return service_uri(mesh, value) if name == SERVICE_TAG else tag_uri(name, value)
 
 
-def _with_uri(**matcher: str) -> Principal:
+def _with_uri(condition: UriCondition) -> Principal:
     """Whoever has such a URI in a certificate that was verified."""
     principal = Principal()
-    for kind, value in matcher.items():
-        setattr(principal.authenticated.principal_name, kind, value)
-    return principal
+    name = principal.authenticated.principal_name
+    if condition.is_prefix:
+        name.prefix = condition.value
+    else:
+        name.exact = condition.value
+    return Principal(not_id=principal) if condition.is_not else principal

@@ -49,6 +49,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "no-authority": FindingCode(
             _ERROR, "the authority that a Mesh enables cannot sign: proxies keep the certificates that they have"
         ),
+        "no-common-cipher": FindingCode(
+            _ERROR, "the versions and ciphers of a MeshTLS are none that callers and certificates can speak"
+        ),
         "address-taken": FindingCode(
             _ERROR,
             "an inbound, an outbound or a port for metrics is not served, as another listener has its address and port",
@@ -88,6 +91,14 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         ),
         "not-enforced": FindingCode(_WARNING, "a document asks for what Koguma does not do yet"),
         "mtls-off": FindingCode(_WARNING, "a policy, or a part of it, has an effect only with mTLS, and there is none"),
+        "nobody-may-call": FindingCode(_WARNING, "with mTLS on, no permission lets anybody call an inbound"),
+        "permission-void": FindingCode(_WARNING, "a permission allows whom others deny, so it lets nobody in"),
+        "plain-text-unjudged": FindingCode(
+            _WARNING, "inbounds take plain text as well, and no permission is asked of who speaks it"
+        ),
+        "plain-text-refused": FindingCode(
+            _WARNING, "a Dataplane calls in plain text what takes TLS alone, so its calls fail"
+        ),
         "address-shared": FindingCode(
             _WARNING, "inbounds of several services, or Dataplanes, have one address and port"
         ),

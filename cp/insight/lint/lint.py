@@ -60,6 +60,11 @@ RULES: Final[tuple[Rule, ...]] = (
     authorities.authorities,
     identities.identities,
     mtls.off,
+    mtls.nobody,
+    mtls.void,
+    mtls.in_plain_text,
+    mtls.refused,
+    mtls.ciphers,
     proxies.no_dataplanes,
 )
 

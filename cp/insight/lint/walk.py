@@ -191,6 +191,10 @@ class ProxyInbound:
         return self.reached.inbound.tls is not None
 
     @property
+    def has_failed(self) -> bool:
+        return self.reached.fragment.failure is not None
+
+    @property
     def key(self) -> Hashable:
         """Inbounds with equal keys have equal decisions."""
         return id(self.rules), self.index, self.reached.inbound.protocol, self.takes_tls

@@ -1,0 +1,101 @@
+"""Who may call an inbound: what permissions say, one by one, and what they come to together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cp.policies import ClientRule, Policy, Verdict
+from cp.resources.schema import decode
+from cp.rules import PolicyRules
+from cp.rules.merging import MergedConf, Origin
+from cp.translate.inbound import rules_side_by_side
+from generators.envoy.permissions import UriCondition, server_name_of, uri_conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One thing that a permission says: what becomes of clients that meet conditions."""
+
+    verdict: Verdict
+    uris: tuple[UriCondition, ...]
+    """What has to hold of the certificate of a client; nothing: they are all clients."""
+
+    server_name: str
+    """The server name for which they have to ask; empty: any."""
+
+    origin: Origin
+    path: str
+    """Where it is written in its document."""
+
+    @property
+    def line(self) -> int:
+        return self.origin.source.line(self.path)
+
+    def is_for(self, uris: Iterable[str], server_name: str) -> bool:
+        names = tuple(uris)
+        return self.server_name in {"", server_name} and all(condition.holds(names) for condition in self.uris)
+
+    def covers(self, other: Permission, domains: Sequence[str]) -> bool:
+        """Whether it is surely for all clients that another one is for. Every client has a name in some trust domain.
+
+        Of conditions that rule clients out nothing is sure.
+        """
+        if self.server_name not in {"", other.server_name}:
+            return False
+        return all(_follows(condition, other.uris, domains) for condition in self.uris)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether a client may call, and what decided that."""
+
+    decided_by: Permission | None
+    """Who denies it or, if nobody does, who allows it; None if nobody allows it either."""
+
+    shadow_denied_by: Permission | None = None
+
+    @property
+    def is_allowed(self) -> bool:
+        return self.decided_by is not None and self.decided_by.verdict is Verdict.ALLOW
+
+
+def permissions_at(policy: Policy[Any], rules: PolicyRules | None, index: int, mesh: str) -> tuple[Permission, ...]:
+    """All that permissions say about those who call an inbound; nothing if none selects it."""
+    return () if rules is None else tuple(_permissions(policy, rules, index, mesh))
+
+
+def admission(permissions: Iterable[Permission], uris: Iterable[str], server_name: str) -> Admission:
+    """What becomes of a client with such a certificate. Who is denied by any may not call, whoever else allows it."""
+    names, deciding = tuple(uris), dict[Verdict, Permission]()
+    for permission in permissions:
+        if permission.is_for(names, server_name):
+            deciding.setdefault(permission.verdict, permission)
+    if denied_by := deciding.get(Verdict.DENY):
+        return Admission(denied_by)
+    allowed_by = deciding.get(Verdict.ALLOW)
+    return Admission(allowed_by, deciding.get(Verdict.SHADOW_DENY) if allowed_by is not None else None)
+
+
+def _permissions(policy: Policy[Any], rules: PolicyRules, index: int, mesh: str) -> Iterator[Permission]:
+    for match, combined in rules_side_by_side(rules, index):
+        yield from _of_rule(policy, match, combined.conf, mesh)
+
+
+def _of_rule(policy: Policy[Any], match: Mapping[str, Any], conf: MergedConf, mesh: str) -> Iterator[Permission]:
+    for verdict in policy.verdicts(ClientRule(match, decode(policy.conf, conf.value))):
+        field, path = conf.written(verdict.path)
+        conditions = tuple(uri_conditions(verdict.client, mesh))
+        yield Permission(verdict.verdict, conditions, server_name_of(verdict.client), field.winner.origin, path)
+
+
+def _follows(condition: UriCondition, from_: Iterable[UriCondition], domains: Sequence[str]) -> bool:
+    """Whether a condition surely holds where others do."""
+    if condition in from_:
+        return True
+    if condition.is_not:
+        return False
+    if condition.is_prefix and all(f"spiffe://{domain}/".startswith(condition.value) for domain in domains):
+        return True
+    return condition.is_prefix and any(other.value.startswith(condition.value) for other in from_ if not other.is_not)
