@@ -118,8 +118,8 @@ def _uris(dataplane: Resource) -> tuple[str, ...]:
     """A SPIFFE ID for each service, and a name for each tag, by which permissions know it."""
     tags = _tags(dataplane.spec)
     services = (f"spiffe://{dataplane.mesh}/{service}" for service in tags.get(SERVICE_TAG, ()))
-    others = (f"kuma://{name}/{value}" for name, values in tags.items() for value in values)
-    return (*services, *others)
+    named = (f"kuma://{name}/{value}" for name, values in tags.items() for value in values)
+    return (*services, *named)
 
 
 def _tags(dataplane: Dataplane) -> Mapping[str, Iterable[str]]:

@@ -77,6 +77,16 @@ class AuthorityOwner(ABC):
     def place(self) -> str:
         """The path of its authority in the document."""
 
+    @property
+    @abstractmethod
+    def leaf_lifetime(self) -> float:
+        """How long the certificates of proxies are valid, in seconds."""
+
+    @property
+    @abstractmethod
+    def is_outside(self) -> bool:
+        """Whether its authority is in files or variables of the control plane's machine."""
+
     @abstractmethod
     def is_to_be_made(self, world: World) -> bool:
         """Whether the control plane still has to make its authority."""
@@ -86,7 +96,7 @@ class AuthorityOwner(ABC):
         """A new authority, as it is stored."""
 
     @abstractmethod
-    def authority(self, world: World, sources: AuthoritySources, now: float) -> Authority | Violation:
+    def authority(self, world: World, sources: AuthoritySources, now: float | None) -> Authority | Violation:
         """The authority that it has now, or why that cannot sign."""
 
     @abstractmethod
@@ -99,6 +109,10 @@ class AuthorityOwner(ABC):
 
     @abstractmethod
     def enabled(self, world: World, authority: Authority) -> EnabledAuthority: ...
+
+    def untrusted(self, world: World) -> Violation | None:  # noqa: ARG002  # a Mesh trusts its own
+        """Why its authority cannot sign, whatever it is: nobody is told to trust it."""
+        return None
 
     def record(self, world: World) -> TrustRecord:
         return trust_of(world.get(self.record_key))
@@ -150,7 +164,18 @@ class MeshOwner(AuthorityOwner):
         backend = self.resource.spec.authority
         return secrets_of(self.mesh, backend.name, new_pair(self.mesh, backend, now))
 
-    def authority(self, world: World, sources: AuthoritySources, now: float) -> Authority | Violation:
+    @property
+    def leaf_lifetime(self) -> float:
+        lifetime: float = self.resource.spec.authority.leaf_lifetime
+        return lifetime
+
+    @property
+    def is_outside(self) -> bool:
+        conf = self.resource.spec.authority.conf
+        sources = (conf.cert, conf.key) if conf is not None else ()
+        return any(source is not None and source.file is not None for source in sources)
+
+    def authority(self, world: World, sources: AuthoritySources, now: float | None) -> Authority | Violation:
         return enabled_authority(world, self.resource, sources.read, now)
 
     def stored_authority(self, world: World, backend: str, now: float) -> Authority | Violation:
@@ -165,7 +190,7 @@ class MeshOwner(AuthorityOwner):
             fingerprint=authority.fingerprint,
             certificates=authority.certificates,
             backend=backend.name,
-            lifetime=backend.leaf_lifetime,
+            lifetime=self.leaf_lifetime,
             is_permissive=backend.mode == "PERMISSIVE",
         )
 
@@ -216,17 +241,30 @@ class IdentityOwner(AuthorityOwner):
     def new_secrets(self, now: float) -> tuple[Document, ...]:
         return secrets_of_identity(self._identity, now)
 
-    def authority(self, world: World, sources: AuthoritySources, now: float) -> Authority | Violation:
-        signer = workload_authority(world, self._identity, sources.read, sources.variable, now)
-        if isinstance(signer, Authority) and not self._makes_trust and not self._is_trusted(world, signer):
-            return self._NOT_TRUSTED
-        return signer
+    @property
+    def leaf_lifetime(self) -> float:
+        return lifetime_of(self._identity)
 
-    def _is_trusted(self, world: World, signer: Authority) -> bool:
-        """Whether somebody else wrote that its authority is trusted."""
+    @property
+    def is_outside(self) -> bool:
+        ca = self._identity.spec.authority.ca
+        sources = (ca.certificate, ca.private_key) if ca is not None else ()
+        return any(source.file is not None or source.env_var is not None for source in sources)
+
+    def untrusted(self, world: World) -> Violation | None:
+        return None if self._makes_trust or self._trusted(world) else self._NOT_TRUSTED
+
+    def authority(self, world: World, sources: AuthoritySources, now: float | None) -> Authority | Violation:
+        signer = workload_authority(world, self._identity, sources.read, sources.variable, now)
+        if isinstance(signer, Violation) or self._makes_trust:
+            return signer
+        return self._NOT_TRUSTED if self._trusted(world).isdisjoint(pem_blocks(signer.certificates)) else signer
+
+    def _trusted(self, world: World) -> frozenset[str]:
+        """The certificates that MeshTrusts have for its trust domain."""
         trusts = (trust.spec for trust in world.table("MeshTrust", self.mesh))
-        trusted = {text for trust in trusts if trust.trust_domain == self._domain for text in trust.certificates()}
-        return not trusted.isdisjoint(pem_blocks(signer.certificates))
+        of_domain = (trust for trust in trusts if trust.trust_domain == self._domain)
+        return frozenset(text for trust in of_domain for text in trust.certificates())
 
     def stored_authority(self, world: World, backend: str, now: float) -> Authority | Violation:
         return generated_authority(world, self.mesh, backend, now)
@@ -242,7 +280,7 @@ class IdentityOwner(AuthorityOwner):
             fingerprint=authority.fingerprint,
             certificates=authority.certificates,
             backend=self._name,
-            lifetime=lifetime_of(self._identity),
+            lifetime=self.leaf_lifetime,
             is_permissive=is_alone,
             waits=True,
         )

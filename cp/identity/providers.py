@@ -53,7 +53,7 @@ def is_to_be_made(world: World, identity: Resource) -> bool:
 
 
 def workload_authority(
-    world: World, identity: Resource, read: ReadFile, variable: ReadVariable, now: float
+    world: World, identity: Resource, read: ReadFile, variable: ReadVariable, now: float | None
 ) -> Authority | Violation:
     """The authority of a MeshIdentity that has one, or why it cannot sign: the path is one in the document."""
     bundled = _bundled(identity)
@@ -73,7 +73,7 @@ def _bundled(identity: Resource) -> BundledProvider:
     return bundled
 
 
-def _generated(world: World, identity: Resource, bundled: BundledProvider, now: float) -> Authority | Violation:
+def _generated(world: World, identity: Resource, bundled: BundledProvider, now: float | None) -> Authority | Violation:
     path = f"{_ROOT}.autogenerate"
     if not bundled.insecure_allow_self_signed:
         return _SELF_SIGNED.at(path)
@@ -81,7 +81,7 @@ def _generated(world: World, identity: Resource, bundled: BundledProvider, now: 
     return signer if isinstance(signer, Authority) else signer.at(path)
 
 
-def generated_authority(world: World, mesh: str, identity: str, now: float) -> Authority | Violation:
+def generated_authority(world: World, mesh: str, identity: str, now: float | None) -> Authority | Violation:
     """The authority that the control plane made for a MeshIdentity."""
     keys = identity_certificate_key(mesh, identity), identity_private_key(mesh, identity)
     certificate, key = (_value(world, secret) for secret in keys)

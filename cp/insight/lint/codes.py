@@ -47,7 +47,7 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _ERROR, "a service outside the mesh that cannot be served, for example without its secret"
         ),
         "no-authority": FindingCode(
-            _ERROR, "the authority that a Mesh enables cannot sign: proxies keep the certificates that they have"
+            _ERROR, "an authority of a Mesh or MeshIdentity cannot sign: proxies keep the certificates that they have"
         ),
         "no-common-cipher": FindingCode(
             _ERROR, "the versions and ciphers of a MeshTLS are none that callers and certificates can speak"

@@ -34,17 +34,12 @@ def _reasons(world: World, identity: Resource) -> Iterator[FindingReason]:
         yield FindingReason(_CODE, text, "spec.spiffeID.trustDomain", "give the MeshIdentity the label")
     elif spec.matched_labels is not None:
         yield from _of_proxies(world, identity)
-        yield from _of_trust(world, identity)
 
 
 def _of_document(spec: MeshIdentity) -> Iterator[FindingReason]:
     if spec.matched_labels is None:
         hint = "`selector: {dataplane: {}}` selects all of the mesh"
         yield FindingReason(_CODE, "selects no Dataplane, as it does not say which", "spec.selector", hint)
-    if spec.authority is not None and spec.authority.is_generated and not spec.authority.insecure_allow_self_signed:
-        text = "nobody gets a certificate by it: an authority that the control plane makes is self-signed"
-        hint = "write `insecureAllowSelfSigned: true`, or give it a `ca` that another one signed"
-        yield FindingReason(_CODE, text, "spec.provider.bundled.autogenerate", hint)
 
 
 def _of_proxies(world: World, identity: Resource) -> Iterator[FindingReason]:
@@ -65,12 +60,3 @@ def _of_proxies(world: World, identity: Resource) -> Iterator[FindingReason]:
 def _listed(names: list[str]) -> str:
     shown, more = ", ".join(names[:_MOST_NAMES]), len(names) - _MOST_NAMES
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _of_trust(world: World, identity: Resource) -> Iterator[FindingReason]:
-    authority, domain = identity.spec.authority, identity.derived(domain_of)
-    trusted = {trust.spec.trust_domain for trust in world.table("MeshTrust", identity.mesh)}
-    if authority is not None and not authority.makes_trust and domain not in trusted:
-        text = f"nobody gets a certificate by it, as there is no MeshTrust for `{domain}`"
-        hint = "write one with the certificate of its authority, or leave `meshTrustCreation` out"
-        yield FindingReason(_CODE, text, "spec.provider.bundled.meshTrustCreation", hint)
