@@ -6,7 +6,7 @@ A section stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from cp.insight.lint import CATALOGUE, lint
 from cp.insight.report import lint_data
 from cp.model.source import read_documents
 from cp.policies import discover, kinds
-from cp.resources.capabilities import MISSING
+from cp.resources.capabilities import MISSING, ONLY_WITH_MTLS, MissingCapability
 from cp.resources.world import World
 from cp.settings import rows
 
@@ -58,13 +58,22 @@ def not_enforced() -> Iterator[str]:
     for capability in dict.fromkeys(row.capability for row in MISSING):
         yield f"### {capability}"
         yield ""
-        yield "| Kind | What has no effect | What that means | What to do |"
-        yield "|---|---|---|---|"
-        for row in (one for one in MISSING if one.capability == capability):
-            kinds_ = ", ".join(row.kinds)
-            field = f"`{row.field}`" if row.field else "all of it"
-            yield f"| {kinds_} | {field} | {row.sentence} | {row.hint} |"
+        yield from _rows(row for row in MISSING if row.capability == capability)
         yield ""
+
+
+def only_with_mtls() -> Iterator[str]:
+    """What has an effect in a mesh with mTLS alone."""
+    yield from _rows(ONLY_WITH_MTLS)
+
+
+def _rows(capabilities: Iterable[MissingCapability]) -> Iterator[str]:
+    yield "| Kind | What has no effect | What that means | What to do |"
+    yield "|---|---|---|---|"
+    for row in capabilities:
+        kinds_ = ", ".join(row.kinds)
+        field = f"`{row.field}`" if row.field else "all of it"
+        yield f"| {kinds_} | {field} | {row.sentence} | {row.hint} |"
 
 
 SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
@@ -72,6 +81,7 @@ SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "commands": commands,
     "findings": findings,
     "not_enforced": not_enforced,
+    "only_with_mtls": only_with_mtls,
 }
 
 

@@ -13,6 +13,7 @@ from cp.settings import load
 ADMIN = "callers from this machine"
 PLAIN = "without TLS"
 NONE = "everybody who reaches"
+ANY_PROXY = "of any proxy"
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,9 @@ NONE = "everybody who reaches"
         ({"http_bind": "10.0.0.1"}, [PLAIN, ADMIN]),
         ({"http_bind": "10.0.0.1", "localhost_is_admin": False}, [PLAIN]),
         ({"bind": "0.0.0.0", "authentication": "none"}, [NONE]),
+        ({"bind": "0.0.0.0", "localhost_is_admin": False, "ads_tls": "off"}, [PLAIN]),
+        ({"bind": "0.0.0.0", "localhost_is_admin": False, "proxy_authentication": "none"}, [ANY_PROXY]),
+        ({"ads_tls": "off", "proxy_authentication": "none"}, []),
     ],
 )
 def test_open_doors_are_told(changes: dict[str, Any], told: list[str]) -> None:

@@ -22,6 +22,7 @@ from cp.api.collaborators import Collaborators
 from cp.api.crud import ATTEMPTS, REVISION_HEADER, derived_from, is_same, must_be_writable
 from cp.api.errors import TOLD, ApiError, bad_request, invalid
 from cp.api.near import instead
+from cp.insight.enforcement import needs_mtls, warnings_without_mtls
 from cp.insight.report import ValidationReport, examine
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
@@ -83,7 +84,7 @@ class ApplyHandler:
         there = await work.do(
             request, lambda checkpoint: {item.document.key: item for item in checked(stored, checkpoint)}
         )
-        report = await work.do(request, lambda _: self._checked(examined, there))
+        report = await self._with_mtls_judged(await work.do(request, lambda _: self._checked(examined, there)))
         headers = {} if is_dry_run else await self._write(request, report.documents, there)
         answer = await work.json(request, lambda _: {"resources": list(_outcomes(report, there))})
         answer.headers.update(headers)
@@ -104,6 +105,13 @@ class ApplyHandler:
         resources = few([document.key for document in documents])
         log.info("api.applied", resources=resources, revision=revision, **caller_of(request).traces)
         return {REVISION_HEADER: str(revision)} if changed else {}
+
+    async def _with_mtls_judged(self, report: ValidationReport) -> ValidationReport:
+        """The same with warnings about what has no effect because its mesh has no mTLS."""
+        if not any(map(needs_mtls, report.documents)):
+            return report
+        warnings = warnings_without_mtls(await self._api.state.current(), report.documents)
+        return replace(report, findings=(*report.findings, *warnings))
 
     def _examined(self, text: str, checkpoint: Checkpoint) -> ValidationReport:
         pieces = checked(_wanted(text).resources, checkpoint)

@@ -32,6 +32,7 @@ from cp.api.paging import Page, page, place_of, wanted
 from cp.api.payload import etag, payload, universal
 from cp.api.plurals import kind_of_plural
 from cp.api.work import is_small
+from cp.insight.enforcement import needs_mtls, warnings_without_mtls
 from cp.model import registration
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
@@ -133,11 +134,19 @@ class ResourceHandler:
         before, revision = await self._kept(read.document, request)
         traces = caller_of(request).traces
         log.info("api.stored", resource=str(key), revision=revision, new=before is None, **traces)
-        warnings = [str(warning) for warning in islice((*read.warnings, *_left_out(read.document)), TOLD)]
+        told = (*read.warnings, *await self._without_mtls(read.document), *_left_out(read.document))
+        warnings = [str(warning) for warning in islice(told, TOLD)]
         status = _CREATED if before is None else _OK
         made = {} if before is not None and revision == before.revision else {REVISION_HEADER: str(revision)}
         headers = {"etag": etag(revision), **made}
         return JSONResponse({"warnings": warnings} if warnings else {}, status, headers=headers)
+
+    async def _without_mtls(self, document: Document) -> list[Violation]:
+        """What has no effect because the mesh has no mTLS."""
+        if not needs_mtls(document):
+            return []
+        findings = warnings_without_mtls(await self._api.state.current(), [document])
+        return [Violation(finding.path, finding.message, finding.hint) for finding in findings]
 
     async def delete(self, request: Request) -> Response:
         must_be_writable(self._api)

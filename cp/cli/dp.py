@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
 import typer
 
@@ -24,7 +23,8 @@ from cp.agent.log_lines import forwarded_output
 from cp.agent.log_sinks import LogSinks
 from cp.agent.metrics_push import pushed_metrics
 from cp.agent.token_secret import TokenSecret
-from cp.cli.options import ADDRESS, WorkDir
+from cp.cli.connection import ADDRESS, credentials_of, warn_of_plain_text
+from cp.cli.options import WorkDir
 from cp.cli.types import known_kinds
 from cp.cli.validate import findings_before_write, print_findings
 from cp.client.client import connect
@@ -33,7 +33,6 @@ from cp.client.files import FileDocument, file_documents, file_texts
 from cp.client.problem import Problem
 from cp.model import envelope
 from cp.model.duration import Duration
-from cp.model.hosts import is_loopback
 from cp.model.registration import OWNER
 from cp.model.source import DEFAULT_MESH
 
@@ -200,7 +199,7 @@ def run(  # noqa: PLR0913  # an option each
     wait = drain_seconds + _AFTER_DRAINING
     file_document = _dataplane(dataplane_file, dataplane_var or [], name, mesh)
     credentials = _credentials(dataplane_token_file, dataplane_token, ca_cert_file, ca_cert, skip_verify=skip_verify)
-    _warn_of_plain_text(cp_address, credentials)
+    warn_of_plain_text(cp_address, credentials, _say)
     with supervise.tidied_up(), _folder(work_dir) as folder, work_folder.folder_lock(folder, wait, _say) as lock:
         token = TokenSecret(folder, credentials, _say)
         token.write()
@@ -224,17 +223,8 @@ def run(  # noqa: PLR0913  # an option each
 def _credentials(
     token_file: Path | None, token: str, authority_file: Path | None, authority: str, *, skip_verify: bool
 ) -> Credentials:
-    if token_file is not None and token:
-        raise Problem("a token and a file with a token were given", "Leave out one of them.", status=2)
     text = authority if authority_file is None else authority_in(authority_file)
-    file = "" if token_file is None else str(token_file.absolute())
-    return Credentials(token, file, text, verifies=not skip_verify)
-
-
-def _warn_of_plain_text(address: str, credentials: Credentials) -> None:
-    host = urlsplit(address).hostname or ""
-    if not credentials.is_empty and not address.startswith("https://") and not is_loopback(host):
-        _say(f"Warning: the token is sent to {address} in plain text; write https://HOST:5682")
+    return credentials_of(token_file, token, text, verifies=not skip_verify)
 
 
 def _supervised(

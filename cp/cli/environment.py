@@ -12,7 +12,10 @@ KUMAS: Final = "KUMA_"
 OF_OPTIONS: Final = frozenset(
     {
         "KOGUMA_ADDRESS",
+        "KOGUMA_CA_CERT_FILE",
         "KOGUMA_ENVOY",
+        "KOGUMA_TOKEN",
+        "KOGUMA_TOKEN_FILE",
         "KUMA_CONTROL_PLANE_CA_CERT",
         "KUMA_CONTROL_PLANE_CA_CERT_FILE",
         "KUMA_CONTROL_PLANE_RETRY_MAX_DURATION",

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from cp.cli.connection import ApiConnection
 from cp.cli.explained import lines
-from cp.cli.options import ADDRESS, Address, Mesh, Offline, Output, OutputFormat, Variables
+from cp.cli.options import Mesh, Offline, Output, OutputFormat, Variables
 from cp.cli.output import print_data, terminal_width
 from cp.cli.worlds import dataplane_named, world_of
-from cp.client.client import connect
 from cp.client.problem import Problem
 from cp.model.source import DEFAULT_MESH
 from cp.policies import discover
@@ -38,14 +38,14 @@ def explain(  # noqa: PLR0913  # an option each
     file: Offline = None,
     var: Variables = None,
     output: Output = OutputFormat.TABLE,
-    address: Address = ADDRESS,
+    api: ApiConnection,
 ) -> None:
     """Explain a call: its route and why, the values in force and who set them, and the limits of both sides."""
     headers = header or []
     if file:
         data = _offline(dataplane, call, headers, mesh, world_of(file, var or []))
     else:
-        data = _online(dataplane, call, headers, mesh, address)
+        data = _online(dataplane, call, headers, mesh, api)
     if output is not OutputFormat.TABLE:
         print_data(data, output)
         return
@@ -61,8 +61,8 @@ def _print(data: Any) -> None:
         console.print(Text(text, style))
 
 
-def _online(dataplane: str, call: str, headers: Sequence[str], mesh: str, address: str) -> Any:
-    with connect(address) as client:
+def _online(dataplane: str, call: str, headers: Sequence[str], mesh: str, api: ApiConnection) -> Any:
+    with api.client() as client:
         return client.get(f"/meshes/{mesh}/dataplanes/{dataplane}/_explain", call=call, header=list(headers))
 
 

@@ -24,8 +24,7 @@ from cp.access.issue import (
     request_of,
 )
 from cp.access.keys import SigningKey, UnusableKey, new_private_key, public_pem, read_private_key
-from cp.cli.options import ADDRESS, Address
-from cp.client.client import connect
+from cp.cli.connection import ApiConnection
 from cp.client.problem import Problem
 
 ValidFor = Annotated[
@@ -83,7 +82,7 @@ def dataplane_token(  # noqa: PLR0913  # an option each
     workload: Workload = "",
     signing_key_path: SigningKeyPath = None,
     kid: Kid = None,
-    address: Address = ADDRESS,
+    api: ApiConnection,
 ) -> None:
     """Print a token with which a proxy gets its configuration.
 
@@ -98,7 +97,7 @@ def dataplane_token(  # noqa: PLR0913  # an option each
         "workload": workload,
         "validFor": valid_for,
     }
-    _print_token(DataplaneTokenRequest, data, signing_key_path, kid, address)
+    _print_token(DataplaneTokenRequest, data, signing_key_path, kid, api)
 
 
 def user_token(  # noqa: PLR0913  # an option each
@@ -108,11 +107,11 @@ def user_token(  # noqa: PLR0913  # an option each
     group: Groups = None,
     signing_key_path: SigningKeyPath = None,
     kid: Kid = None,
-    address: Address = ADDRESS,
+    api: ApiConnection,
 ) -> None:
     """Print a token with which a person or a program calls the HTTP API."""
     data = {"name": name, "groups": group or [], "validFor": valid_for}
-    _print_token(UserTokenRequest, data, signing_key_path, kid, address)
+    _print_token(UserTokenRequest, data, signing_key_path, kid, api)
 
 
 def zone_token(  # noqa: PLR0913  # an option each
@@ -122,11 +121,11 @@ def zone_token(  # noqa: PLR0913  # an option each
     scope: Scopes = None,
     signing_key_path: SigningKeyPath = None,
     kid: Kid = None,
-    address: Address = ADDRESS,
+    api: ApiConnection,
 ) -> None:
     """Print a token for the services of a zone. Koguma itself asks for none: it is for other control planes."""
     data = {"zone": zone, "scope": scope or [], "validFor": valid_for}
-    _print_token(ZoneTokenRequest, data, signing_key_path, kid, address)
+    _print_token(ZoneTokenRequest, data, signing_key_path, kid, api)
 
 
 def signing_key(*, format_: Format = KeyFormat.PEM) -> None:
@@ -145,14 +144,14 @@ def public_key(*, signing_key_path: KeyFile) -> None:
 
 
 def _print_token(
-    schema: type[TokenRequest], data: dict[str, Any], signing_key_path: Path | None, kid: str | None, address: str
+    schema: type[TokenRequest], data: dict[str, Any], signing_key_path: Path | None, kid: str | None, api: ApiConnection
 ) -> None:
     if (signing_key_path is None) != (kid is None):
         raise Problem("--signing-key-path and --kid belong together", "Give both, or ask a control plane with neither.")
     if signing_key_path is not None and kid is not None:
         _print(_signed(schema, data, _read(signing_key_path, kid)))
         return
-    with connect(address) as client:
+    with api.client() as client:
         _print(client.post(f"/tokens/{schema.purpose}", data))
 
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from cp.cli import proxies, rule_tables
-from cp.cli.options import ADDRESS, Address, Mesh, Offline, Output, OutputFormat, Variables
+from cp.cli.connection import ApiConnection
+from cp.cli.options import Mesh, Offline, Output, OutputFormat, Variables
 from cp.cli.output import print_data
 from cp.cli.types import folder_of, kind_of
 from cp.cli.worlds import dataplane_named, world_of
-from cp.client.client import connect
 from cp.client.problem import Problem
 from cp.model.names import Key
 from cp.model.source import DEFAULT_MESH
@@ -45,18 +45,16 @@ def inspect(  # noqa: PLR0913  # an option each
     file: Offline = None,
     var: Variables = None,
     output: Output = OutputFormat.TABLE,
-    address: Address = ADDRESS,
+    api: ApiConnection,
 ) -> None:
     """Show what proxies have accepted and rejected, the rules or policies of a proxy, or where a policy has effect."""
     if subject not in {RULES, POLICIES} and kind_of(subject).name == _DATAPLANE:
-        _proxies(name, mesh, output, address, offline=bool(file))
+        _proxies(name, mesh, output, api, offline=bool(file))
         return
     if name is None:
         raise Problem(f"inspect {subject} needs a name", "Add the NAME of a Dataplane or of a policy.", status=2)
     kind = None if subject in {RULES, POLICIES} else _policy_kind(subject)
-    answer = (
-        _offline(subject, kind, name, mesh, file, var or []) if file else _online(subject, kind, name, mesh, address)
-    )
+    answer = _offline(subject, kind, name, mesh, file, var or []) if file else _online(subject, kind, name, mesh, api)
     if output is not OutputFormat.TABLE:
         print_data(answer, output)
     elif kind is not None:
@@ -66,12 +64,12 @@ def inspect(  # noqa: PLR0913  # an option each
         typer.echo(shown(answer), nl=False)
 
 
-def _proxies(name: str | None, mesh: str, output: OutputFormat, address: str, *, offline: bool) -> None:
+def _proxies(name: str | None, mesh: str, output: OutputFormat, api: ApiConnection, *, offline: bool) -> None:
     """Print the state of all proxies of a mesh, or of one with all that it was sent."""
     if offline:
         raise Problem("files do not contain the state of proxies", "Leave out --file to ask a control plane.", status=2)
     where = folder_of(kind_of(_DATAPLANE), mesh)
-    with connect(address) as client:
+    with api.client() as client:
         answer = client.all_pages(f"{where}/_overview") if name is None else client.get(f"{where}/{name}/_delivery")
     if output is not OutputFormat.TABLE:
         print_data(answer, output)
@@ -90,8 +88,8 @@ def _policy_kind(subject: str) -> Kind:
     return kind
 
 
-def _online(subject: str, kind: Kind | None, name: str, mesh: str, address: str) -> Any:
-    with connect(address) as client:
+def _online(subject: str, kind: Kind | None, name: str, mesh: str, api: ApiConnection) -> Any:
+    with api.client() as client:
         if kind is not None:
             return client.all_pages(f"{folder_of(kind, mesh)}/{name}/_resources/dataplanes")
         return client.get(f"/meshes/{mesh}/dataplanes/{name}/_{subject}")

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from cp.cli.connection import ApiConnection
 from cp.cli.findings import finding_lines
-from cp.cli.options import ADDRESS, Address, Offline, Output, OutputFormat, Variables
+from cp.cli.options import Offline, Output, OutputFormat, Variables
 from cp.cli.output import print_data
 from cp.cli.types import known_kinds
 from cp.cli.worlds import assembled
-from cp.client.client import connect
 from cp.client.files import file_documents, file_texts
 from cp.insight.report import lint_data
 from cp.policies import discover
@@ -34,10 +34,10 @@ def lint(  # noqa: PLR0913  # an option each
     var: Variables = None,
     output: Output = OutputFormat.TABLE,
     strict: Strict = False,
-    address: Address = ADDRESS,
+    api: ApiConnection,
 ) -> None:
     """Report what is wrong, has no effect, or cannot work as written. Ends with status 1 if there are errors."""
-    data = _offline(file, var or [], mesh) if file else _online(mesh, address)
+    data = _offline(file, var or [], mesh) if file else _online(mesh, api)
     if output is OutputFormat.TABLE:
         for line in _lines(data):
             typer.echo(line)
@@ -47,8 +47,8 @@ def lint(  # noqa: PLR0913  # an option each
         raise typer.Exit(1)
 
 
-def _online(mesh: str | None, address: str) -> Any:
-    with connect(address) as client:
+def _online(mesh: str | None, api: ApiConnection) -> Any:
+    with api.client() as client:
         return client.get("/_lint" if mesh is None else f"/meshes/{mesh}/_lint")
 
 

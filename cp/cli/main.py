@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from cp.cli.connection import with_options
 from cp.cli.environment import warnings
 from cp.client.problem import reporting_problems
 from cp.model.wording import plain
@@ -179,7 +180,7 @@ def _load(words: Words) -> Any:
     command = COMMANDS[words]
     function = getattr(importlib.import_module(command.module), command.function)
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    app.command(words[-1], cls=_Command)(reporting_problems(function))
+    app.command(words[-1], cls=_Command)(reporting_problems(with_options(function)))
     return typer.main.get_command(app)
 
 

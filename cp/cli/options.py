@@ -24,14 +24,6 @@ class DataFormat(StrEnum):
     JSON = "json"
 
 
-ADDRESS = "http://localhost:5681"
-
-Address = Annotated[
-    str,
-    typer.Option(
-        "--address", envvar=["KOGUMA_ADDRESS"], metavar="URL", help="The URL of the control plane's HTTP API."
-    ),
-]
 Mesh = Annotated[str, typer.Option("--mesh", "-m", help="The mesh.")]
 Files = Annotated[
     list[str],

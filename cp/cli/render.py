@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from cp.cli.options import ADDRESS, Address, DataFormat, DataOutput, Mesh, Offline, Variables
+from cp.cli.connection import ApiConnection
+from cp.cli.options import DataFormat, DataOutput, Mesh, Offline, Variables
 from cp.cli.output import print_data
 from cp.cli.types import folder_of, kind_of
 from cp.cli.validate import print_findings
 from cp.cli.worlds import dataplane_named, world_of
-from cp.client.client import connect
 from cp.model.source import DEFAULT_MESH
 from cp.policies import discover
 from cp.translate.packing import SHORT
@@ -37,18 +37,18 @@ def render(  # noqa: PLR0913  # an option each
     var: Variables = None,
     type_: Annotated[ResourceType | None, typer.Option("--type", help="Show only this type of Envoy resource.")] = None,
     output: DataOutput = DataFormat.YAML,
-    address: Address = ADDRESS,
+    api: ApiConnection,
 ) -> None:
     """Show the Envoy configuration of a proxy: as a control plane serves it, or as files would produce it.
 
     Invalid resources in files are reported and left out.
     """
-    data = _offline(dataplane, mesh, file, var or []) if file else _online(dataplane, mesh, address)
+    data = _offline(dataplane, mesh, file, var or []) if file else _online(dataplane, mesh, api)
     print_data(data if type_ is None else data.get(type_.value, {}), output)
 
 
-def _online(dataplane: str, mesh: str, address: str) -> dict[str, Any]:
-    with connect(address) as client:
+def _online(dataplane: str, mesh: str, api: ApiConnection) -> dict[str, Any]:
+    with api.client() as client:
         answer = client.get(f"{folder_of(kind_of('Dataplane'), mesh)}/{dataplane}/_config")
     for warning in answer.get("warnings", ()):
         typer.echo(f"Warning: {warning}", err=True)

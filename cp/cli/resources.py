@@ -9,13 +9,14 @@ from urllib.parse import parse_qs, urlsplit
 import typer
 
 from cp.cli.columns import listing
-from cp.cli.options import ADDRESS, Address, Files, Mesh, Output, OutputFormat, Variables
+from cp.cli.connection import ApiConnection
+from cp.cli.options import Files, Mesh, Output, OutputFormat, Variables
 from cp.cli.output import as_yaml, print_data
 from cp.cli.proxies import listed
 from cp.cli.types import folder_of, kind_of, known_kinds, path_of
 from cp.cli.validate import findings_before_write, print_findings
 from cp.cli.waiting import TIMEOUT, Timeout, Wait, WrittenResources, duration, until_delivered
-from cp.client.client import Client, connect
+from cp.client.client import Client
 from cp.client.files import FileDocument, file_documents, file_texts
 from cp.client.problem import Problem
 from cp.model.names import Key
@@ -42,16 +43,22 @@ def get(  # noqa: PLR0913  # an option each
     offset: Annotated[
         str | None, typer.Option(help="Where the page starts: the offset that the last page printed.")
     ] = None,
-    address: Address = ADDRESS,
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="Show what is secret in one resource. Only administrators may.")
+    ] = False,
+    api: ApiConnection,
 ) -> None:
     """Show the resources of a type, or one of them."""
+    if reveal and name is None:
+        raise Problem("--reveal is for one resource", "Add its NAME.", status=2)
     kind = kind_of(type_)
     path = folder_of(kind, mesh) if name is None else path_of(Key(kind.name, mesh, name), kind)
     with_status = kind.name == _DATAPLANE and output is OutputFormat.TABLE
     page_parameters = {"size": str(size) if size is not None else None, "offset": offset} if name is None else {}
     parameters = {parameter: value for parameter, value in page_parameters.items() if value is not None}
+    parameters |= {"reveal": "true"} if reveal else {}
     is_whole_list = name is None and output is not OutputFormat.TABLE and not parameters
-    with connect(address) as client:
+    with api.client() as client:
         answer = (
             client.all_pages(path)
             if is_whole_list
@@ -71,7 +78,7 @@ def apply(  # noqa: PLR0913  # an option each
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     wait: Wait = False,
     timeout: Timeout = TIMEOUT,
-    address: Address = ADDRESS,
+    api: ApiConnection,
 ) -> None:
     """Create or update resources from files, in one write. If one of them is invalid, none is written.
 
@@ -81,7 +88,7 @@ def apply(  # noqa: PLR0913  # an option each
     if dry_run and wait:
         raise Problem("--wait cannot be combined with --dry-run, which changes nothing", status=2)
     patience, documents, written = duration(timeout), _valid_documents(file, var or []), WrittenResources()
-    with connect(address) as client:
+    with api.client() as client:
         in_order = sorted(documents, key=lambda file_document: file_document.document.key.type != "Mesh")
         for key, outcome in _dry_run(client, in_order) if dry_run else _apply(client, in_order, written):
             mesh = f'mesh="{key.mesh}" ' if key.mesh else ""
@@ -106,11 +113,11 @@ def delete(  # noqa: PLR0913  # an option each
     cascade: Annotated[bool, typer.Option("--cascade", help="Delete a Mesh together with everything in it.")] = False,
     wait: Wait = False,
     timeout: Timeout = TIMEOUT,
-    address: Address = ADDRESS,
+    api: ApiConnection,
 ) -> None:
     """Delete a resource, or all resources in some files."""
     patience, keys, written = duration(timeout), _to_delete(type_, name, mesh, file), WrittenResources()
-    with connect(address) as client:
+    with api.client() as client:
         for key in sorted(keys, key=lambda key: key.type == "Mesh"):
             parameters = {"cascade": "true"} if cascade and key.type == "Mesh" else {}
             written.add(key, client.delete(path_of(key, known_kinds()[key.type]), **parameters))

@@ -156,7 +156,7 @@ class Client:
         except httpx.TimeoutException:
             raise Unreachable(f"the control plane at {self.address} takes too long to answer") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            hint = "Is it the port of the HTTP API (5681)? Proxies have another one (5678)."
+            hint = "Is it the port of the HTTP API (5681, or 5682 with https)? Proxies have another one (5678)."
             raise Unreachable(f"{self.address} does not speak HTTP: {error}", hint) from None
 
 

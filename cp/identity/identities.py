@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cp.identity.trust import trust_of
-from cp.identity.workloads import WorkloadIdentities, spiffe_id, workload_identities
+from cp.identity.workloads import WorkloadIdentities, lifetime_of, spiffe_id, workload_identities
 from cp.model.memo import Memo, SharingMemo
-from cp.model.secret_names import identity_trust_key
+from cp.model.names import Key
+from cp.model.secret_names import identity_trust_key, trust_key
 from cp.resources.dataplane import SERVICE_TAG, Dataplane
 from cp.resources.mesh import CaBackend
 from cp.resources.resource import Resource
@@ -24,6 +25,11 @@ class AuthorityRef:
     mesh: str
     name: str
     """Of the backend of the Mesh, or of the MeshIdentity."""
+
+    @property
+    def record_key(self) -> Key:
+        """Where it is written who of its authorities signs."""
+        return trust_key(self.mesh) if self.kind == "Mesh" else identity_trust_key(self.mesh, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ def answers_with_tls(world: World, dataplane: Resource) -> bool:
         return True
     if identity is None or identity.authority.kind != "MeshIdentity":
         return False
-    return trust_of(world.get(identity_trust_key(dataplane.mesh, identity.authority.name))).callers
+    return trust_of(world.get(identity.authority.record_key)).callers
 
 
 def _by_workload(dataplane: Resource, identities: WorkloadIdentities) -> Iterator[ProxyIdentity]:
@@ -95,7 +101,7 @@ def _by_workload(dataplane: Resource, identities: WorkloadIdentities) -> Iterato
         name = spiffe_id(identity.resource, dataplane) if identity.signs else None
         if isinstance(name, str):
             authority = AuthorityRef("MeshIdentity", dataplane.mesh, identity.name)
-            yield ProxyIdentity((name,), authority, identity.lifetime, "EC")
+            yield ProxyIdentity((name,), authority, lifetime_of(identity.resource), "EC")
 
 
 def _by_mesh(dataplane: Resource, mesh: Resource | None) -> ProxyIdentity | None:

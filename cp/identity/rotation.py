@@ -43,6 +43,8 @@ class EnabledAuthority:
     """Of the certificates that it signs, in seconds."""
 
     is_permissive: bool
+    waits: bool = False
+    """Whether it is trusted before it signs also if it is the first: others sign for the mesh already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +78,19 @@ def advanced(record: TrustRecord, enabled: EnabledAuthority, moment: Moment) -> 
     """The record of a mesh with mTLS, after the steps that are due."""
     roots = {root.fingerprint: root for root in unexpired(record, moment.now).roots}
     roots[enabled.fingerprint] = root = _trusted(roots.get(enabled.fingerprint), enabled, moment.now)
-    is_first = record.signer not in roots
-    signer = enabled.fingerprint if is_first or _is_known(root, moment) else record.signer
-    callers = record.callers or not enabled.is_permissive or _may_call(roots[signer], moment)
+    before = record.signer if record.signer in roots else ""
+    signs_at_once = not before and not enabled.waits
+    signer = enabled.fingerprint if signs_at_once or _is_known(root, moment) else before
+    has_signed = signer != "" and signer == record.signer  # before that, nobody could have a certificate by it
+    callers = record.callers or not enabled.is_permissive or (has_signed and _may_call(roots[signer], moment))
     kept = _kept(roots.values(), record.signer, {signer, enabled.fingerprint}, moment)
-    return TrustRecord(roots=tuple(kept), signer=signer, callers=callers)
+    return replace(record, roots=tuple(kept), signer=signer, callers=callers)
 
 
 def switched_off(record: TrustRecord, moment: Moment) -> TrustRecord:
     """The record of a mesh without mTLS: its authorities are trusted for a while, should it be switched on again."""
     roots = tuple(_kept(unexpired(record, moment.now).roots, record.signer, frozenset(), moment))
-    return TrustRecord(roots=roots, signer=record.signer if roots else "")
+    return replace(record, roots=roots, signer=record.signer if roots else "", callers=False)
 
 
 def unexpired(record: TrustRecord, now: float) -> TrustRecord:

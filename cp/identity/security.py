@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cp.identity.trust import NO_TRUST, pem_blocks, trust_of
-from cp.identity.workloads import WorkloadIdentities, workload_identities
+from cp.identity.trust import TrustRecord, identity_records, pem_blocks, trust_of
 from cp.model.memo import Memo
 from cp.model.secret_names import trust_key
 from cp.resources.mesh import CaBackend
@@ -49,26 +48,25 @@ def security_of(world: World, mesh: str) -> MeshSecurity | None:
 
 
 class _Securities(Memo[World, str, MeshSecurity | None]):
-    def basis(self, source: World, key: str) -> tuple[Resource | None, Resource | None, WorkloadIdentities, Table]:
-        identities = workload_identities(source, key)
-        return source.mesh(key), source.get(trust_key(key)), identities, source.table("MeshTrust", key)
+    def basis(self, source: World, key: str) -> tuple[Resource | None, TrustRecord, tuple[TrustRecord, ...], Table]:
+        records = source.table("Secret", key).derived(identity_records)
+        return source.mesh(key), trust_of(source.get(trust_key(key))), records, source.table("MeshTrust", key)
 
     def work_out(self, source: World, key: str) -> MeshSecurity | None:
-        mesh, record_secret, identities, trusts = self.basis(source, key)
+        mesh, record, records, trusts = self.basis(source, key)
         authority: CaBackend | None = None if mesh is None else mesh.spec.authority
-        record = NO_TRUST if authority is None else trust_of(record_secret)
-        if authority is None and not any(identity.record.roots for identity in identities.identities):
+        if authority is None and not any(of_identity.roots for of_identity in records):
             return None
         is_permissive = authority is not None and authority.mode == "PERMISSIVE"
-        bundles = tuple(_bundles([(key, pem_blocks(record.certificates)), *_by_domain(identities, trusts)]))
+        bundles = tuple(_bundles([(key, pem_blocks(record.certificates)), *_by_domain(records, trusts)]))
         return MeshSecurity(is_permissive, bundles, record.callers or not is_permissive)
 
 
-def _by_domain(identities: WorkloadIdentities, trusts: Table) -> Iterator[_Trusted]:
+def _by_domain(records: Iterable[TrustRecord], trusts: Table) -> Iterator[_Trusted]:
     """Trust domains with the certificates of those who may sign for them, beside the authority of the Mesh."""
-    for identity in identities.identities:
-        if identity.spec.authority is not None and identity.spec.authority.makes_trust:
-            yield identity.domain, pem_blocks(identity.record.certificates)
+    for record in records:
+        if record.domain:
+            yield record.domain, pem_blocks(record.certificates)
     for trust in trusts:
         yield trust.spec.trust_domain, trust.derived(_certificates)
 

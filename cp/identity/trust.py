@@ -12,9 +12,11 @@ from typing import Final
 import msgspec
 
 from cp.model.document import Document
-from cp.model.secret_names import trust_key
+from cp.model.names import Key
+from cp.model.secret_names import identity_of_trust, trust_key
 from cp.resources.resource import Resource
 from cp.resources.secret import secret_document
+from cp.resources.world import Table
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
 
@@ -45,6 +47,9 @@ class TrustRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     signer: str = ""
     """The fingerprint of the root that signs: the newest, or the one before until everybody trusts the newest."""
+
+    domain: str = ""
+    """The trust domain for which they are trusted, in the record of a MeshIdentity; empty: for none because of it."""
 
     callers: bool = False
     """Whether callers speak TLS. From then on they do until mTLS is switched off."""
@@ -80,4 +85,14 @@ def _read(secret: Resource) -> TrustRecord:
 
 
 def document_of(mesh: str, record: TrustRecord) -> Document:
-    return secret_document(trust_key(mesh), msgspec.json.encode(record))
+    return record_document(trust_key(mesh), record)
+
+
+def record_document(key: Key, record: TrustRecord) -> Document:
+    """A record as it is stored."""
+    return secret_document(key, msgspec.json.encode(record))
+
+
+def identity_records(secrets: Table) -> tuple[TrustRecord, ...]:
+    """The records of all MeshIdentities of a mesh, also of those that are gone. Use it as `table.derived(...)`."""
+    return tuple(trust_of(secret) for secret in secrets if identity_of_trust(secret.name) is not None)

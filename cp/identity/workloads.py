@@ -49,12 +49,6 @@ class WorkloadIdentity:
         """Whether proxies get certificates by it: everybody trusts its authority."""
         return self.spec.authority is not None and self.record.root(self.record.signer) is not None
 
-    @property
-    def lifetime(self) -> float:
-        """How long the certificates of proxies are valid, in seconds."""
-        parameters = self.spec.authority.certificate_parameters if self.spec.authority is not None else None
-        return _DAY if parameters is None or parameters.expiry is None else parameters.expiry.seconds
-
 
 @dataclass(frozen=True)
 class WorkloadIdentities:
@@ -121,6 +115,13 @@ def _rank(resource: Resource) -> tuple[int, str]:
 
 def _usable(world: World, resource: Resource) -> WorkloadIdentity:
     return WorkloadIdentity(resource, resource.derived(domain_of), record_of(world, resource))
+
+
+def lifetime_of(identity: Resource) -> float:
+    """How long the certificates of proxies are valid, in seconds."""
+    authority = identity.spec.authority
+    parameters = None if authority is None else authority.certificate_parameters
+    return _DAY if parameters is None or parameters.expiry is None else float(parameters.expiry.seconds)
 
 
 def domain_of(identity: Resource) -> str:

@@ -8,6 +8,11 @@ from cp.model.names import Key
 
 _SECRET: Final = "Secret"  # noqa: S105  # a kind of resource
 _BUILT_IN: Final = ".ca-builtin-"
+_OF_IDENTITY: Final = ".identity-trust"
+_ROOT_OF_IDENTITY: Final = "-root-ca"
+_KEY_OF_IDENTITY: Final = "-private-key"
+LONGEST_OF_IDENTITY: Final = len(_OF_IDENTITY)
+"""By how much the name of such a Secret is longer than that of its MeshIdentity."""
 
 
 def trust_key(mesh: str) -> Key:
@@ -17,7 +22,23 @@ def trust_key(mesh: str) -> Key:
 
 def identity_trust_key(mesh: str, identity: str) -> Key:
     """Which authorities of a MeshIdentity the mesh trusts, and who of them signs."""
-    return Key(_SECRET, mesh, f"{identity}.identity-trust")
+    return Key(_SECRET, mesh, f"{identity}{_OF_IDENTITY}")
+
+
+def identity_of_trust(name: str) -> str | None:
+    """The MeshIdentity whose record a Secret with this name is; None if it is another Secret."""
+    identity = name.removesuffix(_OF_IDENTITY)
+    return None if identity in {name, ""} else identity
+
+
+def identity_certificate_key(mesh: str, identity: str) -> Key:
+    """The certificate of the authority that the control plane made for a MeshIdentity."""
+    return Key(_SECRET, mesh, f"{identity}{_ROOT_OF_IDENTITY}")
+
+
+def identity_private_key(mesh: str, identity: str) -> Key:
+    """The key of the authority that the control plane made for a MeshIdentity."""
+    return Key(_SECRET, mesh, f"{identity}{_KEY_OF_IDENTITY}")
 
 
 def authority_certificate_key(mesh: str, backend: str) -> Key:
@@ -32,4 +53,5 @@ def authority_private_key(mesh: str, backend: str) -> Key:
 
 def is_of_authority(key: Key) -> bool:
     """Whether it is one of these."""
-    return key.type == _SECRET and (key == trust_key(key.mesh) or key.name.startswith(f"{key.mesh}{_BUILT_IN}"))
+    of_mesh = key == trust_key(key.mesh) or key.name.startswith(f"{key.mesh}{_BUILT_IN}")
+    return key.type == _SECRET and (of_mesh or key.name.endswith((_OF_IDENTITY, _ROOT_OF_IDENTITY, _KEY_OF_IDENTITY)))

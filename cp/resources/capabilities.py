@@ -16,8 +16,12 @@ from cp.model.paths import step
 from cp.model.violation import Violation
 
 WORDS: Final = "not enforced"
-"""With this begins every sentence about what is not in force."""
+"""With this begins every sentence about what is not in force, whatever else is written."""
 
+WITHOUT_EFFECT: Final = "has no effect"
+"""With this begins every sentence about what would be in force if something else were written."""
+
+MTLS: Final = "mTLS"
 PROVIDERS: Final = "Other providers of identities"
 BUILTIN_GATEWAYS: Final = "Builtin gateways"
 ZONE_PROXIES: Final = "Zone ingress and zone egress"
@@ -69,6 +73,11 @@ class MissingPart:
 
     sentence: str
     hint: str
+    words: str = WORDS
+
+    @property
+    def reason(self) -> str:
+        return f"{self.words}: {self.sentence}"
 
     def covers(self, path: str) -> bool:
         """Whether what stands at a path belongs to the part."""
@@ -111,6 +120,7 @@ def _asks_for_tls(mode: Any) -> bool:
     return mode not in {None, "Disabled"}
 
 
+_SWITCH_ON: Final = "switch on `mtls` of the Mesh"
 _TOWARDS: Final = "write the policy for Dataplanes; put an Envoy of your own before the mesh for now"
 _TO_GATEWAYS: Final = (
     "MeshAccessLog",
@@ -270,6 +280,28 @@ MISSING: Final[tuple[MissingCapability, ...]] = (
     ),
 )
 
+ONLY_WITH_MTLS: Final[tuple[MissingCapability, ...]] = (
+    MissingCapability(
+        MTLS,
+        ("MeshTrafficPermission",),
+        "",
+        "no mTLS in this mesh, so nobody is asked who he is, and every client may call every inbound",
+        _SWITCH_ON,
+    ),
+    MissingCapability(
+        MTLS, ("MeshTLS",), "", "no mTLS in this mesh, so inbounds take plain text and nothing else", _SWITCH_ON
+    ),
+    MissingCapability(
+        MTLS,
+        ("MeshFaultInjection", "MeshRateLimit"),
+        "spec.rules[].matches",
+        "no mTLS in this mesh, so no client has an identity, and the rule holds for nobody",
+        f"{_SWITCH_ON}, or write a rule without `matches`, which holds for everybody",
+        part="spec.rules[]",
+    ),
+)
+"""What has an effect only in a mesh with mTLS, and there only on inbounds that take TLS."""
+
 _ByKind: TypeAlias = Mapping[str, tuple[MissingCapability, ...]]
 
 
@@ -279,20 +311,30 @@ def _by_kind(rows: tuple[MissingCapability, ...]) -> _ByKind:
 
 
 _OF_KIND: Final = _by_kind(MISSING)
+_OF_KIND_WITH_MTLS: Final = _by_kind(ONLY_WITH_MTLS)
 
 
 def missing_parts(kind: str, data: Mapping[str, Any]) -> Iterator[MissingPart]:
     """The parts of a valid document that have no effect, because the capability for them is missing."""
-    for row in _OF_KIND.get(kind, ()):
-        for path, value in _at(data, "", row.field.split(".") if row.field else []):
-            if not row.field or row.asks(value):
-                part = row.field if row.part is None else row.part
-                yield MissingPart(row.capability, path, _numbered(part, path), row.sentence, row.hint)
+    return _parts(_OF_KIND.get(kind, ()), data, WORDS)
+
+
+def parts_with_mtls(kind: str, data: Mapping[str, Any]) -> Iterator[MissingPart]:
+    """The parts of a valid document that have no effect where there is no mTLS."""
+    return _parts(_OF_KIND_WITH_MTLS.get(kind, ()), data, WITHOUT_EFFECT)
 
 
 def warning(missing: MissingPart, root: str) -> Violation:
     """The same as something that is to be told of a document whose spec stands at `root`."""
-    return Violation(missing.path or root, f"{WORDS}: {missing.sentence}", missing.hint)
+    return Violation(missing.path or root, missing.reason, missing.hint)
+
+
+def _parts(rows: tuple[MissingCapability, ...], data: Mapping[str, Any], words: str) -> Iterator[MissingPart]:
+    for row in rows:
+        for path, value in _at(data, "", row.field.split(".") if row.field else []):
+            if not row.field or row.asks(value):
+                part = row.field if row.part is None else row.part
+                yield MissingPart(row.capability, path, _numbered(part, path), row.sentence, row.hint, words)
 
 
 def _at(value: Any, path: str, steps: list[str]) -> Iterator[tuple[str, Any]]:

@@ -193,6 +193,9 @@ def address(path: str, value: str | None) -> Iterator[Violation]:
 _LOOSE_DOMAIN: Final = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_-]{0,62}(\.[a-zA-Z0-9_][a-zA-Z0-9_-]{0,62})*\.?")
 
 
+LONGEST_NAME: Final = 253
+
+
 def longest_name(name: str, most: int) -> Iterator[Violation]:
     if len(name) > most:
         yield Violation("name", f"is {len(name)} characters long", f"{most} are what it may have")

@@ -12,9 +12,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from cp.model.duration import Duration
+from cp.model.secret_names import LONGEST_OF_IDENTITY
 from cp.model.source import NAMESPACE_LABEL
 from cp.model.violation import Violation, at
-from cp.resources.checks import above_zero, absent, must_be_set, not_negative
+from cp.resources.checks import LONGEST_NAME, above_zero, absent, longest_name, must_be_set, not_negative
 from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.labels import ZONE, ZONE_LABEL
 from cp.resources.mesh_trust import LONGEST_DOMAIN
@@ -145,6 +146,7 @@ class MeshIdentity(Schema, frozen=True):
 def validate(identity: MeshIdentity, meta: DocumentMeta) -> Iterator[Violation]:
     yield from at("spec.spiffeID", _spiffe_id(identity, meta))
     if identity.provider is not None:
+        yield from longest_name(meta.name, LONGEST_NAME - LONGEST_OF_IDENTITY)
         yield from at("spec.provider", _provider(identity.provider))
 
 

@@ -14,6 +14,7 @@ from cp.model.names import Key
 from cp.model.paths import Step, step, steps
 from cp.model.violation import Finding, Severity, Violation, ViolationSort
 from cp.resources.capabilities import missing_parts, warning
+from cp.resources.checks import LONGEST_NAME
 from cp.resources.kinds import ENVELOPE, DocumentMeta, Kind, Kinds
 from cp.resources.labels import label_faults
 from cp.resources.limits import too_many
@@ -24,7 +25,6 @@ from cp.resources.schema import MOST_FAULTS, check, near, shortened
 _BESIDE_SPEC: Final = frozenset({"spec", "status"})
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MESH_NAME: Final = re.compile(r"[-a-z0-9_.]{1,253}")
-_LONGEST_NAME: Final = 253
 _LONGEST_KEY: Final = 1000
 _LONGEST_TEXT: Final = 1000
 _OF_ABSENCE: Final = frozenset({ViolationSort.MISSING, ViolationSort.INCOMPLETE})
@@ -130,7 +130,7 @@ def _too_long(key: Key) -> Violation | None:
     """The fault of a name that is longer than any may be. It is looked for first, as every finding repeats the name."""
     for field, name in (("type", key.type), ("mesh", key.mesh), ("name", key.name)):
         if len(name) > _LONGEST_KEY:
-            return Violation(field, f"is {len(name)} characters long", f"{_LONGEST_NAME} are what it may have")
+            return Violation(field, f"is {len(name)} characters long", f"{LONGEST_NAME} are what it may have")
     return None
 
 
@@ -260,7 +260,7 @@ def _names(data: Mapping[str, Any], kind: Kind) -> Iterator[Violation]:
     name = data.get("name")
     if not isinstance(name, str) or not name:
         yield Violation("name", "must be set")
-    elif len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+    elif len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
         yield Violation("name", f"`{name}` is not a name", _name_hint(name))
     mesh = data.get("mesh")
     if kind.is_global and mesh:

@@ -16,7 +16,13 @@ CODE: Final = "open-door"
 
 
 def exposures(settings: Settings) -> Iterator[Finding]:
-    """The doors of the HTTP API that are open."""
+    """The doors that are open, of the HTTP API and of proxies."""
+    yield from _of_api(settings)
+    if not is_loopback(settings.bind):
+        yield from _of_proxies(settings)
+
+
+def _of_api(settings: Settings) -> Iterator[Finding]:
     is_reached = not is_loopback(settings.http_bind) or (settings.serves_https and not is_loopback(settings.https_bind))
     if not is_loopback(settings.http_bind):
         yield _exposure(
@@ -32,6 +38,19 @@ def exposures(settings: Settings) -> Iterator[Finding]:
         yield _exposure(
             "callers from this machine without a token are administrators, also those that a reverse proxy forwards",
             f"generate a token for yourself, and set {variable('localhost_is_admin')}=false",
+        )
+
+
+def _of_proxies(settings: Settings) -> Iterator[Finding]:
+    if not settings.serves_proxies_over_tls:
+        yield _exposure(
+            f"proxies are served without TLS on {settings.bind}, so their tokens and keys can be read on the way",
+            f"leave out {variable('ads_tls')}",
+        )
+    if not settings.asks_proxies_for_tokens:
+        yield _exposure(
+            "whoever reaches the port for proxies gets the configuration and the certificate of any proxy",
+            f"leave out {variable('proxy_authentication')}",
         )
 
 

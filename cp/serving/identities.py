@@ -5,6 +5,7 @@ A key is in the snapshot of its own proxy and nowhere else. See record 0056.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,14 +16,14 @@ import structlog
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 
 from cp.identity.authority import Authority
-from cp.identity.backends import ReadFile, builtin_authority, enabled_authority
-from cp.identity.identities import ProxyIdentity, identity_of
+from cp.identity.backends import ReadFile
+from cp.identity.identities import AuthorityRef, ProxyIdentity, identity_of
 from cp.identity.leaf import Certificate, Leaf, issue
+from cp.identity.owners import AuthoritySources, owner_of, owners
 from cp.identity.trust import trust_of
 from cp.metrics import Metrics
 from cp.model.failure import reason
 from cp.model.names import proxy_id
-from cp.model.secret_names import trust_key
 from cp.model.violation import Violation
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -66,7 +67,7 @@ class Identities:
     ) -> None:
         """`chance` is a random number from 0 to 1."""
         self._metrics, self._clock, self._chance = metrics, clock, chance
-        self._signers = Signers(clock, read or read_file)
+        self._signers = Signers(clock, AuthoritySources(read or read_file, read_variable))
         self._held: dict[str, _Held] = {}
         self._faults: dict[str, tuple[str, float]] = {}
         """Why proxies do not have what they should, and when to try again."""
@@ -76,10 +77,10 @@ class Identities:
     def part(self, world: World, dataplane: Resource) -> SnapshotPart:
         """The secret with the certificate of a proxy: the one that it has, unless that is due or no longer right."""
         proxy, identity = proxy_id(dataplane.key), identity_of(world, dataplane)
-        signer = _signer(world, dataplane.mesh)
         if identity is None:
             self._forget(proxy)
             return NO_PART
+        signer = _signer(world, identity.authority)
         held = self._held.get(proxy)
         if held is not None and held.is_right(identity, signer) and not self._is_due(held):
             self._faults.pop(proxy, None)
@@ -98,14 +99,14 @@ class Identities:
         self._faults.pop(proxy, None)
         self._metrics.certificates.inc()
         generation = 1 if held is None else held.certificate.generation + 1
-        certificate = self._certificate(leaf, identity, _backend(world, mesh), generation)
+        certificate = self._certificate(leaf, identity, _backend(world, identity.authority), generation)
         part = SnapshotPart([_packed(mesh_identity(mesh), leaf)])
-        self._held[proxy] = _Held(identity, _signer(world, mesh), certificate, part)
+        self._held[proxy] = _Held(identity, _signer(world, identity.authority), certificate, part)
         return part
 
     def _issued(self, world: World, identity: ProxyIdentity) -> Leaf | Violation:
         try:
-            authority = self._signers.of(world, identity.authority.mesh)
+            authority = self._signers.of(world, identity.authority)
             return authority if isinstance(authority, Violation) else issue(authority, identity, self._clock())
         except Exception as error:  # noqa: BLE001  # whatever it is, it is one proxy's, which keeps what it has
             return Violation("", reason(error))
@@ -172,7 +173,7 @@ class Identities:
 
     def forget_signers(self, world: World) -> None:
         """Forget the keys of authorities that sign no longer."""
-        self._signers.keep_only({_signer(world, mesh.name) for mesh in world.table("Mesh")})
+        self._signers.keep_only({owner.record(world).signer for owner in owners(world)})
 
     def _forget(self, proxy: str) -> None:
         self._held.pop(proxy, None)
@@ -182,56 +183,56 @@ class Identities:
 class Signers:
     """The authorities that sign, with their keys: looked for once, and kept for as long as they sign."""
 
-    def __init__(self, clock: Callable[[], float], read: ReadFile) -> None:
-        self._clock, self._read = clock, read
+    def __init__(self, clock: Callable[[], float], sources: AuthoritySources) -> None:
+        self._clock, self._sources = clock, sources
         self._authorities: dict[str, Authority] = {}
         """By fingerprint. One whose key is stored no longer goes on to sign until another one does."""
 
-        self._faults: dict[str, tuple[ref[World], float, Violation]] = {}
-        """By mesh why nothing can be signed, in which World, and until when that is not looked at again."""
+        self._faults: dict[AuthorityRef, tuple[ref[World], float, Violation]] = {}
+        """By authority why nothing can be signed, in which World, and until when that is not looked at again."""
 
-    def of(self, world: World, mesh: str) -> Authority | Violation:
-        """Who signs for a mesh, or why nobody does."""
-        signer = _signer(world, mesh)
+    def of(self, world: World, reference: AuthorityRef) -> Authority | Violation:
+        """Who signs, or why nobody does."""
+        signer = _signer(world, reference)
         known = self._authorities.get(signer)
         if known is not None:
             return known
-        fault = self._faults.get(mesh)
+        fault = self._faults.get(reference)
         if fault is not None and fault[0]() is world and self._clock() < fault[1]:
             return fault[2]
-        found = self._found(world, mesh, signer)
+        found = self._found(world, reference, signer)
         if isinstance(found, Violation):
-            self._faults[mesh] = (ref(world), self._clock() + RETRIED_AFTER / 2, found)
+            self._faults[reference] = (ref(world), self._clock() + RETRIED_AFTER / 2, found)
         else:
-            self._faults.pop(mesh, None)
+            self._faults.pop(reference, None)
             self._authorities[signer] = found
         return found
 
-    def _found(self, world: World, mesh: str, signer: str) -> Authority | Violation:
-        """The authority that the Mesh enables now, or the one that it enabled before."""
-        now, resource = self._clock(), world.mesh(mesh)
-        if resource is None or resource.spec.authority is None:
+    def _found(self, world: World, reference: AuthorityRef, signer: str) -> Authority | Violation:
+        """The authority that is enabled now, or the one that was enabled before."""
+        now, owner = self._clock(), owner_of(world, reference)
+        if owner is None or not owner.has_authority:
             return Violation("mtls", "is switched off")
-        enabled = enabled_authority(world, resource, self._read, now)
-        for found in (enabled, builtin_authority(world, mesh, _backend(world, mesh), now)):
+        enabled = owner.authority(world, self._sources, now)
+        for found in (enabled, owner.stored_authority(world, _backend(world, reference), now)):
             if isinstance(found, Authority) and found.fingerprint == signer:
                 return found
         if isinstance(enabled, Violation):
             return enabled
-        hint = "the authority that the Mesh enables signs as soon as every proxy trusts it"
-        return Violation("mtls", "the key of the authority that signs is not there any more", hint)
+        hint = "the authority that is enabled signs as soon as every proxy trusts it"
+        return Violation(owner.place, "the key of the authority that signs is not there any more", hint)
 
     def keep_only(self, signers: Collection[str]) -> None:
         self._authorities = {signer: found for signer, found in self._authorities.items() if signer in signers}
 
 
-def _signer(world: World, mesh: str) -> str:
-    """The fingerprint of the authority that signs for a mesh; empty while nobody does."""
-    return trust_of(world.get(trust_key(mesh))).signer
+def _signer(world: World, reference: AuthorityRef) -> str:
+    """The fingerprint of the authority that signs; empty while nobody does."""
+    return trust_of(world.get(reference.record_key)).signer
 
 
-def _backend(world: World, mesh: str) -> str:
-    record = trust_of(world.get(trust_key(mesh)))
+def _backend(world: World, reference: AuthorityRef) -> str:
+    record = trust_of(world.get(reference.record_key))
     root = record.root(record.signer)
     return "" if root is None else root.backend
 
@@ -241,6 +242,11 @@ def _packed(name: str, leaf: Leaf) -> PackedResource:
     secret.tls_certificate.certificate_chain.inline_string = leaf.chain
     secret.tls_certificate.private_key.inline_bytes = leaf.key
     return PackedResource.of(SECRET, name, secret.SerializeToString(deterministic=True))
+
+
+def read_variable(name: str) -> str | None:
+    """A variable of this process: a document names it, so no setting can."""
+    return os.environ.get(name)  # noqa: TID251
 
 
 def read_file(path: str) -> bytes:

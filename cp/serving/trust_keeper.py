@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
 import structlog
 
-from cp.identity.authority import Authority, new_pair
-from cp.identity.backends import ReadFile, builtin_authority, enabled_authority, is_missing, secrets_of
+from cp.identity.authority import Authority
+from cp.identity.backends import ReadFile
 from cp.identity.identities import identity_of
+from cp.identity.owners import AuthorityOwner, AuthoritySources, MeshOwner, PublishedTrust, owners
+from cp.identity.providers import ReadVariable
 from cp.identity.rotation import (
     DEFAULT_TIMES,
     READY,
@@ -30,15 +32,15 @@ from cp.identity.rotation import (
     switched_off,
     unexpired,
 )
-from cp.identity.trust import TrustedRoot, TrustRecord, document_of, trust_of
+from cp.identity.trust import TrustedRoot, TrustRecord, record_document
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.secret_names import authority_certificate_key, authority_private_key, trust_key
+from cp.model.secret_names import identity_of_trust, trust_key
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.parse import finding
-from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.serving.delivery import Presence, ProxyState
+from cp.serving.identities import read_variable
 from cp.store.port import ABSENT, Closed, Conflict, Delete, Put, ReadOnly, Stored, Unusable
 
 CODE: Final = "no-authority"
@@ -94,24 +96,30 @@ class TrustSources:
     """Whether the store loses what is written when the process ends. Then callers of a mesh that had mTLS before the
     process began speak TLS at once, as they did then."""
 
+    variable: ReadVariable = read_variable
+
 
 class TrustKeeper:
     def __init__(
         self, store: TrustStore, followed: FollowedWorld, proxies: ProxyPresences, sources: TrustSources
     ) -> None:
         self._store, self._followed, self._proxies = store, followed, proxies
-        self._read, self._clock, self._times = sources.read, sources.clock, sources.times
+        self._sources = AuthoritySources(sources.read, sources.variable)
+        self._clock, self._times = sources.clock, sources.times
         self._forgets = sources.forgets
         self._started = sources.clock()
-        self._without: set[str] = set()
-        """The meshes that had no mTLS at some time."""
+        self._without: set[Key] = set()
+        """The records of those who had no authority at some time."""
+
+        self._known: set[Key] | None = None
+        """The records of those who had one when the process began."""
 
         self._faults: dict[str, Finding] = {}
         self._log = structlog.get_logger()
 
     @property
     def faults(self) -> Mapping[str, Finding]:
-        """Why the authority of a mesh cannot sign, by mesh."""
+        """Why an authority cannot sign, by the name of its Mesh, or mesh and name of its MeshIdentity."""
         return self._faults
 
     async def run(self) -> None:
@@ -125,86 +133,120 @@ class TrustKeeper:
 
     async def sweep(self, world: World) -> bool:
         """Take every step that is due. Returns whether nothing is to be waited for."""
-        self._without |= {mesh.name for mesh in world.table("Mesh") if mesh.spec.authority is None}
-        meshes = [mesh for mesh in world.table("Mesh") if _concerns(world, mesh)]
-        self._faults = {name: self._faults[name] for name in self._faults if any(mesh.name == name for mesh in meshes)}
-        settled = [await self._swept(world, mesh) for mesh in meshes]
+        concerned = list(owners(world))
+        names = {owner.name for owner in concerned}
+        self._remember(world, concerned)
+        self._faults = {name: fault for name, fault in self._faults.items() if name in names}
+        settled = [await self._swept(world, owner) for owner in concerned]
+        for owner in concerned:
+            await self._publish(owner.trust(world))
         return all(settled)
 
-    async def _swept(self, world: World, mesh: Resource) -> bool:
+    async def _publish(self, trust: PublishedTrust | None) -> None:
+        """Write a MeshTrust as it should be. Nobody waits for it: a store that cannot be written has none."""
+        present = None if trust is None or trust.present is None else trust.present.document
+        if trust is None or present == trust.document:
+            return
+        stored = await self._store.get(trust.key)
+        based_on = ABSENT if stored is None else stored.revision
+        write = Delete(trust.key, based_on) if trust.document is None else Put(trust.document, based_on)
+        with suppress(Conflict, ReadOnly, Unusable):
+            await self._store.write(write)
+
+    def _remember(self, world: World, concerned: Iterable[AuthorityOwner]) -> None:
+        on = {owner.record_key for owner in concerned if owner.has_authority}
+        self._known = on if self._known is None else self._known & on
+        self._without |= {trust_key(mesh.name) for mesh in world.table("Mesh")} - on
+
+    async def _swept(self, world: World, owner: AuthorityOwner) -> bool:
         try:
-            return await self._stepped(world, mesh)
+            return await self._stepped(world, owner)
         except (Conflict, Unusable):  # another process has written it, or nobody can: look again
             return False
         except ReadOnly:
-            self._fail(mesh, _NOWHERE.at(_path(mesh)))
+            self._fail(owner, _NOWHERE.at(owner.place))
             return True
         except Closed:
             raise
         except Exception:  # noqa: BLE001  # the other meshes go on, and this one is tried again
-            self._log.exception("trust.unkept", mesh=mesh.name)
+            self._log.exception("trust.unkept", mesh=owner.name)
             return False
 
-    async def _stepped(self, world: World, mesh: Resource) -> bool:
-        record = self._record(world, mesh.name)
+    async def _stepped(self, world: World, owner: AuthorityOwner) -> bool:
+        record = self._record(world, owner)
         moment = Moment(self._clock(), self._started, times=self._times)
-        if mesh.spec.authority is None:
-            self._faults.pop(mesh.name, None)
-            return await self._write(world, mesh, record, switched_off(record, moment))
-        if is_missing(world, mesh.name, mesh.spec.authority):
-            await self._make(mesh)
+        if not owner.has_authority:
+            self._faults.pop(owner.name, None)
+            return await self._write(world, owner, record, switched_off(record, moment))
+        if owner.is_to_be_made(world):
+            await self._make(owner)
             return False
-        authority = await asyncio.to_thread(enabled_authority, world, mesh, self._read, moment.now)
+        authority = await asyncio.to_thread(owner.authority, world, self._sources, moment.now)
         if isinstance(authority, Violation):
-            self._fail(mesh, authority)
-            return await self._write(world, mesh, record, unexpired(record, moment.now))
-        self._faults.pop(mesh.name, None)
-        enabled = _enabled(mesh, authority)
+            self._fail(owner, authority)
+            return await self._write(world, owner, record, unexpired(record, moment.now))
+        self._faults.pop(owner.name, None)
+        enabled = self._awaited(owner, owner.enabled(world, authority))
         step = advanced(record, enabled, moment)
         if step != advanced(record, enabled, replace(moment, proxies=READY)):  # it depends on the proxies
-            step = advanced(record, enabled, replace(moment, proxies=await self._readiness(world, mesh)))
-        return await self._write(world, mesh, record, step) and is_settled(step, enabled)
+            readiness = await self._readiness(world, owner.mesh)
+            step = advanced(record, enabled, replace(moment, proxies=readiness))
+        return await self._write(world, owner, record, step) and is_settled(step, enabled)
 
-    def _record(self, world: World, mesh: str) -> TrustRecord:
-        record = trust_of(world.get(trust_key(mesh)))
-        if self._forgets and not record.roots and mesh not in self._without:
+    def _awaited(self, owner: AuthorityOwner, enabled: EnabledAuthority) -> EnabledAuthority:
+        """Where records are forgotten, whoever had an authority when the process began was trusted before."""
+        was_known = self._forgets and owner.record_key in (self._known or ())
+        return replace(enabled, waits=False) if was_known else enabled
+
+    def _record(self, world: World, owner: AuthorityOwner) -> TrustRecord:
+        record = owner.record(world)
+        if self._forgets and not record.roots and self._spoke_tls(owner):
             return TrustRecord(callers=True)
         return record
 
-    async def _make(self, mesh: Resource) -> None:
-        """Make the built-in authority that a Mesh enables. If another process does so too, the first one wins."""
-        backend = mesh.spec.authority
-        pair = await asyncio.to_thread(new_pair, mesh.name, backend, self._clock())
-        await self._store.write(*(Put(secret, ABSENT) for secret in secrets_of(mesh.name, backend.name, pair)))
-        self._log.info("authority.made", mesh=mesh.name, backend=backend.name)
+    def _spoke_tls(self, owner: AuthorityOwner) -> bool:
+        """Whether callers spoke TLS before the process began, as far as one can know."""
+        if isinstance(owner, MeshOwner):
+            return owner.record_key not in self._without
+        return owner.record_key in (self._known or ())
 
-    async def _write(self, world: World, mesh: Resource, record: TrustRecord, step: TrustRecord) -> bool:
+    async def _make(self, owner: AuthorityOwner) -> None:
+        """Make the authority that somebody enables. If another process does so too, the first one wins."""
+        secrets = await asyncio.to_thread(owner.new_secrets, self._clock())
+        await self._store.write(*(Put(secret, ABSENT) for secret in secrets))
+        self._log.info("authority.made", mesh=owner.mesh, secrets=[secret.key.name for secret in secrets])
+
+    async def _write(self, world: World, owner: AuthorityOwner, record: TrustRecord, step: TrustRecord) -> bool:
         """Write the next record, unless nothing is new or somebody has written meanwhile. Returns whether it stands."""
+        step, key = owner.of_now(step), owner.record_key
         if step == record:
             return True
-        key = trust_key(mesh.name)
         stored, in_force = await self._store.get(key), world.get(key)
         if stored is not None and (in_force is None or stored.document != in_force.document):
             return False  # the World is behind
         based_on = ABSENT if stored is None else stored.revision
-        write = Put(document_of(mesh.name, step), based_on) if step.roots else Delete(key, based_on)
+        write = Put(record_document(key, step), based_on) if step.roots else Delete(key, based_on)
         ended = [root for root in record.roots if step.root(root.fingerprint) is None]
-        await self._store.write(write, *[delete async for delete in self._deletions(world, mesh, ended)])
-        self._tell(mesh, step)
+        await self._store.write(write, *[delete async for delete in self._deletions(world, owner, ended)])
+        if not step.roots and (trust := owner.trust(world)) is not None:
+            await self._publish(replace(trust, document=None))
+        self._tell(owner, step)
         return False
 
-    async def _deletions(self, world: World, mesh: Resource, ended: Iterable[TrustedRoot]) -> AsyncIterator[Delete]:
-        """The Secrets of built-in authorities that nobody trusts any more."""
+    async def _deletions(
+        self, world: World, owner: AuthorityOwner, ended: Iterable[TrustedRoot]
+    ) -> AsyncIterator[Delete]:
+        """The Secrets of authorities that the control plane made and nobody trusts any more."""
         for root in ended:
-            stored = builtin_authority(world, mesh.name, root.backend, root.since)
+            stored = owner.stored_authority(world, root.backend, root.since)
             if isinstance(stored, Authority) and stored.fingerprint == root.fingerprint:
-                for key in _secret_keys(mesh.name, root.backend):
+                for key in owner.secret_keys(root.backend):
                     secret = await self._store.get(key)
                     if secret is not None:
                         yield Delete(key, secret.revision)
 
-    async def _readiness(self, world: World, mesh: Resource) -> ProxyReadiness:
-        dataplanes = {dataplane.key: dataplane for dataplane in world.table("Dataplane", mesh.name)}
+    async def _readiness(self, world: World, mesh: str) -> ProxyReadiness:
+        dataplanes = {dataplane.key: dataplane for dataplane in world.table("Dataplane", mesh)}
         presences = await self._proxies.presences(dataplanes)
         expected = {key: presence for key, presence in presences.items() if self._is_expected(presence)}
         return ProxyReadiness(
@@ -222,18 +264,20 @@ class TrustKeeper:
         seen = max((record.until or 0.0 for record in presence.connections), default=0.0)
         return self._clock() < max(seen, self._started) + self._times.patience
 
-    def _fail(self, mesh: Resource, violation: Violation) -> None:
-        of_mesh = finding(mesh.document, CODE, Severity.ERROR, violation)
-        if self._faults.get(mesh.name) != of_mesh:
-            place = of_mesh.place or None
-            self._log.warning("finding", code=CODE, resource=str(mesh.key), place=place, reason=str(of_mesh))
-        self._faults[mesh.name] = of_mesh
+    def _fail(self, owner: AuthorityOwner, violation: Violation) -> None:
+        if owner.resource is None:
+            return
+        fault = finding(owner.resource.document, CODE, Severity.ERROR, violation)
+        if self._faults.get(owner.name) != fault:
+            place = fault.place or None
+            self._log.warning("finding", code=CODE, resource=str(fault.resource), place=place, reason=str(fault))
+        self._faults[owner.name] = fault
 
-    def _tell(self, mesh: Resource, record: TrustRecord) -> None:
+    def _tell(self, owner: AuthorityOwner, record: TrustRecord) -> None:
         signer = record.root(record.signer)
         self._log.info(
             "trust.changed",
-            mesh=mesh.name,
+            mesh=owner.name,
             trusted=[root.backend for root in record.roots],
             signs=None if signer is None else signer.backend,
             callers_use_tls=record.callers,
@@ -251,32 +295,6 @@ async def trust_kept(keeper: TrustKeeper) -> AsyncIterator[None]:
             task.cancel()
 
 
-def _concerns(world: World, mesh: Resource) -> bool:
-    """Whether there is anything to keep for a mesh."""
-    return mesh.spec.authority is not None or world.get(trust_key(mesh.name)) is not None
-
-
-def _enabled(mesh: Resource, authority: Authority) -> EnabledAuthority:
-    backend = mesh.spec.authority
-    return EnabledAuthority(
-        fingerprint=authority.fingerprint,
-        certificates=authority.certificates,
-        backend=backend.name,
-        lifetime=backend.leaf_lifetime,
-        is_permissive=backend.mode == "PERMISSIVE",
-    )
-
-
-def _path(mesh: Resource) -> str:
-    names = [backend.name for backend in mesh.spec.mtls.backends]
-    return f"mtls.backends[{names.index(mesh.spec.mtls.enabled_backend)}]"
-
-
-def _secret_keys(mesh: str, backend: str) -> Iterator[Key]:
-    yield authority_certificate_key(mesh, backend)
-    yield authority_private_key(mesh, backend)
-
-
 class LocalTrust:
     """Trust records in the World of this process alone, where the store cannot be written."""
 
@@ -288,7 +306,7 @@ class LocalTrust:
         return self._stored.get(key)
 
     async def write(self, *writes: Put | Delete) -> int:
-        if any(write.key != trust_key(write.key.mesh) for write in writes if isinstance(write, Put)):
+        if any(not _is_record(write.key) for write in writes if isinstance(write, Put)):
             raise ReadOnly("only trust records are kept in memory")
         for write in writes:
             document = write.document if isinstance(write, Put) else None
@@ -297,3 +315,7 @@ class LocalTrust:
                 self._stored[write.key] = Stored(document, 1, _NEVER, _NEVER)
             self._put(write.key, document)
         return 1
+
+
+def _is_record(key: Key) -> bool:
+    return key == trust_key(key.mesh) or identity_of_trust(key.name) is not None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from cp.model.canonical import canonical_json
 from cp.model.failure import failure
@@ -12,11 +12,14 @@ from cp.model.names import kri
 from cp.policies import Policies
 from cp.resources.schema import decode
 from cp.resources.world import World
-from cp.rules import CombinedConf, PolicyRules, TagCondition
+from cp.rules import CombinedConf, PolicyItem, PolicyRules, TagCondition
 from cp.translate.effective import ConfWriters, Effective, Rules, defaults, has_hook, of_inbound, resolved
 from cp.translate.failed import with_cause
 from cp.translate.fragments import ClientConf, Fragment, FragmentCache, Task
 from generators.proxy import Inbound
+
+IsRemoved: TypeAlias = Callable[[PolicyItem], bool]
+"""Whether an item is left out, to find out what would be different without it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,17 +79,35 @@ class InboundStage:
 
 def _confs_of_clients(world: World, mesh: str, kind_rules: PolicyRules, index: int) -> tuple[ClientConf, ...]:
     """Which clients get which conf on an inbound, where that is not the same for all."""
+    if kind_rules.shape.side_by_side:
+        return confs_side_by_side(world, mesh, kind_rules, index)
     return tuple(
-        (canonical_json(clients), resolved(world, mesh, combined.conf), _policy(kind_rules, combined))
+        (canonical_json(clients), resolved(world, mesh, combined.conf), "")
         for clients, combined in _clients(kind_rules, index)
     )
 
 
-def _policy(kind_rules: PolicyRules, combined: CombinedConf) -> str:
-    """The policy that says it, and of several the one that has the last word."""
-    if not kind_rules.shape.side_by_side:
-        return ""
-    return kri(combined.origins[-1].identity, kind_rules.kind.short)
+def confs_side_by_side(
+    world: World, mesh: str, kind_rules: PolicyRules, index: int, is_removed: IsRemoved | None = None
+) -> tuple[ClientConf, ...]:
+    """The confs that hold side by side on an inbound, each with its policy: of several the one with the last word."""
+    short = kind_rules.kind.short
+    return tuple(
+        (canonical_json(clients), resolved(world, mesh, combined.conf), kri(combined.origins[-1].identity, short))
+        for clients, combined in rules_side_by_side(kind_rules, index, is_removed)
+    )
+
+
+def rules_side_by_side(
+    kind_rules: PolicyRules, index: int, is_removed: IsRemoved | None = None
+) -> Iterator[tuple[Mapping[str, Any], CombinedConf]]:
+    """The rules that hold side by side on an inbound, as they would be without some items."""
+    subsets, inbound_rules = kind_rules.from_(index), kind_rules.inbound(index).rules
+    if is_removed is not None:
+        subsets = subsets.without(is_removed)
+        inbound_rules = tuple(rule for rule in inbound_rules if not is_removed(rule.item))
+    yield from ((_tags(subset.matchers), subset.combined) for subset in subsets.rules)
+    yield from ((rule.match or {}, rule.combined) for rule in inbound_rules)
 
 
 def _clients(kind_rules: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, Any], CombinedConf]]:
@@ -94,9 +115,7 @@ def _clients(kind_rules: PolicyRules, index: int) -> Iterator[tuple[Mapping[str,
         for subset in kind_rules.from_(index).rules:
             yield _tags(subset.matchers), subset.combined
     inbound_rules = kind_rules.inbound(index)
-    if kind_rules.shape.side_by_side:
-        yield from ((rule.match or {}, rule.combined) for rule in inbound_rules.rules)
-    elif for_some := inbound_rules.with_matches:
+    if for_some := inbound_rules.with_matches:
         yield from ((rule.match or {}, rule.combined) for rule in for_some)
         yield from (({}, combined) for combined in (inbound_rules.for_all,) if combined is not None)
 

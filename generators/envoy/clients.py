@@ -57,6 +57,8 @@ def first_fitting(filters: Sequence[tuple[Client, Sequence[HttpFilter]]], *, ove
         if not over_tls and _TLS.intersection(client):
             continue
         client_predicate = _all(list(_predicates(client)))
+        if client_predicate in earlier_clients:
+            continue
         passed_over = [
             *earlier_clients,
             *([Predicate(not_matcher=client_predicate)] if client_predicate is not None else []),

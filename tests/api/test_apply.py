@@ -107,6 +107,19 @@ def test_one_resource_twice_is_a_mistake(api: Api) -> None:
     assert (answer.status_code, "one" in answer.text) == (400, True)
 
 
+def test_a_permission_is_warned_of_unless_its_mesh_has_mtls_by_then(api: Api) -> None:
+    match = {"spiffeID": {"type": "Exact", "value": "spiffe://default/web"}}
+    spec = {"rules": [{"default": {"allow": [match]}}]}
+    permission = {"type": "MeshTrafficPermission", "mesh": "default", "name": "p", "spec": spec}
+    authority = {"enabledBackend": "ca", "backends": [{"name": "ca", "type": "builtin"}]}
+
+    (alone,) = apply(api, permission).json()["resources"]
+    with_mtls = apply(api, permission, {"type": "Mesh", "name": "default", "mtls": authority}).json()["resources"]
+
+    assert "has no effect: no mTLS in this mesh" in "".join(alone["warnings"])
+    assert all("warnings" not in outcome for outcome in with_mtls)
+
+
 def test_a_new_mesh_brings_its_policies_unless_they_come_along(start: Unit) -> None:
     api = start(companions=lambda document: initial_policies(document, "TargetRef"))
     mine = timeout("mesh-timeout-all-shop", "shop", "7s")

@@ -9,7 +9,8 @@ import pytest
 
 from cp.model.document import Document
 from cp.model.names import Key
-from tests.api.conftest import Api, Unit
+from cp.resources.world import World
+from tests.api.conftest import KINDS, Api, FixedState, Unit
 from tests.api.samples import TIMEOUT_YAML, dataplane, timeout
 
 SLOW = "/meshes/default/meshtimeouts/slow"
@@ -105,6 +106,23 @@ def test_a_warning_of_something_deprecated_is_in_the_answer(api: Api) -> None:
 
     assert answer.status_code == 201
     assert any("MeshSubset" in warning for warning in answer.json()["warnings"])
+
+
+def permission() -> dict[str, Any]:
+    allowed = {"allow": [{"spiffeID": {"type": "Exact", "value": "spiffe://default/web"}}]}
+    return {"type": "MeshTrafficPermission", "mesh": "default", "name": "p", "spec": {"rules": [{"default": allowed}]}}
+
+
+@pytest.mark.parametrize("has_mtls", [True, False])
+def test_a_permission_in_a_mesh_without_mtls_is_warned_of(start: Unit, *, has_mtls: bool) -> None:
+    authority = {"enabledBackend": "ca", "backends": [{"name": "ca", "type": "builtin"}]}
+    mesh = {"type": "Mesh", "name": "default", **({"mtls": authority} if has_mtls else {})}
+    world = World.of([Document(Key("Mesh", "", "default"), mesh)], KINDS)
+    api = start(state=FixedState(world)).with_mesh()
+
+    warnings = api.put("/meshes/default/meshtrafficpermissions/p", permission()).json().get("warnings", [])
+
+    assert ["has no effect: no mTLS in this mesh" in warning for warning in warnings] == ([] if has_mtls else [True])
 
 
 def test_the_body_must_say_what_the_url_says(api: Api) -> None:

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -85,8 +87,13 @@ def koguma(running: RunningControlPlane) -> Koguma:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningControlPlane]:
     """A control plane in a thread, on ports of its own."""
-    folder = tmp_path_factory.mktemp("control-plane")
-    settings = load(store="memory:", work_dir=folder, ads_port=0, http_port=0, diagnostics_port=0)
+    with running_control_plane(tmp_path_factory.mktemp("control-plane")) as running:
+        yield running
+
+
+@contextmanager
+def running_control_plane(folder: Path, **changes: Any) -> Iterator[RunningControlPlane]:
+    settings = load(store="memory:", work_dir=folder, ads_port=0, http_port=0, diagnostics_port=0, **changes)
     with (folder / "log").open("w") as out:
         structlog.reset_defaults()
         structlog.configure(logger_factory=structlog.WriteLoggerFactory(out))

@@ -17,6 +17,7 @@ from tests.snapshots import policies
 MESH = """\
 type: Mesh
 name: default
+mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}
 ---
 type: Dataplane
 mesh: default
@@ -77,6 +78,13 @@ spec:
   from:
     - targetRef: {kind: MeshSubset, tags: {team: red}}
       default: {action: Allow}
+---
+type: MeshTrafficPermission
+mesh: default
+name: others
+spec:
+  rules:
+    - default: {allow: [{spiffeID: {type: Exact, value: spiffe://default/web}}]}
 ---
 type: MeshProxyPatch
 mesh: default
@@ -163,9 +171,22 @@ def test_an_inbound_is_made_with_what_holds_for_all_or_some_of_its_clients_and_i
         ("patch", "spec.default.appendModifications[0]"),
         ("of-callers", "spec.rules[0]"),
         ("some", "spec.from[0]"),
+        ("others", "spec.rules[0]"),
     }
     assert "again" not in {place.policy.name for place in causes.policies}
     assert [place.policy.type for place in causes.resources] == ["Dataplane"]
+
+
+def test_an_inbound_that_nobody_may_call_is_made_without_a_permission() -> None:
+    documents = [one for one in read_documents(MESH, "mesh.yaml").documents if one.key.type != "MeshTrafficPermission"]
+    world = World.of(documents, kinds(policies()))
+    dataplane = world.get(Key("Dataplane", "default", "web"))
+    assert dataplane is not None
+    proxy = Compiler(policies()).proxy(world, dataplane)
+    causes = CauseFinder(world).of(proxy, LISTENER, "inbound:127.0.0.1:8080")
+
+    assert "of-callers" in {place.policy.name for place in causes.policies}
+    assert "MeshTrafficPermission" not in {place.policy.type for place in causes.policies}
 
 
 def test_what_is_not_there_has_nothing_behind_it_but_the_dataplane() -> None:

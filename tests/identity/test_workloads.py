@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cp.identity.identities import AuthorityRef, answers_with_tls, identity_of, workload_ids
 from cp.identity.security import security_of
-from cp.identity.trust import TrustedRoot, TrustRecord, document_of, pem_blocks
+from cp.identity.trust import TrustedRoot, TrustRecord, pem_blocks, record_document
 from cp.identity.workloads import domain_of, spiffe_id, workload_identities
 from cp.model.document import Document
 from cp.model.names import Key
@@ -55,7 +55,9 @@ def identity(name: str, labels: dict[str, str] | None, *, path: str | None = Non
     return document("MeshIdentity", name, {"spec": {**provider, **selector, **spiffe_id, **spec}})
 
 
-def signing(name: str, *, signer: str = "a", callers: bool = False, roots: Iterable[str] = "a") -> Document:
+def signing(
+    name: str, *, signer: str = "a", callers: bool = False, roots: Iterable[str] = "a", domain: str = DOMAIN
+) -> Document:
     """The record of a MeshIdentity whose authority signs already."""
     record = TrustRecord(
         roots=tuple(
@@ -64,10 +66,9 @@ def signing(name: str, *, signer: str = "a", callers: bool = False, roots: Itera
         ),
         signer=signer,
         callers=callers,
+        domain=domain,
     )
-    written = document_of("default", record)
-    key = identity_trust_key("default", name)
-    return Document(key, {**written.data, "name": key.name})
+    return record_document(identity_trust_key("default", name), record)
 
 
 def world(*documents: Document) -> World:
@@ -260,11 +261,14 @@ def test_the_authority_of_an_identity_is_trusted_before_it_signs() -> None:
     assert _bundles(made) == {DOMAIN: [PEM.format("x"), PEM.format("y")]}
 
 
-def test_an_identity_that_shall_make_no_trust_makes_none() -> None:
-    bundled = {"autogenerate": {"enabled": True}, "meshTrustCreation": "Disabled"}
-    made = world(mesh(), identity("a", {}, provider={"type": "Bundled", "bundled": bundled}), signing("a"))
+def test_a_record_without_a_domain_is_trusted_for_none() -> None:
+    made = world(mesh(), identity("a", {}), signing("a", domain=""))
 
     assert _bundles(made) == {}
+
+
+def test_an_identity_that_is_gone_is_trusted_while_there_is_a_record() -> None:
+    assert _bundles(world(mesh(with_mtls=False), signing("a"))) == {DOMAIN: [PEM.format("a")]}
 
 
 def test_a_mesh_without_mtls_has_security_when_an_authority_of_an_identity_is_trusted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -24,6 +25,11 @@ Observed = dict[Any, Any]
 
 ROUTES = {policy.kind.name for policy in policies() if policy.is_route}
 PASSTHROUGH = "MeshPassthrough"
+ABOUT_TLS = {"MeshTLS", "MeshTrafficPermission"}
+"""Without TLS they do nothing."""
+
+BY_IDENTITY = {"MeshFaultInjection", "MeshRateLimit"}
+"""They tell clients apart by what only TLS shows."""
 
 
 def observed(world: World) -> Observed:
@@ -52,7 +58,10 @@ def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Observed:
             for destination, upstream in proxy.proxy_class.backends.items()
         },
         "inbounds": [
-            {"confs": _values(reached.effective), "for some": _for_some(rules, index, tags)}
+            {
+                "confs": _without(ABOUT_TLS if reached.inbound.tls is None else set(), _values(reached.effective)),
+                "for some": _for_some(rules, index, tags, has_tls=reached.inbound.tls is not None),
+            }
             for (index, _), reached in numbered
         ],
         "whole": {
@@ -89,19 +98,28 @@ def _values(effective: Effective) -> Observed:
     return {kind: merged.value for kind, merged in effective.items() if kind not in {*ROUTES, PASSTHROUGH}}
 
 
-def _for_some(rules: Rules, index: int, clients: list[Mapping[str, str]]) -> Observed:
-    confs = {kind: _of_clients(of_kind, index, clients) for kind, of_kind in rules.items()}
+def _without(kinds: AbstractSet[str], confs: Observed) -> Observed:
+    return {kind: conf for kind, conf in confs.items() if kind not in kinds}
+
+
+def _for_some(rules: Rules, index: int, clients: list[Mapping[str, str]], *, has_tls: bool) -> Observed:
+    """Who may call at all is seen in what is served alone, as it is nothing that one conf says."""
+    confs = {
+        kind: _of_clients(of_kind, index, clients, has_tls=has_tls or kind not in BY_IDENTITY)
+        for kind, of_kind in rules.items()
+        if kind not in ABOUT_TLS
+    }
     return {kind: of_clients for kind, of_clients in confs.items() if of_clients}
 
 
-def _of_clients(rules: PolicyRules, index: int, clients: list[Mapping[str, str]]) -> Observed:
+def _of_clients(rules: PolicyRules, index: int, clients: list[Mapping[str, str]], *, has_tls: bool) -> Observed:
     """What holds for some clients: for each that there could be; and for each match, of which the first counts."""
     confs: Observed = {}
     if rules.shape.from_ and not rules.shape.from_as_rules:
         for tags in clients:
             if (rule := rules.from_(index).of(tags)) is not None:
                 confs[tuple(tags.items())] = rule.combined.conf.value
-    for client_rule in rules.inbound(index).with_matches:
+    for client_rule in rules.inbound(index).with_matches if has_tls else ():
         confs.setdefault(msgspec.json.encode(client_rule.match), client_rule.combined.conf.value)
     return confs
 

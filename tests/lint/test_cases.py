@@ -23,8 +23,7 @@ FROM_ELSEWHERE: Final = {
     *("unreadable-file", "file-too-large", "refused-by-envoy", "failed"),
     *("bad-access-file", "open-door", "authority-ends"),
 }
-"""Findings that come from a store that follows a folder, from proxies, from faults of ours, from a control plane about
-itself, or with the time."""
+"""Findings that a store that follows a folder makes, proxies, faults of ours, a control plane about itself, or time."""
 
 
 def told(text: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import trustme
 
-from cp.identity.trust import TrustedRoot, TrustRecord, document_of
+from cp.identity.trust import TrustedRoot, TrustRecord, record_document
 from cp.model.secret_names import identity_trust_key
 from tests.random_mesh.words import Data, Home, sometimes
 
@@ -41,8 +41,9 @@ def record(chance: Random) -> Data:
         fingerprint=str(fingerprint), certificate=certificate, backend="authority", since=0.0, lifetime=60.0
     )
     signer = root.fingerprint if chance.random() < 0.7 else ""
-    written = document_of("default", TrustRecord(roots=(root,), signer=signer, callers=chance.random() < 0.5))
-    return {**written.data, "name": key.name}
+    domain = chance.choice([*_DOMAINS, "default.default.mesh.local", ""])
+    written = TrustRecord(roots=(root,), signer=signer, callers=chance.random() < 0.5, domain=domain)
+    return dict(record_document(key, written).data)
 
 
 def trust(chance: Random) -> Data:

@@ -12,7 +12,15 @@ from cp.insight.lint import lint
 from cp.model.document import Document
 from cp.model.names import Destination, Key
 from cp.policies import kinds
-from cp.resources.capabilities import MISSING, WORDS, MissingCapability, missing_parts
+from cp.resources.capabilities import (
+    MISSING,
+    ONLY_WITH_MTLS,
+    WITHOUT_EFFECT,
+    WORDS,
+    MissingCapability,
+    missing_parts,
+    parts_with_mtls,
+)
 from cp.resources.capabilities import NAMES as ADDRESSES
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
@@ -54,8 +62,13 @@ def metrics_over(mode: str) -> Data:
     return {"spec": {"default": {"backends": [{"type": "Prometheus", "prometheus": {"tls": {"mode": mode}}}]}}}
 
 
+ASKING_FOR_MTLS: Final[dict[Place, Data]] = {
+    ("MeshTrafficPermission", ""): {"spec": {"rules": [{"default": {"deny": [SPIFFE]}}]}},
+    ("MeshTLS", ""): {"spec": {"rules": [{"default": {"mode": "Permissive"}}]}},
+    ("MeshFaultInjection", "spec.rules[].matches"): rules(FAULT),
+    ("MeshRateLimit", "spec.rules[].matches"): rules(LIMIT),
+}
 ASKING: Final[dict[Place, Data]] = {
-    ("Mesh", "mtls.enabledBackend"): {"mtls": CA},
     ("Mesh", "routing.zoneEgress"): {"routing": {"zoneEgress": True}, "mtls": CA},
     ("Mesh", "routing.defaultForbidMeshExternalServiceAccess"): {
         "routing": {"defaultForbidMeshExternalServiceAccess": True}
@@ -68,13 +81,9 @@ ASKING: Final[dict[Place, Data]] = {
     ("Mesh", "constraints.dataplaneProxy"): {
         "constraints": {"dataplaneProxy": {"requirements": [{"tags": {"team": "a"}}]}}
     },
-    ("MeshTrafficPermission", ""): {"spec": {"rules": [{"default": {"deny": [SPIFFE]}}]}},
-    ("MeshTLS", ""): {"spec": {"rules": [{"default": {"mode": "Strict"}}]}},
     ("MeshIdentity", "spec.provider.type"): {
         "spec": {"selector": {"dataplane": {}}, "provider": {"type": "Spire", "spire": {}}}
     },
-    ("MeshFaultInjection", "spec.rules[].matches"): rules(FAULT),
-    ("MeshRateLimit", "spec.rules[].matches"): rules(LIMIT),
     ("MeshTimeout", "spec.rules[].matches"): rules({"http": {"requestTimeout": "9s"}}),
     ("MeshAccessLog", "spec.rules[].matches"): rules(LOGGED),
     ("MeshTimeout", "spec.targetRef"): {
@@ -195,15 +204,64 @@ def test_a_mesh_in_which_nothing_is_asked_for_is_told_nothing() -> None:
         assert told(world(document("Mesh", "default", mesh)), Key("Mesh", "", "default")) == []
 
 
-def test_with_mtls_switched_on_a_permission_is_still_not_enforced() -> None:
-    permission = asking(("MeshTrafficPermission", ""))
-    made = world(permission, document("Mesh", "default", {"mtls": CA}))
-
-    assert told(made, permission.key) == ["spec"]
-    assert told(made, Key("Mesh", "", "default")) == ["mtls.enabledBackend"]
+WITH_MTLS: Final = document("Mesh", "default", {"mtls": CA})
 
 
-@pytest.mark.parametrize("place", [("MeshTrafficPermission", ""), ("MeshTLS", ""), ("MeshTimeout", "spec.targetRef")])
+def only_with_mtls(made: World, key: Key) -> list[str]:
+    """What lint says of a policy without mTLS, where that is why it has no effect."""
+    return [one.path for one in lint(policies(), made) if one.resource == key and one.code == "mtls-off"]
+
+
+@pytest.mark.parametrize("row", ONLY_WITH_MTLS, ids=lambda row: row.kinds[0])
+def test_there_is_an_example_of_everything_that_needs_mtls(row: MissingCapability) -> None:
+    assert all((kind, row.field) in ASKING_FOR_MTLS for kind in row.kinds)
+
+
+@pytest.mark.parametrize("place", ASKING_FOR_MTLS, ids=" ".join)
+def test_what_needs_mtls_is_told_where_there_is_none_and_nothing_that_is_served_differs_without_it(
+    place: Place,
+) -> None:
+    found = document(place[0], "x", ASKING_FOR_MTLS[place])
+    (part,) = parts_with_mtls(place[0], found.data)
+
+    assert only_with_mtls(world(found), found.key) == [part.path or "spec"]
+    assert served(world(found)) == served(world(*without(found, part.part)))
+
+
+@pytest.mark.parametrize("place", ASKING_FOR_MTLS, ids=" ".join)
+def test_what_needs_mtls_changes_what_is_served_where_there_is_mtls(place: Place) -> None:
+    found = document(place[0], "x", ASKING_FOR_MTLS[place])
+    (part,) = parts_with_mtls(place[0], found.data)
+
+    assert only_with_mtls(world(found, WITH_MTLS), found.key) == []
+    assert served(world(found, WITH_MTLS)) != served(world(*without(found, part.part), WITH_MTLS))
+
+
+@pytest.mark.parametrize("place", ASKING_FOR_MTLS, ids=" ".join)
+def test_what_needs_mtls_is_told_in_a_mesh_without_proxies_too(place: Place) -> None:
+    found = document(place[0], "x", ASKING_FOR_MTLS[place])
+    made = World.of([document("Mesh", "default", {}), found], kinds(policies()))
+
+    assert len(only_with_mtls(made, found.key)) == 1
+
+
+@pytest.mark.parametrize("place", ASKING_FOR_MTLS, ids=" ".join)
+def test_inspection_says_in_force_of_what_needs_mtls_where_there_is_mtls_alone(place: Place) -> None:
+    found = document(place[0], "x", ASKING_FOR_MTLS[place])
+    (part,) = parts_with_mtls(place[0], found.data)
+
+    for mesh, is_in_force in ((document("Mesh", "default", {}), False), (WITH_MTLS, True)):
+        made = world(found, mesh)
+        policy = made.get(found.key)
+        assert policy is not None
+        (proxy,) = affected_proxies(made, policy)
+        concerned = [effect for effect in proxy.effects if part.covers(effect.setting.path)]
+        assert concerned
+        assert all(effect in proxy.effects_in_force for effect in concerned) is is_in_force
+        assert all(effect.idle_reason.startswith(WITHOUT_EFFECT) for effect in concerned) is not is_in_force
+
+
+@pytest.mark.parametrize("place", [("MeshTimeout", "spec.targetRef")])
 def test_inspection_says_in_force_of_nothing_that_is_not(place: Place) -> None:
     found = asking(place)
     made = world(
@@ -230,8 +288,8 @@ def test_inspection_of_a_builtin_gateway_says_in_force_of_nothing() -> None:
     assert not found["edge"].effects_in_force
 
 
-def test_of_a_policy_whose_rules_differ_the_rule_for_some_clients_alone_is_not_enforced() -> None:
-    made = world(asking(("MeshFaultInjection", "spec.rules[].matches")))
+def test_of_a_policy_whose_rules_differ_the_rule_for_some_clients_alone_has_no_effect_without_mtls() -> None:
+    made = world(document("MeshFaultInjection", "x", ASKING_FOR_MTLS["MeshFaultInjection", "spec.rules[].matches"]))
     (policy,) = made.table("MeshFaultInjection", "default")
     (proxy,) = affected_proxies(made, policy)
 
@@ -239,12 +297,27 @@ def test_of_a_policy_whose_rules_differ_the_rule_for_some_clients_alone_is_not_e
     assert [one.setting.origin.index for one in proxy.idle_effects] == [1]
 
 
-def test_rules_and_policies_of_a_proxy_warn_of_what_is_not_enforced() -> None:
-    made = world(asking(("MeshTrafficPermission", "")))
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (document("MeshTrafficPermission", "x", ASKING_FOR_MTLS["MeshTrafficPermission", ""]), WITHOUT_EFFECT),
+        (document("MeshTimeout", "x", ASKING["MeshTimeout", "spec.rules[].matches"]), WORDS),
+    ],
+)
+def test_rules_and_policies_of_a_proxy_warn_of_what_has_no_effect(found: Document, words: str) -> None:
+    made = world(found)
     (web,) = made.table("Dataplane", "default")
     (of_kind,) = inspect_rules(made, web)["rules"]
     (selected,) = inspect_policies(made, web)["policies"]
 
-    assert all(WORDS in one for one in (*of_kind["warnings"], *selected["warnings"]))
+    assert all(words in one for one in (*of_kind["warnings"], *selected["warnings"]))
     assert of_kind["warnings"]
     assert selected["warnings"]
+
+
+def test_rules_and_policies_of_a_proxy_warn_of_nothing_where_there_is_mtls() -> None:
+    made = world(document("MeshTrafficPermission", "x", ASKING_FOR_MTLS["MeshTrafficPermission", ""]), WITH_MTLS)
+    (web,) = made.table("Dataplane", "default")
+
+    assert [of_kind["warnings"] for of_kind in inspect_rules(made, web)["rules"]] == [[]]
+    assert all("warnings" not in selected for selected in inspect_policies(made, web)["policies"])

@@ -1,10 +1,11 @@
-"""Warnings about parts of resources that no proxy enforces: those of the mesh and of both ends of a call."""
+"""Warnings about parts of resources that have no effect: those of the mesh and of both ends of a call."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from cp.resources.capabilities import missing_parts, warning
+from cp.insight.enforcement import parts_without_effect
+from cp.resources.capabilities import warning
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.matching import match
@@ -14,7 +15,7 @@ def enforcement_warnings(world: World, client: Resource, servers: Iterable[Resou
     """The warnings about the mesh, the Dataplanes of client and servers, and the policies that select these."""
     mesh = world.mesh(client.mesh)
     for resource in dict.fromkeys([*([] if mesh is None else [mesh]), *_resources_of_call(world, (client, *servers))]):
-        for part in missing_parts(resource.type, resource.document.data):
+        for part in parts_without_effect(world, resource):
             yield f"{resource.key}: {warning(part, resource.kind.root)}"
 
 

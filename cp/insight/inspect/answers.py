@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from cp.insight.inspect.idle import unenforced_parts
+from cp.insight.enforcement import parts_without_effect
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
 from cp.resources.capabilities import warning
@@ -38,7 +38,7 @@ def inspect_policies(world: World, dataplane: Resource, *, shadow: bool = False)
     matched = match(world, dataplane, shadow=shadow)
     return {
         "policies": [
-            _policy_data(matched_policy) for _, matches in sorted(matched.items()) for matched_policy in matches
+            _policy_data(world, matched_policy) for _, matches in sorted(matched.items()) for matched_policy in matches
         ]
     }
 
@@ -47,28 +47,28 @@ def resource_meta(key: Key) -> Data:
     return {"type": key.type, "mesh": key.mesh, "name": key.name}
 
 
-def _policy_data(matched_policy: MatchedPolicy) -> Data:
+def _policy_data(world: World, matched_policy: MatchedPolicy) -> Data:
     parts = {"inbounds": list(matched_policy.inbounds), "listeners": list(matched_policy.listeners)}
     return {
         **resource_meta(matched_policy.policy.key),
         **{name: indexes for name, indexes in parts.items() if indexes},
-        **_policy_warnings(matched_policy.policy),
+        **_policy_warnings(world, matched_policy.policy),
     }
 
 
-def _policy_warnings(policy: Resource) -> Data:
-    """Warnings about the parts of a policy that are not enforced; empty without any."""
-    warnings = [str(warning(part, policy.kind.root)) for part in unenforced_parts(policy)]
+def _policy_warnings(world: World, policy: Resource) -> Data:
+    """Warnings about the parts of a policy that have no effect; empty without any."""
+    warnings = [str(warning(part, policy.kind.root)) for part in parts_without_effect(world, policy)]
     return {"warnings": warnings} if warnings else {}
 
 
-def _warnings(dataplane: Resource, rules: PolicyRules) -> list[str]:
-    """Warnings about the parts of a Dataplane, and of the policies that matched it, that are not enforced."""
+def _warnings(world: World, dataplane: Resource, rules: PolicyRules) -> list[str]:
+    """Warnings about the parts of a Dataplane, and of the policies that matched it, that have no effect."""
     resources = (dataplane, *(matched_policy.policy for matched_policy in rules.matched))
     return [
         f"{resource.key}: {warning(part, resource.kind.root)}"
         for resource in resources
-        for part in unenforced_parts(resource)
+        for part in parts_without_effect(world, resource)
     ]
 
 
@@ -85,7 +85,7 @@ def _kind_data(world: World, dataplane: Resource, rules: PolicyRules) -> Data:
         "inboundRules": _non_empty_rules(
             (inbound, _inbound_rules(port_rules, index)) for inbound, port_rules, index in inbounds
         ),
-        "warnings": _warnings(dataplane, rules),
+        "warnings": _warnings(world, dataplane, rules),
     }
     if gateway is not None:
         answer["gatewayToRules"] = list(_gateway_rules(gateway, rules))

@@ -6,25 +6,23 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from cp.insight.enforcement import only_with_mtls, parts_without_effect
 from cp.insight.inspect.meaning import meaningless_reason, traits
 from cp.insight.inspect.scopes import ConfScope
 from cp.insight.parts import DestinationParts, destination_parts, fragments_of
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.policies import Policy
-from cp.resources.capabilities import BUILTIN_GATEWAYS, WORDS, ZONE_PROXIES, MissingPart, missing_parts
+from cp.resources.capabilities import BUILTIN_GATEWAYS, ZONE_PROXIES, MissingPart
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.merging import MergedConf, Setting
 from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.proxy_class import ProxyClass
+from cp.translate.view.mtls import inbound_tls
 
+_NO_TLS: Final = "has no effect: the proxy takes no TLS, so clients do not show who they are"
 _MATCHES_NOTHING: Final = "has no effect: the proxy has nothing that `match` is about"
-
-
-def unenforced_parts(resource: Resource) -> tuple[MissingPart, ...]:
-    """The parts of a resource that no proxy enforces."""
-    return tuple(missing_parts(resource.type, resource.document.data))
 
 
 class IdleReasons:
@@ -42,9 +40,10 @@ class IdleReasons:
         """The facts about a proxy that decide whether values have an effect, beyond those that decide its confs."""
         caller = self._compiler.translator.callers.caller(self._world, dataplane)
         return (
-            unenforced_parts(dataplane),
+            parts_without_effect(self._world, dataplane),
             _ports_without_inbound(dataplane),
             traits(dataplane),
+            inbound_tls(self._world, dataplane) is not None,
             replace(caller, sidecar_fields=()),
             self._matching_changes(dataplane),
         )
@@ -67,6 +66,8 @@ class IdleReasons:
         unenforced_reason = self._unenforced_reason(dataplane, scope, setting.path)
         if unenforced_reason:
             return unenforced_reason
+        if self._asks_for_tls(dataplane, scope, setting.path):
+            return _NO_TLS
         parts = self._parts(dataplane).get(scope.destination) if scope.destination is not None else None
         policy = self._compiler.policies[self._policy.type]
         reason = meaningless_reason(policy, dataplane, scope, path, conf_fields=conf_fields, parts=parts)
@@ -79,9 +80,15 @@ class IdleReasons:
         part = next((part for part in self._unenforced_parts if part.covers(path)), None)
         part = part or self._unenforced_part_of(dataplane, scope)
         if part is not None:
-            return f"{WORDS}: {part.sentence}"
+            return part.reason
         inner_part = next((part for part in self._unenforced_parts if part.is_within(path)), None)
-        return "" if inner_part is None else f"{WORDS} in part, {inner_part.path}: {inner_part.sentence}"
+        return "" if inner_part is None else f"{inner_part.words} in part, {inner_part.path}: {inner_part.sentence}"
+
+    def _asks_for_tls(self, dataplane: Resource, scope: ConfScope, path: str) -> bool:
+        """Whether a value has an effect only where TLS is spoken, and the proxy takes none."""
+        if scope.inbound_port is None or not any(part.covers(path) for part in self._policy.derived(only_with_mtls)):
+            return False
+        return inbound_tls(self._world, dataplane) is None
 
     def _part_reason(
         self, parts: DestinationParts | None, scope: ConfScope, path: str, setting: Setting, *, removed: Setting | None
@@ -149,14 +156,14 @@ class IdleReasons:
 
     @remembered
     def _unenforced_parts(self) -> tuple[MissingPart, ...]:
-        return unenforced_parts(self._policy)
+        return parts_without_effect(self._world, self._policy)
 
     def _unenforced_part_of(self, dataplane: Resource, scope: ConfScope) -> MissingPart | None:
         """The part of the Dataplane that is not enforced, so that nothing in the scope is.
 
         A policy with a `sidecar` hook still acts on a proxy without listeners.
         """
-        by_capability = {part.capability: part for part in unenforced_parts(dataplane)}
+        by_capability = {part.capability: part for part in parts_without_effect(self._world, dataplane)}
         if scope.is_whole_proxy and self._has_sidecar_hook:
             return None
         if scope.inbound_port in _ports_without_inbound(dataplane):

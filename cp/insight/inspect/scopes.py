@@ -115,6 +115,9 @@ def _inbound_confs(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[Co
             for rule in rules.from_(index).rules:
                 yield ConfScope(inbound_port=port, clients=_clients(rule.matchers)), rule.combined.conf
         inbound_rules = rules.inbound(index)
+        if rules.shape.side_by_side:
+            yield from ((ConfScope(inbound_port=port), rule.combined.conf) for rule in inbound_rules.rules)
+            continue
         if inbound_rules.for_all is not None:
             yield ConfScope(inbound_port=port), inbound_rules.for_all.conf
         for client_rule in inbound_rules.with_matches:

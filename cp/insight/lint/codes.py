@@ -83,7 +83,8 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "no-identity": FindingCode(
             _WARNING, "a MeshIdentity gives nobody a certificate, or has no name for a proxy that it selects"
         ),
-        "not-enforced": FindingCode(_WARNING, "a document asks for what Koguma does not do yet, such as mTLS"),
+        "not-enforced": FindingCode(_WARNING, "a document asks for what Koguma does not do yet"),
+        "mtls-off": FindingCode(_WARNING, "a policy, or a part of it, has an effect only with mTLS, and there is none"),
         "address-shared": FindingCode(
             _WARNING, "inbounds of several services, or Dataplanes, have one address and port"
         ),

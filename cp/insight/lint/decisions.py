@@ -1,8 +1,9 @@
 """Decisions: where policies of one kind decide over something, with every item that takes part.
 
-There are four classes. A merged conf decides at services, routes, inbounds and proxies (`ConfDecision`). What is built
-decides where a destination lacks its listener or its cluster (`DestinationDecision`, record 0043). Rows decide in route
-tables (`RouteTableDecision`), and the first of several rules decides for clients (`ClientDecision`).
+There are five classes. A merged conf decides at services, routes, inbounds and proxies (`ConfDecision`). What is built
+decides where a destination lacks its listener or its cluster (`DestinationDecision`, record 0043), and where rules for
+clients hold side by side (`AdmissionDecision`). Rows decide in route tables (`RouteTableDecision`), and the first of
+several rules decides for clients (`ClientDecision`).
 
 A policy has an effect where something would differ without it. For most policies that can be seen from the origins of
 the merged conf: the policy sets a field, and no other policy sets the same value. For the others the items that are
@@ -12,7 +13,7 @@ left are merged once more.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Protocol, TypeAlias
 
@@ -20,11 +21,14 @@ from cp.insight.parts import DestinationParts
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Destination
 from cp.resources.kinds import Kind
-from cp.rules import CombinedConf, PolicyItem, RouteRule
+from cp.resources.world import World
+from cp.rules import CombinedConf, PolicyItem, PolicyRules, RouteRule
 from cp.rules.items import recipe, shape_of
 from cp.rules.merging import MergedConf, MergedField, Origin, merge_groups, overlay
 from cp.rules.routes import routes_of
 from cp.translate.effective import BUILT_IN
+from cp.translate.fragments import FragmentCache
+from cp.translate.inbound import InboundResult, IsRemoved, confs_side_by_side
 from generators import proxy
 
 Unit: TypeAlias = Hashable
@@ -33,12 +37,9 @@ Unit: TypeAlias = Hashable
 UnitOf: TypeAlias = Callable[[Origin], Unit]
 """The unit to which an origin belongs: `policy_of` or `item_of`."""
 
-IsRemoved: TypeAlias = Callable[[PolicyItem], bool]
-"""Whether an item is left out, to find out what would be different without it."""
-
 
 class Decision(Protocol):
-    """What the four classes of decisions have in common."""
+    """What the five classes of decisions have in common."""
 
     @property
     def kind(self) -> Kind:
@@ -241,7 +242,51 @@ class ClientDecision:
         return first is None or first.value != self.merged.value
 
 
-AnyDecision: TypeAlias = ConfDecision | DestinationDecision | RouteTableDecision | ClientDecision
+@dataclass(frozen=True, slots=True, eq=False)
+class AdmissionDecision:
+    """Rules that hold side by side decide who may call an inbound. What is built of them decides about their effect."""
+
+    world: World
+    mesh: str
+    rules: PolicyRules
+    index: int
+    """The place of the inbound in its Dataplane."""
+
+    reached: InboundResult
+    fragments: FragmentCache
+
+    @property
+    def kind(self) -> Kind:
+        return self.rules.kind
+
+    @property
+    def key(self) -> Hashable:
+        return "admission", id(self.rules), self.index, self.reached.inbound.protocol
+
+    @property
+    def subsets(self) -> Iterator[ConfDecision]:
+        """What is decided for the clients of each set of tags: there the items of `from` override each other."""
+        for subset in self.rules.from_(self.index).rules:
+            yield ConfDecision(self.kind, (subset.combined,), subset.combined.conf, None, self.reached.inbound.protocol)
+
+    @property
+    def items(self) -> Iterator[PolicyItem]:
+        yield from (tagged.item for tagged in self.rules.from_(self.index).tagged)
+        yield from (rule.item for rule in self.rules.inbound(self.index).rules)
+
+    def surely_effective(self, unit_of: UnitOf) -> set[Unit]:
+        """The units of the items of `rules`: all that they say is served under the names of their policies."""
+        return {unit_of(rule.origin) for rule in self.rules.inbound(self.index).rules}
+
+    def differs_without(self, is_removed: IsRemoved) -> bool:
+        kind, task = self.kind.name, self.reached.task
+        confs = confs_side_by_side(self.world, self.mesh, self.rules, self.index, is_removed)
+        clients = tuple((name, confs if name == kind else of_kind) for name, of_kind in task.clients)
+        fragment = self.fragments.get(replace(task, clients=clients))
+        return [packed.body for packed in fragment] != [packed.body for packed in self.reached.fragment]
+
+
+AnyDecision: TypeAlias = ConfDecision | DestinationDecision | RouteTableDecision | ClientDecision | AdmissionDecision
 """A `Decision` of which the class can be asked for, as the reason of a finding depends on it."""
 
 

@@ -16,9 +16,11 @@ from cp.resources.resource import Resource
 from cp.rules import PolicyItem
 from cp.rules.matching import is_shadow, top_of
 from cp.rules.targets import ROUTES
+from cp.translate.effective import has_hook
 
 _REMOVE: Final = "remove it"
 _NOBODY_BUT_ASKS: Final = "selects no proxy, and makes those that call others send their tags all the same"
+_NOBODY_BUT_OFFERS: Final = "selects no proxy, and makes those that call others offer an older TLS all the same"
 _BY_TAGS: Final = "compare it with the tags of inbounds"
 _COMPARE: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -72,7 +74,7 @@ def _items(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
 def _asks(survey: MeshSurvey, item: PolicyItem) -> bool:
     """Whether it changes what proxies tell about themselves, although it changes no conf."""
     policy = item.policy
-    may_ask = item.origin.part == "from" and survey.may_ask(policy)
+    may_ask = item.origin.part != "to" and survey.may_ask(policy)
     return may_ask and not survey.is_served_the_same_without(policy, item)
 
 
@@ -86,7 +88,10 @@ def _is_the_only_route(item: PolicyItem, all_items: Iterable[PolicyItem]) -> boo
 def _asks_only(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
     """Of a policy that selects no proxy and changes what proxies send all the same."""
     if policy.key in survey.asking and not survey.selected.get(policy):
-        yield finding_about(policy, _selects_nobody(survey, policy, _NOBODY_BUT_ASKS))
+        is_about_tls = has_hook(survey.policies[policy.type], "admit")
+        yield finding_about(
+            policy, _selects_nobody(survey, policy, _NOBODY_BUT_OFFERS if is_about_tls else _NOBODY_BUT_ASKS)
+        )
 
 
 def _selects_nobody(survey: MeshSurvey, policy: Resource, consequence: str = NO_EFFECT) -> FindingReason:

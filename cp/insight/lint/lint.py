@@ -17,6 +17,7 @@ from cp.insight.lint import (
     hidden,
     identities,
     idle,
+    mtls,
     patches,
     protocols,
     proxies,
@@ -58,6 +59,7 @@ RULES: Final[tuple[Rule, ...]] = (
     external.services,
     authorities.authorities,
     identities.identities,
+    mtls.off,
     proxies.no_dataplanes,
 )
 

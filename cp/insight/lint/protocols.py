@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
-from cp.insight.lint.decisions import ClientDecision, ConfDecision, DestinationDecision, RouteTableDecision
+from cp.insight.lint.decisions import ClientDecision, ConfDecision, DestinationDecision
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.targets import destination_name
 from cp.insight.meaning import acts_alone, section_of
@@ -67,7 +67,7 @@ def _decisions(survey: MeshSurvey) -> Iterator[ConfDecision | ClientDecision]:
     for decision in survey.decisions:
         if isinstance(decision, DestinationDecision):
             yield from decision.decisions
-        elif not isinstance(decision, RouteTableDecision):
+        elif isinstance(decision, ConfDecision | ClientDecision):
             yield decision
 
 

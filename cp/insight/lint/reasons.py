@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cp.insight.enforcement import parts_without_mtls
 from cp.insight.lint.codes import FindingReason
 from cp.insight.lint.decisions import (
+    AdmissionDecision,
     AnyDecision,
     ClientDecision,
     ConfDecision,
@@ -19,19 +21,22 @@ from cp.insight.lint.decisions import (
 )
 from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.targets import destination_name, missing
-from cp.insight.lint.walk import PASSTHROUGH, BlockedItem
+from cp.insight.lint.walk import PASSTHROUGH, BlockedItem, needs_mtls
 from cp.insight.meaning import section_of
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
 from cp.policies import Policy
+from cp.resources.capabilities import MissingPart
 from cp.resources.resource import Resource
+from cp.resources.world import World
 from cp.rules import PolicyItem
 from cp.rules.item_index import names_route_at_top, resources_meant
 from cp.rules.items import reference
-from cp.rules.matching import top_of
+from cp.rules.matching import match, top_of
 from cp.rules.merging import MergedField, Origin, Removal, Setting
 from cp.rules.targets import ROUTES, TargetTables
 from cp.translate.effective import BUILT_IN
+from cp.translate.view.proxies import inbounds
 from generators.proxy import Protocol
 
 _FEW: Final = 3
@@ -57,6 +62,8 @@ class _Rivals:
 def reason(survey: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingReason:
     """Why an item has no effect. `as_whole` says that its policy as a whole has none."""
     decisions = survey.decisions_of.get(item, ())
+    if part := _part_without_mtls(survey.world, item):
+        return FindingReason("mtls-off", part.sentence, part.path or item.policy.kind.root, part.hint)
     if decisions:
         return _routed_elsewhere(survey, item, decisions, as_whole=as_whole) or _overridden_or_redundant(
             item, decisions, as_whole=as_whole
@@ -70,6 +77,11 @@ def reason(survey: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingRe
     if item.policy.type == PASSTHROUGH:
         return _nothing_redirected(survey, item)
     return _of_target(survey, item) if item.origin.part == "to" else _no_inbound(survey, item)
+
+
+def _part_without_mtls(world: World, item: PolicyItem) -> MissingPart | None:
+    """The part of a policy to which an item belongs that has no effect because there is no mTLS."""
+    return next((part for part in parts_without_mtls(world, item.policy) if part.covers(item.origin.path)), None)
 
 
 def _is_beyond_clients(survey: MeshSurvey, policy: Resource) -> bool:
@@ -161,6 +173,9 @@ def _overridden_or_redundant(item: PolicyItem, decisions: Sequence[AnyDecision],
         else:
             _compare(item, decision, rivals)
     path = item.layer.path
+    if not (rivals.overriding or rivals.agreeing) and any(isinstance(one, AdmissionDecision) for one in decisions):
+        text = "whom it denies nobody else allows, and who is not allowed may not call"
+        return FindingReason("redundant", text, path, "remove it, or leave it as a reminder")
     if rivals.overriding:
         text = _overridden(rivals)
         if all(isinstance(decision, RouteTableDecision) for decision in decisions):
@@ -189,6 +204,8 @@ def _decisions_if_whole(
     for decision in decisions:
         if isinstance(decision, DestinationDecision):
             yield from decision.decisions
+        elif isinstance(decision, AdmissionDecision):
+            yield from decision.subsets
         else:
             yield decision
 
@@ -375,8 +392,21 @@ def _share_proxy(survey: MeshSurvey, policy: Resource, route: Resource) -> bool:
 
 def _no_inbound(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
     count = survey.selected[item.policy]
+    if needs_mtls(item) and _has_inbound(survey, item.policy):
+        proxies = f"none of the {count} proxies that it selects takes" if count > 1 else "its proxy does not take"
+        text = f"{proxies} TLS, and it has an effect only where clients show who they are"
+        return FindingReason("mtls-off", text, item.origin.path, "give the proxies identities that the mesh trusts")
     text = f"none of the {count} proxies that it selects has an inbound" if count > 1 else "its proxy has no inbound"
     return FindingReason("selects-no-inbound", text, item.origin.path, "select proxies that others call")
+
+
+def _has_inbound(survey: MeshSurvey, policy: Resource) -> bool:
+    return any(
+        matched.policy is policy and index in matched.inbounds
+        for proxy in survey.proxies
+        for matched in match(survey.world, proxy.dataplane).get(policy.type, ())
+        for index, _ in inbounds(proxy.dataplane)
+    )
 
 
 def _nothing_redirected(survey: MeshSurvey, item: PolicyItem) -> FindingReason:

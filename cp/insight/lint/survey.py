@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any, TypeVar
 
 from cp.insight.lint.decisions import AnyDecision, DestinationDecision, Unit, item_of, policy_of, with_effect
-from cp.insight.lint.walk import PASSTHROUGH, ROUTES, BlockedItem, ClassOutbounds, of_inbound, of_proxy
+from cp.insight.lint.walk import PASSTHROUGH, ROUTES, BlockedItem, ClassOutbounds, ProxyInbound, of_proxy
 from cp.insight.parts import destination_parts
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.document import Document
@@ -23,7 +23,7 @@ from cp.rules.item_index import names_route_at_top
 from cp.rules.items import PolicyItems, items
 from cp.rules.matching import ByKind, match, routes_at_top
 from cp.translate.compiler import CompiledProxy, Compiler
-from cp.translate.effective import Effective, built_in, rules_of
+from cp.translate.effective import Effective, built_in, has_hook, rules_of
 from cp.translate.packing import TYPES
 from cp.translate.view.proxies import inbounds
 
@@ -155,9 +155,13 @@ class MeshSurvey:
         return frozenset(policy.key for policy in may_ask if not self.is_served_the_same_without(policy))
 
     def may_ask(self, policy: Resource) -> bool:
-        """Whether proxies may send something about themselves because of the clients that a policy names."""
-        has_hook = type(self.policies[policy.type]).sidecar_fields is not Policy.sidecar_fields
-        return has_hook and bool(policy.data.get("from"))
+        """Whether callers may do something because of a policy, whomever it selects.
+
+        They may tell about themselves because of the clients that it names, or speak as it asks of those that they
+        call.
+        """
+        kind = self.policies[policy.type]
+        return has_hook(kind, "admit") or (has_hook(kind, "sidecar_fields") and bool(policy.data.get("from")))
 
     @remembered
     def _by_itself(self) -> frozenset[Unit]:
@@ -221,17 +225,20 @@ class MeshSurvey:
             yield from outbounds.decisions()
         seen: set[object] = set()
         for proxy in checked(self.proxies, self.checkpoint):
-            rules = rules_of(self.world, proxy.dataplane)
-            for (index, inbound), reached in zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True):
-                key = (id(rules), index, inbound.protocol)
-                if key not in seen:
-                    seen.add(key)
-                    yield from of_inbound(rules, index, reached, self._inbound)
+            for inbound in self.inbounds_of(proxy):
+                if inbound.key not in seen:
+                    seen.add(inbound.key)
+                    yield from inbound.decisions(self._inbound)
             of_calls = proxy.proxy_class.rules
             whole = (id(of_calls), proxy.capture_result is not None)
             if whole not in seen:
                 seen.add(whole)
                 yield from of_proxy(of_calls, is_redirected=proxy.capture_result is not None)
+
+    def inbounds_of(self, proxy: CompiledProxy) -> Iterator[ProxyInbound]:
+        rules, fragments = rules_of(self.world, proxy.dataplane), self._compiler.translator.fragments
+        for (index, _), reached in zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True):
+            yield ProxyInbound(self.world, rules, proxy.dataplane, index, reached, fragments)
 
     @remembered
     def _not_judged(self) -> frozenset[Resource]:

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import NO_EFFECT, NOTHING_SERVED, FindingReason, finding_about
 from cp.insight.lint.decisions import (
+    AdmissionDecision,
     AnyDecision,
     ClientDecision,
     ConfDecision,
@@ -34,6 +35,7 @@ from cp.policies import Policy
 from cp.resources.resource import Resource
 from cp.rules import PolicyItem
 from cp.rules.merging import MergedField
+from cp.translate.effective import has_hook
 
 _SWITCH: Final = "disabled"
 
@@ -91,7 +93,10 @@ def _is_change(policy: Policy[Any], decision: AnyDecision, key: Key) -> bool:
     if isinstance(decision, RouteTableDecision):
         # A row of HTTP carries the name of its route. A TCP route may lead where calls go without it, and be the same.
         return decision.kind.name == HTTP_ROUTE and key in decision.surely_effective(policy_of)
-    return decision.destination is None and _sets_something(policy, decision, key)
+    if isinstance(decision, AdmissionDecision):
+        return decision.differs_without(lambda item: item.policy.key == key)
+    # How callers speak with an inbound may be what would be so without the policy.
+    return decision.destination is None and not has_hook(policy, "admit") and _sets_something(policy, decision, key)
 
 
 def _sets_something(policy: Policy[Any], decision: ConfDecision | ClientDecision, key: Key) -> bool:

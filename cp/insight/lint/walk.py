@@ -5,19 +5,29 @@ It also finds the items of routes that decide nothing, because no table of their
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cp.insight.lint.decisions import AnyDecision, ClientDecision, ConfDecision, DestinationDecision, RouteTableDecision
+from cp.insight.enforcement import only_with_mtls
+from cp.insight.lint.decisions import (
+    AdmissionDecision,
+    AnyDecision,
+    ClientDecision,
+    ConfDecision,
+    DestinationDecision,
+    RouteTableDecision,
+)
 from cp.insight.parts import DestinationParts
 from cp.model.canonical import canonical_json
 from cp.model.names import Destination
+from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import CombinedConf, InboundRules, PolicyItem, PolicyRules, levels, of_service
 from cp.rules.merging import NOTHING, MergedConf, Origin
 from cp.rules.routes import routes_of
 from cp.translate.effective import Effective, Rules
+from cp.translate.fragments import FragmentCache
 from cp.translate.inbound import InboundResult
 from cp.translate.outbound import OutboundResult
 from cp.translate.proxy_class import ProxyClass
@@ -163,19 +173,59 @@ class ClassOutbounds:
         return of_service(self.rules[kind], destination) if kind in self.rules else None
 
 
-def of_inbound(rules: Rules, index: int, reached: InboundResult, defaults: Defaults) -> Iterator[AnyDecision]:
-    """The decisions about an inbound: for all of its clients, and for some of them."""
-    protocol = reached.inbound.protocol
-    for kind, of_kind in rules.items():
-        if of_kind.shape.single:
-            continue
-        combined = of_kind.inbound(index).for_all
-        if combined is not None:
-            yield ConfDecision(of_kind.kind, (combined,), reached.effective[kind], defaults.get(kind), protocol)
+@dataclass(frozen=True, slots=True)
+class ProxyInbound:
+    """An inbound of a proxy, with the rules that are for the proxy."""
+
+    world: World
+    rules: Rules
+    dataplane: Resource
+    index: int
+    """Its place in the Dataplane."""
+
+    reached: InboundResult
+    fragments: FragmentCache
+
+    @property
+    def takes_tls(self) -> bool:
+        return self.reached.inbound.tls is not None
+
+    @property
+    def key(self) -> Hashable:
+        """Inbounds with equal keys have equal decisions."""
+        return id(self.rules), self.index, self.reached.inbound.protocol, self.takes_tls
+
+    def decisions(self, defaults: Defaults) -> Iterator[AnyDecision]:
+        """Over all of its clients, and over some of them."""
+        for kind, of_kind in self.rules.items():
+            if of_kind.shape.side_by_side and self.takes_tls:
+                yield AdmissionDecision(
+                    self.world, self.dataplane.mesh, of_kind, self.index, self.reached, self.fragments
+                )
+            elif not of_kind.shape.single and not of_kind.shape.side_by_side:
+                yield from self._of_kind(of_kind, defaults.get(kind))
+
+    def _of_kind(self, of_kind: PolicyRules, default: MergedConf | None) -> Iterator[ConfDecision | ClientDecision]:
+        kind, protocol = of_kind.kind, self.reached.inbound.protocol
+        inbound_rules = of_kind.inbound(self.index)
+        combined = inbound_rules.for_all
+        if combined is not None and self._reaches(combined):
+            held = self.reached.effective.get(kind.name, combined.conf)
+            yield ConfDecision(kind, (combined,), held, default, protocol)
         if of_kind.shape.from_ and not of_kind.shape.from_as_rules:
-            for rule in of_kind.from_(index).rules:
-                yield ConfDecision(of_kind.kind, (rule.combined,), rule.combined.conf, None, protocol)
-        yield from (ClientDecision(of_kind.kind, rules_, protocol) for rules_ in _by_match(of_kind.inbound(index)))
+            for rule in of_kind.from_(self.index).rules:
+                yield ConfDecision(kind, (rule.combined,), rule.combined.conf, None, protocol)
+        by_match = (confs for confs in _by_match(inbound_rules) if self._reaches(*confs))
+        yield from (ClientDecision(kind, confs, protocol) for confs in by_match)
+
+    def _reaches(self, *confs: CombinedConf) -> bool:
+        """Whether rules do something here: some do only where TLS is spoken."""
+        return self.takes_tls or not any(needs_mtls(item) for combined in confs for item in combined.items)
+
+
+def needs_mtls(item: PolicyItem) -> bool:
+    """Whether an item has an effect only on inbounds that take TLS."""
+    return any(part.covers(item.origin.path) for part in item.policy.derived(only_with_mtls))
 
 
 def _by_match(rules: InboundRules) -> Iterable[tuple[CombinedConf, ...]]:

@@ -137,7 +137,7 @@ def _of_class(proxy_class: ProxyClass) -> Iterator[_Source]:
 
 def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Iterator[_Source]:
     for (index, _), inbound in zip(inbounds(proxy.dataplane), proxy.inbounds, strict=True):
-        clients = {kind for kind, _ in inbound.task.clients}
+        clients = rules.keys() & {kind for kind, _ in inbound.task.clients}
         of_clients = tuple(origin for kind in sorted(clients) for origin in _of_clients(rules[kind], index))
         yield _Source(inbound.fragment, _writers(inbound.task), (inbound.effective,), of_clients)
     sidecar = proxy.sidecar
@@ -155,7 +155,8 @@ def _routes(outbound: OutboundResult) -> tuple[Origin, ...]:
 def _of_clients(rules: PolicyRules, index: int) -> Iterator[Origin]:
     for subset in rules.from_(index).rules if rules.shape.from_ else ():
         yield from subset.combined.origins
-    for rule in rules.inbound(index).with_matches:
+    inbound_rules = rules.inbound(index)
+    for rule in inbound_rules.rules if rules.shape.side_by_side else inbound_rules.with_matches:
         yield from rule.combined.origins
 
 

@@ -1,0 +1,53 @@
+"""The parts of resources that have no effect: what nobody does yet, and what needs mTLS where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from cp.identity.security import security_of
+from cp.model.document import Document
+from cp.model.violation import Finding, Severity
+from cp.resources.capabilities import MissingPart, missing_parts, parts_with_mtls, warning
+from cp.resources.parse import finding
+from cp.resources.resource import Resource
+from cp.resources.world import World
+
+MTLS_OFF: Final = "mtls-off"
+"""The code of findings about what has an effect only with mTLS, where there is none."""
+
+
+def parts_without_effect(world: World, resource: Resource) -> tuple[MissingPart, ...]:
+    """The parts of a resource that no proxy does anything of."""
+    return (*resource.derived(_never), *parts_without_mtls(world, resource))
+
+
+def parts_without_mtls(world: World, resource: Resource) -> tuple[MissingPart, ...]:
+    """The parts of a resource that have no effect because its mesh has no mTLS."""
+    parts = resource.derived(only_with_mtls)
+    return parts if parts and security_of(world, resource.mesh) is None else ()
+
+
+def only_with_mtls(resource: Resource) -> tuple[MissingPart, ...]:
+    """The parts of a resource that have an effect only with mTLS. Use it as `resource.derived(only_with_mtls)`."""
+    return tuple(parts_with_mtls(resource.type, resource.document.data))
+
+
+def needs_mtls(document: Document) -> bool:
+    """Whether a part of a document has an effect only with mTLS."""
+    return any(True for _ in parts_with_mtls(document.key.type, document.data))
+
+
+def warnings_without_mtls(world: World, documents: Sequence[Document]) -> Iterator[Finding]:
+    """What has no effect of documents that are written together, because their meshes have no mTLS then."""
+    meshes = {document.key: document for document in documents if document.key.type == "Mesh"}
+    world = world.next(meshes, world.revision) if meshes else world
+    for document in documents:
+        parts = tuple(parts_with_mtls(document.key.type, document.data))
+        if parts and security_of(world, document.key.mesh) is None:
+            root = world.kinds[document.key.type].root
+            yield from (finding(document, MTLS_OFF, Severity.WARNING, warning(part, root)) for part in parts)
+
+
+def _never(resource: Resource) -> tuple[MissingPart, ...]:
+    return tuple(missing_parts(resource.type, resource.document.data))
