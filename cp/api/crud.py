@@ -135,8 +135,8 @@ class ResourceHandler:
         before, revision = await self._kept(read.document, request)
         traces = caller_of(request).traces
         log.info("api.stored", resource=str(key), revision=revision, new=before is None, **traces)
-        told = (*read.warnings, *await self._without_mtls(read.document), *_left_out(read.document))
-        warnings = [str(warning) for warning in islice(told, TOLD)]
+        all_warnings = (*read.warnings, *await self._without_mtls(read.document), *_left_out(read.document))
+        warnings = [str(warning) for warning in islice(all_warnings, TOLD)]
         status = _CREATED if before is None else _OK
         made = {} if before is not None and revision == before.revision else {REVISION_HEADER: str(revision)}
         headers = {"etag": etag(revision), **made}

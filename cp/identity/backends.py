@@ -52,8 +52,8 @@ def enabled_authority(world: World, mesh: Resource, read: ReadFile, now: float |
         stored = builtin_authority(world, mesh.name, backend.name or "", now)
         return stored if isinstance(stored, Authority) else stored.at(root)
     pair = _provided(world, mesh.name, backend, read)
-    found = authority(pair, now) if isinstance(pair, KeyPair) else pair
-    return found if isinstance(found, Authority) else found.at(f"{root}.conf")
+    signing = authority(pair, now) if isinstance(pair, KeyPair) else pair
+    return signing if isinstance(signing, Authority) else signing.at(f"{root}.conf")
 
 
 def builtin_authority(world: World, mesh: str, backend: str, now: float | None) -> Authority | Violation:
@@ -64,10 +64,10 @@ def builtin_authority(world: World, mesh: str, backend: str, now: float | None) 
         if secret is None:
             return Violation("", f"there is no {key}", "without it nothing can be signed")
     certificate, key_secret = (secret.spec.value() for secret in secrets if secret is not None)
-    found = authority(KeyPair(certificate, key_secret), now)
-    if isinstance(found, Authority):
-        return found
-    return Violation("", f"{keys[0] if found.path == 'cert' else keys[1]} {found.message}", found.hint)
+    signing = authority(KeyPair(certificate, key_secret), now)
+    if isinstance(signing, Authority):
+        return signing
+    return Violation("", f"{keys[0] if signing.path == 'cert' else keys[1]} {signing.message}", signing.hint)
 
 
 def _provided(world: World, mesh: str, backend: CaBackend, read: ReadFile) -> KeyPair | Violation:

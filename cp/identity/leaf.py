@@ -1,4 +1,4 @@
-"""`Leaf`: the certificate of one proxy with its key, as an authority issues it."""
+"""`LeafCertificate`: the certificate of one proxy with its key, as an authority issues it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORTEST: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class LeafCertificate:
     chain: str = field(repr=False)
     """In PEM: the certificate, and that of the authority if others have to vouch for it."""
 
@@ -67,7 +67,7 @@ class Certificate:
     """The backends of the authorities that the mesh trusts now."""
 
 
-def issue(authority: Authority, identity: ProxyIdentity, now: float) -> Leaf:
+def issue(authority: Authority, identity: ProxyIdentity, now: float) -> LeafCertificate:
     """A new key, and the certificate that says whose it is."""
     key: SigningKey = (
         rsa.generate_private_key(65537, 2048) if identity.key == "RSA2048" else ec.generate_private_key(ec.SECP256R1())
@@ -86,7 +86,7 @@ def issue(authority: Authority, identity: ProxyIdentity, now: float) -> Leaf:
     for extension, is_critical in _extensions(authority, identity, key):
         builder = builder.add_extension(extension, critical=is_critical)
     certificate = builder.sign(authority.key, hashes.SHA256())
-    return Leaf(
+    return LeafCertificate(
         chain=pem(certificate) + _beside(authority),
         key=key_text(key),
         issued=now,

@@ -18,7 +18,7 @@ from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from cp.identity.authority import Authority
 from cp.identity.backends import ReadFile
 from cp.identity.identities import AuthorityRef, ProxyIdentity, identity_of
-from cp.identity.leaf import Certificate, Leaf, issue
+from cp.identity.leaf import Certificate, LeafCertificate, issue
 from cp.identity.owners import AuthoritySources, owner_of, owners
 from cp.identity.trust import trust_of
 from cp.metrics import Metrics
@@ -104,14 +104,16 @@ class Identities:
         self._held[proxy] = _Held(identity, _signer(world, identity.authority), certificate, part)
         return part
 
-    def _issued(self, world: World, identity: ProxyIdentity) -> Leaf | Violation:
+    def _issued(self, world: World, identity: ProxyIdentity) -> LeafCertificate | Violation:
         try:
             authority = self._signers.of(world, identity.authority)
             return authority if isinstance(authority, Violation) else issue(authority, identity, self._clock())
         except Exception as error:  # noqa: BLE001  # whatever it is, it is one proxy's, which keeps what it has
             return Violation("", reason(error))
 
-    def _certificate(self, leaf: Leaf, identity: ProxyIdentity, backend: str, generation: int) -> Certificate:
+    def _certificate(
+        self, leaf: LeafCertificate, identity: ProxyIdentity, backend: str, generation: int
+    ) -> Certificate:
         return Certificate(
             mesh=identity.authority.mesh,
             backend=backend,
@@ -126,10 +128,10 @@ class Identities:
 
     def _fail(self, proxy: str, fault: str) -> None:
         self._metrics.certificate_failures.inc()
-        told, _ = self._faults.get(proxy, ("", 0.0))
+        earlier, _ = self._faults.get(proxy, ("", 0.0))
         is_news = all(fault != other for other, _ in tuple(self._faults.values()))
         self._faults[proxy] = (fault, self._clock() + RETRIED_AFTER)
-        if fault != told and is_news:  # as one line for all proxies of a mesh
+        if fault != earlier and is_news:  # as one line for all proxies of a mesh
             self._log.warning("certificate.failed", proxy=proxy, reason=fault)
 
     def _is_due(self, held: _Held) -> bool:
@@ -200,30 +202,30 @@ class Signers:
         fault = self._faults.get(reference)
         if fault is not None and fault[0]() is world and self._clock() < fault[1]:
             return fault[2]
-        found = self._found(world, reference, signer)
-        if isinstance(found, Violation):
-            self._faults[reference] = (ref(world), self._clock() + RETRIED_AFTER / 2, found)
+        loaded = self._loaded(world, reference, signer)
+        if isinstance(loaded, Violation):
+            self._faults[reference] = (ref(world), self._clock() + RETRIED_AFTER / 2, loaded)
         else:
             self._faults.pop(reference, None)
-            self._authorities[signer] = found
-        return found
+            self._authorities[signer] = loaded
+        return loaded
 
-    def _found(self, world: World, reference: AuthorityRef, signer: str) -> Authority | Violation:
+    def _loaded(self, world: World, reference: AuthorityRef, signer: str) -> Authority | Violation:
         """The authority that is enabled now, or the one that was enabled before."""
         now, owner = self._clock(), owner_of(world, reference)
         if owner is None or not owner.has_authority:
             return Violation("mtls", "is switched off")
         enabled = owner.authority(world, self._sources, now)
-        for found in (enabled, owner.stored_authority(world, _backend(world, reference), now)):
-            if isinstance(found, Authority) and found.fingerprint == signer:
-                return found
+        for candidate in (enabled, owner.stored_authority(world, _backend(world, reference), now)):
+            if isinstance(candidate, Authority) and candidate.fingerprint == signer:
+                return candidate
         if isinstance(enabled, Violation):
             return enabled
         hint = "the authority that is enabled signs as soon as every proxy trusts it"
         return Violation(owner.place, "the key of the authority that signs is not there any more", hint)
 
     def keep_only(self, signers: Collection[str]) -> None:
-        self._authorities = {signer: found for signer, found in self._authorities.items() if signer in signers}
+        self._authorities = {signer: authority for signer, authority in self._authorities.items() if signer in signers}
 
 
 def _signer(world: World, reference: AuthorityRef) -> str:
@@ -237,7 +239,7 @@ def _backend(world: World, reference: AuthorityRef) -> str:
     return "" if root is None else root.backend
 
 
-def _packed(name: str, leaf: Leaf) -> PackedResource:
+def _packed(name: str, leaf: LeafCertificate) -> PackedResource:
     secret = Secret(name=name)
     secret.tls_certificate.certificate_chain.inline_string = leaf.chain
     secret.tls_certificate.private_key.inline_bytes = leaf.key

@@ -101,10 +101,10 @@ class Observer:
     def _presence(self, proxy: str) -> Presence:
         hub = self._hub
         is_failed = proxy in self._reconciler.failures
-        found = presence(
+        seen = presence(
             hub.of(proxy), hub.since(proxy), hub.last_connection(proxy), in_sync=hub.is_in_sync(proxy), failed=is_failed
         )
-        return replace(found, certificate=self._reconciler.certificate(proxy))
+        return replace(seen, certificate=self._reconciler.certificate(proxy))
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
         """The runs of each connected proxy, by the ids that it sends; the id is empty if it sends none."""

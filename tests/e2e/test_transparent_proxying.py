@@ -135,7 +135,7 @@ def mesh() -> Iterator[Redirected]:
         # What is tried here is another matter than who may come in.
         local = {
             "KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_ADDRESS": "127.0.0.1",
-            "KOGUMA_ADS_TLS": "off",
+            "KOGUMA_DP_SERVER_TLS": "off",
             "KUMA_DP_SERVER_AUTHN_DP_PROXY_TYPE": "none",
         }
         control_plane = far.run(ControlPlane, folder, host=far.address, **local)

@@ -176,10 +176,10 @@ def _refused(
 ) -> FindingReason:
     dataplane, (refusing, called) = proxies[0].dataplane, share
     inbounds = "all inbounds" if refusing == called else f"{refusing} of the {called} inbounds"
-    others = f" (and {len(proxies) - 1} more that call the same)" if len(proxies) > 1 else ""
+    and_more = f" (and {len(proxies) - 1} more that call the same)" if len(proxies) > 1 else ""
     why, hint = _why_in_plain_text(survey, dataplane)
     calls = "calls" if refusing == called else "some calls"
-    text = f"{calls} to {destination_name(destination)} fail{others}: {why}, and {inbounds} of it take TLS alone"
+    text = f"{calls} to {destination_name(destination)} fail{and_more}: {why}, and {inbounds} of it take TLS alone"
     return FindingReason("plain-text-refused", text, "networking", hint)
 
 

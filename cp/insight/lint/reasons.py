@@ -173,7 +173,9 @@ def _overridden_or_redundant(item: PolicyItem, decisions: Sequence[AnyDecision],
         else:
             _compare(item, decision, rivals)
     path = item.layer.path
-    if not (rivals.overriding or rivals.agreeing) and any(isinstance(one, AdmissionDecision) for one in decisions):
+    if not (rivals.overriding or rivals.agreeing) and any(
+        isinstance(decision_of_rule, AdmissionDecision) for decision_of_rule in decisions
+    ):
         text = "whom it denies nobody else allows, and who is not allowed may not call"
         return FindingReason("redundant", text, path, "remove it, or leave it as a reminder")
     if rivals.overriding:
