@@ -9,7 +9,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from cp.identity.authority import Authority, authority
 from cp.identity.identities import AuthorityRef, ProxyIdentity
-from cp.identity.leaf import Leaf, issue
+from cp.identity.leaf import LeafCertificate, issue
 from tests.identity.meshes import CA as IS_AUTHORITY
 from tests.identity.meshes import NOW, new_authority, pair_of
 
@@ -22,7 +22,7 @@ def identity(lifetime: float = DAY, **fields: str) -> ProxyIdentity:
     return ProxyIdentity(URIS, AuthorityRef("Mesh", "default", "ca-1"), lifetime, **{"key": "EC", **fields})  # type: ignore[arg-type]
 
 
-def certificates(leaf: Leaf) -> list[x509.Certificate]:
+def certificates(leaf: LeafCertificate) -> list[x509.Certificate]:
     return x509.load_pem_x509_certificates(leaf.chain.encode())
 
 
