@@ -28,6 +28,7 @@ _LAST_CELL: Final = 3
 _NARROWEST: Final = 20
 _FEW: Final = 3
 _MOST_ROWS: Final = 12
+_MOST_NAMES: Final = 12
 _SHORTEST_LIST: Final = 2
 
 
@@ -53,6 +54,8 @@ def lines(data: Data, width: int) -> Iterator[tuple[str, str]]:
         yield from _section(
             f"VALUES for {_service(backend)}", _values(_not_shown(data["values"], backend["values"])), width
         )
+    for access in data["access"]:
+        yield from _section(f"ACCESS to {_servers(access['servers'])}", _access(access), width)
     for hop in data["hops"]:
         yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"]), width)
     yield from _section("NOT ENFORCED", (TextLine((text,), BAD) for text in data["notEnforced"]), width)
@@ -218,6 +221,35 @@ def _value(value: Data) -> Iterator[TextLine]:
             (f"{_GAP}{_GAP}instead of", _short(overridden["value"]), overridden["level"], _setter(overridden), where),
             WEAK,
         )
+
+
+def _access(access: Data) -> Iterator[TextLine]:
+    """Whether servers let a call in, and why."""
+    answer, permission = ("let in", PLAIN) if access["allowed"] else ("refused", BAD), access["decidedBy"]
+    yield TextLine((answer[0], _permission(permission) if permission else access["reason"]), answer[1])
+    if access["shadowDeniedBy"]:
+        yield TextLine(("logged", f"that it might be denied, as {_named(access['shadowDeniedBy'])} asks"))
+    yield TextLine(("spoken", f"{access['spoken']}: {access['spokenReason']}"))
+    mode = access["takenOrigin"]
+    yield TextLine(("taken", access["taken"] + (f", as {_named(mode)} says" if mode else "")))
+    for label, names in (("caller is", "callerNames"), ("expects", "expectedNames"), ("server is", "serverNames")):
+        if access[names]:
+            yield TextLine((label, _names(access[names])))
+
+
+def _permission(origin: Data) -> str:
+    verb = "denied" if origin["value"] == "deny" else "allowed"
+    return f"{verb} by {_named(origin)}"
+
+
+def _named(origin: Data) -> str:
+    place = f" ({_location(origin)})" if _location(origin) else ""
+    return f"{origin['policy']['type']} {_setter(origin)}{place}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def _removed_by(setting: Data) -> str:

@@ -51,7 +51,7 @@ def _targets(documents: Documents, policy: Resource, target: Data, proxy: Resour
     """Document 002, Writing a targetRef; matching and merging, Which proxies."""
     kind = target["kind"]
     if kind in {"Mesh", "MeshSubset"}:
-        return _has_type(proxy, target.get("proxyTypes")) and _has_tags(proxy, target.get("tags") or {})
+        return has_type(proxy, target.get("proxyTypes")) and _has_tags(proxy, target.get("tags") or {})
     if kind in {"MeshService", "MeshServiceSubset"}:
         return _has_tags(proxy, {"kuma.io/service": target.get("name"), **(target.get("tags") or {})})
     if kind == "Dataplane":
@@ -61,17 +61,17 @@ def _targets(documents: Documents, policy: Resource, target: Data, proxy: Resour
     return False  # a MeshGateway: builtin gateways have no outbounds
 
 
-def _has_type(proxy: Resource, types: list[str] | None) -> bool:
+def has_type(proxy: Resource, types: list[str] | None) -> bool:
     """An empty list means all proxies (document 002, proxyTypes)."""
     return not types or ("Gateway" if proxy.spec["networking"].get("gateway") else "Sidecar") in types
 
 
 def _has_tags(proxy: Resource, tags: Mapping[str, str | None]) -> bool:
     """One inbound has all of them; a delegated gateway has tags of its own."""
-    return any(_carries(carried, tags) for carried in all_tags(proxy)) or not tags
+    return any(carries(carried, tags) for carried in all_tags(proxy)) or not tags
 
 
-def _carries(carried: Mapping[str, str], tags: Mapping[str, str | None]) -> bool:
+def carries(carried: Mapping[str, str], tags: Mapping[str, str | None]) -> bool:
     return all(carried.get(name) == value or (value == "*" and name in carried) for name, value in tags.items())
 
 
@@ -123,10 +123,10 @@ def items(documents: Documents, kind: str, proxy: Resource, *, by_tag: bool = Fa
         for policy in policies
         for index, item in enumerate(policy.items("to"))
     ]
-    return sorted(selected, key=lambda item: _strength(item, {"kind": "Mesh"} if by_tag else item.target))
+    return sorted(selected, key=lambda item: strength(item, {"kind": "Mesh"} if by_tag else item.target))
 
 
-def _strength(item: Item, target: Data) -> tuple[Any, ...]:
+def strength(item: Item, target: Data) -> tuple[Any, ...]:
     """Matching and merging, Who wins: the first difference decides."""
     labels = item.policy.labels
     return (

@@ -10,6 +10,10 @@ from tests.random_mesh.words import COLLECTORS, MISSING, SERVICES, TEAMS, ZONES,
 
 _CONDITIONS: Final = ("5xx", "GatewayError", "Reset", "ConnectFailure", "HttpMethodGet", "503", "Retriable4xx")
 _GRPC_CONDITIONS: Final = ("Canceled", "DeadlineExceeded", "Internal", "ResourceExhausted", "Unavailable")
+SERVER_NAMES: Final = ("a601e0c00295a9fbe.backend.80.default.ms", "aa37a23ac775842ef.orders.80.default.ms")
+"""For which callers of port 80 of MeshServices ask."""
+
+_CIPHER: Final = "ECDHE-ECDSA-AES128-GCM-SHA256"
 _HEADER: Final = {"name": "x-try", "type": "Exact", "value": "1"}
 
 
@@ -158,6 +162,42 @@ def action(chance: Random) -> Data:
 
 def tls(chance: Random) -> Data:
     return {"mode": chance.choice(["Strict", "Permissive"])}
+
+
+def permissions(spec: Data) -> Data:
+    """In place of most lists by tags, lists by identity and by server name, which meet each other."""
+    chance = Random(repr(spec))
+    if chance.random() < 0.4:
+        return spec
+    rules = [{"default": _lists(chance)} for _ in spec["from"]]
+    return {**{name: value for name, value in spec.items() if name != "from"}, "rules": rules}
+
+
+def _lists(chance: Random) -> Data:
+    names = chance.sample(["allow", "allow", "allowWithShadowDeny", "deny"], chance.choice([1, 1, 2]))
+    return {name: [_client(chance) for _ in range(chance.choice([1, 1, 2]))] for name in names}
+
+
+def _client(chance: Random) -> Data:
+    path = chance.choice([*SERVICES, *SERVICES, "", MISSING])
+    is_prefix = not path or chance.random() < 0.2
+    spiffe = {"type": "Prefix" if is_prefix else "Exact", "value": f"spiffe://default/{path}"}
+    sni = {"type": "Exact", "value": chance.choice(SERVER_NAMES)}
+    return chance.choice([{"spiffeID": spiffe}, {"spiffeID": spiffe}, {"spiffeID": spiffe, "sni": sni}, {"sni": sni}])
+
+
+def versions(spec: Data) -> Data:
+    """Now and then with versions and ciphers, where a policy may have them: it is for all of the mesh."""
+    chance = Random(repr(spec))
+    is_for_all = spec.get("targetRef", {"kind": "Mesh"}) == {"kind": "Mesh"}
+    if not is_for_all or chance.random() < 0.5:
+        return spec
+    version = chance.choice(
+        [{"min": "TLS12"}, {"max": "TLS12"}, {"max": "TLS13"}, {"max": "TLS11"}, {"min": "TLSAuto"}]
+    )
+    more: Data = chance.choice([{"tlsVersion": version}, {"tlsVersion": version, "tlsCiphers": [_CIPHER]}])
+    first, *others = spec["from"]
+    return {**spec, "from": [{**first, "default": {**first["default"], **more}}, *others]}
 
 
 def faults(chance: Random) -> Data:

@@ -64,8 +64,10 @@ def dataplanes(world: World) -> list[Resource]:
 
 
 def _documents(chance: Random, of_kinds: Sequence[str]) -> Iterator[Data]:
-    """The Mesh first, then a proxy and whatever else comes, at most one of each name."""
-    yield proxies.mesh(chance)
+    """The Mesh first, with whom it trusts, then a proxy and whatever else comes, at most one of each name."""
+    mesh_data = proxies.mesh(chance)
+    yield mesh_data
+    yield from proxies.trust(mesh_data)
     drawn = (proxies.dataplane(chance), *(data(chance, of_kinds) for _ in range(chance.randint(4, 26))))
     yield from {
         _key(document_data): document_data for document_data in drawn if document_data.get("type") != "Mesh"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -42,6 +43,9 @@ class Shape:
     rules: Make | None = None
     rules_of_clients: Make | None = None
     default: Make | None = None
+    varied: Callable[[Data], Data] | None = None
+    """Another spec for some. It draws from what was drawn, so that what comes later is as it would be without it."""
+
     sidecars: bool = False
     """Whether what comes in is nothing that a gateway has."""
 
@@ -68,8 +72,8 @@ SHAPES: Final[dict[str, Shape]] = {
     "MeshHealthCheck": Shape(to=confs.check),
     "MeshLoadBalancingStrategy": Shape(to=confs.balancing, called=targets.called_inside, to_route=confs.hashes),
     "MeshAccessLog": Shape(to=confs.logged, to_route=confs.logged, from_=confs.logged, rules=confs.logged),
-    "MeshTrafficPermission": Shape(from_=confs.action, from_targets=targets.clients),
-    "MeshTLS": Shape(top=("Mesh", "MeshSubset", "Dataplane"), from_=confs.tls),
+    "MeshTrafficPermission": Shape(from_=confs.action, from_targets=targets.clients, varied=confs.permissions),
+    "MeshTLS": Shape(top=("Mesh", "MeshSubset", "Dataplane"), from_=confs.tls, varied=confs.versions),
     "MeshFaultInjection": Shape(
         rules=confs.faults,
         rules_of_clients=confs.faults,
@@ -91,7 +95,8 @@ def policy(chance: Random, kind: str) -> Data:
         return in_kubernetes(kind, name, origin.namespace, {}, spec)
     labels = sometimes(chance, 0.05, {"kuma.io/effect": "shadow"}) | sometimes(chance, 0.05, _consumer(chance))
     system = ROLE_LABEL not in labels
-    return origin.named(kind, name, labels, spec=_spec(chance, shape, shape.top if system else PROXIES[:3]))
+    spec = _spec(chance, shape, shape.top if system else PROXIES[:3])
+    return origin.named(kind, name, labels, spec=shape.varied(spec) if shape.varied else spec)
 
 
 def _consumer(chance: Random) -> dict[str, str]:

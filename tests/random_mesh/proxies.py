@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 from typing import Any, Final
 
+import trustme
+
+from cp.identity.trust import TrustedRoot, TrustRecord, document_of
 from tests.random_mesh.services import TARGET_PORTS
 from tests.random_mesh.words import (
     DATAPLANES,
@@ -28,7 +32,9 @@ from tests.random_mesh.words import (
 _MANY: Final = 4
 _LAST: Final = len(DATAPLANES) - 1
 _WITH_SHARED_INBOUNDS: Final = 1
-_MTLS: Final = {"enabledBackend": "ca-1", "backends": [{"name": "ca-1", "type": "builtin"}]}
+_WITH_MTLS: Final = 0.3
+_STRICT: Final = 0.17
+"""The share of meshes that are strict; the other ones with mTLS are permissive."""
 
 
 def mesh(chance: Random) -> Data:
@@ -39,7 +45,28 @@ def mesh(chance: Random) -> Data:
     if chance.random() < 0.6:
         mode = chance.choice(["Disabled", "Everywhere", "ReachableBackends", "Exclusive"])
         mesh_data["meshServices"] = {"mode": mode}
-    return mesh_data | sometimes(chance, 0.3, {"mtls": _MTLS})
+    drawn = chance.random()
+    return mesh_data | ({"mtls": _mtls("STRICT" if drawn < _STRICT else "PERMISSIVE")} if drawn < _WITH_MTLS else {})
+
+
+def _mtls(mode: str) -> Data:
+    return {"enabledBackend": "ca-1", "backends": [{"name": "ca-1", "type": "builtin", "mode": mode}]}
+
+
+def trust(mesh_data: Data) -> list[Data]:
+    """The record of who signs for a mesh; nothing without mTLS. Of open meshes some have callers that speak TLS."""
+    if "mtls" not in mesh_data:
+        return []
+    is_strict = mesh_data["mtls"]["backends"][0]["mode"] == "STRICT"
+    root = TrustedRoot(fingerprint="0" * 64, certificate=_root(), backend="ca-1", since=1.0, lifetime=86_400.0)
+    record = TrustRecord(roots=(root,), signer=root.fingerprint, callers=is_strict or "networking" in mesh_data)
+    return [dict(document_of("default", record).data)]
+
+
+@cache
+def _root() -> str:
+    """Made anew in each run: nothing depends on what it says."""
+    return trustme.CA().cert_pem.bytes().decode()
 
 
 def dataplane(chance: Random) -> Data:

@@ -304,3 +304,74 @@ def test_a_target_by_labels_is_no_rule_for_a_service_without_a_name() -> None:
 
     assert "to all" in shown
     assert "kuma.io/service=" not in shown
+
+
+PERMISSIONS = """
+type: Mesh
+name: default
+mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin, mode: PERMISSIVE}]}
+---
+type: Dataplane
+mesh: default
+name: web
+networking:
+  address: 10.0.0.1
+  inbound:
+    - {port: 80, tags: {kuma.io/service: web}}
+    - {port: 81, tags: {kuma.io/service: admin}}
+---
+type: MeshTLS
+mesh: default
+name: strict-for-admin
+spec:
+  targetRef: {kind: Dataplane, name: web, sectionName: "81"}
+  rules: [{default: {mode: Strict}}]
+---
+type: MeshTrafficPermission
+mesh: default
+name: a
+spec:
+  rules:
+    - default: {deny: [{spiffeID: {type: Exact, value: spiffe://default/old}}]}
+    - default: {allow: [{spiffeID: {type: Prefix, value: spiffe://default/}}]}
+---
+type: MeshTrafficPermission
+mesh: default
+name: b
+spec:
+  from:
+    - targetRef: {kind: MeshSubset, tags: {team: red}}
+      default: {action: Allow}
+"""
+
+
+def test_permissions_are_shown_one_by_one_with_their_lines() -> None:
+    world = world_of(PERMISSIONS, "mesh.yaml")
+    (web,) = world.table("Dataplane", "default")
+    (of_kind,) = [one for one in inspect_rules(world, web)["rules"] if one["type"] == "MeshTrafficPermission"]
+
+    (by_identity, _), (by_tags, _) = of_kind["inboundRules"], of_kind["fromRules"]
+    origins = [(*rule["conf"], *rule["origin"]) for rule in by_identity["rules"]]
+    assert [(list(conf), origin["ruleIndex"], origin["line"]) for conf, origin in origins] == [
+        (["deny"], 0, line_of("    - default: {deny")),
+        (["allow"], 1, line_of("    - default: {allow")),
+    ]
+    ((origin,),) = [rule["origin"] for rule in by_tags["rules"]]
+    assert (origin["resourceMeta"]["name"], origin["line"]) == ("b", line_of("    - targetRef: {kind: MeshSubset"))
+
+
+def test_of_an_inbound_that_takes_plain_text_too_it_is_told_that_nobody_is_judged_there() -> None:
+    world = world_of(PERMISSIONS)
+    (web,) = world.table("Dataplane", "default")
+    warnings = {one["type"]: one["warnings"] for one in inspect_rules(world, web)["rules"]}
+
+    assert warnings == {
+        "MeshTLS": [],
+        "MeshTrafficPermission": [
+            "Dataplane default/web: whoever speaks plain text is asked for no permission at port 80"
+        ],
+    }
+
+
+def line_of(text: str) -> int:
+    return PERMISSIONS[: PERMISSIONS.index(text)].count("\n") + 1

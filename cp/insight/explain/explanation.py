@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cp.insight.explain import values
+from cp.insight.explain.access import AccessAnswers
 from cp.insight.explain.enforcement import enforcement_warnings
 from cp.insight.explain.limits import ServerLimits, hops
-from cp.insight.explain.model import ExplainedBackend, ExplainedOutbound, Explanation, FieldValue
+from cp.insight.explain.model import ExplainedAccess, ExplainedBackend, ExplainedOutbound, Explanation, FieldValue
 from cp.insight.explain.outbounds import destination_label, outbound_for
 from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.insight.explain.rows import explained_rows, taken_route
@@ -64,6 +65,7 @@ class _Explainer:
         self._translator = compiler.translator
         self._proxy = compiler.proxy(world, dataplane)
         self._servers = ServerLimits(compiler, policies, world, dataplane.mesh)
+        self._answers = AccessAnswers(compiler, policies, world, self._proxy)
 
     def explain(self, call: CallQuery, address: OutboundAddress) -> Explanation:
         if self._proxy.proxy_class.caller.is_grpc:
@@ -86,9 +88,15 @@ class _Explainer:
             values=field_values,
             backends=explained_backends,
             hops=tuple(hops(self._servers, field_values, explained_backends, result.outbound.protocol)),
+            access=tuple(self._access(explained_backends, backends)),
             changes=tuple(_changes(row)),
             not_enforced=tuple(self._enforcement_warnings(explained_backends)),
         )
+
+    def _access(self, explained: Iterable[ExplainedBackend], backends: _Backends) -> Iterator[ExplainedAccess]:
+        for backend in explained:
+            if (result := backends.by_cluster.get(backend.cluster)) is not None:
+                yield from self._answers.of_backend(result, self._servers.ports(backend.endpoints))
 
     def _enforcement_warnings(self, backends: Iterable[ExplainedBackend]) -> Iterator[str]:
         endpoints = (endpoint for backend in backends for endpoint in backend.endpoints)

@@ -37,7 +37,7 @@ class ServerLimits:
     def behind(self, endpoints: Iterable[str]) -> Iterator[tuple[tuple[str, ...], tuple[FieldValue, ...]]]:
         """The names of Dataplanes, with what holds on the inbound that is reached; those with equal values together."""
         groups: list[tuple[tuple[FieldValue, ...], list[str]]] = []
-        for port in (self._ports[endpoint] for endpoint in endpoints if endpoint in self._ports):
+        for port in self.ports(endpoints):
             values = self._values(port)
             names = next((names for known_values, names in groups if known_values == values), None)
             if names is None:
@@ -45,9 +45,13 @@ class ServerLimits:
             names.append(port.dataplane.name)
         return ((tuple(names), values) for values, names in groups)
 
+    def ports(self, endpoints: Iterable[str]) -> Iterator[DataplanePort]:
+        """Those endpoints that are inbounds of the mesh."""
+        return (self._ports[endpoint] for endpoint in endpoints if endpoint in self._ports)
+
     def dataplanes(self, endpoints: Iterable[str]) -> Iterator[Resource]:
         """The Dataplanes of those endpoints that are inbounds of the mesh."""
-        return (self._ports[endpoint].dataplane for endpoint in endpoints if endpoint in self._ports)
+        return (port.dataplane for port in self.ports(endpoints))
 
     def _values(self, port: DataplanePort) -> tuple[FieldValue, ...]:
         results = self._compiler.proxy(self._world, port.dataplane).inbounds

@@ -128,6 +128,40 @@ class ExplainedHop:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainedAccess:
+    """Whether the servers of one cluster that answer alike let the call in."""
+
+    cluster: str
+    servers: tuple[str, ...]
+    is_allowed: bool
+    reason: str
+    decided_by: ValueOrigin | None
+    """The permission that allows or denies it; its value says which."""
+
+    shadow_denied_by: ValueOrigin | None
+    """The permission because of which it is logged that the call might be denied."""
+
+    spoken: str
+    """How the caller speaks: TLS or plain text."""
+
+    spoken_reason: str
+    taken: str
+    """What the servers take."""
+
+    taken_origin: ValueOrigin | None
+    """The policy that says what they take; None: the Mesh does."""
+
+    caller_names: tuple[str, ...]
+    """The URIs of the caller's certificate; in plain text nobody shows one."""
+
+    expected_names: tuple[str, ...]
+    """The URIs of which the caller expects one; with a star at the end: any that begins so."""
+
+    server_names: tuple[str, ...]
+    """The SPIFFE IDs of the servers' certificates."""
+
+
+@dataclass(frozen=True, slots=True)
 class ExplainedOutbound:
     """The outbound that the call takes: a local address of the proxy, and its destination."""
 
@@ -155,6 +189,9 @@ class Explanation:
 
     backends: tuple[ExplainedBackend, ...]
     hops: tuple[ExplainedHop, ...]
+    access: tuple[ExplainedAccess, ...] = ()
+    """Whether those who are called let the call in; nothing where there is no mTLS."""
+
     changes: tuple[str, ...] = ()
     """The changes that the route makes to the request and the response."""
 
@@ -177,6 +214,7 @@ _JSON_NAMES: Final[Mapping[tuple[type, str], str]] = MappingProxyType(
         (ExplainedRow, "conditions"): "asks",
         (ExplainedRow, "is_taken"): "taken",
         (ExplainedRow, "is_patched"): "patched",
+        (ExplainedAccess, "is_allowed"): "allowed",
         (ExplainedBackend, "missing_reason"): "missing",
         (ExplainedLimit, "subject"): "of",
         (ExplainedLimit, "origin"): "said",

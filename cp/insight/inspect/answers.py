@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from cp.insight.enforcement import parts_without_effect
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
+from cp.policies import discover
 from cp.resources.capabilities import warning
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -15,6 +16,8 @@ from cp.rules import MATCHES_TAG, PolicyRules, ResourceRule, SubsetRule, SubsetR
 from cp.rules.matching import MatchedPolicy, match
 from cp.rules.matching.profile import gateway_of, listeners, sections
 from cp.rules.merging import Origin
+from cp.translate.compiler import Compiler
+from cp.translate.view.mtls import inbound_tls
 
 Data: TypeAlias = dict[str, Any]
 
@@ -72,6 +75,16 @@ def _warnings(world: World, dataplane: Resource, rules: PolicyRules) -> list[str
     ]
 
 
+def _unjudged(world: World, dataplane: Resource, rules: PolicyRules) -> Iterator[str]:
+    """Warnings about inbounds that also take calls in plain text, of which nobody knows who makes them."""
+    if not rules.shape.side_by_side or inbound_tls(world, dataplane) is None:
+        return
+    for result in Compiler(discover()).proxy(world, dataplane).inbounds:
+        if result.inbound.tls is not None and result.inbound.is_permissive:
+            whoever = "whoever speaks plain text is asked for no permission"
+            yield f"{dataplane.key}: {whoever} at port {result.inbound.port}"
+
+
 def _kind_data(world: World, dataplane: Resource, rules: PolicyRules) -> Data:
     gateway = gateway_of(world, dataplane)
     inbounds = list(_inbounds(dataplane, rules) if gateway is None else _gateway_inbounds(dataplane, gateway, rules))
@@ -80,12 +93,12 @@ def _kind_data(world: World, dataplane: Resource, rules: PolicyRules) -> Data:
         "toResourceRules": [_resource_rule(world, rule) for rule in rules.to.all],
         "toRules": _subset_rules(rules.to_subsets),
         "fromRules": _non_empty_rules(
-            (inbound, _subset_rules(port_rules.from_(index))) for inbound, port_rules, index in inbounds
+            (inbound, _from_rules(port_rules, index)) for inbound, port_rules, index in inbounds
         ),
         "inboundRules": _non_empty_rules(
             (inbound, _inbound_rules(port_rules, index)) for inbound, port_rules, index in inbounds
         ),
-        "warnings": _warnings(world, dataplane, rules),
+        "warnings": [*_warnings(world, dataplane, rules), *_unjudged(world, dataplane, rules)],
     }
     if gateway is not None:
         answer["gatewayToRules"] = list(_gateway_rules(gateway, rules))
@@ -143,6 +156,14 @@ def _subset_rules(rules: SubsetRules) -> list[Data]:
     return [entry for rule in rules.rules for entry in _subset_rule(rule)]
 
 
+def _from_rules(rules: PolicyRules, index: int | None) -> list[Data]:
+    subsets = rules.from_(index)
+    if not rules.shape.side_by_side:
+        return _subset_rules(subsets)
+    of_each = zip(_subset_rules(subsets), subsets.rules, strict=True)
+    return [{**data, "origin": _places(rule.combined.origins)} for data, rule in of_each]
+
+
 def _subset_rule(rule: SubsetRule) -> Iterator[Data]:
     for conf in rule.combined.confs:
         matchers = [_matcher(condition) for condition in rule.matchers]
@@ -158,7 +179,7 @@ def _inbound_rules(rules: PolicyRules, index: int | None) -> list[Data]:
         {
             **({} if rule.match is None else {"match": rule.match}),
             "conf": [conf.value for conf in rule.combined.confs],
-            "origin": _item_data([rule.origin]),
+            "origin": _places([rule.origin]) if rules.shape.side_by_side else _item_data([rule.origin]),
         }
         for rule in rules.inbound(index).rules
     ]
@@ -166,6 +187,13 @@ def _inbound_rules(rules: PolicyRules, index: int | None) -> list[Data]:
 
 def _item_data(origins: Iterable[Origin]) -> list[Data]:
     return [{"resourceMeta": resource_meta(origin.policy), "ruleIndex": origin.index} for origin in origins]
+
+
+def _places(origins: Iterable[Origin]) -> list[Data]:
+    """Items with where they are written, for rules that count one by one."""
+    listed = list(origins)
+    places = ({"file": origin.file, "line": origin.line} if origin.file else {} for origin in listed)
+    return [{**item, **place} for item, place in zip(_item_data(listed), places, strict=True)]
 
 
 def _policy_list(origins: Iterable[Origin]) -> list[Data]:
