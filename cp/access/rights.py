@@ -82,7 +82,7 @@ class Subjects:
 
 
 @dataclass(frozen=True, slots=True)
-class Permission:
+class AccessRequest:
     """Something that a caller may want to do."""
 
     verb: Verb
@@ -93,9 +93,9 @@ class Permission:
         return f"{self.verb} {self.kind} in mesh `{self.mesh}`" if self.mesh else f"{self.verb} {self.kind}"
 
 
-def of_resource(verb: Verb, kind: str, mesh: str, name: str) -> Permission:
+def of_resource(verb: Verb, kind: str, mesh: str, name: str) -> AccessRequest:
     """The permission that a resource takes. A Mesh counts as being in itself, so a right for a mesh covers it."""
-    return Permission(verb, kind, name if kind == _MESH else mesh)
+    return AccessRequest(verb, kind, name if kind == _MESH else mesh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +143,11 @@ class Rights:
 
     def may(self, user: User, verb: Verb, kind: str, mesh: str = "") -> AccessDecision:
         """Whether a user may do something in a mesh or, with an empty mesh, to what belongs to none."""
-        return self._decision(user, Permission(verb, kind, mesh), mesh)
+        return self._decision(user, AccessRequest(verb, kind, mesh), mesh)
 
     def may_somewhere(self, user: User, verb: Verb, kind: str) -> AccessDecision:
         """Whether a user may do something in at least one mesh."""
-        return self._decision(user, Permission(verb, kind), None)
+        return self._decision(user, AccessRequest(verb, kind), None)
 
     def may_something(self, user: User, *verbs: Verb) -> AccessDecision:
         """Whether a user may do one of these to anything at all."""
@@ -157,7 +157,7 @@ class Rights:
         deed = " or ".join(verbs)
         return AccessDecision(allowed, f"{user} may {deed} something" if allowed else f"{user} may not {deed} anything")
 
-    def _decision(self, user: User, wanted: Permission, mesh: str | None) -> AccessDecision:
+    def _decision(self, user: User, wanted: AccessRequest, mesh: str | None) -> AccessDecision:
         if self.is_administrator(user):
             return AccessDecision(allowed=True, because=f"{user} is an administrator")
         for right in self.rights:

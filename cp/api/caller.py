@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from starlette.requests import Request
 from starlette.types import Scope
 
-from cp.access.rights import INSPECTION, NOBODY, AccessDecision, Permission, Rights, User, Verb, of_resource
+from cp.access.rights import INSPECTION, NOBODY, AccessDecision, AccessRequest, Rights, User, Verb, of_resource
 from cp.access.tokens import DataplaneClaims, TokenRefused, admits
 from cp.api.errors import FORBIDDEN, TOLD, UNAUTHORIZED, ApiError, RequestFault
 from cp.identity.workloads import is_named_by_workload
@@ -50,7 +50,7 @@ class ApiCaller:
 
     def must_inspect(self, meshes: Iterable[str]) -> None:
         """Check that the caller may look into some meshes. Raises `ApiError`."""
-        self.must(self.decision(Permission(Verb.READ, INSPECTION, mesh)) for mesh in sorted(meshes))
+        self.must(self.decision(AccessRequest(Verb.READ, INSPECTION, mesh)) for mesh in sorted(meshes))
 
     def may_know(self, finding: Finding) -> bool:
         """Whether a finding is about a mesh that the caller may look into; of those about no mesh, into all."""
@@ -65,7 +65,7 @@ class ApiCaller:
         permissions = dict.fromkeys(_permission(Verb.WRITE, key) for key in keys)
         self.must(self.decision(permission) for permission in permissions)
 
-    def decision(self, permission: Permission) -> AccessDecision:
+    def decision(self, permission: AccessRequest) -> AccessDecision:
         return self.rights.may(self.user, permission.verb, permission.kind, permission.mesh)
 
     def must(self, decisions: Iterable[AccessDecision]) -> None:
@@ -111,7 +111,7 @@ class ApiCaller:
         return ApiError(FORBIDDEN, "Access denied", f"{refusals[0]}{more}; {hint}", faults)
 
 
-def _permission(verb: Verb, key: Key) -> Permission:
+def _permission(verb: Verb, key: Key) -> AccessRequest:
     return of_resource(verb, key.type, key.mesh, key.name)
 
 

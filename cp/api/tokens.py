@@ -25,7 +25,7 @@ from cp.access.issue import (
     request_of,
 )
 from cp.access.keys import Purpose
-from cp.access.rights import DATAPLANE_TOKEN, USER_TOKEN, ZONE_TOKEN, Permission, Verb
+from cp.access.rights import DATAPLANE_TOKEN, USER_TOKEN, ZONE_TOKEN, AccessRequest, Verb
 from cp.api.body import decoded, text_of
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
@@ -60,7 +60,7 @@ _KINDS: Final[Mapping[Purpose, str]] = {"dataplane": DATAPLANE_TOKEN, "user": US
 def must_have_right(request: Request, purpose: Purpose, mesh: str) -> None:
     """Check that the caller may make such a token. Raises `ApiError`."""
     caller = caller_of(request)
-    caller.must([caller.decision(Permission(Verb.WRITE, _KINDS[purpose], mesh))])
+    caller.must([caller.decision(AccessRequest(Verb.WRITE, _KINDS[purpose], mesh))])
 
 
 class TokenHandler:

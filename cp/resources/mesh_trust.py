@@ -8,10 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import Encoding
-
 from cp.model.violation import Violation, at
 from cp.resources.checks import must_be_set
 from cp.resources.kinds import DocumentMeta, Kind
@@ -48,8 +44,7 @@ class MeshTrust(Schema, frozen=True):
     def certificates(self) -> tuple[str, ...]:
         """Its certificates one by one, in PEM, without anything else that stands between them."""
         texts = (bundle.pem.value for bundle in self.ca_bundles or () if bundle.pem is not None)
-        certificates = (certificate for text in texts for certificate in _certificates(text))
-        return tuple(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
+        return tuple(certificate for text in texts for certificate in _certificates(text))
 
 
 def validate(trust: MeshTrust, _meta: DocumentMeta) -> Iterator[Violation]:
@@ -76,11 +71,18 @@ def _bundle(bundle: CaBundle) -> Iterator[Violation]:
         yield Violation("pem.value", "is no certificate", _PEM)
 
 
-def _certificates(text: str) -> list[x509.Certificate]:
+def _certificates(text: str) -> list[str]:
+    """The certificates in a text, in PEM; none if it cannot be read."""
+    # Every command knows this kind, and few of them read certificates.
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
+    from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415
+
     try:
-        return x509.load_pem_x509_certificates(text.encode())
+        certificates = x509.load_pem_x509_certificates(text.encode())
     except (ValueError, UnsupportedAlgorithm):
         return []
+    return [certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates]
 
 
 MESH_TRUST: Final = Kind("MeshTrust", "mtrust", "meshtrusts", MeshTrust, validate, needs_spec=True)
