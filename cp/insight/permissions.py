@@ -48,7 +48,7 @@ class Permission:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientVerdict:
+class CallJudgement:
     """Whether a client may call, and what decided that."""
 
     decided_by: Permission | None
@@ -66,16 +66,16 @@ def permissions_at(policy: Policy[Any], rules: PolicyRules | None, index: int, m
     return () if rules is None else tuple(_permissions(policy, rules, index, mesh))
 
 
-def admission(permissions: Iterable[Permission], uris: Iterable[str], server_name: str) -> ClientVerdict:
+def admission(permissions: Iterable[Permission], uris: Iterable[str], server_name: str) -> CallJudgement:
     """What becomes of a client with such a certificate. Who is denied by any may not call, whoever else allows it."""
     names, deciding = tuple(uris), dict[Verdict, Permission]()
     for permission in permissions:
         if permission.is_for(names, server_name):
             deciding.setdefault(permission.verdict, permission)
     if denied_by := deciding.get(Verdict.DENY):
-        return ClientVerdict(denied_by)
+        return CallJudgement(denied_by)
     allowed_by = deciding.get(Verdict.ALLOW)
-    return ClientVerdict(allowed_by, deciding.get(Verdict.SHADOW_DENY) if allowed_by is not None else None)
+    return CallJudgement(allowed_by, deciding.get(Verdict.SHADOW_DENY) if allowed_by is not None else None)
 
 
 def _permissions(policy: Policy[Any], rules: PolicyRules, index: int, mesh: str) -> Iterator[Permission]:
