@@ -77,7 +77,7 @@ def test_what_has_no_effect_or_is_not_enforced_changes_nothing_that_is_served(me
         assert not changes, [str(finding) for finding in of_all]
 
 
-@for_meshes(times=0.4)
+@for_meshes(times=0.4, also=(96,))
 def test_a_policy_that_is_only_looked_at_changes_nothing_that_is_served(mesh: Mesh) -> None:
     """Nor does it make other proxies say what it would need."""
     world = mesh.world()

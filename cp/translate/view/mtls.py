@@ -20,6 +20,7 @@ from cp.resources.resource import Resource
 from cp.resources.services import ServiceIdentity
 from cp.resources.tls import CIPHERS
 from cp.resources.world import Table, World
+from cp.rules.matching import in_force
 from cp.translate.view.dataplanes import SERVICE_TAG
 from cp.translate.view.services import ports_behind, service_of
 from generators.envoy.permissions import service_uri
@@ -209,7 +210,7 @@ def _oldest(policies: Table) -> str:
     """The oldest version that callers have to offer, so that each MeshTLS finds one that it allows."""
     newest = {
         item.default.tls_version.max
-        for policy in policies
+        for policy in in_force(policies)
         for item in (*policy.spec.items("from"), *policy.spec.items("rules"))
         if item.default is not None and item.default.tls_version is not None and item.default.tls_version.max
     }
