@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from bench.mtls import stand as mtls
+from bench.mtls.mesh import certificate_names
+from bench.mtls.promises import counted, own
+from bench.mtls.stand import Size
 from bench.serving.promises import exponent, promises
 from bench.serving.scenarios import AGAIN, COLD, ENDPOINT, FEW, ROUTE, SAME, UNRELATED, scenarios
 from bench.serving.stand import ScenarioResult, Stand
+from generators.envoy.names import mesh_identity
 
 PROXIES = SERVICES = 5
 OWN = 1  # each proxy has an inbound
@@ -73,3 +79,26 @@ def test_an_exponent_is_found_for_each_size() -> None:
 
 def test_one_size_tells_nothing_about_growth() -> None:
     assert exponent({(10, 10): 1.0}, 0) is None
+
+
+@pytest.mark.parametrize("kind", ["delta", "sotw"])
+def test_each_proxy_gets_its_own_certificate_and_a_renewal_is_one_message(kind: str, tmp_path: Path) -> None:
+    size = Size(PROXIES, SERVICES, rounds=1, edits=1, lifetime="4s")
+    found = mtls.Stand(tmp_path, size, delta=kind == "delta").run()
+
+    assert [promise for promise in counted(found, size) if not promise.held] == []
+
+
+def test_a_certificate_of_another_proxy_is_noticed() -> None:
+    size = Size(2, 2)
+    first, second = ([_certificate(number)] for number in range(2))
+
+    assert own({"default.p0": first, "default.p1": second}, size).held
+    assert not own({"default.p0": second, "default.p1": first}, size).held
+    assert not own({"default.p0": [*first, *second], "default.p1": second}, size).held
+    assert not own({"default.p0": first}, size).held
+
+
+def _certificate(number: int) -> dict[str, object]:
+    names = sorted(certificate_names(number, services=2))
+    return {"secret": mesh_identity("default"), "uris": names, "key": str(number), "fits": True}

@@ -367,6 +367,27 @@ def test_nacks_of_many_proxies_are_logged_once_and_again_when_they_come_again() 
     in_a_mesh(test)
 
 
+def test_the_presences_of_many_proxies_do_not_hold_up_the_loop() -> None:
+    async def test(rig: Rig) -> None:
+        rounds = 0
+
+        async def count() -> None:
+            nonlocal rounds
+            while True:
+                rounds += 1
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as group:
+            counting = group.create_task(count())
+            presences = await rig.observer.presences([dataplane(f"p{number}").key for number in range(200)])
+            counting.cancel()
+
+        assert len(presences) == 200
+        assert rounds >= 10
+
+    run(test)
+
+
 def test_a_proxy_that_left_has_a_last_connection_and_one_that_never_came_has_none() -> None:
     async def test(rig: Rig) -> None:
         keys = [dataplane(name).key for name in ("a", "b")]

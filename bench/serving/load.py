@@ -17,9 +17,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.serving.certificates import certificates_in
 from bench.serving.http2 import Connection, Ended
 from bench.serving.proxies import Delta, Proxy, StateOfTheWorld
 from bench.serving.reading import Heard, Reader
@@ -128,9 +130,9 @@ class Load:
         self._news = 0.0
         return {"now": time.monotonic()}
 
-    def settle(self, *, wants: str, least: int, quiet: float, within: float) -> dict[str, Any]:
-        """Run until all proxies are `ready`, or so many have `answered`, and no more messages arrive."""
-        done: Callable[[Stream], bool] = _is_ready if wants == "ready" else _was_spoken_to
+    def settle(self, *, wants: str, least: int, quiet: float, within: float, times: int = 1) -> dict[str, Any]:
+        """Run until all proxies are `ready`, or so many have `answered` so often, and no more messages arrive."""
+        done: Callable[[Stream], bool] = _is_ready if wants == "ready" else partial(_was_spoken_to, times)
         open_until = time.monotonic() + within
         since = time.monotonic()
         while True:
@@ -140,6 +142,10 @@ class Load:
                 return self._counted()
             if now > open_until:
                 return {"late": sum(map(done, self._streams)), **self._counted()}
+
+    def heard(self) -> dict[str, Any]:
+        """How many messages have come since `begin`."""
+        return {"messages": sum(len(stream.heard) for stream in self._streams)}
 
     def disconnect(self) -> dict[str, Any]:
         for number, stream in self._of.items():
@@ -173,6 +179,13 @@ class Load:
         """The resources of a proxy by short type: names and versions."""
         (stream,) = (stream for stream in self._streams if stream.proxy.name == name)
         return {SHORT[type_url]: held for type_url, held in stream.proxy.held.items()}
+
+    def certificates(self) -> dict[str, Any]:
+        """What the certificates say that each proxy was sent since `begin`, by the proxy's name."""
+        return {
+            stream.proxy.name: [shown for heard in stream.heard for shown in certificates_in(heard, delta=self._delta)]
+            for stream in self._streams
+        }
 
     # --- the loop ---
 
@@ -246,8 +259,8 @@ def _is_ready(stream: Stream) -> bool:
     return stream.proxy.is_ready
 
 
-def _was_spoken_to(stream: Stream) -> bool:
-    return len(stream.heard) > 0
+def _was_spoken_to(times: int, stream: Stream) -> bool:
+    return len(stream.heard) >= times
 
 
 if __name__ == "__main__":

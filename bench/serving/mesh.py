@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from cp.model.document import Document
@@ -22,15 +22,7 @@ def proxy_name(number: int) -> str:
 
 def documents(proxies: int, services: int) -> Iterator[Document]:
     """Proxies of one class: each calls every service, and no policy distinguishes them."""
-    yield Document(
-        Key("Mesh", "", MESH),
-        {
-            "type": "Mesh",
-            "name": MESH,
-            "skipCreatingInitialPolicies": ["*"],
-            "meshServices": {"mode": "Exclusive"},
-        },
-    )
+    yield of(of_mesh({}))
     for number in range(services):
         yield _document("MeshService", f"s{number}", spec=_service(number))
     for number in range(proxies):
@@ -39,23 +31,30 @@ def documents(proxies: int, services: int) -> Iterator[Document]:
     yield of(route_timeout("1s"))
 
 
-def fill(url: str, proxies: int, services: int) -> None:
-    """Write the mesh into a new store, in one transaction."""
+def of_mesh(fields: dict[str, Any]) -> dict[str, Any]:
+    """The Mesh itself, with some more fields."""
+    usual = {"skipCreatingInitialPolicies": ["*"], "meshServices": {"mode": "Exclusive"}}
+    return {"type": "Mesh", "name": MESH, **usual, **fields}
+
+
+def fill(url: str, documents: Iterable[Document]) -> None:
+    """Write a mesh into a new store, in one transaction."""
 
     async def write() -> None:
         async with open_store(url) as store:
-            await store.write(*map(Put, documents(proxies, services)))
+            await store.write(*map(Put, documents))
 
     asyncio.run(write())
 
 
 def path_of(document: dict[str, Any]) -> str:
-    plural = {"MeshHTTPRoute": "meshhttproutes", "MeshTimeout": "meshtimeouts", "Dataplane": "dataplanes"}
-    return f"/meshes/{document['mesh']}/{plural[document['type']]}/{document['name']}"
+    if document["type"] == "Mesh":
+        return f"/meshes/{document['name']}"
+    return f"/meshes/{document['mesh']}/{document['type'].lower()}s/{document['name']}"
 
 
 def of(data: dict[str, Any]) -> Document:
-    return Document(Key(data["type"], data["mesh"], data["name"]), data)
+    return Document(Key(data["type"], data.get("mesh", ""), data["name"]), data)
 
 
 def route() -> dict[str, Any]:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
 import httpx
@@ -78,8 +78,9 @@ class Worker:
 class ControlPlane:
     """`koguma run` on a store in a file, and its HTTP API."""
 
-    def __init__(self, store: str, log: Path) -> None:
+    def __init__(self, store: str, log: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self._store = store
+        self._settings = {**_SETTINGS, **settings}
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self.started = 0.0  # how many seconds it took to be ready
@@ -91,7 +92,7 @@ class ControlPlane:
                 [_KOGUMA, "run", "--store", self._store],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **_MALLOC, **_SETTINGS},
+                env={**os.environ, **_MALLOC, **self._settings},
             )
         ready = self._until_ready(began + _WITHIN)
         self.ads_port = int(ready["ads"].rpartition(":")[2])
@@ -127,6 +128,7 @@ class ControlPlane:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._process is not None:
+            self._client.close()
             self._process.kill()
             self._process.wait()
 

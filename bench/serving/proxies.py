@@ -1,7 +1,8 @@
 """Proxies that answer responses as Envoy would. They do no I/O: they return the requests to send.
 
-A proxy keeps names and versions only. Clusters are acknowledged once their endpoints are there, listeners are
-asked for after that, and assignments and route tables are asked for by the names that clusters and listeners have.
+A proxy keeps names and versions only. Clusters are acknowledged once their endpoints and secrets are there, listeners
+are asked for after that, and assignments, route tables and secrets are asked for by the names that clusters and
+listeners have.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from abc import ABC, abstractmethod
 from functools import cache
 from typing import Final
 
-from bench.serving.reading import Heard, Run
-from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, bytes_field, text_field
+from bench.serving.reading import Heard, asking
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, bytes_field, text_field
 
-HELD: Final = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
+HELD: Final = (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET)
 
 
 class Proxy(ABC):
@@ -22,6 +23,7 @@ class Proxy(ABC):
     def __init__(self, name: str) -> None:
         self.name = name
         self.held: dict[str, dict[str, str]] = {type_url: {} for type_url in HELD}
+        self._secrets: set[str] = set()  # to which its clusters and listeners refer
         self._node = text_field(1, name) + text_field(2, name)
         self._begin()
 
@@ -33,7 +35,13 @@ class Proxy(ABC):
     @property
     def is_ready(self) -> bool:
         """Whether the proxy has every resource to which its resources refer."""
-        return self._listens and not self._warming and len(self.held[LISTENER]) > 0 and self._has_routes()
+        is_warm = self._listens and not self._warming and self._secrets <= self.held[SECRET].keys()
+        return is_warm and len(self.held[LISTENER]) > 0 and self._has_routes()
+
+    @property
+    def _wanted(self) -> tuple[str, ...]:
+        """The types that it has asked for: without mTLS there are no secrets."""
+        return HELD if self._secrets else HELD[:-1]
 
     @abstractmethod
     def _has_routes(self) -> bool: ...
@@ -43,23 +51,25 @@ class Proxy(ABC):
         """The first requests of a stream. A proxy that has resources names them."""
 
     def hear(self, heard: Heard) -> list[bytes]:
-        take = {CLUSTER: self._clusters, ENDPOINTS: self._endpoints, LISTENER: self._listeners}
-        return take.get(heard.type_url, self._route_tables)(heard)
+        take = {CLUSTER: self._clusters, LISTENER: self._listeners, ROUTES: self._route_tables}
+        return take.get(heard.type_url, self._dependencies)(heard)
 
     def _clusters(self, heard: Heard) -> list[bytes]:
         self._warming |= self._changed(heard)
-        requests = self._ask_for_endpoints(heard)
+        requests = self._ask_for_endpoints(heard) + self._ask_for_secrets(heard)
+        self._warming |= self._secrets - self.held[SECRET].keys()
         self._withheld.append(self._ack(heard))
         return requests + self._warm()
 
-    def _endpoints(self, heard: Heard) -> list[bytes]:
+    def _dependencies(self, heard: Heard) -> list[bytes]:
+        """What clusters wait for: endpoints and secrets."""
         self._keep(heard)
         if self._warming:
             self._warming.difference_update(heard.removed, *(run.versions for run in heard.runs))
         return [self._ack(heard), *self._warm()]
 
     def _warm(self) -> list[bytes]:
-        """The requests that Envoy sends once all clusters have their endpoints."""
+        """The requests that Envoy sends once all clusters have what they wait for."""
         if self._warming:
             return []
         requests, self._withheld = self._withheld, []
@@ -69,12 +79,20 @@ class Proxy(ABC):
         return requests
 
     def _listeners(self, heard: Heard) -> list[bytes]:
-        requests = self._ask_for_routes(heard)
+        requests = self._ask_for_routes(heard) + self._ask_for_secrets(heard)
         return [*requests, self._ack(heard)]
 
     def _route_tables(self, heard: Heard) -> list[bytes]:
         self._keep(heard)
         return [self._ack(heard)]
+
+    def _ask_for_secrets(self, heard: Heard) -> list[bytes]:
+        new_names = set[str]().union(*(run.secrets for run in heard.runs)) - self._secrets
+        self._secrets |= new_names
+        return [self._subscription_to_secrets(new_names)] if new_names else []
+
+    @abstractmethod
+    def _subscription_to_secrets(self, new_names: set[str]) -> bytes: ...
 
     @abstractmethod
     def _changed(self, heard: Heard) -> set[str]:
@@ -111,7 +129,7 @@ class StateOfTheWorld(Proxy):
         if not self._versions:
             return [node + self._request(CLUSTER)]
         self._listens = True
-        first, *later_requests = (self._request(type_url) for type_url in HELD)
+        first, *later_requests = (self._request(type_url) for type_url in self._wanted)
         return [node + first, *later_requests]
 
     def _has_routes(self) -> bool:
@@ -148,6 +166,10 @@ class StateOfTheWorld(Proxy):
         self._wants[type_url] = sum(len(run.refers) for run in heard.runs)
         return [self._request(type_url)]
 
+    def _subscription_to_secrets(self, new_names: set[str]) -> bytes:  # noqa: ARG002  # it names the others again
+        self._names[SECRET] = asking(frozenset(self._secrets))
+        return self._request(SECRET)
+
     def _ack(self, heard: Heard) -> bytes:
         self._versions[heard.type_url], self._nonces[heard.type_url] = heard.version, heard.nonce
         return self._request(heard.type_url)
@@ -163,7 +185,7 @@ class StateOfTheWorld(Proxy):
 
 class Delta(Proxy):
     def __init__(self, name: str) -> None:
-        self._subscribed: dict[str, set[str]] = {ENDPOINTS: set(), ROUTES: set()}
+        self._subscribed: dict[str, set[str]] = {ENDPOINTS: set(), ROUTES: set(), SECRET: set()}
         super().__init__(name)
 
     def connect(self) -> list[bytes]:
@@ -172,7 +194,7 @@ class Delta(Proxy):
         if not self.held[CLUSTER]:
             return [node + self._first(CLUSTER)]
         self._listens = True
-        first, *later_requests = (self._returning(type_url) for type_url in HELD)
+        first, *later_requests = (self._returning(type_url) for type_url in self._wanted)
         return [node + first, *later_requests]
 
     def _has_routes(self) -> bool:
@@ -193,15 +215,19 @@ class Delta(Proxy):
             held.pop(name, None)
 
     def _ask_for_endpoints(self, heard: Heard) -> list[bytes]:
-        return self._ask(ENDPOINTS, heard.runs)
+        return self._ask(ENDPOINTS, heard)
 
     def _ask_for_routes(self, heard: Heard) -> list[bytes]:
         self._keep(heard)
-        return self._ask(ROUTES, heard.runs)
+        return self._ask(ROUTES, heard)
 
-    def _ask(self, type_url: str, runs: tuple[Run, ...]) -> list[bytes]:
+    def _subscription_to_secrets(self, new_names: set[str]) -> bytes:
+        self._subscribed[SECRET] |= new_names
+        return text_field(2, SECRET) + asking(frozenset(new_names))
+
+    def _ask(self, type_url: str, heard: Heard) -> list[bytes]:
         subscribed, asks = self._subscribed[type_url], []
-        for run in runs:
+        for run in heard.runs:
             if not run.refers <= subscribed:
                 asks.append(run.asks)
                 subscribed |= run.refers

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.core.v3.base_pb2 import TransportSocket
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
 )
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, DownstreamTlsContext, UpstreamTlsContext
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryResponse, DiscoveryResponse
 from google.protobuf.any_pb2 import Any as AnyMessage
 
@@ -24,6 +26,7 @@ _RESOURCES = b"\x12"  # how field 2 begins
 _KEY = 48  # bytes by which runs are found
 _RUN = 8  # fewer resources in a row are looked up one by one
 _MANAGER = HttpConnectionManager.DESCRIPTOR.full_name
+_TLS = (UpstreamTlsContext, DownstreamTlsContext)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +41,9 @@ class Run:
 
     asks: bytes = field(repr=False)
     """The same names as bytes of a request, each as field 3."""
+
+    secrets: frozenset[str] = frozenset()
+    """The secrets that its clusters or listeners ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +134,8 @@ class Reader:
             (content,) = DiscoveryResponse.FromString(frame).resources
             version, named = hashlib.sha256(content.value).hexdigest()[:16], ""
         refers = frozenset(_refers(content))
-        return Run(frame, (len(frame),), {named or _name(content): version}, refers, _asking(refers))
+        versions = {named or _name(content): version}
+        return Run(frame, (len(frame),), versions, refers, asking(refers), frozenset(_secrets(content)))
 
     def _envelope_fields(self, around: bytes) -> tuple[str, str, str, tuple[str, ...]]:
         if self._delta:
@@ -145,10 +152,11 @@ def _run(frames: list[bytes], singles: list[Run]) -> Run:
         ends.append(end)
     versions = {name: version for single in singles for name, version in single.versions.items()}
     refers = frozenset[str]().union(*(single.refers for single in singles))
-    return Run(b"".join(frames), tuple(ends), versions, refers, _asking(refers))
+    secrets = frozenset[str]().union(*(single.secrets for single in singles))
+    return Run(b"".join(frames), tuple(ends), versions, refers, asking(refers), secrets)
 
 
-def _asking(names: frozenset[str]) -> bytes:
+def asking(names: frozenset[str]) -> bytes:
     return b"".join(text_field(3, name) for name in sorted(names))
 
 
@@ -198,3 +206,28 @@ def _refers(content: AnyMessage) -> Iterator[str]:
                     manager = HttpConnectionManager.FromString(network_filter.typed_config.value)
                     if manager.HasField("rds"):
                         yield manager.rds.route_config_name
+
+
+def _secrets(content: AnyMessage) -> Iterator[str]:
+    """The secrets that a cluster or a listener names."""
+    for tls in map(_tls, _transport_sockets(content)):
+        yield from (secret.name for secret in tls.tls_certificate_sds_secret_configs)
+        for validation in (tls, tls.combined_validation_context):
+            if validation.HasField("validation_context_sds_secret_config"):
+                yield validation.validation_context_sds_secret_config.name
+
+
+def _transport_sockets(content: AnyMessage) -> Iterator[TransportSocket]:
+    if content.type_url == CLUSTER:
+        cluster = Cluster.FromString(content.value)
+        yield cluster.transport_socket
+        yield from (match.transport_socket for match in cluster.transport_socket_matches)
+    elif content.type_url == LISTENER:
+        listener = Listener.FromString(content.value)
+        yield from (chain.transport_socket for chain in (*listener.filter_chains, listener.default_filter_chain))
+
+
+def _tls(transport_socket: TransportSocket) -> CommonTlsContext:
+    packed = transport_socket.typed_config
+    kinds = (kind for kind in _TLS if packed.Is(kind.DESCRIPTOR))
+    return next((kind.FromString(packed.value).common_tls_context for kind in kinds), CommonTlsContext())

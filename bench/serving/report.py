@@ -78,11 +78,11 @@ def as_data(result: ScenarioResult) -> dict[str, Any]:
         "ratio": result.ratio,
         "cpu": result.cpu,
         "floor_cpu": result.cpu_on_the_floor,
-        "each": [_each(measured) for measured in result.measured],
+        "each": [each_as_data(measured) for measured in result.measured],
     }
 
 
-def _each(measured: Measurement) -> dict[str, Any]:
+def each_as_data(measured: Measurement) -> dict[str, Any]:
     return {
         "last": measured.took,
         "proxies": len(measured.last),

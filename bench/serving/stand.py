@@ -93,7 +93,7 @@ class ScenarioResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _PlaneState:
+class PlaneState:
     """The counters of the control plane before an edit."""
 
     cpu: float
@@ -104,6 +104,74 @@ Step = Callable[[str], None]
 AtTheEnd = Callable[[ControlPlane, Worker], None]
 
 
+class MeasuredPlane:
+    """A control plane with proxies of its own, and what it takes to serve these."""
+
+    def __init__(self, plane: ControlPlane, load: Worker, proxies: int) -> None:
+        self.plane = plane
+        self.load = load
+        self._proxies = proxies
+
+    def cold(self) -> Measurement:
+        """All proxies connect, and none of them has anything."""
+        self.plane.until_idle()
+        began, state_before = self.load.do("prepare")["now"], self.state()
+        self.load.do("connect", port=self.plane.ads_port)
+        settled = self.load.do("settle", wants="ready", least=self._proxies, quiet=_QUIET, within=_WITHIN)
+        return self.measured(settled, began, state_before)
+
+    def edit(self, edit: Edit, least: int, *, takes_turns: bool = False) -> Measurement:
+        began, state_before = self.begin()
+        edit(self.plane)
+        if takes_turns:
+            self.plane.until_idle()
+        quiet = _QUIET if least > 0 else _QUIET_IF_NOBODY
+        settled = self.load.do("settle", wants="answered", least=least, quiet=quiet, within=_WITHIN)
+        return self.measured(settled, began, state_before)
+
+    def again(self) -> Measurement:
+        """Restart the control plane; all proxies reconnect with the resources that they have."""
+        self.load.do("disconnect")
+        self.plane.stop()
+        self.plane.start()
+        self.plane.until_idle()
+        began, state_before = self.load.do("prepare")["now"], self.state()
+        self.load.do("connect", port=self.plane.ads_port)
+        at_rest = self.plane.until_idle()
+        settled = self.load.do("settle", wants="ready", least=self._proxies, quiet=_QUIET_IF_NOBODY, within=_WITHIN)
+        return self.measured({**settled, "last": [at_rest]}, began, state_before)
+
+    def begin(self) -> tuple[float, PlaneState]:
+        """Start counting, when the control plane is idle. Returns when that was, and its counters then."""
+        self.plane.until_idle(quiet=0.1)
+        state = self.state()
+        return self.load.do("begin")["now"], state
+
+    def state(self) -> PlaneState:
+        self.plane.forget_peak()
+        metrics = self.plane.metrics()
+        return PlaneState(self.plane.cpu, metrics)
+
+    def measured(self, settled: dict[str, Any], began: float, state_before: PlaneState) -> Measurement:
+        spent, peak = self.plane.cpu - state_before.cpu, self.plane.peak
+        metrics = self.plane.metrics()
+        fragments = metrics[_FRAGMENTS] - state_before.metrics[_FRAGMENTS]
+        lag = _lag(state_before.metrics, metrics)
+        return replace(_measured(settled, began, cpu=spent), peak=peak, fragments=fragments, lag=lag)
+
+
+def load_of(folder: Path, name: str, proxies: int, *, delta: bool) -> Worker:
+    """A process with so many proxies."""
+    worker = Worker("bench.serving.load", log=folder / f"{name}.log")
+    make(worker, proxies, delta=delta)
+    return worker
+
+
+def make(load: Worker, proxies: int, *, delta: bool) -> None:
+    """Have so many proxies that have nothing."""
+    load.do("make", names=[f"{mesh.MESH}.{mesh.proxy_name(number)}" for number in range(proxies)], delta=delta)
+
+
 class Stand:
     def __init__(self, folder: Path, proxies: int, services: int, *, delta: bool, step: Step = lambda _: None) -> None:
         self._folder = folder
@@ -111,7 +179,6 @@ class Stand:
         self._services = services
         self._delta = delta
         self._step = step
-        self._names = [f"{mesh.MESH}.{mesh.proxy_name(number)}" for number in range(proxies)]
 
     def run(
         self, scenarios: Iterable[Scenario], *, again: bool = True, at_the_end: AtTheEnd | None = None
@@ -119,93 +186,45 @@ class Stand:
         """Measure a cold start, the scenarios and a restart. All but the restart are repeated on the floor."""
         self._step("the mesh")
         store = f"sqlite:///{self._folder}/koguma.db"
-        mesh.fill(store, self._proxies, self._services)
+        mesh.fill(store, mesh.documents(self._proxies, self._services))
         with ExitStack() as stack:
             plane = stack.enter_context(ControlPlane(store, self._folder / "control-plane.log"))
-            load = stack.enter_context(self._load("load"))
+            served = MeasuredPlane(plane, stack.enter_context(self._load("load")), self._proxies)
             floor = Floor(
                 stack.enter_context(Worker("bench.serving.floor", log=self._folder / "floor.log")),
                 stack.enter_context(self._load("load-of-the-floor")),
                 self._folder / "recorded",
             )
-            results = [self._cold(plane, load, floor)]
-            results += [self._scenario(plane, load, floor, scenario) for scenario in scenarios]
+            results = [self._cold(served, floor)]
+            results += [self._scenario(served, floor, scenario) for scenario in scenarios]
             if again:
-                results.append(self._again(plane, load))
+                self._step(AGAIN)
+                results.append(ScenarioResult(AGAIN, self._delta, [served.again()]))
             if at_the_end is not None:
-                at_the_end(plane, load)
+                at_the_end(plane, served.load)
         return results
 
     def _load(self, name: str) -> Worker:
-        worker = Worker("bench.serving.load", log=self._folder / f"{name}.log")
-        worker.do("make", names=self._names, delta=self._delta)
-        return worker
+        return load_of(self._folder, name, self._proxies, delta=self._delta)
 
-    # --- on the control plane ---
-
-    def _cold(self, plane: ControlPlane, load: Worker, floor: Floor) -> ScenarioResult:
+    def _cold(self, served: MeasuredPlane, floor: Floor) -> ScenarioResult:
         self._step(COLD)
-        plane.until_idle()
-        began, state_before = load.do("prepare")["now"], self._state(plane)
-        load.do("connect", port=plane.ads_port)
-        settled = load.do("settle", wants="ready", least=self._proxies, quiet=_QUIET, within=_WITHIN)
-        measured = self._measured(plane, settled, began, state_before)
-        floor.learn(load, COLD)
+        measured = served.cold()
+        floor.learn(served.load, COLD)
         return ScenarioResult(COLD, self._delta, [measured], [floor.cold(self._proxies)])
 
-    def _scenario(self, plane: ControlPlane, load: Worker, floor: Floor, scenario: Scenario) -> ScenarioResult:
+    def _scenario(self, served: MeasuredPlane, floor: Floor, scenario: Scenario) -> ScenarioResult:
         self._step(scenario.name)
         result = ScenarioResult(scenario.name, self._delta)
         least = scenario.hears(self._proxies)
         if scenario.first is not None:
-            self._edit(plane, load, scenario.first, least)
+            served.edit(scenario.first, least)
         for number, edit in enumerate(scenario.edits):
-            measured = self._edit(plane, load, edit, least, takes_turns=scenario.takes_turns)
-            floor.learn(load, name := f"{scenario.name} {number}")
+            measured = served.edit(edit, least, takes_turns=scenario.takes_turns)
+            floor.learn(served.load, name := f"{scenario.name} {number}")
             result.measured.append(measured)
             result.floor.append(floor.push(name, len(measured.last)))
         return result
-
-    def _edit(
-        self, plane: ControlPlane, load: Worker, edit: Edit, least: int, *, takes_turns: bool = False
-    ) -> Measurement:
-        plane.until_idle(quiet=0.1)
-        state_before = self._state(plane)
-        began = load.do("begin")["now"]
-        edit(plane)
-        if takes_turns:
-            plane.until_idle()
-        quiet = _QUIET if least > 0 else _QUIET_IF_NOBODY
-        settled = load.do("settle", wants="answered", least=least, quiet=quiet, within=_WITHIN)
-        return self._measured(plane, settled, began, state_before)
-
-    def _again(self, plane: ControlPlane, load: Worker) -> ScenarioResult:
-        """Restart the control plane; all proxies reconnect with the resources that they have."""
-        self._step(AGAIN)
-        load.do("disconnect")
-        plane.stop()
-        plane.start()
-        plane.until_idle()
-        began, state_before = load.do("prepare")["now"], self._state(plane)
-        load.do("connect", port=plane.ads_port)
-        at_rest = plane.until_idle()
-        settled = load.do("settle", wants="ready", least=self._proxies, quiet=_QUIET_IF_NOBODY, within=_WITHIN)
-        measured = self._measured(plane, {**settled, "last": [at_rest]}, began, state_before)
-        return ScenarioResult(AGAIN, self._delta, [measured])
-
-    def _state(self, plane: ControlPlane) -> _PlaneState:
-        plane.forget_peak()
-        metrics = plane.metrics()
-        return _PlaneState(plane.cpu, metrics)
-
-    def _measured(
-        self, plane: ControlPlane, settled: dict[str, Any], began: float, state_before: _PlaneState
-    ) -> Measurement:
-        spent, peak = plane.cpu - state_before.cpu, plane.peak
-        metrics = plane.metrics()
-        fragments = metrics[_FRAGMENTS] - state_before.metrics[_FRAGMENTS]
-        lag = _lag(state_before.metrics, metrics)
-        return replace(_measured(settled, began, cpu=spent), peak=peak, fragments=fragments, lag=lag)
 
 
 class Floor:

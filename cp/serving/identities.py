@@ -20,9 +20,11 @@ from cp.identity.backends import ReadFile
 from cp.identity.identities import AuthorityRef, ProxyIdentity, identity_of
 from cp.identity.leaf import Certificate, LeafCertificate, issue
 from cp.identity.owners import AuthoritySources, owner_of, owners
+from cp.identity.security import security_of
 from cp.identity.trust import trust_of
 from cp.metrics import Metrics
 from cp.model.failure import reason
+from cp.model.memo import Memo
 from cp.model.names import proxy_id
 from cp.model.violation import Violation
 from cp.resources.resource import Resource
@@ -73,6 +75,11 @@ class Identities:
         """Why proxies do not have what they should, and when to try again."""
 
         self._log = structlog.get_logger()
+
+    def are_needed(self, world: World) -> bool:
+        """Whether any proxy has a certificate, or may have to get one: most meshes may be without mTLS."""
+        has_some = bool(self._held or self._faults)
+        return has_some or any(security_of(world, mesh.name) is not None for mesh in world.table("Mesh"))
 
     def part(self, world: World, dataplane: Resource) -> SnapshotPart:
         """The secret with the certificate of a proxy: the one that it has, unless that is due or no longer right."""
@@ -230,7 +237,15 @@ class Signers:
 
 def _signer(world: World, reference: AuthorityRef) -> str:
     """The fingerprint of the authority that signs; empty while nobody does."""
-    return trust_of(world.get(reference.record_key)).signer
+    return world.recall(_Signers, reference)
+
+
+class _Signers(Memo[World, AuthorityRef, str]):
+    def basis(self, source: World, key: AuthorityRef) -> Resource | None:
+        return source.get(key.record_key)
+
+    def work_out(self, source: World, key: AuthorityRef) -> str:
+        return trust_of(source.get(key.record_key)).signer
 
 
 def _backend(world: World, reference: AuthorityRef) -> str:

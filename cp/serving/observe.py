@@ -43,6 +43,9 @@ _GATHERING: Final = 0.5
 _GATHERING_ROUNDS: Final = 10
 """How often that is extended, while proxies have not answered everything."""
 
+_PRESENCES_AT_ONCE: Final = 20
+"""Proxies that are looked at before streams go on."""
+
 _PROGRESS_EVERY: Final = 0.05
 _EXPLAINED_NAMES: Final = 20
 """Resources of one NACK whose policies are looked for; Envoy may name thousands."""
@@ -95,8 +98,13 @@ class Observer:
     # --- one proxy ---
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
-        """Whether proxies are connected, and have all that they should have."""
-        return {dataplane: self._presence(proxy_id(dataplane)) for dataplane in dataplanes}
+        """Whether proxies are connected, and have all that they should have, each at some moment during the call."""
+        presences: dict[Key, Presence] = {}
+        for number, dataplane in enumerate(dataplanes):
+            if number % _PRESENCES_AT_ONCE == 0:
+                await asyncio.sleep(0)  # after a change to all proxies, each of them takes a while
+            presences[dataplane] = self._presence(proxy_id(dataplane))
+        return presences
 
     def _presence(self, proxy: str) -> Presence:
         hub = self._hub

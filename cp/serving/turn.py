@@ -99,7 +99,7 @@ class TurnCompiler:
 
     def _certificates(self, world: World, proxies: Iterable[str]) -> Iterator[tuple[str, SnapshotPart]]:
         """The certificate of each proxy with its key: it is in no snapshot that is asked for in between turns."""
-        if self._identities is None:
+        if self._identities is None or not self._identities.are_needed(world):
             return
         for proxy in proxies:
             dataplane = world.get(dataplane_key(proxy))

@@ -107,6 +107,8 @@ class Compiler:
         """By the outbounds of the class."""
 
         self._proxies: dict[Key, CompiledProxy] = {}
+        self._trusted: dict[str, TrustResult | None] = {}
+        """The roots of each mesh in that World."""
 
     @property
     def fragments(self) -> FragmentCache:
@@ -141,7 +143,7 @@ class Compiler:
 
     def _enter(self, world: World) -> None:
         if world is not self._world:
-            self._world, self._classes = world, IdentityDict()
+            self._world, self._classes, self._trusted = world, IdentityDict(), {}
             self._splitter.enter_next_world()
 
     def _class_of(
@@ -176,7 +178,7 @@ class Compiler:
         """
         mesh, capture = dataplane.mesh, capture_of(world, dataplane)
         tls = inbound_tls(world, dataplane)
-        trust = self._translator.trusts.result(world, mesh)
+        trust = self._trust(world, mesh)
         if (
             before is not None
             and before.dataplane is dataplane
@@ -186,7 +188,17 @@ class Compiler:
             and not before.own_failures
             and backend_refs.same(before.proxy_class.world, world, mesh)
         ):
-            return replace(before, proxy_class=proxy_class, trust=trust)
+            return CompiledProxy(  # `replace` takes several times as long, and this is done for every proxy
+                dataplane,
+                proxy_class,
+                tls,
+                before.inbounds,
+                before.sidecar,
+                before.capture_result,
+                before.part,
+                policies,
+                trust,
+            )
         rules = rules_of(world, dataplane)
         results = tuple(
             self._translator.inbounds.result(world, mesh, rules, index, secured(inbound, tls))
@@ -210,6 +222,11 @@ class Compiler:
             trust=trust,
             own_failures=failures_of(fragments),
         )
+
+    def _trust(self, world: World, mesh: str) -> TrustResult | None:
+        if mesh not in self._trusted:
+            self._trusted[mesh] = self._translator.trusts.result(world, mesh)
+        return self._trusted[mesh]
 
 
 def _with_last_good(

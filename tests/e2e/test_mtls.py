@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cp.resources.tls import CIPHERS
 from tests.support.authority import Authority, Certified, provided, unverified
 from tests.support.client import Answer, Conversation, call
 from tests.support.loopback import Address
@@ -265,6 +266,19 @@ def test_a_version_that_is_too_old_is_refused_and_the_mesh_speaks_a_newer_one(
 
     eventually(is_refused)
     assert call(backend).status == http.HTTPStatus.OK
+
+
+@pytest.mark.parametrize("cipher", [cipher for cipher in CIPHERS if "ECDSA" in cipher])
+def test_callers_offer_each_cipher_that_a_policy_may_demand(mesh: Playground, backend: Address, cipher: str) -> None:
+    conf = {"tlsVersion": {"min": "TLS12", "max": "TLS12"}, "tlsCiphers": [cipher]}
+    spec = {"targetRef": {"kind": "Mesh"}, "rules": [{"default": conf}]}
+
+    def is_used() -> bool:
+        assert call(backend).status == http.HTTPStatus.OK
+        return any(mesh.envoys["backend"].stats(rf"ssl\.ciphers\.{cipher}$").values())
+
+    with mesh.having({"type": "MeshTLS", "mesh": "default", "name": "cipher", "spec": spec}):
+        eventually(is_used)
 
 
 def test_health_checks_go_over_tls_too(mesh: Playground, backend: Address) -> None:

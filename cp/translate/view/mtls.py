@@ -18,7 +18,6 @@ from cp.resources.caller import CallerTls
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.services import ServiceIdentity
-from cp.resources.tls import CIPHERS
 from cp.resources.world import Table, World
 from cp.rules.matching import in_force
 from cp.translate.view.dataplanes import SERVICE_TAG
@@ -27,7 +26,7 @@ from generators.envoy.permissions import service_uri
 from generators.proxy import Backend, CertificateName, Inbound, MeshTls, Trust, TrustDomain
 
 _NEWEST: Final = "TLSv1_3"
-"""Envoy's own default for clients is TLS 1.2, and a MeshTLS may ask for 1.3."""
+"""Envoy's own default for clients is TLS 1.2, and a MeshTLS may ask for 1.3. Its ciphers are all that one may name."""
 
 _OLD: Final = {"TLS10": "TLSv1_0", "TLS11": "TLSv1_1"}
 """Versions below Envoy's default for clients, by what a MeshTLS may have for the newest."""
@@ -92,7 +91,6 @@ def with_tls(backend: Backend, world: World, mesh: str, destination: Destination
         sni=server_name(world, mesh, destination),
         oldest=caller.oldest,
         newest=_NEWEST,
-        ciphers=CIPHERS,
     )
     return replace(backend, mesh_tls=tls)
 
