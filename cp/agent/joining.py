@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 3.0
+_UNAUTHORIZED: Final = 401
 _UNAVAILABLE: Final = 503
 _NEWS_EVERY: Final = 10.0
 _ANNOUNCED_WITHIN: Final = 5.0
@@ -106,19 +107,26 @@ class Membership:
 
     def enter(self, ended: threading.Event) -> None:
         """Report that callers may call. Retries until that worked or never can, or until the proxy has ended."""
-        pause = _FIRST_PAUSE
+        pause, last_message = _FIRST_PAUSE, ""
         while not ended.is_set():
             try:
                 with connect(self.address, _ANNOUNCED_WITHIN, self.credentials) as client:
                     client.readiness(self.joining.path, self.joining.owner, ready=True)
             except Problem as problem:
-                if not _may_pass(problem):
+                if problem.message != last_message and not _may_pass(problem):
                     self.say(f"callers are not told that the proxy is ready: {problem.message}")
+                last_message = problem.message
+                if not _may_pass(problem) and not self._may_get_token(problem):
                     return
             else:
                 return
             ended.wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _may_get_token(self, problem: Problem) -> bool:
+        """Whether the token was refused and may be replaced in its file."""
+        is_refused = isinstance(problem, RequestRejected) and problem.status_code == _UNAUTHORIZED
+        return is_refused and self.credentials.token_file != ""
 
     def announce(self, seconds: float) -> bool:
         """Take the proxy from its callers. Returns whether all of them accepted that within so many seconds."""
@@ -145,9 +153,26 @@ class Membership:
             client.take_away(self.joining.path, self.joining.owner)
 
 
-def grpc_bootstrap(client: Client, mesh: str, name: str, patience: RetryTime) -> str:
+@dataclass(frozen=True, slots=True)
+class GrpcClient:
+    """A gRPC client without a proxy. The files are named to its library, which reads them itself."""
+
+    mesh: str
+    name: str
+    token_file: str = ""
+    authority_file: str = ""
+
+
+def grpc_bootstrap(client: Client, grpc_client: GrpcClient, patience: RetryTime, authority: str = "") -> str:
     """The bootstrap configuration of a stored Dataplane that is a gRPC client without a proxy."""
-    request = {"mesh": mesh, "name": name, "proxyType": "grpc"}
+    request = {
+        "mesh": grpc_client.mesh,
+        "name": grpc_client.name,
+        "proxyType": "grpc",
+        "dataplaneTokenPath": grpc_client.token_file,
+        "caCertPath": grpc_client.authority_file,
+        "caCert": authority,
+    }
     return persistently(lambda: client.post("/bootstrap", request, accept="application/json"), patience)
 
 

@@ -42,7 +42,7 @@ from cp.resources.world import World
 from cp.serving.server_certificate import ServedCertificate, is_authority
 from cp.store.port import ABSENT, Put, ReadOnly, Stored
 from generators.bootstrap import USUAL_SYSTEM_CA, ControlPlane, EnvoyIdentity, ListenAddress, bootstrap
-from generators.grpc.bootstrap import grpc_bootstrap
+from generators.grpc.bootstrap import GrpcChannel, grpc_bootstrap
 
 _DATAPLANE: Final = "Dataplane"
 _MESH: Final = "Mesh"
@@ -78,6 +78,12 @@ class BootstrapRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     dataplane_token: str = ""
     dataplane_token_secret_path: str = ""
     """Ours: a file with the token, as Envoy reads a secret, so that it is in no configuration and can be replaced."""
+
+    dataplane_token_path: str = ""
+    """The file with the token itself, which the library of a gRPC client reads."""
+
+    ca_cert_path: str = ""
+    """Ours: where a gRPC client has what `ca_cert` says, or what is to be there."""
 
     ca_cert: str = ""
     """PEM of the authority that the proxy trusts, if it was told one."""
@@ -275,7 +281,14 @@ def _config(
     if not is_grpc:
         return _bootstrap(wanted, document, defaults, control_plane)
     service, zone = _service(document.data) or wanted.name, str(_labels(document.data).get(_ZONE, ""))
-    return grpc_bootstrap(wanted.proxy, service, zone, (control_plane.address.host, defaults.port))
+    channel = GrpcChannel(
+        host=control_plane.address.host,
+        port=control_plane.address.port,
+        over_tls=control_plane.over_tls,
+        authority_file=wanted.ca_cert_path,
+        token_file=wanted.dataplane_token_path,
+    )
+    return grpc_bootstrap(wanted.proxy, service, zone, channel)
 
 
 def _bootstrap(

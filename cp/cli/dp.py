@@ -273,19 +273,30 @@ def _membership_of_orphan(bootstrap: str, folder: Path, address: str) -> joining
     return joining.Membership(address, join, _say)
 
 
-def grpc_bootstrap(
+def grpc_bootstrap(  # noqa: PLR0913  # an option each
     *,
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A stored Dataplane with the label `koguma.io/client: grpc`.")
     ],
     mesh: ProxyMesh = None,
     cp_address: ControlPlane = ADDRESS,
+    dataplane_token_file: TokenFile = None,
+    ca_cert_file: AuthorityFile = None,
+    skip_verify: SkipVerify = False,
     retry_max_duration: RetryFor = "5m",
 ) -> None:
-    """Print the bootstrap of a gRPC client without a proxy, for the file that GRPC_XDS_BOOTSTRAP names."""
+    """Print the bootstrap of a gRPC client without a proxy, for the file that GRPC_XDS_BOOTSTRAP names.
+
+    It names the files with the token and the authority, which the library reads itself.
+    """
     patience = joining.RetryTime(_seconds(retry_max_duration), _say)
-    with connect(cp_address) as client:
-        configuration = json.loads(joining.grpc_bootstrap(client, mesh or DEFAULT_MESH, name, patience))
+    credentials = _credentials(dataplane_token_file, "", ca_cert_file, "", skip_verify=skip_verify)
+    warn_of_plain_text(cp_address, credentials, _say)
+    grpc_client = joining.GrpcClient(
+        mesh or DEFAULT_MESH, name, credentials.token_file, str(ca_cert_file.absolute()) if ca_cert_file else ""
+    )
+    with connect(cp_address, credentials=credentials) as client:
+        configuration = json.loads(joining.grpc_bootstrap(client, grpc_client, patience, credentials.authority))
     typer.echo(json.dumps(configuration, indent=2))
 
 

@@ -224,3 +224,20 @@ def test_a_token_in_a_file_is_in_no_configuration(locked: Api) -> None:
     assert token() not in answer.text
     assert "initialMetadata" not in json.dumps(bootstrap)
     assert "/work/dataplane-token.json" in json.dumps(bootstrap["staticResources"]["clusters"][0])
+
+
+def test_a_grpc_client_is_told_of_tls_and_of_its_own_files(start: Unit, tmp_path: Path) -> None:
+    certificate = served(tmp_path, "cp.example")
+    api = start(for_proxies=defaults(certificate=lambda: certificate), hosts=["cp.example"]).with_mesh()
+    document = dataplane() | {"labels": {"koguma.io/client": "grpc"}}
+    api.put("/meshes/default/dataplanes/web-1", document).raise_for_status()
+    files = {"caCertPath": "/ca.crt", "dataplaneTokenPath": "/token"}
+
+    with_files = asked(api, {**WEB, "proxyType": "grpc", **files}, host="cp.example")
+    without = asked(api, {**WEB, "proxyType": "grpc"}, host="cp.example")
+
+    (server,) = with_files.raise_for_status().json()["xds_servers"]
+    assert server["channel_creds"] == [{"type": "tls", "config": {"ca_certificate_file": "/ca.crt"}}]
+    assert server["call_creds"] == [{"type": "jwt_token_file", "config": {"jwt_token_file": "/token"}}]
+    (server,) = without.raise_for_status().json()["xds_servers"]
+    assert (server["channel_creds"], "call_creds" in server) == ([{"type": "tls", "config": {}}], False)

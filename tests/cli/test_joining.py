@@ -7,12 +7,14 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 
 from cp.agent.joining import Membership, MeshJoin, warn_of_another_run
 from cp.client.client import Client
+from cp.client.credentials import Credentials
 
 PATIENCE = 20.0
 
@@ -55,6 +57,17 @@ def test_a_control_plane_that_cannot_hear_now_that_a_proxy_is_ready_is_told_agai
 
     assert paths == ["/meshes/default/dataplanes/web/_readiness"] * 3
     assert messages == []
+
+
+def test_a_token_that_is_refused_may_be_replaced_in_its_file(tmp_path: Path) -> None:
+    messages = list[str]()
+    (file := tmp_path / "token").write_text("a.b.c")
+    credentials = Credentials(token_file=str(file))
+    with answering(401, 401, 200) as (address, paths):
+        Membership(address, MeshJoin("default", "web", ""), messages.append, credentials).enter(threading.Event())
+
+    assert len(paths) == 3
+    assert messages == ["callers are not told that the proxy is ready: it is not yours"]
 
 
 def test_a_proxy_that_may_never_be_ready_says_so() -> None:

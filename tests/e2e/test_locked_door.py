@@ -140,6 +140,7 @@ def test_a_token_that_is_replaced_in_its_file_opens_the_door_again(mesh: Playgro
             return call(proxy.outbound()).status == 200
 
         eventually(serves, within=20)
+        eventually(lambda: "ready after" in log.read_text())
         assert file.read_text().strip() not in (work / "bootstrap.json").read_text()
         assert {entry.name: oct(entry.stat().st_mode & 0o077) for entry in work.iterdir()} == dict.fromkeys(
             ("bootstrap.json", "dataplane-token.json", "dp.lock", "envoy-admin.sock", "envoy.pid"), "0o0"
