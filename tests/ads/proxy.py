@@ -24,17 +24,19 @@ class Proxy:
         port: int,
         name: str = "default.web",
         metadata: Iterable[tuple[str, str | bytes]] = (),
+        *,
         trusted: str = "",
         method: str = "StreamAggregatedResources",
+        host: str = "127.0.0.1",
         **channel: int,
     ) -> None:
         """`trusted`: the authority whose certificate it takes; without it, it speaks plain text."""
         options = [(f"grpc.{key}", value) for key, value in channel.items()]
         self.name = name
         self._channel = (
-            grpc.aio.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(trusted.encode()), options)
+            grpc.aio.secure_channel(f"{host}:{port}", grpc.ssl_channel_credentials(trusted.encode()), options)
             if trusted
-            else grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
+            else grpc.aio.insecure_channel(f"{host}:{port}", options=options)
         )
         stream: Any = self._channel.stream_stream(f"/{SERVICE}/{method}")
         self._call: Any = stream(metadata=grpc.aio.Metadata(*metadata))

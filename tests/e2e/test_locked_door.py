@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import grpc
 import pytest
 import trustme
 import yaml
 
+from cp.translate.packing import CLUSTER
 from tests.access import forge
+from tests.ads.proxy import Proxy as AdsClient
 from tests.support.client import call
 from tests.support.control_plane import KOGUMA, ControlPlane
 from tests.support.envoy import Envoy, envoy_binary
@@ -184,3 +188,43 @@ def test_proxies_that_are_not_let_in_end_with_the_reason(mesh: Playground, tmp_p
             output = logs[options].tail()
             assert reason in output
             assert not [secret for secret in tokens.values() if secret in output]
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_every_worker_shows_the_certificate_and_ends_what_is_revoked(tmp_path: Path) -> None:
+    """No Envoy is needed for that: streams come to either of two workers, by chance."""
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    with ControlPlane(tmp_path, store, KOGUMA_WORKERS="2", **LOCKED) as control_plane:
+        control_plane.apply(MESH, *(dict(document.data) for document in forge.signing_keys()[:1]))
+        control_plane.apply(Proxy("client", "client").document)
+        trusted = (tmp_path / "work" / "koguma-cp-ca.crt").read_text()
+        eventually(lambda: len(set(revisions(control_plane))) == 1)
+
+        async def scene() -> None:
+            async with AsyncExitStack() as stack:
+                opened = (stream(control_plane, trusted) for _ in range(20))
+                streams = [await stack.enter_async_context(proxy) for proxy in opened]
+                for proxy in streams:
+                    await proxy.ask(CLUSTER)
+                    await proxy.hear()
+                await asyncio.to_thread(revoke, control_plane, "of-client")
+                ends = [await proxy.end() for proxy in streams]
+            assert {status for status, _ in ends} == {grpc.StatusCode.UNAUTHENTICATED}
+
+        asyncio.run(scene())
+        assert {event["worker"] for event in control_plane.events("proxy.connected")} == {1, 2}
+
+
+def revisions(control_plane: ControlPlane) -> list[float]:
+    """What each process serves."""
+    return [value for name, value in control_plane.metrics().items() if name.startswith("koguma_world_revision{")]
+
+
+def stream(control_plane: ControlPlane, trusted: str) -> AdsClient:
+    metadata = [("authorization", token("client"))]
+    # Each on a connection of its own, so that the kernel spreads them.
+    options: dict[str, Any] = {"host": control_plane.ads.host, "use_local_subchannel_pool": 1}
+    return AdsClient(control_plane.ads.port, "default.client", metadata, trusted=trusted, **options)
