@@ -126,4 +126,5 @@ def _origins(origins: Iterable[Data]) -> str:
 def _origin(origin: Data) -> str:
     meta = origin.get("resourceMeta", origin)
     place = f" ({origin['file']}:{origin['line']})" if "file" in origin else ""
-    return f"{meta['name']}[{origin['ruleIndex']}]{place}" if "ruleIndex" in origin else str(meta["name"])
+    index = f"[{origin['ruleIndex']}]" if "ruleIndex" in origin else ""
+    return f"{meta['name']}{index}{place}"

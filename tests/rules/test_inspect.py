@@ -357,7 +357,7 @@ def test_permissions_are_shown_one_by_one_with_their_lines() -> None:
         (["allow"], 1, line_of("    - default: {allow")),
     ]
     ((origin,),) = [rule["origin"] for rule in by_tags["rules"]]
-    assert (origin["resourceMeta"]["name"], origin["line"]) == ("b", line_of("    - targetRef: {kind: MeshSubset"))
+    assert (origin["name"], origin["line"]) == ("b", line_of("    - targetRef: {kind: MeshSubset"))
 
 
 def test_of_an_inbound_that_takes_plain_text_too_it_is_told_that_nobody_is_judged_there() -> None:

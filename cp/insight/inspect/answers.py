@@ -161,7 +161,7 @@ def _from_rules(rules: PolicyRules, index: int | None) -> list[Data]:
     if not rules.shape.side_by_side:
         return _subset_rules(subsets)
     of_each = zip(_subset_rules(subsets), subsets.rules, strict=True)
-    return [{**data, "origin": _places(rule.combined.origins)} for data, rule in of_each]
+    return [{**data, "origin": _placed_policies(rule.combined.origins)} for data, rule in of_each]
 
 
 def _subset_rule(rule: SubsetRule) -> Iterator[Data]:
@@ -192,8 +192,17 @@ def _item_data(origins: Iterable[Origin]) -> list[Data]:
 def _places(origins: Iterable[Origin]) -> list[Data]:
     """Items with where they are written, for rules that count one by one."""
     listed = list(origins)
-    places = ({"file": origin.file, "line": origin.line} if origin.file else {} for origin in listed)
-    return [{**item, **place} for item, place in zip(_item_data(listed), places, strict=True)]
+    return [{**item, **_place(origin)} for item, origin in zip(_item_data(listed), listed, strict=True)]
+
+
+def _placed_policies(origins: Iterable[Origin]) -> list[Data]:
+    """Policies in Kuma's form, each with where its strongest item is written."""
+    strongest = {origin.policy: origin for origin in origins}
+    return [{**resource_meta(policy), **_place(origin)} for policy, origin in strongest.items()]
+
+
+def _place(origin: Origin) -> Data:
+    return {"file": origin.file, "line": origin.line} if origin.file else {}
 
 
 def _policy_list(origins: Iterable[Origin]) -> list[Data]:
