@@ -5,15 +5,18 @@ nothing of how `cp` does that: no module here imports its matching, merging, rul
 same from the bytes that the proxy is served. Where both differ, one of them does not do what is written.
 
 It covers the calls of sidecars and delegated gateways by their own outbounds, and MeshHTTPRoute, MeshTCPRoute,
-MeshTimeout and MeshRetry. Slow and simple is fine here: nothing is remembered, everything is asked anew.
+MeshTimeout and MeshRetry; and who may call an inbound by MeshTrafficPermission. Slow and simple is fine here: nothing
+is remembered, everything is asked anew.
 
-    reading    documents in one form, with the labels that say whose they are
-    matching   which policies select a proxy, which service a target means, and which item is stronger
-    merging    one conf from several, and one value from several levels
-    routes     the rows of a route table, and what stands behind a reference to a backend
-    values     timeouts and retries
-    request    the answer for one call
-    envoy      the answer that is served
+    reading      documents in one form, with the labels that say whose they are
+    matching     which policies select a proxy, which service a target means, and which item is stronger
+    merging      one conf from several, and one value from several levels
+    routes       the rows of a route table, and what stands behind a reference to a backend
+    values       timeouts and retries
+    request      the answer for one call
+    permissions  who may call an inbound
+    envoy        the answer that is served
+    door         who is let in by what is served
 
 Sources: documents 000 to 004 as record 0024 lists them, `docs/differences-from-kuma.md`,
 `docs/concepts/matching-and-merging.md`, and Kuma 2.14 where those are silent.
