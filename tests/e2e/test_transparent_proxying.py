@@ -137,6 +137,8 @@ def mesh() -> Iterator[Redirected]:
             "KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_ADDRESS": "127.0.0.1",
             "KOGUMA_DP_SERVER_TLS": "off",
             "KUMA_DP_SERVER_AUTHN_DP_PROXY_TYPE": "none",
+            "KUMA_API_SERVER_HTTP_INTERFACE": far.address,
+            "KUMA_API_SERVER_AUTHN_TYPE": "none",
         }
         control_plane = far.run(ControlPlane, folder, host=far.address, **local)
         stack.callback(control_plane.close)
