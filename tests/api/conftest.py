@@ -24,6 +24,7 @@ from cp.serving.delivery import ChangeProgress, Delivery, NackReport, Presence, 
 from cp.store.memory import MemoryStore
 from cp.store.port import Store
 from cp.translate.snapshot import Snapshot
+from tests.support.leaks import is_asked_for, leaks
 
 KINDS = kinds(discover())
 ADMINS = Subjects(frozenset({ADMIN}), frozenset({ADMIN}))
@@ -98,7 +99,10 @@ class Api:
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost:5681") as client:
                 return await client.request(method, path, **options)
 
-        return self._runner.run(exchange())
+        answer = self._runner.run(exchange())
+        told = [] if is_asked_for(path, answer.url.query) else list(leaks(answer.content))
+        assert not told, f"{method} {path} has told secrets: {told}"
+        return answer
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         return self.request("GET", path, **options)

@@ -12,8 +12,13 @@ _IN_BASE64: Final = tuple(b64encode(bytes(shift) + KEY)[4 if shift else 0 : -4] 
 
 _TOKEN: Final = re.compile(rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{40,}")
 
-ON_PURPOSE: Final = ("/tokens/",)
-"""Paths whose answers are tokens: those who ask for one get it."""
+
+def is_asked_for(path: str, query: bytes = b"") -> bool:
+    """Whether a request is for a secret.
+
+    It makes a token, an administrator has something shown, or a proxy gets back the token with which it asked.
+    """
+    return path.startswith(("/tokens/", "/bootstrap")) or b"reveal=true" in query
 
 
 def leaks(content: bytes) -> Iterator[str]:

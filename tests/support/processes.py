@@ -10,6 +10,8 @@ from typing import Final, Self
 
 import psutil
 
+from tests.support.leaks import leaks
+
 GRACE: Final = 10.0
 
 
@@ -76,9 +78,16 @@ class Running:
         if self._process.poll() is None:
             self._process.terminate()
         try:
-            return self._process.wait(within)
+            code = self._process.wait(within)
         except subprocess.TimeoutExpired:
-            return self.kill()
+            code = self.kill()
+        self._must_have_kept_secrets()
+        return code
+
+    def _must_have_kept_secrets(self) -> None:
+        """Nothing that is started in a test writes a private key or a token where others may read it."""
+        told = list(leaks(self.log.read_bytes())) if self.log.exists() else []
+        assert not told, f"{self.command[0]} has told secrets: {told}"
 
     def kill(self) -> int:
         if self._process.poll() is None:
