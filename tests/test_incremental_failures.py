@@ -12,11 +12,13 @@ from cp.model.document import Document
 from cp.model.failure import Failure
 from cp.policies import Policy, discover, kinds
 from cp.policies.mesh_timeout import MeshTimeout
+from cp.policies.mesh_traffic_permission import MeshTrafficPermission
 from cp.resources.world import World
 from cp.translate import proxy_class as class_module
 from cp.translate.backend import BackendStage
 from cp.translate.compiler import Compiler
 from cp.translate.outbound import OutboundStage
+from cp.translate.packing import CLUSTER
 from tests.random_mesh import MESH, document, seeds
 from tests.test_incremental import Served, dataplanes, printed, served, worlds
 
@@ -106,3 +108,54 @@ def timeout(value: str) -> Document:
     return document(
         "MeshTimeout", "slow", spec={"to": [{"targetRef": target, "default": {"connectionTimeout": value}}]}
     )
+
+
+class OfNoInbound(MeshTrafficPermission):
+    """A policy that cannot write who may call."""
+
+    def clients(self, rules: Any, draft: Any) -> None:
+        raise RecursionError("too deep")
+
+
+def with_mtls(mode: str) -> Document:
+    backends = [{"name": "ca", "type": "builtin", "mode": mode}]
+    return Document(MESH.key, {**MESH.data, "mtls": {"enabledBackend": "ca", "backends": backends}})
+
+
+def test_an_inbound_that_cannot_be_made_with_mtls_lets_nobody_in_without() -> None:
+    inbound = [{"port": 80, "tags": {"kuma.io/service": "web"}}]
+    web = document("Dataplane", "web", networking={"address": "10.0.0.1", "inbound": inbound})
+    faulty = [OfNoInbound() if isinstance(policy, MeshTrafficPermission) else policy for policy in discover()]
+    compiler = Compiler(faulty)
+    plain = World.of([MESH, web], kinds(faulty))
+    strict = World.of([with_mtls("STRICT"), web], kinds(faulty))
+
+    (before,) = compiler.proxy(plain, next(iter(dataplanes(plain)))).inbounds
+    (after,) = compiler.proxy(strict, next(iter(dataplanes(strict)))).inbounds
+
+    assert len(before.fragment.resources) > 0
+    assert after.fragment.resources == ()
+
+
+class OfNoCluster(MeshTimeout):
+    """A policy that can write no cluster with TLS."""
+
+    def cluster(self, conf: Any, draft: Any) -> None:
+        if draft.cluster.HasField("transport_socket"):
+            raise RecursionError("too deep")
+        super().cluster(conf, draft)
+
+
+def test_a_cluster_that_cannot_be_made_with_tls_sends_nothing_in_plain_text() -> None:
+    inbound = [{"port": 80, "tags": {"kuma.io/service": "web"}}]
+    calls = [{"port": 10000, "tags": {"kuma.io/service": "web"}}]
+    networking = {"address": "10.0.0.1", "inbound": inbound, "outbound": calls}
+    web, compiler = document("Dataplane", "web", networking=networking), Compiler(policies(OfNoCluster()))
+    plain = World.of([MESH, web, timeout("1s")], kinds(discover()))
+    strict = World.of([with_mtls("STRICT"), web, timeout("1s")], kinds(discover()))
+
+    before = compiler.proxy(plain, next(iter(dataplanes(plain)))).snapshot.get(CLUSTER, "web")
+    after = compiler.proxy(strict, next(iter(dataplanes(strict)))).snapshot.get(CLUSTER, "web")
+
+    assert before is not None
+    assert after is None

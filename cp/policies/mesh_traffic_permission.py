@@ -30,9 +30,10 @@ Of clients by their identity (`rules`), where `deny` goes before `allow`:
     allowWithShadowDeny[].sni.type
     allowWithShadowDeny[].sni.value
 
-With mTLS on and no policy nobody may call. What permissions say holds side by side: who is denied by any of them may
-not call, whoever else allows it. Two filters say so, and not Envoy's matcher: its input for URIs is all URIs of a
-certificate in one text, so that no exact name would be found in a certificate that has several.
+With mTLS on and no policy nobody may call. What permissions say holds side by side: who is in a `deny` may not call,
+whoever else allows it. A `from` with Deny takes back what weaker items of `from` allow, and nothing of `rules`. Two
+filters say so, and not Envoy's matcher: its input for URIs is all URIs of a certificate in one text, so that no exact
+name would be found in a certificate that has several.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from cp.rules.matching import match
 from cp.translate.capture import CaptureResult
 from cp.translate.deciding_policies import InboundPolicies, OutboundPolicies, PolicySplitter
 from cp.translate.effective import rules_of
-from cp.translate.fragments import NO_FRAGMENT, FragmentCache, failures_of, resources_of
+from cp.translate.fragments import FragmentCache, failures_of, resources_of
 from cp.translate.inbound import InboundResult
 from cp.translate.proxy_class import ClassBuilder, ProxyClass
 from cp.translate.sidecar import SidecarResult
@@ -233,18 +233,20 @@ def _with_last_good(
     before: CompiledProxy, results: tuple[InboundResult, ...], sidecar: SidecarResult, captured: CaptureResult | None
 ) -> tuple[tuple[InboundResult, ...], SidecarResult, CaptureResult | None]:
     """The same results, with the last good fragment in place of each that could not be made."""
-    last = {_port(result): result.fragment for result in before.inbounds}
-    kept = tuple(
-        result
-        if result.fragment.is_made
-        else replace(result, fragment=last.get(_port(result), NO_FRAGMENT).in_place_of(result.fragment))
-        for result in results
-    )
+    last = {_port(result): result for result in before.inbounds}
+    kept = tuple(_inbound_with_last_good(last.get(_port(result)), result) for result in results)
     if not sidecar.fragment.is_made:
         sidecar = replace(sidecar, fragment=before.sidecar.fragment.in_place_of(sidecar.fragment))
     if captured is not None and before.capture_result is not None and not captured.fragment.is_made:
         captured = replace(captured, fragment=before.capture_result.fragment.in_place_of(captured.fragment))
     return kept, sidecar, captured
+
+
+def _inbound_with_last_good(last: InboundResult | None, result: InboundResult) -> InboundResult:
+    """An inbound that lets in others than it should now is not kept: nobody is let in then (record 0044)."""
+    if result.fragment.is_made or last is None or result.guard is None or result.guard != last.guard:
+        return result
+    return replace(result, fragment=last.fragment.in_place_of(result.fragment))
 
 
 def _port(result: InboundResult) -> tuple[str, int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from cp.model.canonical import canonical_json
 from cp.model.failure import failure
@@ -15,8 +16,8 @@ from cp.resources.world import World
 from cp.rules import CombinedConf, PolicyItem, PolicyRules, TagCondition
 from cp.translate.effective import ConfWriters, Effective, Rules, defaults, has_hook, of_inbound, resolved
 from cp.translate.failed import with_cause
-from cp.translate.fragments import ClientConf, Fragment, FragmentCache, Task
-from generators.proxy import Inbound
+from cp.translate.fragments import ClientConf, ClientConfs, Fragment, FragmentCache, Task
+from generators.proxy import Inbound, MeshTls
 
 IsRemoved: TypeAlias = Callable[[PolicyItem], bool]
 """Whether an item is left out, to find out what would be different without it."""
@@ -32,6 +33,24 @@ class InboundResult:
 
     task: Task
     fragment: Fragment
+    guard: InboundGuard | None = None
+    """Who is let in; None if that could not be worked out."""
+
+
+@dataclass(frozen=True, slots=True)
+class InboundGuard:
+    """What keeps callers out of an inbound: TLS, and the policies that decide who may call at all."""
+
+    tls: MeshTls | None
+    is_permissive: bool
+    judging: ClientConfs
+
+    @classmethod
+    def of(cls, inbound: Inbound, clients: ClientConfs, kinds: AbstractSet[str]) -> InboundGuard:
+        return cls(inbound.tls, inbound.is_permissive, tuple(confs for confs in clients if confs[0] in kinds))
+
+
+NO_GUARD: Final = InboundGuard(None, is_permissive=False, judging=())
 
 
 class InboundStage:
@@ -50,7 +69,8 @@ class InboundStage:
         try:
             result = self._result(world, mesh, rules, index, inbound)
         except Exception as error:  # noqa: BLE001  # whatever it is, all other inbounds are served
-            result = InboundResult(inbound, {}, Task(inbound), Fragment((), failure=failure(error, part)))
+            guard = NO_GUARD if inbound.tls is None else None
+            result = InboundResult(inbound, {}, Task(inbound), Fragment((), failure=failure(error, part)), guard)
         return replace(result, fragment=with_cause(result.fragment, part, rules, result.effective))
 
     def _result(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> InboundResult:
@@ -58,7 +78,8 @@ class InboundStage:
         inbound = self._admitted(inbound, effective)
         clients = tuple(self._clients(world, mesh, rules, index, inbound))
         task = Task(inbound, self._writers.confs(world, mesh, effective), clients=clients)
-        return InboundResult(inbound, effective, task, self._fragments.get(task))
+        guard = InboundGuard.of(inbound, clients, self._judging)
+        return InboundResult(inbound, effective, task, self._fragments.get(task), guard)
 
     def _admitted(self, inbound: Inbound, effective: Effective) -> Inbound:
         for policy in self._admitting:

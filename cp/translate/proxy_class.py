@@ -31,7 +31,7 @@ from cp.translate.snapshot import NO_PART, SnapshotPart
 from cp.translate.translator import Translator
 from cp.translate.view.hostnames import hosts
 from cp.translate.view.outbound_address import OutboundAddress
-from generators.proxy import Hosts
+from generators.proxy import Backend, Hosts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,7 +185,7 @@ class ClassBuilder:
         """A backend. One that cannot be made stays as it was."""
         backend = self.translator.backends.result(self.world, self.mesh, self.rules, destination, self.caller)
         last = None if before is None else before.backends.get(destination)
-        if last is None or not failures_of(backend.fragments):
+        if last is None or not failures_of(backend.fragments) or self._would_drop_tls(last):
             return backend
         # Its tasks could not be made, or Envoy finds its endpoints by itself now: there is a cluster alone.
         if len(backend.fragments) == 1 < len(last.fragments):
@@ -195,6 +195,11 @@ class ClassBuilder:
             return backend
         kept = tuple(old.in_place_of(new) for new, old in zip(backend.fragments, last.fragments, strict=True))
         return replace(backend, fragments=kept)
+
+    def _would_drop_tls(self, last: BackendResult) -> bool:
+        """Whether an earlier cluster sends in plain text what may have to go over TLS now (record 0044)."""
+        site = last.tasks[0].site
+        return self.caller.tls is not None and isinstance(site, Backend) and not (site.mesh_tls or site.external)
 
     def _backends(
         self, before: ProxyClass, outbounds: Iterable[OutboundResult], scope: ChangeScope
