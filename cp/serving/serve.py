@@ -43,10 +43,10 @@ from cp.settings import Settings, variable
 from cp.store.files import FilesStore
 from cp.store.port import Store
 
-_COLLECTS_AFTER = (10_000, 5, 2000)
+_COLLECTS_AFTER = (10_000, 2, 4000)
 """A push to a thousand proxies makes some hundred thousand objects that live until it is answered. With Python's own
 thresholds every few pushes look like growth, and looking through all there is holds up the event loop. The first two
-bound what is looked through otherwise, with every thread waiting: 10,000 objects, and now and then 50,000."""
+bound what is looked through otherwise, with every thread waiting: 10,000 objects, and now and then 30,000."""
 
 
 @dataclass(frozen=True, slots=True)
