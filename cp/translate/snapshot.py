@@ -182,7 +182,7 @@ class Snapshot:
 
     def select(self, type_url: str, names: AbstractSet[str]) -> tuple[ResourceBatch, ...]:
         """The resources that have these names, in batches that are shared where the names cover a whole part."""
-        return tuple(batch for part in self.parts if (batch := part.select(type_url, names)))
+        return tuple(batch for part in self.parts if part.of(type_url) and (batch := part.select(type_url, names)))
 
     def steps(self, before: Snapshot, type_url: str) -> tuple[PartDifference, ...]:
         """How the resources of a type differ from those of an earlier snapshot, part by part.

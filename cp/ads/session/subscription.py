@@ -80,7 +80,8 @@ class Subscription:
         """The subscribed resources of a snapshot."""
         if self.wildcard:
             return snapshot.whole(self.type_url)
-        return tuple(batch for part in snapshot.parts if (batch := self._batch_of(part)))
+        filled = (part for part in snapshot.parts if part.of(self.type_url))
+        return tuple(batch for part in filled if (batch := self._batch_of(part)))
 
     def _batch_of(self, part: SnapshotPart) -> ResourceBatch:
         # Parts that succeed one another share one frozenset of names. So whether a subscription covers the whole of a
