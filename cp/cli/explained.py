@@ -54,8 +54,12 @@ def lines(data: Data, width: int) -> Iterator[tuple[str, str]]:
         yield from _section(
             f"VALUES for {_service(backend)}", _values(_not_shown(data["values"], backend["values"])), width
         )
-    for access in data["access"]:
+    for access in data["access"][:_MOST_ROWS]:
         yield from _section(f"ACCESS to {_servers(access['servers'])}", _access(access), width)
+    if len(data["access"]) > _MOST_ROWS:
+        yield from _section(
+            f"ACCESS to others: {len(data['access']) - _MOST_ROWS} more answers", [TextLine(("…",))], width
+        )
     for hop in data["hops"]:
         yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"]), width)
     yield from _section("NOT ENFORCED", (TextLine((text,), BAD) for text in data["notEnforced"]), width)

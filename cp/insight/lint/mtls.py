@@ -147,13 +147,20 @@ def refused(survey: MeshSurvey) -> Iterator[Finding]:
     for proxy in survey.proxies if strict else ():
         by_class.setdefault(id(proxy.proxy_class), []).append(proxy)
     for proxies in by_class.values():
-        for destination in _in_plain_text(proxies[0]):
+        for destination in _in_plain_text(proxies[0]) if _is_sure(survey, proxies[0]) else ():
             ports = ports_behind(survey.world, proxies[0].dataplane.mesh, destination)
             refusing = [port for port in ports if (port.dataplane.key, port.index) in strict]
             if refusing:
                 yield finding_about(
                     proxies[0].dataplane, _refused(survey, proxies, destination, (len(refusing), len(ports)))
                 )
+
+
+def _is_sure(survey: MeshSurvey, proxy: CompiledProxy) -> bool:
+    """Whether it is known how a proxy calls. Files alone do not say whether the callers of a mesh speak TLS already."""
+    security = security_of(survey.world, proxy.dataplane.mesh)
+    may_not_yet = security is not None and not security.callers_use_tls and not security.bundles
+    return not may_not_yet or proxy.proxy_class.caller.is_grpc
 
 
 def _in_plain_text(proxy: CompiledProxy) -> Iterator[Destination]:
