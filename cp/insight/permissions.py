@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cp.policies import ClientRule, Policy, Verdict
 from cp.resources.schema import decode
 from cp.rules import PolicyRules
-from cp.rules.merging import MergedConf, Origin
+from cp.rules.merging import Origin
 from cp.translate.inbound import rules_side_by_side
 from generators.envoy.permissions import UriCondition, server_name_of, uri_conditions
 
@@ -25,6 +25,9 @@ class Permission:
     server_name: str
     """The server name for which they have to ask; empty: any."""
 
+    unless: tuple[tuple[UriCondition, ...], ...]
+    """Other conditions: of a client that meets all of one of them it says nothing."""
+
     origin: Origin
     path: str
     """Where it is written in its document."""
@@ -35,14 +38,16 @@ class Permission:
 
     def is_for(self, uris: Iterable[str], server_name: str) -> bool:
         names = tuple(uris)
-        return self.server_name in {"", server_name} and all(condition.holds(names) for condition in self.uris)
+        if self.server_name not in {"", server_name} or any(_hold(conditions, names) for conditions in self.unless):
+            return False
+        return _hold(self.uris, names)
 
     def covers(self, other: Permission, domains: Sequence[str]) -> bool:
         """Whether it is surely for all clients that another one is for. Every client has a name in some trust domain.
 
         Of conditions that rule clients out nothing is sure.
         """
-        if self.server_name not in {"", other.server_name}:
+        if self.unless or self.server_name not in {"", other.server_name}:
             return False
         return all(_follows(condition, other.uris, domains) for condition in self.uris)
 
@@ -79,15 +84,22 @@ def admission(permissions: Iterable[Permission], uris: Iterable[str], server_nam
 
 
 def _permissions(policy: Policy[Any], rules: PolicyRules, index: int, mesh: str) -> Iterator[Permission]:
-    for match, combined in rules_side_by_side(rules, index):
-        yield from _of_rule(policy, match, combined.conf, mesh)
+    confs = [(match, combined.conf) for match, combined in rules_side_by_side(rules, index)]
+    client_rules = [ClientRule(match, decode(policy.conf, conf.value)) for match, conf in confs]
+    for place, verdict in policy.verdicts(client_rules):
+        field, path = confs[place][1].written(verdict.path)
+        yield Permission(
+            verdict.verdict,
+            tuple(uri_conditions(verdict.client, mesh)),
+            server_name_of(verdict.client),
+            tuple(tuple(uri_conditions(client, mesh)) for client in verdict.unless),
+            field.winner.origin,
+            path,
+        )
 
 
-def _of_rule(policy: Policy[Any], match: Mapping[str, Any], conf: MergedConf, mesh: str) -> Iterator[Permission]:
-    for verdict in policy.verdicts(ClientRule(match, decode(policy.conf, conf.value))):
-        field, path = conf.written(verdict.path)
-        conditions = tuple(uri_conditions(verdict.client, mesh))
-        yield Permission(verdict.verdict, conditions, server_name_of(verdict.client), field.winner.origin, path)
+def _hold(conditions: Iterable[UriCondition], uris: Sequence[str]) -> bool:
+    return all(condition.holds(uris) for condition in conditions)
 
 
 def _follows(condition: UriCondition, from_: Iterable[UriCondition], domains: Sequence[str]) -> bool:

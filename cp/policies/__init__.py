@@ -81,6 +81,9 @@ class ClientVerdict:
     path: str
     """Where the conf of the rule says so."""
 
+    unless: tuple[Mapping[str, Any], ...] = ()
+    """Other conditions: whoever meets all of one of them is judged by another rule."""
+
 
 class Backends(Protocol):
     """Resolves what routes refer to, and makes sure that there is a cluster for it."""
@@ -281,9 +284,12 @@ class Policy(Generic[Conf]):
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
         """Write into an inbound what holds for some of its clients. The first rule that matches holds."""
 
-    def verdicts(self, rule: ClientRule[Conf]) -> Iterator[ClientVerdict]:
-        """Say who may call because of a rule, and who may not; only of a policy that judges every client."""
-        del rule
+    def verdicts(self, rules: Sequence[ClientRule[Conf]]) -> Iterator[tuple[int, ClientVerdict]]:
+        """Say who may call, and who may not, each time with the rule that says so: its place among the rules.
+
+        Only a policy that judges every client does.
+        """
+        del rules
         yield from ()
 
     def sidecar(self, conf: Conf, draft: SidecarDraft) -> None:

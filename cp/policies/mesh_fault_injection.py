@@ -175,11 +175,13 @@ class MeshFaultInjection(Policy[Conf]):
             return
         from_items = [rule for rule in rules if "tags" in rule.match]
         of_rules = [rule for rule in rules if "tags" not in rule.match]
-        if of_rules:  # they replace the faults for all clients, which are the last of the rules
-            draft.http_filters = [http_filter for http_filter in draft.http_filters if http_filter.name != _FILTER]
+        for_all = [http_filter for http_filter in draft.http_filters if http_filter.name == _FILTER]
+        draft.http_filters = [http_filter for http_filter in draft.http_filters if http_filter.name != _FILTER]
         for client_rules in (from_items, of_rules):
             filters = [(rule.match, _filters(rule.conf)) for rule in client_rules]
             draft.http_filters.extend(first_fitting(filters, over_tls=draft.over_tls))
+        if not of_rules:  # of which the faults for all clients would be the last
+            draft.http_filters.extend(for_all)
         if any(by_tags(rule.match) for rule in rules):
             draft.table.request_headers_to_remove.append(TAGS_HEADER)
 

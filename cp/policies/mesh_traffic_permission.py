@@ -30,15 +30,17 @@ Of clients by their identity (`rules`), where `deny` goes before `allow`:
     allowWithShadowDeny[].sni.type
     allowWithShadowDeny[].sni.value
 
-With mTLS on and no policy nobody may call. What permissions say holds side by side: who is in a `deny` may not call,
-whoever else allows it. A `from` with Deny takes back what weaker items of `from` allow, and nothing of `rules`. Two
-filters say so, and not Envoy's matcher: its input for URIs is all URIs of a certificate in one text, so that no exact
-name would be found in a certificate that has several.
+With mTLS on and no policy nobody may call. Of the items by tags the strongest that is for a client counts, so an entry
+leaves out those for whom a stronger one says something else: a Deny takes back what weaker items of `from` allow, and
+nothing of `rules`. What `rules` say holds side by side: who is in a `deny` may not call, whoever else allows it.
+
+Two filters say so, and not Envoy's matcher: its input for URIs is all URIs of a certificate in one text, so that no
+exact name would be found in a certificate that has several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -86,7 +88,11 @@ class Spec(PolicySpec, frozen=True):
 TARGETS: Final = AllowedTargets(from_=SUBSETS)
 
 _SHADOW: Final = (Verdict.ALLOW, Verdict.SHADOW_DENY)
-_OF_ACTION: Final = {"Allow": (Verdict.ALLOW,), "AllowWithShadowDeny": _SHADOW, "Deny": ()}
+_OF_ACTION: Final[Mapping[str, tuple[Verdict, ...]]] = {
+    "Allow": (Verdict.ALLOW,),
+    "AllowWithShadowDeny": _SHADOW,
+    "Deny": (),
+}
 """Whoever is not allowed may not call: there is nothing more to say of those that `from` denies."""
 
 _OF_LIST: Final = {"deny": (Verdict.DENY,), "allow": (Verdict.ALLOW,), "allowWithShadowDeny": _SHADOW}
@@ -146,10 +152,9 @@ class MeshTrafficPermission(Policy[Conf]):
         if not draft.over_tls:
             return
         tables = {verdict: PolicyTable() for verdict in Verdict}
-        for rule in rules:
-            for verdict in self.verdicts(rule):
-                mesh = draft.site.mesh if isinstance(draft.site, Inbound) else ""
-                tables[verdict.verdict].add(rule.policy, verdict.client, mesh)
+        mesh = draft.site.mesh if isinstance(draft.site, Inbound) else ""
+        for index, verdict in self.verdicts(rules):
+            tables[verdict.verdict].add(rules[index].policy, verdict.client, mesh, unless=verdict.unless)
         denied, shadow_denied = tables[Verdict.DENY], tables[Verdict.SHADOW_DENY]
         permissions = [RBAC(action=RBAC.DENY, policies=denied.policies)] if denied else []
         permissions.append(RBAC(action=RBAC.ALLOW, policies=tables[Verdict.ALLOW].policies))
@@ -159,16 +164,35 @@ class MeshTrafficPermission(Policy[Conf]):
         else:
             draft.network_filters[:0] = network_filters(permissions, shadow, draft.listener.name)
 
-    def verdicts(self, rule: ClientRule[Conf]) -> Iterator[ClientVerdict]:
-        conf = rule.conf
-        if conf.action is not None:
-            yield from (ClientVerdict(verdict, rule.match, "action") for verdict in _OF_ACTION[conf.action])
-            return
-        lists = {"deny": conf.deny, "allow": conf.allow, "allowWithShadowDeny": conf.allow_with_shadow_deny}
-        for name, matches in lists.items():
-            for index, match in enumerate(matches or ()):
-                client = {field: value for field, value in msgspec.to_builtins(match).items() if value}
-                yield from (ClientVerdict(verdict, client, f"{name}[{index}]") for verdict in _OF_LIST[name])
+    def verdicts(self, rules: Sequence[ClientRule[Conf]]) -> Iterator[tuple[int, ClientVerdict]]:
+        """Of the rules by tags the first that fits counts; what the lists of the others say holds side by side."""
+        by_tags: list[ClientRule[Conf]] = []
+        for index, rule in enumerate(rules):
+            if rule.conf.action is None:
+                yield from ((index, verdict) for verdict in _of_lists(rule.conf))
+            else:
+                yield from ((index, verdict) for verdict in _of_action(rule, by_tags))
+                by_tags.append(rule)
+
+
+def _of_action(rule: ClientRule[Conf], stronger: Sequence[ClientRule[Conf]]) -> Iterator[ClientVerdict]:
+    """What a rule by tags says of those for whom no stronger one says something else."""
+    for verdict in _OF_ACTION[rule.conf.action or ""]:
+        others = [other.match for other in stronger if verdict not in _OF_ACTION[other.conf.action or ""]]
+        if not any(_tags(other).items() <= _tags(rule.match).items() for other in others):
+            yield ClientVerdict(verdict, rule.match, "action", tuple(others))
+
+
+def _tags(client: Mapping[str, Any]) -> Mapping[str, str]:
+    return client.get("tags") or {}
+
+
+def _of_lists(conf: Conf) -> Iterator[ClientVerdict]:
+    lists = {"deny": conf.deny, "allow": conf.allow, "allowWithShadowDeny": conf.allow_with_shadow_deny}
+    for name, matches in lists.items():
+        for index, match in enumerate(matches or ()):
+            client = {field: value for field, value in msgspec.to_builtins(match).items() if value}
+            yield from (ClientVerdict(verdict, client, f"{name}[{index}]") for verdict in _OF_LIST[name])
 
 
 POLICY = MeshTrafficPermission()

@@ -8,7 +8,7 @@ rules is Kuma's, in Kuma's order, and the first rule that fits counts. Confs are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,11 +84,6 @@ class SubsetRules:
         """All rules. Those that ask for the most tags come first; equals stay in the order of the parts."""
         rules = [rule for part in self._parts or () if (rule := self._rule(part)) is not None]
         return tuple(sorted(rules, key=lambda rule: -_specificity(rule.matchers)))
-
-    def without(self, is_removed: Callable[[PolicyItem], bool]) -> SubsetRules:
-        """The rules that there would be without some of the items."""
-        remaining = [tagged for tagged in self.tagged if not is_removed(tagged.item)]
-        return SubsetRules(remaining, self._cache, negations=self._negations)
 
     @property
     def has_too_many_parts(self) -> bool:

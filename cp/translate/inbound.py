@@ -91,20 +91,23 @@ class InboundStage:
         self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound
     ) -> Iterator[tuple[str, tuple[ClientConf, ...]]]:
         """The confs for some clients, by policy. One that judges every client is asked on each inbound with TLS."""
-        judging = self._judging if inbound.tls is not None else frozenset[str]()
+        has_tls = inbound.tls is not None
+        judging = self._judging if has_tls else frozenset[str]()
         for kind in sorted(judging.union(rules) - self._judging.difference(judging)):
-            confs = _confs_of_clients(world, mesh, rules[kind], index) if kind in rules else ()
+            confs = _confs_of_clients(world, mesh, rules[kind], index, has_tls=has_tls) if kind in rules else ()
             if confs or kind in judging:
                 yield kind, confs
 
 
-def _confs_of_clients(world: World, mesh: str, kind_rules: PolicyRules, index: int) -> tuple[ClientConf, ...]:
+def _confs_of_clients(
+    world: World, mesh: str, kind_rules: PolicyRules, index: int, *, has_tls: bool
+) -> tuple[ClientConf, ...]:
     """Which clients get which conf on an inbound, where that is not the same for all."""
     if kind_rules.shape.side_by_side:
         return confs_side_by_side(world, mesh, kind_rules, index)
     return tuple(
         (canonical_json(clients), resolved(world, mesh, combined.conf), "")
-        for clients, combined in _clients(kind_rules, index)
+        for clients, combined in _clients(kind_rules, index, has_tls=has_tls)
     )
 
 
@@ -122,21 +125,26 @@ def confs_side_by_side(
 def rules_side_by_side(
     kind_rules: PolicyRules, index: int, is_removed: IsRemoved | None = None
 ) -> Iterator[tuple[Mapping[str, Any], CombinedConf]]:
-    """The rules that hold side by side on an inbound, as they would be without some items."""
-    subsets, inbound_rules = kind_rules.from_(index), kind_rules.inbound(index).rules
-    if is_removed is not None:
-        subsets = subsets.without(is_removed)
-        inbound_rules = tuple(rule for rule in inbound_rules if not is_removed(rule.item))
-    yield from ((_tags(subset.matchers), subset.combined) for subset in subsets.rules)
-    yield from ((rule.match or {}, rule.combined) for rule in inbound_rules)
+    """The rules that hold side by side on an inbound, as they would be without some items.
+
+    Items by tags come first, the strongest in front: they are not divided into groups of clients, as whoever judges a
+    client can leave out those for whom a stronger item counts.
+    """
+    for tagged in reversed(kind_rules.from_(index).tagged):
+        if is_removed is None or not is_removed(tagged.item):
+            yield {"tags": dict(sorted(tagged.tags))}, kind_rules.combine((tagged.item,))
+    for rule in kind_rules.inbound(index).rules:
+        if is_removed is None or not is_removed(rule.item):
+            yield rule.match or {}, rule.combined
 
 
-def _clients(kind_rules: PolicyRules, index: int) -> Iterator[tuple[Mapping[str, Any], CombinedConf]]:
+def _clients(kind_rules: PolicyRules, index: int, *, has_tls: bool) -> Iterator[tuple[Mapping[str, Any], CombinedConf]]:
+    """Who is meant by `rules` shows it over TLS alone."""
     if kind_rules.shape.from_ and not kind_rules.shape.from_as_rules:
         for subset in kind_rules.from_(index).rules:
             yield _tags(subset.matchers), subset.combined
     inbound_rules = kind_rules.inbound(index)
-    if for_some := inbound_rules.with_matches:
+    if has_tls and (for_some := inbound_rules.with_matches):
         yield from ((rule.match or {}, rule.combined) for rule in for_some)
         yield from (({}, combined) for combined in (inbound_rules.for_all,) if combined is not None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from envoy.config.listener.v3.listener_components_pb2 import Filter
@@ -41,13 +41,16 @@ class PolicyTable:
     def __bool__(self) -> bool:
         return bool(self.policies)
 
-    def add(self, name: str, client: Client, mesh: str) -> None:
-        """Enter clients of a mesh. Those of one name who ask for one server name are one policy."""
+    def add(self, name: str, client: Client, mesh: str, *, unless: Iterable[Client] = ()) -> None:
+        """Enter clients of a mesh, unless they meet other conditions.
+
+        Those of one name who ask for one server name are one policy.
+        """
         sni = server_name_of(client)
         policy = self.policies.setdefault(f"{name} {sni}" if sni else name, Policy())
         if not policy.permissions:
             policy.permissions.append(_permission(sni))
-        policy.principals.append(_principal(client, mesh))
+        policy.principals.append(_principal(client, mesh, unless))
 
 
 def uri_conditions(client: Client, mesh: str) -> Iterator[UriCondition]:
@@ -103,14 +106,19 @@ def _permission(sni: str) -> Permission:
     return permission
 
 
-def _principal(client: Client, mesh: str) -> Principal:
-    """All conditions on the identity of a client."""
+def _principal(client: Client, mesh: str, unless: Iterable[Client]) -> Principal:
+    """All conditions on the identity of a client, and none of the others."""
     conditions = [_with_uri(condition) for condition in uri_conditions(client, mesh)]
-    if len(conditions) == 1:
-        return conditions[0]
+    exceptions = (_all([_with_uri(condition) for condition in uri_conditions(other, mesh)]) for other in unless)
+    return _all([*conditions, *(Principal(not_id=exception) for exception in exceptions)])
+
+
+def _all(principals: Sequence[Principal]) -> Principal:
+    if len(principals) == 1:
+        return principals[0]
     principal = Principal()
-    if conditions:
-        principal.and_ids.ids.extend(conditions)
+    if principals:
+        principal.and_ids.ids.extend(principals)
     else:
         principal.any = True
     return principal

@@ -25,7 +25,7 @@ HOLDS_ALL_THE_SAME: Final = {"redundant", "overridden", "no-effect"}
 """Findings about what is in force, but would be so without the policy, at one place or another."""
 
 
-@for_meshes()
+@for_meshes(also=(195, 652))
 def test_what_is_said_to_have_no_effect_is_in_force_nowhere(mesh: Mesh) -> None:
     assert_in_force_nowhere(mesh.world())
 
@@ -174,6 +174,7 @@ def inbounds(conf: str) -> str:
 
 
 NO_TCP: Final = "has no effect: no meaning where tcp is spoken"
+NOT_SERVED: Final = "has no effect: the inbound is not served"
 NO_HTTP: Final = "has no effect: no meaning where http is spoken"
 NO_ROUTE: Final = "has no effect: a MeshHTTPRoute has no meaning where tcp is spoken"
 ONE_COUNTS: Final = "has no effect: where there is a MeshHTTPRoute, that one counts"
@@ -193,7 +194,7 @@ RATE: Final = "{requestRate: {num: 1, interval: 10s}}"
         ("MeshHealthCheck", calls("{http: {path: /}, interval: 3s}"), "to web", {NO_TCP}),
         ("MeshHealthCheck", calls("{http: {path: /}, interval: 3s}"), "to shop", {""}),
         ("MeshHealthCheck", calls("{tcp: {}, interval: 3s}"), "to shop", {""}),
-        ("MeshRateLimit", inbounds(f"{{local: {{http: {RATE}}}}}"), "on inbound 80", {NO_TCP}),
+        ("MeshRateLimit", inbounds(f"{{local: {{http: {RATE}}}}}"), "on inbound 80", {NO_TCP, NOT_SERVED}),
         ("MeshTCPRoute", f"to: [{{targetRef: {SHOP}, rules: [{{default: {TO_WEB}}}]}}]", "to shop", {ONE_COUNTS}),
         ("MeshHTTPRoute", f"to: [{{targetRef: {WEB}, rules: []}}]", "to web", {NO_ROUTE}),
     ],
@@ -207,7 +208,7 @@ def test_what_has_no_meaning_for_what_is_spoken_is_not_in_force(
 def test_what_is_about_an_inbound_that_is_not_served_is_not_in_force() -> None:
     statuses_at = statuses("MeshTimeout", inbounds("{http: {requestTimeout: 1s}}"), "shop-1")
 
-    assert statuses_at == {"on inbound 80": {""}, "on inbound 81": {"has no effect: the inbound is not served"}}
+    assert statuses_at == {"on inbound 80": {""}, "on inbound 81": {NOT_SERVED}}
 
 
 def test_what_passes_by_a_proxy_that_nothing_passes_is_not_in_force() -> None:

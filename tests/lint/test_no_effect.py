@@ -56,7 +56,7 @@ def test_policies_for_calls_have_no_effect_if_and_only_if_it_is_told(mesh: Mesh)
         assert not wrong, f"told or so, and not both: {wrong}"
 
 
-@for_meshes(("Dataplane", "MeshFaultInjection"), also=())
+@for_meshes(("Dataplane", "MeshFaultInjection"), also=(75,))
 def test_an_item_about_clients_has_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
     assert_told_of_items(mesh)
 

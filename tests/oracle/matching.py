@@ -132,6 +132,7 @@ def strength(item: Item, target: Data) -> tuple[Any, ...]:
     return (
         _KINDS.index(item.top["kind"]),
         bool(item.top.get("name")) if item.top["kind"] == "Dataplane" else False,
+        bool(item.top.get("sectionName")) if item.top["kind"] == "Dataplane" else False,
         _ORIGINS.index(labels.get("kuma.io/origin", "")),
         _ROLES.index(item.policy.role),
         _KINDS.index(target["kind"]),

@@ -39,7 +39,7 @@ def inbounds(server: Resource) -> Iterator[dict[str, Any]]:
     yield from places.values()
 
 
-@for_meshes(KINDS, times=2)
+@for_meshes(KINDS, times=2, also=(188, 411, 600))
 def test_whoever_calls_is_let_in_if_the_documents_say_so(mesh: Mesh) -> None:
     world, documents, compiler = mesh.world(), read(mesh.documents), Compiler(policies())
     for dataplane in dataplanes(world):

@@ -28,7 +28,7 @@ _NOT_REDIRECTED: Final = (
 
 def traits(dataplane: Resource) -> tuple[object, ...]:
     """The facts about a proxy, other than its destinations, that decide which values have a meaning there."""
-    return is_grpc_client(dataplane), _captures_calls(dataplane), tuple(_protocols_by_port(dataplane).items())
+    return is_grpc_client(dataplane), _captures_calls(dataplane), tuple(_protocols(dataplane).items())
 
 
 def meaningless_reason(  # noqa: PLR0913  # all that is known of the field
@@ -47,9 +47,9 @@ def meaningless_reason(  # noqa: PLR0913  # all that is known of the field
         return _NOT_REDIRECTED if policy.is_for_captured_calls and not _captures_calls(dataplane) else ""
     if is_grpc_client(dataplane) and scope.destination is not None and not _is_called(parts, by=policy):
         return _NO_GRPC
-    if scope.inbound_port is None:
+    if scope.inbound_index is None:
         return _protocol_reason(policy, path, conf_fields, _protocol_to(parts))
-    protocol = _protocols_by_port(dataplane).get(scope.inbound_port)
+    protocol = _protocols(dataplane).get(scope.inbound_index)
     return _NOT_SERVED if protocol is None else _protocol_reason(policy, path, conf_fields, protocol)
 
 
@@ -86,6 +86,6 @@ def _captures_calls(dataplane: Resource) -> bool:
     return redirection(dataplane) is not None
 
 
-def _protocols_by_port(dataplane: Resource) -> dict[int, Protocol]:
-    """The protocols of the inbounds that are served, by port."""
-    return {inbound.port: inbound.protocol for _, inbound in inbounds(dataplane)}
+def _protocols(dataplane: Resource) -> dict[int, Protocol]:
+    """The protocols of the inbounds that are served, by their places in the Dataplane."""
+    return {index: inbound.protocol for index, inbound in inbounds(dataplane)}

@@ -33,6 +33,9 @@ class ConfScope:
     """The routes that contribute to one rule of the route table, the strongest first; empty for all of the table."""
 
     inbound_port: int | None = None
+    inbound_index: int | None = None
+    """The place of the inbound in its Dataplane: several may have one port, of which the first is served."""
+
     clients: str = ""
 
     @property
@@ -113,15 +116,23 @@ def _inbound_confs(dataplane: Resource, rules: PolicyRules) -> Iterator[tuple[Co
         port = section.get("port")
         if not rules.shape.from_as_rules:
             for rule in rules.from_(index).rules:
-                yield ConfScope(inbound_port=port, clients=_clients(rule.matchers)), rule.combined.conf
+                yield (
+                    ConfScope(inbound_port=port, inbound_index=index, clients=_clients(rule.matchers)),
+                    rule.combined.conf,
+                )
         inbound_rules = rules.inbound(index)
         if rules.shape.side_by_side:
-            yield from ((ConfScope(inbound_port=port), rule.combined.conf) for rule in inbound_rules.rules)
+            yield from (
+                (ConfScope(inbound_port=port, inbound_index=index), rule.combined.conf) for rule in inbound_rules.rules
+            )
             continue
         if inbound_rules.for_all is not None:
-            yield ConfScope(inbound_port=port), inbound_rules.for_all.conf
+            yield ConfScope(inbound_port=port, inbound_index=index), inbound_rules.for_all.conf
         for client_rule in inbound_rules.with_matches:
-            yield ConfScope(inbound_port=port, clients=str(dict(client_rule.match or {}))), client_rule.combined.conf
+            yield (
+                ConfScope(inbound_port=port, inbound_index=index, clients=str(dict(client_rule.match or {}))),
+                client_rule.combined.conf,
+            )
 
 
 def _proxy_confs(rules: PolicyRules) -> Iterator[tuple[ConfScope, MergedConf]]:

@@ -334,5 +334,6 @@ def _has_listeners(proxy: CompiledProxy) -> bool:
 def _is_too_much(rules: PolicyRules) -> bool:
     shape = rules.shape
     return bool(
-        (shape.to and rules.to_subsets.has_too_many_parts) or (shape.from_ and rules.from_().has_too_many_parts)
+        (shape.to and rules.to_subsets.has_too_many_parts)
+        or (shape.from_ and not shape.side_by_side and rules.from_().has_too_many_parts)
     )

@@ -15,6 +15,7 @@ from cp.rules.merging import Origin
 from cp.translate.compiler import CompiledProxy
 from cp.translate.effective import BUILT_IN, Effective, Rules, rules_of
 from cp.translate.fragments import Fragment, Task
+from cp.translate.inbound import rules_side_by_side
 from cp.translate.outbound import OutboundResult
 from cp.translate.packing import SECRET
 from cp.translate.proxy_class import ProxyClass
@@ -153,10 +154,12 @@ def _routes(outbound: OutboundResult) -> tuple[Origin, ...]:
 
 
 def _of_clients(rules: PolicyRules, index: int) -> Iterator[Origin]:
+    if rules.shape.side_by_side:
+        yield from (origin for _, combined in rules_side_by_side(rules, index) for origin in combined.origins)
+        return
     for subset in rules.from_(index).rules if rules.shape.from_ else ():
         yield from subset.combined.origins
-    inbound_rules = rules.inbound(index)
-    for rule in inbound_rules.rules if rules.shape.side_by_side else inbound_rules.with_matches:
+    for rule in rules.inbound(index).with_matches:
         yield from rule.combined.origins
 
 
