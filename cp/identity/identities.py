@@ -85,14 +85,25 @@ class _WorkloadIds(SharingMemo[World, Resource, tuple[str, ...]]):
 def answers_with_tls(world: World, dataplane: Resource) -> bool:
     """Whether callers speak TLS with a proxy, as far as its own certificate decides that.
 
-    Where an authority of the Mesh signs, every proxy has one.
+    Where an authority of the Mesh signs, every proxy has one. Elsewhere it is enough that callers speak TLS because of
+    one MeshIdentity that gives it a certificate: when another one takes over they go on, and nobody is called in plain
+    text again.
     """
-    mesh, identity = world.mesh(dataplane.mesh), identity_of(world, dataplane)
-    if mesh is not None and mesh.spec.authority is not None:
-        return True
-    if identity is None or identity.authority.kind != "MeshIdentity":
-        return False
-    return trust_of(world.get(identity.authority.record_key)).callers
+    return world.recall(_AnswersWithTls, dataplane)
+
+
+class _AnswersWithTls(Memo[World, Resource, bool]):
+    def is_alive(self, generation: World, key: Resource) -> bool:
+        return generation.get(key.key) is key
+
+    def basis(self, source: World, key: Resource) -> tuple[Resource | None, WorkloadIdentities]:
+        return source.mesh(key.mesh), workload_identities(source, key.mesh)
+
+    def work_out(self, source: World, key: Resource) -> bool:
+        mesh, identities = self.basis(source, key)
+        if mesh is not None and mesh.spec.authority is not None:
+            return True
+        return any(trust_of(source.get(own.authority.record_key)).callers for own in _by_workload(key, identities))
 
 
 def _by_workload(dataplane: Resource, identities: WorkloadIdentities) -> Iterator[ProxyIdentity]:

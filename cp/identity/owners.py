@@ -288,16 +288,25 @@ class IdentityOwner(AuthorityOwner):
     def trust(self, world: World) -> PublishedTrust | None:
         """The MeshTrust of its own name, unless somebody else has written that."""
         key = Key("MeshTrust", self.mesh, self._name)
-        origin, present, record = kri(Identity(KIND, self.mesh, self._name)), world.get(key), self.record(world)
-        is_own = present is None or (present.spec.origin is not None and present.spec.origin.kri == origin)
-        document = _trust_document(key, origin, record) if record.domain and record.roots else None
-        return PublishedTrust(key, document, present) if is_own else None
+        present, record = world.get(key), self.record(world)
+        document = _trust_document(key, _origin(key), record) if record.domain and record.roots else None
+        return PublishedTrust(key, document, present) if present is None or _is_published(present) else None
 
     def of_now(self, record: TrustRecord) -> TrustRecord:
         """With its trust domain, unless others write whom to trust. A MeshIdentity that is gone keeps its own."""
         if self.resource is None or self.resource.spec.authority is None:
             return record
         return replace(record, domain=self._domain if self._makes_trust else "")
+
+
+def _origin(trust: Key) -> str:
+    """The MeshIdentity of which a MeshTrust says that it is, if the control plane has written it."""
+    return kri(Identity(KIND, trust.mesh, trust.name))
+
+
+def _is_published(trust: Resource) -> bool:
+    """Whether the control plane has written a MeshTrust, and not somebody else."""
+    return trust.spec.origin is not None and trust.spec.origin.kri == _origin(trust.key)
 
 
 def _trust_document(key: Key, origin: str, record: TrustRecord) -> Document:
@@ -315,15 +324,17 @@ def owner_of(world: World, reference: AuthorityRef) -> AuthorityOwner | None:
 
 
 def owners(world: World) -> Iterator[AuthorityOwner]:
-    """All in a World who have an authority, or had one of which there is still a record."""
+    """All in a World who have an authority, or had one of which there is still a record, or a MeshTrust of ours."""
     for mesh in world.table("Mesh"):
         owner = MeshOwner(mesh)
         if owner.has_authority or world.get(owner.record_key) is not None:
             yield owner
         identities = world.table(KIND, mesh.name)
         recorded = (identity_of_trust(secret.name) for secret in world.table("Secret", mesh.name))
-        names = dict.fromkeys((*(identity.name for identity in identities), *(name for name in recorded if name)))
-        for name in names:
+        published = {trust.name for trust in world.table("MeshTrust", mesh.name) if _is_published(trust)}
+        names = (*(identity.name for identity in identities), *(name for name in recorded if name), *sorted(published))
+        for name in dict.fromkeys(names):
             of_identity = IdentityOwner(mesh.name, name, identities.get(name))
-            if of_identity.has_authority or world.get(of_identity.record_key) is not None:
+            has_left = world.get(of_identity.record_key) is not None or name in published
+            if of_identity.has_authority or has_left:
                 yield of_identity

@@ -6,7 +6,7 @@ A key is in the snapshot of its own proxy and nowhere else. See record 0056.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -15,13 +15,13 @@ from weakref import ref
 import structlog
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 
-from cp.identity.authority import Authority
+from cp.identity.authority import Authority, expiry_of, instant
 from cp.identity.backends import ReadFile
 from cp.identity.identities import AuthorityRef, ProxyIdentity, identity_of
 from cp.identity.leaf import Certificate, LeafCertificate, issue
 from cp.identity.owners import AuthoritySources, owner_of, owners
 from cp.identity.security import security_of
-from cp.identity.trust import trust_of
+from cp.identity.trust import TrustedRoot, trust_of
 from cp.metrics import Metrics
 from cp.model.failure import reason
 from cp.model.memo import Memo
@@ -173,7 +173,7 @@ class Identities:
             remaining[mesh] = min(seconds, remaining.get(mesh, seconds))
         return remaining
 
-    def forget(self, proxies: Iterable[str]) -> Mapping[str, SnapshotPart]:
+    def forget(self, proxies: Collection[str]) -> Mapping[str, SnapshotPart]:
         """Forget the keys of proxies that left: what there is of them elsewhere."""
         forgotten = {proxy: self._held[proxy].part for proxy in proxies if proxy in self._held}
         for proxy in proxies:
@@ -204,7 +204,7 @@ class Signers:
         """Who signs, or why nobody does."""
         signer = _signer(world, reference)
         known = self._authorities.get(signer)
-        if known is not None:
+        if known is not None and known.expires > self._clock():
             return known
         fault = self._faults.get(reference)
         if fault is not None and fault[0]() is world and self._clock() < fault[1]:
@@ -228,6 +228,8 @@ class Signers:
                 return candidate
         if isinstance(enabled, Violation):
             return enabled
+        if (fault := _expired(trust_of(world.get(reference.record_key)).root(signer), now)) is not None:
+            return fault.at(owner.place)
         hint = "the authority that is enabled signs as soon as every proxy trusts it"
         return Violation(owner.place, "the key of the authority that signs is not there any more", hint)
 
@@ -252,6 +254,15 @@ def _backend(world: World, reference: AuthorityRef) -> str:
     record = trust_of(world.get(reference.record_key))
     root = record.root(record.signer)
     return "" if root is None else root.backend
+
+
+def _expired(signer: TrustedRoot | None, now: float) -> Violation | None:
+    """That whoever signs has expired: the record has the certificate also where the authority is gone."""
+    expiry = None if signer is None else expiry_of(signer.certificate)
+    if expiry is None or expiry[1] > now:
+        return None
+    hint = "the authority that is enabled signs as soon as every proxy trusts it"
+    return Violation("", f"the authority that signs has expired at {instant(expiry[1]).isoformat()}", hint)
 
 
 def _packed(name: str, leaf: LeafCertificate) -> PackedResource:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -38,6 +38,7 @@ from cp.model.names import Key
 from cp.model.secret_names import identity_of_trust, trust_key
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.parse import finding
+from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.serving.delivery import Presence, ProxyState
 from cp.serving.identities import read_variable
@@ -72,7 +73,7 @@ class FollowedWorld(Protocol):
     """What is in force."""
 
     async def current(self) -> World:
-        """With all in it that was written until now."""
+        """With all in it that was written until now; as it is, if the store cannot be asked."""
         ...
 
     async def wait_for_change(self, world: World, within: float) -> None: ...
@@ -137,21 +138,23 @@ class TrustKeeper:
         names = {owner.name for owner in concerned}
         self._remember(world, concerned)
         self._faults = {name: fault for name, fault in self._faults.items() if name in names}
-        settled = [await self._swept(world, owner) for owner in concerned]
-        for owner in concerned:
-            await self._publish(owner.trust(world))
-        return all(settled)
+        return all([await self._swept(world, owner) for owner in concerned])
 
     async def _publish(self, trust: PublishedTrust | None) -> None:
         """Write a MeshTrust as it should be. Nobody waits for it: a store that cannot be written has none."""
-        present = None if trust is None or trust.present is None else trust.present.document
-        if trust is None or present == trust.document:
-            return
+        if trust is not None and trust.document != _document(trust.present):
+            with suppress(Conflict, ReadOnly, Unusable):
+                await self._store.write(*await self._writes_of(trust))
+
+    async def _writes_of(self, trust: PublishedTrust) -> tuple[Put | Delete, ...]:
+        """None if it is not as the World has it: by that it was judged whose it is."""
         stored = await self._store.get(trust.key)
+        if (None if stored is None else stored.document) != _document(trust.present):
+            return ()
         based_on = ABSENT if stored is None else stored.revision
-        write = Delete(trust.key, based_on) if trust.document is None else Put(trust.document, based_on)
-        with suppress(Conflict, ReadOnly, Unusable):
-            await self._store.write(write)
+        if trust.document is not None:
+            return (Put(trust.document, based_on),)
+        return () if stored is None else (Delete(trust.key, based_on),)
 
     def _remember(self, world: World, concerned: Iterable[AuthorityOwner]) -> None:
         on = {owner.record_key for owner in concerned if owner.has_authority}
@@ -160,7 +163,7 @@ class TrustKeeper:
 
     async def _swept(self, world: World, owner: AuthorityOwner) -> bool:
         try:
-            return await self._stepped(world, owner)
+            return await self._kept(world, owner)
         except (Conflict, Unusable):  # another process has written it, or nobody can: look again
             return False
         except ReadOnly:
@@ -171,6 +174,11 @@ class TrustKeeper:
         except Exception:  # noqa: BLE001  # the other meshes go on, and this one is tried again
             self._log.exception("trust.unkept", mesh=owner.name)
             return False
+
+    async def _kept(self, world: World, owner: AuthorityOwner) -> bool:
+        is_settled_now = await self._stepped(world, owner)
+        await self._publish(owner.trust(world))
+        return is_settled_now
 
     async def _stepped(self, world: World, owner: AuthorityOwner) -> bool:
         record = self._record(world, owner)
@@ -227,11 +235,20 @@ class TrustKeeper:
         based_on = ABSENT if stored is None else stored.revision
         write = Put(record_document(key, step), based_on) if step.roots else Delete(key, based_on)
         ended = [root for root in record.roots if step.root(root.fingerprint) is None]
-        await self._store.write(write, *[delete async for delete in self._deletions(world, owner, ended)])
-        if not step.roots and (trust := owner.trust(world)) is not None:
-            await self._publish(replace(trust, document=None))
+        writes = [write, *[delete async for delete in self._deletions(world, owner, ended)]]
+        trust = None if step.roots else owner.trust(world)
+        await self._write_with(writes, () if trust is None else await self._writes_of(replace(trust, document=None)))
         self._tell(owner, step)
         return False
+
+    async def _write_with(self, writes: Iterable[Put | Delete], of_trust: Collection[Put | Delete]) -> None:
+        """The MeshTrust ends with the record, as nobody would look for it afterwards; not where it is in a folder."""
+        try:
+            await self._store.write(*writes, *of_trust)
+        except ReadOnly:
+            if not of_trust:
+                raise
+            await self._store.write(*writes)
 
     async def _deletions(
         self, world: World, owner: AuthorityOwner, ended: Iterable[TrustedRoot]
@@ -315,6 +332,10 @@ class LocalTrust:
                 self._stored[write.key] = Stored(document, 1, _NEVER, _NEVER)
             self._put(write.key, document)
         return 1
+
+
+def _document(resource: Resource | None) -> Document | None:
+    return None if resource is None else resource.document
 
 
 def _is_record(key: Key) -> bool:

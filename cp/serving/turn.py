@@ -5,7 +5,7 @@ All of it runs in the reconciler's thread, one turn after the other, as the comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -75,10 +75,11 @@ class TurnCompiler:
         self._log = structlog.get_logger()
         self.compiler = Compiler(policies)
 
-    def compute(self, world: World, batches: Iterable[ChangeBatch], proxies: Iterable[str]) -> TurnResult:
+    def compute(self, world: World, batches: Iterable[ChangeBatch], proxies: Collection[str]) -> TurnResult:
         for batch in batches:
             changes: dict[Key, Document | None] = {change.key: change.after for change in batch.changes}
             world = world.next(changes, batch.revision, batch.findings)
+        self._forget_gone(world, proxies)
         outcomes = dict(self._outcomes(world, proxies))
         compiled = {proxy: outcome for proxy, outcome in outcomes.items() if isinstance(outcome, CompiledProxy)}
         snapshots = {proxy: outcome.snapshot for proxy, outcome in compiled.items()}
@@ -103,9 +104,13 @@ class TurnCompiler:
             return
         for proxy in proxies:
             dataplane = world.get(dataplane_key(proxy))
-            part = NO_PART if dataplane is None else self._identities.part(world, dataplane)
-            if part is not NO_PART:
+            if dataplane is not None and (part := self._identities.part(world, dataplane)) is not NO_PART:
                 yield proxy, part
+
+    def _forget_gone(self, world: World, proxies: Iterable[str]) -> None:
+        """Whoever has no Dataplane any more keeps the certificate that it has, and gets no other."""
+        if self._identities is not None:
+            self._identities.forget([proxy for proxy in proxies if world.get(dataplane_key(proxy)) is None])
 
     def compiled(self, world: World, proxies: Iterable[str]) -> Mapping[str, CompiledProxy]:
         """Some proxies, as far as they have a Dataplane and could be compiled."""

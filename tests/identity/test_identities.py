@@ -413,3 +413,39 @@ def test_deleting_a_dataplane_leaves_its_proxy_what_it_has() -> None:
             assert rig.secret("web-1") == before
 
     run(test, *MESH)
+
+
+def test_of_a_proxy_whose_dataplane_is_gone_nothing_is_due() -> None:
+    """Otherwise its key would be kept, and every look for what is due would name it, from its renewal on for ever."""
+
+    async def test(rig: Rig) -> None:
+        async with rig.connected("web-1"):
+            before = await rig.certificate("web-1")
+            await rig.store.write(Delete(WEB.key))
+            await rig.reconciler.current()
+            rig.clock[0] += 2 * DAY
+
+            assert rig.identities.due() == frozenset()
+            assert rig.identities.remaining() == {}
+            assert rig.identities.certificate("default.web-1") is None
+
+            await rig.write(WEB)
+            await rig.certificate("web-1", but=before)
+
+    run(test, *MESH)
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_an_authority_that_has_expired_signs_nothing_more(*, is_followed: bool) -> None:
+    short_pair, short = new_authority(expiration="1h")
+    following, _ = new_authority()
+    clock = [NOW]
+    identities = Identities(Metrics(), lambda: clock[0], lambda: 0.0)
+    before = world(provided(short_pair), trusting(short), WEB, API)
+    part = identities.part(before, proxy(before))
+    clock[0] += 3_600
+    now = world(provided(following if is_followed else short_pair), trusting(short), WEB, API)
+
+    assert identities.part(now, proxy(now)) is part
+    identities.part(now, proxy(now, "api-1"))
+    assert "has expired at 2027-01-15T09:00:00+00:00" in identities.faults["default.api-1"]

@@ -16,7 +16,8 @@ from cp.model.secret_names import identity_trust_key
 from cp.resources.mesh_trust import MeshTrust
 from cp.resources.world import World
 from cp.serving.trust_keeper import LocalTrust, TrustKeeper, TrustSources
-from cp.store.port import Delete, Put
+from cp.store.memory import MemoryStore
+from cp.store.port import Delete, Put, ReadOnly, Stored, Unusable
 from tests.identity.meshes import KINDS, NOW, PLAIN, SERVICE, dataplane, mesh, new_authority, secret
 from tests.identity.test_trust_keeper import BEHIND, IN_SYNC, FolderStore, Rig, run
 
@@ -104,12 +105,16 @@ def test_who_is_trusted_is_published_as_a_mesh_trust_of_its_name() -> None:
     run(test)
 
 
-def test_a_mesh_trust_of_somebody_else_is_left_alone() -> None:
+def _trust_of_somebody_else() -> Document:
     _, authority = new_authority()
     spec = {"trustDomain": "else.local", "caBundles": [{"type": "Pem", "pem": {"value": authority.certificates}}]}
-    theirs = Document(
+    return Document(
         Key("MeshTrust", "default", "a"), {"type": "MeshTrust", "mesh": "default", "name": "a", "spec": spec}
     )
+
+
+def test_a_mesh_trust_of_somebody_else_is_left_alone() -> None:
+    theirs = _trust_of_somebody_else()
 
     async def test(rig: Rig) -> None:
         await rig.write(mesh(), theirs, identity())
@@ -138,6 +143,108 @@ def test_what_an_identity_that_is_gone_signed_is_trusted_until_it_has_expired() 
         assert DOMAIN in domains
         assert gone == NO_TRUST
         assert not {name for name in await rig.names() if name.startswith("a")}
+
+    run(test)
+
+
+def test_a_mesh_trust_ends_in_one_write_with_its_record() -> None:
+    """Whatever ends the process in between: nobody would look for it afterwards."""
+
+    async def test(rig: Rig) -> None:
+        await rig.write(mesh(), identity())
+        await rig.at(60)
+        await rig.store.write(Delete(identity().key))
+        await rig.swept()
+        rig.now = NOW + 2 * 86_400
+        before = await rig.store.revision()
+        await rig.keeper().sweep(await rig.world())
+
+        assert await record(rig) == NO_TRUST
+        assert await published(rig) is None
+        assert await rig.store.revision() == before + 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_mesh_trust_of_ours_whose_record_is_gone_is_deleted(*, is_written: bool) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(mesh(), identity())
+        without_provider = Document(identity().key, {**identity().data, "spec": {"selector": {"dataplane": {}}}})
+        await rig.store.write(
+            Put(without_provider) if is_written else Delete(identity().key), Delete(identity_trust_key("default", "a"))
+        )
+        await rig.swept()
+
+        assert await published(rig) is None
+
+    run(test)
+
+
+def test_a_mesh_trust_that_somebody_has_just_written_is_not_overwritten() -> None:
+    theirs = _trust_of_somebody_else()
+
+    async def test(rig: Rig) -> None:
+        await rig.store.write(Put(mesh()), Put(identity()))
+        await rig.keeper().sweep(await rig.world())
+        await rig.keeper().sweep(await rig.world())
+        await rig.store.write(Delete(theirs.key))
+        outdated = await rig.world()
+        await rig.store.write(Put(theirs))
+        await rig.keeper().sweep(outdated)
+
+        trust = await published(rig)
+        assert trust is not None
+        assert trust.trust_domain == "else.local"
+
+    run(test)
+
+
+class StoreWithFolder(MemoryStore):
+    """A store whose MeshTrusts are in a folder."""
+
+    async def write(self, *writes: Put | Delete) -> int:
+        if any(write.key.type == "MeshTrust" for write in writes):
+            raise ReadOnly("edit it there")
+        return await super().write(*writes)
+
+
+def test_a_mesh_trust_in_a_folder_keeps_no_record_alive() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(mesh(), identity())
+        await rig.at(60)
+        in_folder = StoreWithFolder()
+        for stored in (await rig.store.read()).stored:
+            if stored.document.key != identity().key:
+                await MemoryStore.write(in_folder, Put(stored.document))
+        await rig.store.close()
+        rig.store = in_folder
+        await rig.swept()
+        await rig.at(2 * 86_400)
+
+        assert await published(rig) is not None
+        assert await record(rig) == NO_TRUST
+
+    run(test)
+
+
+class BusyStore(MemoryStore):
+    """A store that cannot be asked for MeshTrusts."""
+
+    async def get(self, key: Key) -> Stored | None:
+        if key.type == "MeshTrust":
+            raise Unusable("is busy")
+        return await super().get(key)
+
+
+def test_a_store_that_cannot_be_asked_ends_no_sweep() -> None:
+    async def test(rig: Rig) -> None:
+        rig.store = BusyStore()
+        await rig.write(mesh(), identity())
+
+        assert (await record(rig)).roots
+        assert await published(rig) is None
+        await rig.store.close()
 
     run(test)
 

@@ -24,6 +24,7 @@ from cp.resources.resource import Resource
 from cp.resources.secret import Secret
 from cp.resources.spiffe import is_spiffe_id
 from cp.resources.world import World
+from cp.translate.view.mtls import inbound_tls
 
 KINDS: Final = kinds(discover())
 GENERATED: Final = {"type": "Bundled", "bundled": {"autogenerate": {"enabled": True}}}
@@ -296,6 +297,38 @@ def test_callers_speak_tls_with_a_proxy_that_has_a_certificate(documents: list[D
     made = world(proxy(WEB), *documents)
 
     assert answers_with_tls(made, found(made)) is answers
+
+
+@pytest.mark.parametrize(
+    ("documents", "takes_plain_text"),
+    [
+        ([mesh()], False),
+        ([mesh(), identity("a", {}), signing("a")], False),
+        ([mesh(with_mtls=False), identity("a", {}), signing("a")], True),
+        ([mesh(with_mtls=False), identity("a", {}), signing("a", callers=True)], False),
+        ([mesh(with_mtls=False), identity("a", {}), signing("a", signer="", callers=True)], None),
+    ],
+)
+def test_a_proxy_takes_plain_text_for_as_long_as_callers_speak_it(
+    documents: list[Document], *, takes_plain_text: bool | None
+) -> None:
+    made = world(proxy(WEB), *documents)
+
+    tls = inbound_tls(made, found(made))
+
+    assert (None if tls is None else tls.is_permissive) is takes_plain_text
+
+
+def test_nobody_is_called_in_plain_text_again_because_another_identity_takes_over() -> None:
+    both = identity("all", {}), signing("all", callers=True), identity("web", WEB), signing("web")
+    made = world(mesh(with_mtls=False), proxy(WEB), *both)
+    who, tls = identity_of(made, found(made)), inbound_tls(made, found(made))
+
+    assert who is not None
+    assert who.authority.name == "web"
+    assert answers_with_tls(made, found(made))
+    assert tls is not None
+    assert not tls.is_permissive
 
 
 # any mesh

@@ -49,22 +49,33 @@ def inbound_tls(world: World, dataplane: Resource) -> InboundTls | None:
     """How callers of a proxy speak TLS with it; one object for a mesh, for as long as it stays the same.
 
     A proxy of a mesh with an authority that has no name to be certified gets no certificate, and lets in nobody.
+    Whoever has a certificate that callers do not reckon with yet takes plain text too, as that is what they speak.
     """
     of_mesh = world.recall(_InboundTlsOfMeshes, dataplane.mesh)
     if of_mesh is None or is_grpc_client(dataplane) or not has_certificate(world, dataplane):
         return None
-    return of_mesh
+    return of_mesh.called if answers_with_tls(world, dataplane) else of_mesh.awaiting_callers
 
 
-class _InboundTlsOfMeshes(Memo[World, str, InboundTls | None]):
+@dataclass(frozen=True, slots=True)
+class _InboundTlsOfMesh:
+    called: InboundTls
+    """For those with whom callers speak TLS, or will."""
+
+    awaiting_callers: InboundTls
+    """For those with whom callers speak plain text, until everybody has a certificate."""
+
+
+class _InboundTlsOfMeshes(Memo[World, str, _InboundTlsOfMesh | None]):
     def basis(self, source: World, key: str) -> MeshSecurity | None:
         return security_of(source, key)
 
-    def work_out(self, source: World, key: str) -> InboundTls | None:
+    def work_out(self, source: World, key: str) -> _InboundTlsOfMesh | None:
         security = security_of(source, key)
         if security is None:
             return None
-        return InboundTls(MeshTls(key, _anybody(domains_of(security, key))), security.is_permissive)
+        tls = MeshTls(key, _anybody(domains_of(security, key)))
+        return _InboundTlsOfMesh(InboundTls(tls, security.is_permissive), InboundTls(tls, is_permissive=True))
 
 
 def secured(inbound: Inbound, tls: InboundTls | None) -> Inbound:
