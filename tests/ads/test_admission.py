@@ -14,10 +14,11 @@ import pytest
 import structlog.testing
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
 
-from cp.ads.admission import Door
+from cp.ads.admission import Door, NotAdmitted
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import AdsServer, ServerOptions, serving
+from cp.ads.session.messages import Node
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.registration import RESOURCE
@@ -65,7 +66,9 @@ class Scene:
         self.hub.publisher.publish(proxy, snapshot(cluster(name)))
 
 
-def played(play: Callable[[Scene], Coroutine[None, None, None]], *documents: Document, loaded: bool = True) -> None:
+def played(
+    play: Callable[[Scene], Coroutine[None, None, None]], *documents: Document, loaded: bool = True, **options: Any
+) -> None:
     """With the documents beside keys, meshes and Dataplanes."""
 
     @asynccontextmanager
@@ -73,7 +76,8 @@ def played(play: Callable[[Scene], Coroutine[None, None, None]], *documents: Doc
         hub, is_loaded = Hub(), asyncio.Event()
         if loaded:
             is_loaded.set()
-        made = Scene(hub, None, forge.world(*MESHES, *forge.signing_keys(), *DATAPLANES, *documents))  # type: ignore[arg-type]
+        world = forge.world(*MESHES, *forge.signing_keys(), *DATAPLANES, *documents)
+        made = Scene(hub, None, world)  # type: ignore[arg-type]
         made.is_loaded = lambda: is_loaded
 
         async def wait() -> None:
@@ -82,7 +86,7 @@ def played(play: Callable[[Scene], Coroutine[None, None, None]], *documents: Doc
         door = Door(lambda: made.world, wait, lambda: made.now)
         for proxy in (WEB, "default.db-1", "other.web-1"):
             made.publish(proxy, "secret")
-        async with serving(hub, ServerOptions(grace=0.5, door=door), lambda: 0.5) as made.server:
+        async with serving(hub, ServerOptions(grace=0.5, door=door, **options), lambda: 0.5) as made.server:
             yield made
 
     async def run() -> None:
@@ -387,6 +391,53 @@ def test_a_stream_waits_until_the_store_was_read() -> None:
             assert (await proxy.hear()).resources
 
     played(play, loaded=False)
+
+
+@pytest.mark.parametrize("change", ["revoked", "key removed", "expired"])
+def test_a_token_that_is_no_longer_good_when_the_first_request_comes_opens_nothing(change: str) -> None:
+    now, worlds = [forge.NOW], [forge.world(*MESHES, *forge.signing_keys(), *DATAPLANES)]
+
+    async def loaded() -> None:
+        """The World is there."""
+
+    async def admitted() -> None:
+        door = Door(lambda: worlds[-1], loaded, lambda: now[0])
+        good = door.claims(GOOD)
+        revocations = forge.secret(REVOCATIONS, b"id-1", "default")
+        if change == "revoked":
+            worlds.append(worlds[-1].next({revocations.key: revocations}, 7))
+        elif change == "key removed":
+            worlds.append(worlds[-1].next({Key("Secret", "default", "dataplane-token-signing-key-default-1"): None}, 7))
+        else:
+            now[0] = good.expires
+        await door.admission(GOOD, good, Node(WEB))
+
+    with pytest.raises(NotAdmitted) as refused:
+        asyncio.run(admitted())
+    assert refused.value.status == UNAUTHENTICATED
+
+
+def test_a_proxy_that_asks_for_nothing_keeps_no_stream() -> None:
+    async def play(scene: Scene) -> None:
+        async with Proxy(scene.server.port, WEB, bearing(GOOD)) as proxy:
+            status, reason = await proxy.end()
+            assert (status, "first request" in reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, True), reason
+        await eventually_on_loop(lambda: not scene.server._streams)
+        assert 'koguma_ads_streams_refused_total{reason="silent"} 1.0' in scene.hub.metrics.text().decode()
+
+    played(play, first_request=0.1)
+
+
+def test_a_proxy_that_has_asked_may_be_silent_afterwards() -> None:
+    async def play(scene: Scene) -> None:
+        async with Proxy(scene.server.port, WEB, bearing(GOOD)) as proxy:
+            await served(proxy)
+            async with Proxy(scene.server.port, WEB, bearing(GOOD)) as silent:
+                assert (await silent.end())[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+            scene.publish(WEB, "more")
+            assert (await proxy.hear()).resources
+
+    played(play, first_request=1.0)
 
 
 def test_a_proxy_cannot_become_another_one_on_its_stream() -> None:
