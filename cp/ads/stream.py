@@ -339,6 +339,7 @@ class Stream:
                 await self._write_response(response, context)
 
     async def _write_response(self, response: Response, context: Context) -> None:
+        self._must_be_admitted()  # it may have waited for the client, or for a slot
         data = self._kind.encoded(response)
         await context.write(data)
         resources = sum(map(len, response.batches))

@@ -19,14 +19,15 @@ from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import AdsServer, ServerOptions, serving
 from cp.ads.session.messages import Node
+from cp.ads.stream import STATE_OF_THE_WORLD, Stream
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.registration import RESOURCE
 from cp.resources.world import World
-from cp.translate.packing import CLUSTER
+from cp.translate.packing import CLUSTER, SECRET
 from tests.access import forge
-from tests.ads.content import cluster, snapshot
-from tests.ads.proxy import Proxy
+from tests.ads.content import cluster, secret, snapshot
+from tests.ads.proxy import WITHIN, Proxy
 from tests.support.waiting import eventually_on_loop
 
 WEB: Final = "default.web-1"
@@ -303,6 +304,55 @@ def test_nothing_is_sent_any_more_once_the_world_says_that_the_token_is_revoked(
 
             assert (await proxy.end())[0] == UNAUTHENTICATED
             assert sent(scene) == before
+
+    played(play)
+
+
+class SlowClient:
+    """What gRPC hands to a stream whose client asks for two types, and takes each response when it is told to."""
+
+    def __init__(self) -> None:
+        self._requests = [
+            first_request(WEB, delta=False),
+            DiscoveryRequest(type_url=SECRET, resource_names=["key"]).SerializeToString(),
+        ]
+        self.takes = asyncio.Event()
+        self.written: list[bytes] = []
+        self.status: grpc.StatusCode | None = None
+
+    def peer(self) -> str:
+        return "nowhere"
+
+    def invocation_metadata(self) -> list[tuple[str, str | bytes]]:
+        return bearing(GOOD)
+
+    async def read(self) -> object:
+        if not self._requests:
+            await asyncio.Event().wait()
+        return self._requests.pop(0)
+
+    async def write(self, response: bytes) -> None:
+        self.written.append(response)
+        await self.takes.wait()
+
+    async def abort(self, status: grpc.StatusCode, _: str) -> None:
+        self.status = status
+
+
+def test_what_waits_to_be_written_is_not_sent_once_the_token_is_revoked() -> None:
+    async def play(scene: Scene) -> None:
+        client = SlowClient()
+        scene.hub.publisher.publish(WEB, snapshot(cluster("a"), secret("key")))
+        stream = Stream(STATE_OF_THE_WORLD, scene.server._surroundings)
+        async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as group:
+            group.create_task(stream.serve(client))  # type: ignore[arg-type]  # what is used of it
+            await eventually_on_loop(lambda: len(client.written) == 1 and len(stream._outbox) == 1)
+            # Nobody has judged the stream yet.
+            revoked = forge.secret(REVOCATIONS, b"id-1", "default")
+            scene.world = scene.world.next({revoked.key: revoked}, 7)
+            client.takes.set()
+            await eventually_on_loop(lambda: client.status is not None or len(client.written) > 1)
+            assert (client.status, len(client.written)) == (UNAUTHENTICATED, 1)
 
     played(play)
 
