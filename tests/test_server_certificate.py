@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+import structlog
 import trustme
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from cp.serving import own_authority
 from cp.serving.server_certificate import (
     CertificateFiles,
+    ServedCertificate,
     ServerCertificate,
     UnusableCertificate,
     certificate_files,
@@ -115,6 +124,36 @@ def test_it_is_renewed_when_a_third_of_its_life_is_left(tmp_path: Path) -> None:
     assert serial(two_thirds + dt.timedelta(hours=1)) != first
 
 
+def _names(folder: Path) -> tuple[str, ...]:
+    content = (folder / own_authority.CERTIFICATE).read_bytes()
+    return tuple(own_authority.names_of(x509.load_pem_x509_certificate(content)))
+
+
+def test_names_of_earlier_certificates_stay_when_it_is_renewed(tmp_path: Path) -> None:
+    own_authority.made_certificate(tmp_path, {"10.0.0.7"}, NOW)
+    own_authority.made_certificate(tmp_path, NAMES, NOW)
+
+    own_authority.made_certificate(tmp_path, NAMES, NOW + own_authority.LIFE)
+
+    assert set(_names(tmp_path)) == NAMES | {"10.0.0.7"}
+
+
+def test_of_many_earlier_names_the_newest_stay(tmp_path: Path) -> None:
+    for day in range(70):
+        own_authority.made_certificate(tmp_path, {"cp.example", f"10.0.0.{day}"}, NOW)
+
+    assert set(_names(tmp_path)) == {"cp.example", *(f"10.0.0.{day}" for day in range(5, 70))}
+
+
+def test_a_name_that_no_certificate_can_have_is_told_and_the_authority_is_not_blamed(tmp_path: Path) -> None:
+    with pytest.raises(
+        UnusableCertificate, match=r"the name `bücher\.example` cannot stand in a certificate"
+    ) as raised:
+        ServerCertificate.begun(made(tmp_path), NAMES | {"bücher.example"})
+
+    assert "remove" not in str(raised.value)
+
+
 def test_it_lasts_no_longer_than_its_authority_and_is_not_made_again_for_that(tmp_path: Path) -> None:
     own_authority.made_certificate(tmp_path, NAMES, NOW)
     authority = x509.load_pem_x509_certificate((tmp_path / own_authority.AUTHORITY).read_bytes())
@@ -140,6 +179,14 @@ def test_an_authority_without_its_key_is_told_with_what_to_do(tmp_path: Path) ->
     (tmp_path / "koguma-cp-ca.key").write_text("nothing")
 
     with pytest.raises(UnusableCertificate, match=r"remove koguma-cp-ca\.crt"):
+        ServerCertificate.begun(made(tmp_path), NAMES | {"more"})
+
+
+def test_an_authority_whose_key_is_gone_is_told_with_what_to_do(tmp_path: Path) -> None:
+    ServerCertificate.begun(made(tmp_path), NAMES)
+    (tmp_path / "koguma-cp-ca.key").unlink()
+
+    with pytest.raises(UnusableCertificate, match=r"koguma-cp-ca\.key is missing; remove koguma-cp-ca\.crt"):
         ServerCertificate.begun(made(tmp_path), NAMES | {"more"})
 
 
@@ -175,6 +222,98 @@ def test_files_that_become_unusable_change_nothing(tmp_path: Path) -> None:
     given(tmp_path, "two.example")
     certificate.look()
     assert certificate.current.names == {"two.example"}
+
+
+def _raising(error: Exception) -> Callable[..., NoReturn]:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    return fail
+
+
+FAILURES = {
+    "the disk is full": ("tempfile.TemporaryDirectory", OSError(errno.ENOSPC, "No space left on device")),
+    "a key of a kind that the library does not know": ("load_pem_private_key", UnsupportedAlgorithm("curve")),
+    "a certificate whose names cannot be read": ("own_authority.names_of", ValueError("error parsing asn1 value")),
+    "an extension twice": (
+        "own_authority.names_of",
+        x509.DuplicateExtension("twice", x509.SubjectAlternativeName.oid),
+    ),
+    "names of a sort that is unknown": ("own_authority.names_of", x509.UnsupportedGeneralNameType("x400")),
+    "a certificate of a version that is unknown": (
+        "x509.load_pem_x509_certificates",
+        x509.InvalidVersion("no such version", 9),
+    ),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_whatever_is_wrong_with_files_that_change_nothing_changes_and_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    where, error = FAILURES[failure]
+    certificate = ServerCertificate.begun(given(tmp_path, "one.example"))
+    given(tmp_path, "two.example")
+    with structlog.testing.capture_logs() as logs, monkeypatch.context() as patches:
+        patches.setattr(f"cp.serving.server_certificate.{where}", _raising(error))
+        certificate.look()
+        certificate.look()
+
+    assert [entry["event"] for entry in logs] == ["certificate.unusable"]
+    assert certificate.current.names == {"one.example"}
+
+
+def test_an_extension_that_is_garbage_is_told(tmp_path: Path) -> None:
+    files, key = given(tmp_path, "one.example"), ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([])
+    garbage = x509.UnrecognizedExtension(x509.SubjectAlternativeName.oid, b"garbage")
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, NOW, NOW + dt.timedelta(days=36500))
+        .add_extension(garbage, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    files.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
+    files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+    with pytest.raises(UnusableCertificate, match=r"a\.crt and .*a\.key cannot be used"):
+        read(files)
+
+
+@pytest.mark.parametrize("error", [UnsupportedAlgorithm("curve"), x509.InvalidVersion("no such version", 9)])
+def test_a_renewal_that_fails_is_told_and_the_certificate_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    certificate = ServerCertificate.begun(made(tmp_path), NAMES)
+    (tmp_path / own_authority.CERTIFICATE).unlink()
+    monkeypatch.setattr(own_authority, "load_pem_private_key", _raising(error))
+
+    with structlog.testing.capture_logs() as logs:
+        certificate.renew()
+
+    assert [entry["event"] for entry in logs] == ["certificate.unusable"]
+
+
+def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_and_replaced(files: CertificateFiles) -> ServedCertificate:
+        before = read(files)
+        given(tmp_path, "two.example")
+        return before
+
+    files = given(tmp_path, "one.example")
+    with monkeypatch.context() as patches:
+        patches.setattr("cp.serving.server_certificate.read", read_and_replaced)
+        certificate = ServerCertificate.begun(files)
+    assert certificate.current.names == {"one.example"}
+
+    certificate.look()
+
+    assert certificate.current.names == {"two.example"}
+
+
+def test_a_key_is_in_no_text_of_a_certificate(tmp_path: Path) -> None:
+    certificate = read(given(tmp_path, "one.example"))
+
+    assert "PRIVATE KEY" not in repr(certificate)
 
 
 def test_what_is_renewed_here_is_in_force_without_a_restart(tmp_path: Path) -> None:
@@ -248,3 +387,11 @@ def test_the_names_of_a_control_plane_are_those_by_which_it_may_be_called(tmp_pa
 def test_a_certificate_and_its_key_are_given_together(setting: str) -> None:
     with pytest.raises(BadSettings, match="given together"):
         load(**{setting: Path("/a")})
+
+
+def test_an_authority_is_given_together_with_its_certificate() -> None:
+    with pytest.raises(BadSettings, match="KUMA_GENERAL_TLS_CA_FILE") as raised:
+        load(tls_authority=Path("/a"))
+
+    assert "KUMA_GENERAL_TLS_CERT_FILE" in str(raised.value)
+    assert load(tls_certificate=Path("/a"), tls_key=Path("/b"), tls_authority=Path("/c")).tls_authority == Path("/c")

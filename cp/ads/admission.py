@@ -100,7 +100,10 @@ class Door:
             raise _unknown(f"the token is refused: {refused.reason}") from None
 
     async def admission(self, token: str, claims: DataplaneClaims, node: Node) -> Admission:
-        """Let a proxy in with a token that was verified. Raises `NotAdmitted`."""
+        """Let a proxy in with a token that was verified when the stream was opened. Raises `NotAdmitted`.
+
+        A proxy may send its node as late as it likes, so the token is verified again.
+        """
         key = dataplane_key(node.id)
         text = str(node.metadata.get(RESOURCE, ""))
         brought = None
@@ -115,7 +118,7 @@ class Admission:
     def __init__(
         self, door: Door, token: str, claims: DataplaneClaims, key: Key, brought: Resource | None = None
     ) -> None:
-        """Raises `NotAdmitted`."""
+        """Raises `NotAdmitted` unless the token is good now. `claims` may have been verified in an earlier World."""
         self._door = door
         self._token = token
         self._key = key
@@ -123,7 +126,7 @@ class Admission:
         self.claims = claims
         self._world = door.world()
         self._facts = self._facts_in(self._world)
-        self._compare()
+        self.judge()
 
     @property
     def seconds_left(self) -> float:

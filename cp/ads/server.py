@@ -33,6 +33,7 @@ class ServerOptions:
     credentials: grpc.ServerCredentials | None = None
     shares_port: bool = False  # with other processes; otherwise a port that is taken is an error
     patience: float = 5.0  # how long listeners and routes wait for the word that their clusters are in force
+    first_request: float = 30.0  # how long a stream may be open before its proxy asks for something
     max_age: float | None = None  # after which a stream is closed, so that proxies spread over new servers
     large_at_once: int = 32  # large messages that are being written at the same time
     large_patience: float = 1.0  # after which a large message that is not taken no longer counts
@@ -92,6 +93,7 @@ class AdsServer:
             refusals=RefusalLog(time.monotonic),
             door=options.door,
             patience=options.patience,
+            first_request=options.first_request,
         )
         self._streams: set[Stream] = set()
         self._none_left = asyncio.Event()

@@ -45,6 +45,10 @@ E = TypeVar("E", bound=BaseException)
 Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
 
+class SilentClient(Exception):
+    """A client opened a stream and asked for nothing."""
+
+
 class _Session(StreamSession, Protocol):
     """What a stream needs of its session, whichever variant it is."""
 
@@ -89,6 +93,8 @@ class StreamSurroundings:
     """None: whoever comes is served."""
 
     patience: float
+    first_request: float
+    """Seconds after which a stream is ended whose client has not said which proxy it is."""
 
 
 class Stream:
@@ -108,6 +114,7 @@ class Stream:
         self._refusals = surroundings.refusals
         self._door = surroundings.door
         self._patience = surroundings.patience
+        self._seconds_to_ask = surroundings.first_request
         self._proxy: dict[str, str] = {}  # for the log, once they are known
         self._token: dict[str, str] = {}
         self._admission: Admission | None = None
@@ -134,6 +141,8 @@ class Stream:
             fault, status, sort = str(refusal), refusal.status, refusal.sort
         except* TooManyUnknownNodes as errors:
             fault, status, sort = str(_leaf(errors)), grpc.StatusCode.RESOURCE_EXHAUSTED, "unknown"
+        except* SilentClient as errors:
+            fault, status, sort = str(_leaf(errors)), grpc.StatusCode.DEADLINE_EXCEEDED, "silent"
         except* (ProtocolViolation, DecodeError) as errors:
             fault, status, sort = str(_leaf(errors)), grpc.StatusCode.INVALID_ARGUMENT, "protocol"
         else:
@@ -149,7 +158,7 @@ class Stream:
             await self._door.loaded()
             await self._rounds.turn()
             claims = self._door.claims(token)
-        self._first_request = await _read(context)
+        self._first_request = await self._asked_in_time(context)
         if self._first_request is None:
             return
         await self._rounds.turn()
@@ -160,6 +169,14 @@ class Stream:
             self._token = {"token": claims.id}
         with self._unknown_nodes.admitted(node.id):
             await self._serve_node(node, context)
+
+    async def _asked_in_time(self, context: Context) -> bytes | None:
+        """The first request. Until it comes nobody knows whose stream it is, so none is kept for long."""
+        try:
+            async with asyncio.timeout(self._seconds_to_ask):
+                return await _read(context)
+        except TimeoutError:
+            raise SilentClient(f"there was no first request within {self._seconds_to_ask:g} s") from None
 
     def end(self) -> None:
         """Write the responses that wait to be written, then close the stream."""
@@ -322,6 +339,7 @@ class Stream:
                 await self._write_response(response, context)
 
     async def _write_response(self, response: Response, context: Context) -> None:
+        self._must_be_admitted()  # it may have waited for the client, or for a slot
         data = self._kind.encoded(response)
         await context.write(data)
         resources = sum(map(len, response.batches))

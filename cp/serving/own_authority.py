@@ -9,14 +9,14 @@ from __future__ import annotations
 import datetime as dt
 import fcntl
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
@@ -38,31 +38,50 @@ _CLOCKS_DIFFER: Final = dt.timedelta(minutes=5)
 _LONGEST_COMMON_NAME: Final = 64
 _ORGANIZATION: Final = "Koguma"
 _OWNERS_ALONE: Final = 0o600
+_MOST_EARLIER_NAMES: Final = 64
+"""A machine whose address changes each day would otherwise have a certificate that grows for ever."""
+
+UNREADABLE: Final = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.ExtensionNotFound,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+"""What the library raises for certificates and keys of which it can make nothing."""
+
+
+class UnusableAuthority(ValueError):
+    """What stands where the authority is wanted is none. The message says in which file, and why."""
 
 
 def made_certificate(folder: Path, names: Collection[str], now: dt.datetime) -> None:
     """See to it that a folder has a certificate for these names that lasts, and its key.
 
-    Names of an earlier certificate stay in it: a proxy may still use an address that the machine has no more. Raises
-    `OSError` if the folder cannot be written, `ValueError` if what is in it is no authority.
+    The newest 64 names of earlier certificates stay in it, also when it is renewed: a proxy may still use an address
+    that the machine has no more. Raises `OSError` if the folder cannot be written, `UnusableAuthority` if what is in it
+    is no authority, and `ValueError` if a name cannot stand in a certificate.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _lock(folder):
         if not (folder / AUTHORITY).exists():
             _make_authority(folder, now)
-        earlier = _earlier_names(folder, now)
-        if earlier is None or not earlier.issuperset(names):
-            _make_certificate(folder, frozenset(names) | (earlier or frozenset()), now)
+        earlier = _earlier_certificate(folder)
+        known = () if earlier is None else names_of(earlier)
+        if earlier is None or not _lasts(folder, earlier, now) or not set(known).issuperset(names):
+            kept = [name for name in known if name not in names]
+            _make_certificate(folder, [*sorted(names), *kept[:_MOST_EARLIER_NAMES]], now)
 
 
-def names_of(certificate: x509.Certificate) -> frozenset[str]:
-    """The host names and addresses that a certificate is for."""
+def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
+    """The host names and addresses that a certificate is for, in its order: in those from here, the newest first."""
     try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return frozenset()
-    dns = extension.get_values_for_type(x509.DNSName)
-    return frozenset(dns) | frozenset(map(str, extension.get_values_for_type(x509.IPAddress)))
+        return ()
+    return tuple(str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress))
 
 
 @contextmanager
@@ -93,18 +112,17 @@ def _make_authority(folder: Path, now: dt.datetime) -> None:
     _write(folder / AUTHORITY, certificate.public_bytes(Encoding.PEM))
 
 
-def _make_certificate(folder: Path, names: Collection[str], now: dt.datetime) -> None:
+def _make_certificate(folder: Path, names: Sequence[str], now: dt.datetime) -> None:
     authority, authority_key = _authority(folder, now)
     key = ec.generate_private_key(ec.SECP256R1())
-    ordered = sorted(names)
-    common = next((name for name in ordered if len(name) <= _LONGEST_COMMON_NAME), _ORGANIZATION)
+    common = next((name for name in names if len(name) <= _LONGEST_COMMON_NAME), _ORGANIZATION)
     ends = min(now + LIFE, authority.not_valid_after_utc)
     certificate = (
         _begun(_name(common), authority.subject, key.public_key(), now, ends)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(list(map(_general_name, ordered))), critical=False)
+        .add_extension(x509.SubjectAlternativeName(list(map(_general_name, names))), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(_issuer_identifier(authority), critical=False)
         .sign(authority_key, hashes.SHA256())
@@ -115,29 +133,45 @@ def _make_certificate(folder: Path, names: Collection[str], now: dt.datetime) ->
 
 
 def _authority(folder: Path, now: dt.datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    certificate = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
-    key = load_pem_private_key((folder / _AUTHORITY_KEY).read_bytes(), None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise ValueError(f"{_AUTHORITY_KEY} is not the key of {AUTHORITY}")
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
+        key = load_pem_private_key((folder / _AUTHORITY_KEY).read_bytes(), None)
+        is_its_key = key.public_key() == certificate.public_key()
+        _issuer_identifier(certificate)
+    except FileNotFoundError as error:
+        raise UnusableAuthority(f"{Path(error.filename).name} is missing") from None
+    except UNREADABLE as error:
+        raise UnusableAuthority(f"{AUTHORITY} and {_AUTHORITY_KEY} are no authority: {error}") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not is_its_key:
+        raise UnusableAuthority(f"{_AUTHORITY_KEY} is not the key of {AUTHORITY}")
     if certificate.not_valid_after_utc <= now:
-        raise ValueError(f"{AUTHORITY} expired on {certificate.not_valid_after_utc:%Y-%m-%d}")
+        raise UnusableAuthority(f"{AUTHORITY} expired on {certificate.not_valid_after_utc:%Y-%m-%d}")
     return certificate, key
 
 
-def _earlier_names(folder: Path, now: dt.datetime) -> frozenset[str] | None:
-    """The names of the certificate that is there; None if it has to be made again for another reason."""
+def _earlier_certificate(folder: Path) -> x509.Certificate | None:
+    """The certificate that is there, if the authority signed it."""
     try:
         certificate = x509.load_pem_x509_certificate((folder / CERTIFICATE).read_bytes())
-        key = load_pem_private_key((folder / KEY).read_bytes(), None)
         authority = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
         certificate.verify_directly_issued_by(authority)
-    except (OSError, ValueError, TypeError, InvalidSignature):
+        names_of(certificate)
+    except (OSError, InvalidSignature, *UNREADABLE):
         return None
-    is_whole = key.public_key() == certificate.public_key()
-    lasts = certificate.not_valid_after_utc - now > RENEWED_BEFORE
+    return certificate
+
+
+def _lasts(folder: Path, certificate: x509.Certificate, now: dt.datetime) -> bool:
+    """Whether a certificate has its key and need not be renewed yet."""
+    try:
+        key = load_pem_private_key((folder / KEY).read_bytes(), None)
+        authority = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
+        is_whole = key.public_key() == certificate.public_key()
+    except (OSError, *UNREADABLE):
+        return False
     # It cannot last longer than the authority does.
     is_newest = certificate.not_valid_after_utc == authority.not_valid_after_utc
-    return names_of(certificate) if is_whole and (lasts or is_newest) else None
+    return is_whole and (is_newest or certificate.not_valid_after_utc - now > RENEWED_BEFORE)
 
 
 def _begun(
@@ -183,7 +217,11 @@ def _name(common_name: str) -> x509.Name:
 
 
 def _general_name(name: str) -> x509.GeneralName:
-    return x509.IPAddress(ip_address(name)) if is_ip(name) else x509.DNSName(name)
+    if is_ip(name):
+        return x509.IPAddress(ip_address(name))
+    if not name.isascii():
+        raise ValueError(f"the name `{name}` cannot stand in a certificate; write it in ASCII, as DNS has it (xn--...)")
+    return x509.DNSName(name)
 
 
 def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:

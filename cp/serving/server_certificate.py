@@ -21,14 +21,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
 
 import structlog
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from cp.model.hosts import is_ip
@@ -70,7 +70,7 @@ class ServedCertificate:
     """A certificate that can be served, and what clients need to verify it."""
 
     chain: bytes
-    key: bytes
+    key: bytes = field(repr=False)
     trusted: str
     """PEM of what clients have to trust; empty if it is of an authority that the machines of clients trust anyway."""
 
@@ -114,13 +114,14 @@ def own_names(settings: Settings) -> frozenset[str]:
 class ServerCertificate:
     """The certificate that is in force."""
 
-    def __init__(self, files: CertificateFiles, names: frozenset[str], current: ServedCertificate) -> None:
+    def __init__(self, files: CertificateFiles, names: frozenset[str] = frozenset()) -> None:
+        """Raises `UnusableCertificate`."""
         self._files = files
         self._names = names
-        self._stamps = _stamps(files)
         self._refused: Mapping[Path, tuple[int, int]] | None = None
-        self.current = current
-        self.context = _context(current)
+        self._stamps = _stamps(files)  # before it is read, so that what is written meanwhile is seen later
+        self.current = read(files)
+        self.context = _context(self.current)
 
     @classmethod
     def begun(cls, files: CertificateFiles, names: frozenset[str] = frozenset()) -> ServerCertificate:
@@ -129,7 +130,7 @@ class ServerCertificate:
         Without names it is only read, as a worker does.
         """
         _made(files, names)
-        return cls(files, names, read(files))
+        return cls(files, names)
 
     async def keep(self) -> None:
         """Follow the files, and renew what was made here before it expires, until cancelled."""
@@ -165,12 +166,21 @@ class ServerCertificate:
 
 def read(files: CertificateFiles) -> ServedCertificate:
     """The certificate in some files. Raises `UnusableCertificate`, which says in which file is what."""
+    try:
+        return _read(files)
+    except UnusableCertificate:
+        raise
+    except own_authority.UNREADABLE as error:
+        raise UnusableCertificate(f"{files.certificate} and {files.key} cannot be used: {error}") from None
+
+
+def _read(files: CertificateFiles) -> ServedCertificate:
     chain, key = _content(files.certificate), _content(files.key)
     certificates = _certificates(chain, files.certificate)
     certificate = certificates[0]
     try:
         private = load_pem_private_key(key, None)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise UnusableCertificate(f"{files.key} has no private key in PEM without a password") from None
     if private.public_key() != certificate.public_key():
         raise UnusableCertificate(f"{files.key} is not the key of the certificate in {files.certificate}")
@@ -200,14 +210,14 @@ def is_authority(text: str) -> bool:
     """Whether a text has the certificate of an authority in it."""
     try:
         return any(map(_is_authority, x509.load_pem_x509_certificates(text.encode())))
-    except ValueError:
+    except own_authority.UNREADABLE:
         return False
 
 
 def _is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (InvalidSignature, *own_authority.UNREADABLE):
         return False
     return True
 
@@ -241,23 +251,28 @@ def _made(files: CertificateFiles, names: frozenset[str]) -> None:
         own_authority.made_certificate(folder, names, dt.datetime.fromtimestamp(time.time(), dt.UTC))
     except OSError as error:
         raise UnusableCertificate(f"no certificate can be made in {folder}: {error.strerror or error}") from None
-    except (ValueError, TypeError) as error:
+    except own_authority.UnusableAuthority as error:
         hint = f"remove {own_authority.AUTHORITY}, and all clients have to trust the one that is made then"
         raise UnusableCertificate(f"no certificate can be made in {folder}: {error}; {hint}") from None
+    except own_authority.UNREADABLE as error:
+        raise UnusableCertificate(f"no certificate can be made in {folder}: {error}") from None
 
 
 def _context(certificate: ServedCertificate) -> ssl.SSLContext:
     """The library reads files alone, so there are two for a moment, in a folder that nobody else can read."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    with tempfile.TemporaryDirectory() as folder:
-        chain, key = Path(folder, "chain"), Path(folder, "key")
-        chain.write_bytes(certificate.chain)
-        key.write_bytes(certificate.key)
-        try:
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            chain, key = Path(folder, "chain"), Path(folder, "key")
+            chain.write_bytes(certificate.chain)
+            key.write_bytes(certificate.key)
             context.load_cert_chain(chain, key)
-        except ssl.SSLError as error:
-            raise UnusableCertificate(f"the certificate cannot be used for TLS: {error.reason or error}") from None
+    except ssl.SSLError as error:
+        raise UnusableCertificate(f"the certificate cannot be used for TLS: {error.reason or error}") from None
+    except OSError as error:  # such as a disk that is full
+        reason = error.strerror or error
+        raise UnusableCertificate(f"the certificate cannot be handed to the library for TLS: {reason}") from None
     return context
 
 

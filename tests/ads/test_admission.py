@@ -14,18 +14,20 @@ import pytest
 import structlog.testing
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
 
-from cp.ads.admission import Door
+from cp.ads.admission import Door, NotAdmitted
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import AdsServer, ServerOptions, serving
+from cp.ads.session.messages import Node
+from cp.ads.stream import STATE_OF_THE_WORLD, Stream
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.registration import RESOURCE
 from cp.resources.world import World
-from cp.translate.packing import CLUSTER
+from cp.translate.packing import CLUSTER, SECRET
 from tests.access import forge
-from tests.ads.content import cluster, snapshot
-from tests.ads.proxy import Proxy
+from tests.ads.content import cluster, secret, snapshot
+from tests.ads.proxy import WITHIN, Proxy
 from tests.support.waiting import eventually_on_loop
 
 WEB: Final = "default.web-1"
@@ -65,7 +67,9 @@ class Scene:
         self.hub.publisher.publish(proxy, snapshot(cluster(name)))
 
 
-def played(play: Callable[[Scene], Coroutine[None, None, None]], *documents: Document, loaded: bool = True) -> None:
+def played(
+    play: Callable[[Scene], Coroutine[None, None, None]], *documents: Document, loaded: bool = True, **options: Any
+) -> None:
     """With the documents beside keys, meshes and Dataplanes."""
 
     @asynccontextmanager
@@ -73,7 +77,8 @@ def played(play: Callable[[Scene], Coroutine[None, None, None]], *documents: Doc
         hub, is_loaded = Hub(), asyncio.Event()
         if loaded:
             is_loaded.set()
-        made = Scene(hub, None, forge.world(*MESHES, *forge.signing_keys(), *DATAPLANES, *documents))  # type: ignore[arg-type]
+        world = forge.world(*MESHES, *forge.signing_keys(), *DATAPLANES, *documents)
+        made = Scene(hub, None, world)  # type: ignore[arg-type]
         made.is_loaded = lambda: is_loaded
 
         async def wait() -> None:
@@ -82,7 +87,7 @@ def played(play: Callable[[Scene], Coroutine[None, None, None]], *documents: Doc
         door = Door(lambda: made.world, wait, lambda: made.now)
         for proxy in (WEB, "default.db-1", "other.web-1"):
             made.publish(proxy, "secret")
-        async with serving(hub, ServerOptions(grace=0.5, door=door), lambda: 0.5) as made.server:
+        async with serving(hub, ServerOptions(grace=0.5, door=door, **options), lambda: 0.5) as made.server:
             yield made
 
     async def run() -> None:
@@ -303,6 +308,55 @@ def test_nothing_is_sent_any_more_once_the_world_says_that_the_token_is_revoked(
     played(play)
 
 
+class SlowClient:
+    """What gRPC hands to a stream whose client asks for two types, and takes each response when it is told to."""
+
+    def __init__(self) -> None:
+        self._requests = [
+            first_request(WEB, delta=False),
+            DiscoveryRequest(type_url=SECRET, resource_names=["key"]).SerializeToString(),
+        ]
+        self.takes = asyncio.Event()
+        self.written: list[bytes] = []
+        self.status: grpc.StatusCode | None = None
+
+    def peer(self) -> str:
+        return "nowhere"
+
+    def invocation_metadata(self) -> list[tuple[str, str | bytes]]:
+        return bearing(GOOD)
+
+    async def read(self) -> object:
+        if not self._requests:
+            await asyncio.Event().wait()
+        return self._requests.pop(0)
+
+    async def write(self, response: bytes) -> None:
+        self.written.append(response)
+        await self.takes.wait()
+
+    async def abort(self, status: grpc.StatusCode, _: str) -> None:
+        self.status = status
+
+
+def test_what_waits_to_be_written_is_not_sent_once_the_token_is_revoked() -> None:
+    async def play(scene: Scene) -> None:
+        client = SlowClient()
+        scene.hub.publisher.publish(WEB, snapshot(cluster("a"), secret("key")))
+        stream = Stream(STATE_OF_THE_WORLD, scene.server._surroundings)
+        async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as group:
+            group.create_task(stream.serve(client))  # type: ignore[arg-type]  # what is used of it
+            await eventually_on_loop(lambda: len(client.written) == 1 and len(stream._outbox) == 1)
+            # Nobody has judged the stream yet.
+            revoked = forge.secret(REVOCATIONS, b"id-1", "default")
+            scene.world = scene.world.next({revoked.key: revoked}, 7)
+            client.takes.set()
+            await eventually_on_loop(lambda: client.status is not None or len(client.written) > 1)
+            assert (client.status, len(client.written)) == (UNAUTHENTICATED, 1)
+
+    played(play)
+
+
 def test_a_stream_ends_when_its_token_expires() -> None:
     async def play(scene: Scene) -> None:
         token = forge.token(claims(exp=forge.NOW + 0.2))
@@ -387,6 +441,53 @@ def test_a_stream_waits_until_the_store_was_read() -> None:
             assert (await proxy.hear()).resources
 
     played(play, loaded=False)
+
+
+@pytest.mark.parametrize("change", ["revoked", "key removed", "expired"])
+def test_a_token_that_is_no_longer_good_when_the_first_request_comes_opens_nothing(change: str) -> None:
+    now, worlds = [forge.NOW], [forge.world(*MESHES, *forge.signing_keys(), *DATAPLANES)]
+
+    async def loaded() -> None:
+        """The World is there."""
+
+    async def admitted() -> None:
+        door = Door(lambda: worlds[-1], loaded, lambda: now[0])
+        good = door.claims(GOOD)
+        revocations = forge.secret(REVOCATIONS, b"id-1", "default")
+        if change == "revoked":
+            worlds.append(worlds[-1].next({revocations.key: revocations}, 7))
+        elif change == "key removed":
+            worlds.append(worlds[-1].next({Key("Secret", "default", "dataplane-token-signing-key-default-1"): None}, 7))
+        else:
+            now[0] = good.expires
+        await door.admission(GOOD, good, Node(WEB))
+
+    with pytest.raises(NotAdmitted) as refused:
+        asyncio.run(admitted())
+    assert refused.value.status == UNAUTHENTICATED
+
+
+def test_a_proxy_that_asks_for_nothing_keeps_no_stream() -> None:
+    async def play(scene: Scene) -> None:
+        async with Proxy(scene.server.port, WEB, bearing(GOOD)) as proxy:
+            status, reason = await proxy.end()
+            assert (status, "first request" in reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, True), reason
+        await eventually_on_loop(lambda: not scene.server._streams)
+        assert 'koguma_ads_streams_refused_total{reason="silent"} 1.0' in scene.hub.metrics.text().decode()
+
+    played(play, first_request=0.1)
+
+
+def test_a_proxy_that_has_asked_may_be_silent_afterwards() -> None:
+    async def play(scene: Scene) -> None:
+        async with Proxy(scene.server.port, WEB, bearing(GOOD)) as proxy:
+            await served(proxy)
+            async with Proxy(scene.server.port, WEB, bearing(GOOD)) as silent:
+                assert (await silent.end())[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+            scene.publish(WEB, "more")
+            assert (await proxy.hear()).resources
+
+    played(play, first_request=1.0)
 
 
 def test_a_proxy_cannot_become_another_one_on_its_stream() -> None:

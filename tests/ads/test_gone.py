@@ -48,6 +48,7 @@ def test_a_stream_to_a_client_that_has_gone_ends() -> None:
             refusals=RefusalLog(lambda: 0.0),
             door=None,
             patience=1.0,
+            first_request=1.0,
         )
         stream = Stream(STATE_OF_THE_WORLD, surroundings)
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
