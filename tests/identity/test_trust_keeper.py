@@ -14,6 +14,7 @@ import structlog
 
 from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import Node
+from cp.files import read_file
 from cp.identity.leaf import Certificate
 from cp.identity.rotation import TrustTimes
 from cp.identity.trust import NO_TRUST, TrustRecord, document_of, trust_of
@@ -22,7 +23,6 @@ from cp.model.names import Key
 from cp.model.secret_names import authority_private_key, trust_key
 from cp.resources.world import World
 from cp.serving.delivery import Presence, ProxyState
-from cp.serving.identities import read_file
 from cp.serving.trust_keeper import LocalTrust, TrustKeeper, TrustSources
 from cp.store.memory import MemoryStore
 from cp.store.port import Conflict, Delete, Put, ReadOnly
