@@ -17,7 +17,7 @@ from cp.ads.session.messages import Node
 from cp.files import read_file
 from cp.identity.leaf import Certificate
 from cp.identity.rotation import TrustTimes
-from cp.identity.trust import NO_TRUST, TrustRecord, document_of, trust_of
+from cp.identity.trust import NO_TRUST, TrustRecord, record_document, trust_of
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.secret_names import authority_private_key, trust_key
@@ -138,7 +138,7 @@ def test_what_another_control_plane_wrote_meanwhile_is_not_overwritten() -> None
         await rig.write(mesh())
         outdated = await rig.world()
         theirs = TrustRecord(callers=True)
-        await rig.store.write(Put(document_of("default", theirs)))
+        await rig.store.write(Put(record_document(trust_key("default"), theirs)))
         rig.now += 1
         await rig.store.write(Put(mesh("ca-2")))
 
