@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final, Literal
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -25,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from cp.model.document import Document
+from cp.model.made_here import is_labelled_made_here
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.secret import Secret
@@ -37,9 +37,6 @@ FEWEST_BITS: Final = 2048
 FIRST_SERIAL: Final = "1"
 ADMIN_TOKEN: Final = Key("GlobalSecret", "", "admin-user-token")
 """Where the token of the first administrator is kept."""
-
-MADE_HERE: Final = MappingProxyType({"kuma.io/managed-by": "control-plane"})
-"""The label of a key that a control plane made. It goes with its mesh; what somebody stored is asked about first."""
 
 _SERIAL: Final = re.compile(r"[1-9][0-9]{0,8}")
 _PEM: Final = b"-----BEGIN"
@@ -107,9 +104,7 @@ def revocations(purpose: Purpose, mesh: str) -> Key:
 def is_made_here(document: Document) -> bool:
     """Whether a document is the first signing key of its mesh, as a control plane made it."""
     key = document.key
-    labels = document.data.get("labels")
-    is_first = key == signing_secret("dataplane", key.mesh, FIRST_SERIAL)
-    return is_first and isinstance(labels, Mapping) and MADE_HERE.items() <= labels.items()
+    return key == signing_secret("dataplane", key.mesh, FIRST_SERIAL) and is_labelled_made_here(document)
 
 
 def signing_key(world: World, purpose: Purpose, mesh: str = "") -> SigningKey | None:

@@ -259,7 +259,7 @@ class ResourceHandler:
 
 def _is_of_mesh(document: Document) -> bool:
     """Whether nobody wrote a document, but a control plane did for a Mesh."""
-    return is_initial(document) or is_made_here(document) or is_of_authority(document.key)
+    return is_initial(document) or is_made_here(document) or is_of_authority(document)
 
 
 def derived_from(key: Key, before: Stored | None) -> int | None:

@@ -17,7 +17,7 @@ from cp.resources.sources import DataSource, decoded
 from cp.resources.world import World
 
 ReadFile: TypeAlias = Callable[[str], bytes]
-"""The content of a file on this machine. Raises `OSError`."""
+"""The content of a file on this machine. Raises `OSError`, always with its `strerror`."""
 
 _SECRET = "Secret"  # noqa: S105  # a kind of resource
 
@@ -97,6 +97,4 @@ def _of_file(path: str, file: str, read: ReadFile) -> bytes | Violation:
     try:
         return read(file)
     except OSError as error:
-        return Violation(
-            path, f"`{file}` cannot be read: {error.strerror or 'too large'}", "the control plane reads it"
-        )
+        return Violation(path, f"`{file}` cannot be read: {error.strerror}", "the control plane reads it")

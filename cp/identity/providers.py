@@ -133,8 +133,7 @@ def _of_file(path: str, read: ReadFile) -> bytes | Violation:
     try:
         return read(path)
     except OSError as error:
-        reason = error.strerror or "too large"
-        return Violation("", f"`{path}` cannot be read: {reason}", "the control plane reads it")
+        return Violation("", f"`{path}` cannot be read: {error.strerror}", "the control plane reads it")
 
 
 def _is_self_signed(certificate: x509.Certificate) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.secret_names import identity_of_trust, trust_key
+from cp.model.secret_names import identity_of_trust
 from cp.resources.resource import Resource
 from cp.resources.secret import secret_document
 from cp.resources.world import Table
@@ -82,10 +82,6 @@ def _read(secret: Resource) -> TrustRecord:
         return msgspec.json.decode(secret.spec.value(), type=TrustRecord)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return NO_TRUST
-
-
-def document_of(mesh: str, record: TrustRecord) -> Document:
-    return record_document(trust_key(mesh), record)
 
 
 def record_document(key: Key, record: TrustRecord) -> Document:

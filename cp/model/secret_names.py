@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from cp.model.document import Document
+from cp.model.made_here import is_labelled_made_here
 from cp.model.names import Key
 
 _SECRET: Final = "Secret"  # noqa: S105  # a kind of resource
@@ -51,7 +53,9 @@ def authority_private_key(mesh: str, backend: str) -> Key:
     return Key(_SECRET, mesh, f"{mesh}{_BUILT_IN}key-{backend}")
 
 
-def is_of_authority(key: Key) -> bool:
-    """Whether it is one of these."""
+def is_of_authority(document: Document) -> bool:
+    """Whether a document is one of these, made by a control plane: people may name their Secrets like them."""
+    key = document.key
     of_mesh = key == trust_key(key.mesh) or key.name.startswith(f"{key.mesh}{_BUILT_IN}")
-    return key.type == _SECRET and (of_mesh or key.name.endswith((_OF_IDENTITY, _ROOT_OF_IDENTITY, _KEY_OF_IDENTITY)))
+    of_identity = key.name.endswith((_OF_IDENTITY, _ROOT_OF_IDENTITY, _KEY_OF_IDENTITY))
+    return key.type == _SECRET and (of_mesh or of_identity) and is_labelled_made_here(document)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cp.model.document import Document
+from cp.model.made_here import MADE_HERE
 from cp.model.names import Key
 from cp.model.violation import Violation
 from cp.resources.checks import absent
@@ -24,8 +25,9 @@ class Secret(Schema, frozen=True):
 
 
 def secret_document(key: Key, value: bytes) -> Document:
-    """A Secret as it is stored."""
-    data = {"type": key.type, "name": key.name, "data": base64.b64encode(value).decode()}
+    """A Secret that the control plane makes, as it is stored."""
+    labels = dict(MADE_HERE)
+    data = {"type": key.type, "name": key.name, "labels": labels, "data": base64.b64encode(value).decode()}
     return Document(key, {**data, "mesh": key.mesh} if key.mesh else data)
 
 

@@ -16,6 +16,7 @@ import structlog
 
 from cp.access.rights import AccessLists, Rights, Subjects, default_rights
 from cp.access.rights_file import CODE, BadAccessFile, rights_of
+from cp.files import ordinary_file
 from cp.model.violation import Finding, Severity
 from cp.settings import Settings
 
@@ -89,7 +90,7 @@ def _names(text: str) -> frozenset[str]:
 
 def _text(file: Path) -> str:
     try:
-        with file.open("rb") as opened:
+        with ordinary_file(file) as opened:
             mode, content = os.fstat(opened.fileno()).st_mode, opened.read(_LARGEST + 1)
         text = content.decode()
     except OSError as error:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 from weakref import ref
 
 import structlog
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 
+from cp.files import read_file
 from cp.identity.authority import Authority, expiry_of, instant
 from cp.identity.backends import ReadFile
 from cp.identity.identities import AuthorityRef, ProxyIdentity, identity_of
@@ -41,8 +41,6 @@ JITTER: Final = 0.1
 
 RETRIED_AFTER: Final = 10.0
 """Seconds after which a certificate that could not be issued is tried again, if nothing changes before."""
-
-_LARGEST_FILE: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,12 +273,3 @@ def _packed(name: str, leaf: LeafCertificate) -> PackedResource:
 def read_variable(name: str) -> str | None:
     """A variable of this process: a document names it, so no setting can."""
     return os.environ.get(name)  # noqa: TID251
-
-
-def read_file(path: str) -> bytes:
-    """A file with a certificate or a key. One that is larger than such files are is not read to its end."""
-    with Path(path).open("rb") as file:
-        content = file.read(_LARGEST_FILE + 1)
-    if len(content) > _LARGEST_FILE:
-        raise OSError(0, f"it has more than {_LARGEST_FILE} bytes")
-    return content

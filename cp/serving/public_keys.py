@@ -18,6 +18,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from cp.access.keys import OfflineKeys, Purpose, UnusableKey, read_public_key
+from cp.files import read_file
 from cp.model.violation import Violation
 from cp.resources.checks import must_be_set
 from cp.resources.schema import Schema, check
@@ -93,13 +94,13 @@ def _key(file: Path, path: str, entry: PublicKeyEntry) -> RSAPublicKey:
 
 def _key_data(file: Path, entry: PublicKeyEntry) -> bytes:
     if entry.key_file is not None:
-        return (file.parent / entry.key_file).read_bytes()
+        return read_file(file.parent / entry.key_file)
     return (entry.key or "").encode()
 
 
 def _data(file: Path) -> object:
     try:
-        return msgspec.yaml.decode(file.read_bytes())
+        return msgspec.yaml.decode(read_file(file))
     except OSError as error:
         raise _bad(file, Violation("", f"cannot be read: {error.strerror}")) from None
     except (msgspec.DecodeError, UnicodeDecodeError):

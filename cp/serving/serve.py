@@ -17,10 +17,11 @@ from cp.access.keys import OfflineKeys
 from cp.ads.admission import Door
 from cp.ads.hub import Hub
 from cp.ads.server import AdsServer, ServerOptions, serving
+from cp.files import read_file
 from cp.identity.rotation import TrustTimes
 from cp.metrics import Metrics
 from cp.policies import discover
-from cp.serving.identities import Identities, read_file
+from cp.serving.identities import Identities
 from cp.serving.lag import Lag
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Pace, Reconciler

@@ -31,6 +31,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
+from cp.files import read_file
 from cp.model.hosts import is_ip
 from cp.serving import own_authority
 from cp.settings import Settings
@@ -238,7 +239,7 @@ def _certificates(content: bytes, file: Path) -> list[x509.Certificate]:
 
 def _content(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return read_file(file)
     except OSError as error:
         raise UnusableCertificate(f"{file} cannot be read: {error.strerror or error}") from None
 

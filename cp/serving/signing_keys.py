@@ -19,7 +19,6 @@ from cp.access.issue import ADMIN, UserTokenRequest, new_token
 from cp.access.keys import (
     ADMIN_TOKEN,
     FIRST_SERIAL,
-    MADE_HERE,
     Purpose,
     SigningKey,
     UnusableKey,
@@ -30,6 +29,7 @@ from cp.access.keys import (
 )
 from cp.model.document import Document
 from cp.model.duration import Duration
+from cp.model.made_here import MADE_HERE
 from cp.model.names import Key
 from cp.resources.kinds import Kinds
 from cp.resources.world import World

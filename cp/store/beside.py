@@ -36,7 +36,7 @@ from cp.store.port import (
     Stored,
 )
 
-Takes: TypeAlias = Callable[[Key], bool]
+Takes: TypeAlias = Callable[[Document], bool]
 """Whether a document may be written beside."""
 
 
@@ -97,7 +97,7 @@ class StoreBeside:
     async def _translated(self, write: Put | Delete) -> Put | Delete:
         """What a write comes to in the store beside. Raises `ReadOnly` for what is not for it."""
         key, file = write.key, self._files.get(write.key)
-        if file is None and not self._takes(key):
+        if file is None and isinstance(write, Put) and not self._takes(write.document):
             raise ReadOnly(f"{key} is for the folder: only what proxies register is kept beside it")
         stored = await self._stores[1].get(key)
         if (None if stored is None else stored.document) != self._beside.get(key):

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from cp.model.names import Key
+from cp.model.document import Document
 from cp.model.secret_names import is_of_authority
 from cp.model.source import read_documents
 from cp.store.at_rest import NO_SECRETS, SecretsPolicy
@@ -38,8 +38,8 @@ async def open_store(
         yield store
 
 
-def _is_kept_beside(key: Key) -> bool:
-    return key.type == "Dataplane" or is_of_authority(key)
+def _is_kept_beside(document: Document) -> bool:
+    return document.key.type == "Dataplane" or is_of_authority(document)
 
 
 async def _opened(url: str, kept_bytes: int, secrets: SecretsPolicy) -> Store:

@@ -9,6 +9,7 @@ import pytest
 
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.resources.secret import secret_document
 from cp.resources.world import World
 from tests.api.conftest import KINDS, Api, FixedState, Unit
 from tests.api.samples import TIMEOUT_YAML, dataplane, timeout
@@ -301,6 +302,20 @@ def test_a_mesh_that_still_has_resources_is_not_deleted(api: Api) -> None:
         "still has MeshTimeout default/slow",
     ]
     assert "cascade=true" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("name", ["payments-private-key", "our-root-ca", "a.identity-trust", "default.ca-trust"])
+def test_a_secret_goes_with_its_mesh_unasked_only_if_it_was_made_here(api: Api, name: str) -> None:
+    """Whatever its name is: people may give theirs the same."""
+    key = Key("Secret", "default", name)
+    made = dict(secret_document(key, b"x").data)
+    theirs = {field: value for field, value in made.items() if field != "labels"}
+
+    api.put(f"/meshes/default/secrets/{name}", theirs).raise_for_status()
+    assert api.delete("/meshes/default").status_code == 400
+
+    api.put(f"/meshes/default/secrets/{name}", made).raise_for_status()
+    assert api.delete("/meshes/default").status_code == 200
 
 
 def test_a_mesh_is_deleted_with_all_that_is_in_it_when_that_is_asked_for(api: Api) -> None:

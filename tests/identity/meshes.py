@@ -11,9 +11,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from cp.identity.authority import Authority, KeyPair, authority, instant, new_pair
-from cp.identity.trust import TrustedRoot, TrustRecord, document_of
+from cp.identity.trust import TrustedRoot, TrustRecord, record_document
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.model.secret_names import trust_key
 from cp.policies import discover, kinds
 from cp.resources.mesh import CaBackend, CaConf, GeneratedCa
 from cp.resources.resource import Resource
@@ -58,7 +59,7 @@ def record(*texts: str, callers: bool = False) -> Document:
         TrustedRoot(fingerprint=text, certificate=PEM.format(text), backend="ca-1", since=0.0, lifetime=1.0)
         for text in texts
     )
-    return document_of("default", TrustRecord(roots=roots, signer=texts[0], callers=callers))
+    return record_document(trust_key("default"), TrustRecord(roots=roots, signer=texts[0], callers=callers))
 
 
 def trusting(signer: Authority, backend: str = "ca-1") -> Document:
@@ -66,7 +67,7 @@ def trusting(signer: Authority, backend: str = "ca-1") -> Document:
     root = TrustedRoot(
         fingerprint=signer.fingerprint, certificate=signer.certificates, backend=backend, since=NOW, lifetime=86_400.0
     )
-    return document_of("default", TrustRecord(roots=(root,), signer=signer.fingerprint))
+    return record_document(trust_key("default"), TrustRecord(roots=(root,), signer=signer.fingerprint))
 
 
 def new_authority(name: str = "default", now: float = NOW, **conf: Any) -> tuple[KeyPair, Authority]:

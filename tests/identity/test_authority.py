@@ -9,11 +9,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from cp.files import read_file
 from cp.identity.authority import Authority, KeyPair, authority
 from cp.identity.backends import enabled_authority
 from cp.model.document import Document
 from cp.model.violation import Violation
-from cp.serving.identities import read_file
 from tests.identity.meshes import CA, NOW, YEAR, mesh, new_authority, pair_of, provided, secret, world
 
 KEY = ec.generate_private_key(ec.SECP256R1())

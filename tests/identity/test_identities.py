@@ -17,9 +17,10 @@ from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from cp.ads.connection import Connection
 from cp.ads.hub import Hub
 from cp.ads.session.messages import Node
-from cp.identity.trust import TrustRecord, document_of
+from cp.identity.trust import TrustRecord, record_document
 from cp.metrics import Metrics
 from cp.model.document import Document
+from cp.model.secret_names import trust_key
 from cp.policies import discover
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -391,7 +392,7 @@ def test_what_is_told_of_a_certificate() -> None:
 
 def test_a_document_of_this_process_alone_is_there_in_the_next_world_too() -> None:
     async def test(rig: Rig) -> None:
-        record = document_of("default", TrustRecord(callers=True))
+        record = record_document(trust_key("default"), TrustRecord(callers=True))
         rig.reconciler.put_locally(record.key, record)
         await eventually_on_loop(lambda: rig.reconciler.world.get(record.key) is not None)
         await rig.write(WEB)

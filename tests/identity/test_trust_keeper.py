@@ -14,15 +14,15 @@ import structlog
 
 from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import Node
+from cp.files import read_file
 from cp.identity.leaf import Certificate
 from cp.identity.rotation import TrustTimes
-from cp.identity.trust import NO_TRUST, TrustRecord, document_of, trust_of
+from cp.identity.trust import NO_TRUST, TrustRecord, record_document, trust_of
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.secret_names import authority_private_key, trust_key
 from cp.resources.world import World
 from cp.serving.delivery import Presence, ProxyState
-from cp.serving.identities import read_file
 from cp.serving.trust_keeper import LocalTrust, TrustKeeper, TrustSources
 from cp.store.memory import MemoryStore
 from cp.store.port import Conflict, Delete, Put, ReadOnly
@@ -138,7 +138,7 @@ def test_what_another_control_plane_wrote_meanwhile_is_not_overwritten() -> None
         await rig.write(mesh())
         outdated = await rig.world()
         theirs = TrustRecord(callers=True)
-        await rig.store.write(Put(document_of("default", theirs)))
+        await rig.store.write(Put(record_document(trust_key("default"), theirs)))
         rig.now += 1
         await rig.store.write(Put(mesh("ca-2")))
 

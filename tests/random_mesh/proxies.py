@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import trustme
 
-from cp.identity.trust import TrustedRoot, TrustRecord, document_of
+from cp.identity.trust import TrustedRoot, TrustRecord, record_document
+from cp.model.secret_names import trust_key
 from tests.random_mesh.services import TARGET_PORTS
 from tests.random_mesh.words import (
     DATAPLANES,
@@ -60,7 +61,7 @@ def trust(mesh_data: Data) -> list[Data]:
     is_strict = mesh_data["mtls"]["backends"][0]["mode"] == "STRICT"
     root = TrustedRoot(fingerprint="0" * 64, certificate=_root(), backend="ca-1", since=1.0, lifetime=86_400.0)
     record = TrustRecord(roots=(root,), signer=root.fingerprint, callers=is_strict or "networking" in mesh_data)
-    return [dict(document_of("default", record).data)]
+    return [dict(record_document(trust_key("default"), record).data)]
 
 
 @cache

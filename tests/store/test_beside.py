@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from cp.model.document import Document
+from cp.model.names import Key
 from cp.model.registration import NOT_READY, OWNER, label, labelled
+from cp.resources.secret import secret_document
 from cp.store.beside import StoreBeside, combined
 from cp.store.memory import MemoryStore
+from cp.store.open import open_store
 from cp.store.port import Conflict, Delete, Put, ReadOnly, Store
 from tests.store.harness import document, next_batch, run
 
@@ -21,7 +25,7 @@ FILE, OWN = document("file", kind="Dataplane"), labelled(document("own", kind="D
 async def both() -> AsyncIterator[tuple[StoreBeside, MemoryStore, MemoryStore]]:
     files, beside = MemoryStore(), MemoryStore()
     await files.write(Put(FILE))
-    async with combined(files, beside, lambda key: key.type == "Dataplane") as store:
+    async with combined(files, beside, lambda document: document.key.type == "Dataplane") as store:
         yield store, files, beside
 
 
@@ -39,6 +43,23 @@ def test_what_is_registered_is_beside_what_stands_in_files() -> None:
             assert await held(files, OWN) is None
             await store.write(Delete(OWN.key))
             assert await held(store, OWN) is await held(beside, OWN) is None
+
+    run(scenario())
+
+
+def test_secrets_are_written_beside_a_folder_only_if_they_were_made_here(tmp_path: Path) -> None:
+    """People may name theirs as they like, and those stand in the folder."""
+    made = secret_document(Key("Secret", "default", "payments-private-key"), b"x")
+    theirs = Document(made.key, {field: value for field, value in made.data.items() if field != "labels"})
+
+    async def scenario() -> None:
+        async with open_store(f"dir:{tmp_path}", "memory:") as store:
+            with pytest.raises(ReadOnly):
+                await store.write(Put(theirs))
+            await store.write(Put(made))
+            assert await held(store, made) == made
+            await store.write(Delete(made.key))
+            assert await held(store, made) is None
 
     run(scenario())
 
