@@ -107,6 +107,9 @@ class MeshTls:
     names: tuple[CertificateName, ...] = ()
     """The certificate of the other side must have one of these URIs."""
 
+    domain: str = ""
+    """The trust domain whose roots alone vouch for the other side; empty: those of each domain for its own names."""
+
     sni: str = ""
     """The server name that a caller asks for."""
 

@@ -57,7 +57,7 @@ from cp.resources.spec import ClientMatch, PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import SUBSETS, AllowedTargets
 from generators.drafts import ListenerDraft
 from generators.envoy.permissions import PolicyTable, http_filters, network_filters
-from generators.proxy import Inbound
+from generators.proxy import Inbound, Outbound
 
 
 class FromConf(Schema, frozen=True):
@@ -156,6 +156,8 @@ class MeshTrafficPermission(Policy[Conf]):
         for index, verdict in self.verdicts(rules):
             tables[verdict.verdict].add(rules[index].policy, verdict.client, mesh, unless=verdict.unless)
         denied, shadow_denied = tables[Verdict.DENY], tables[Verdict.SHADOW_DENY]
+        # Which authority signed such a certificate is known for the first of its names alone (record 0055).
+        denied.add_names_of_several(_domains(draft.site))
         permissions = [RBAC(action=RBAC.DENY, policies=denied.policies)] if denied else []
         permissions.append(RBAC(action=RBAC.ALLOW, policies=tables[Verdict.ALLOW].policies))
         shadow = RBAC(action=RBAC.DENY, policies=shadow_denied.policies) if shadow_denied else None
@@ -173,6 +175,11 @@ class MeshTrafficPermission(Policy[Conf]):
             else:
                 yield from ((index, verdict) for verdict in _of_action(rule, by_tags))
                 by_tags.append(rule)
+
+
+def _domains(site: Inbound | Outbound) -> list[str]:
+    """How names in each of the trust domains begin."""
+    return [name.value for name in site.tls.names] if isinstance(site, Inbound) and site.tls is not None else []
 
 
 def _of_action(rule: ClientRule[Conf], stronger: Sequence[ClientRule[Conf]]) -> Iterator[ClientVerdict]:

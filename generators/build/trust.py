@@ -1,11 +1,11 @@
-"""The secret with the roots that the proxies of a mesh trust."""
+"""The secrets with the roots that the proxies of a mesh trust."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from generators.envoy.mesh_tls import trust_secret
+from generators.envoy.mesh_tls import trust_secrets
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -14,5 +14,4 @@ if TYPE_CHECKING:
 
 
 def trusted_roots(trust: Trust) -> Iterator[tuple[str, Message]]:
-    secret = trust_secret(trust)
-    yield secret.name, secret
+    return ((secret.name, secret) for secret in trust_secrets(trust))

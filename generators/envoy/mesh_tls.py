@@ -15,9 +15,11 @@ from generators.envoy import names
 from generators.envoy.edit import over_ads, pack
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext
 
-    from generators.proxy import MeshTls, Trust
+    from generators.proxy import MeshTls, Trust, TrustDomain
 
 ALPN: Final = "kuma"
 """The protocol that callers of the mesh name, by which a permissive inbound tells their TLS from a workload's own."""
@@ -41,16 +43,30 @@ def client_socket(tls: MeshTls) -> TransportSocket:
     return TransportSocket(name=names.TLS_SOCKET, typed_config=pack(context))
 
 
-def trust_secret(trust: Trust) -> Secret:
-    """The roots that the proxies of a mesh trust.
+def trust_secrets(trust: Trust) -> Iterator[Secret]:
+    """The roots that the proxies of a mesh trust: all together and, where there are several domains, one by one.
 
-    With several trust domains a root may only vouch for names in its own, which Envoy's validator for SPIFFE sees to.
+    Of a certificate with names in several domains Envoy's validator for SPIFFE looks at the first name alone, while
+    other conditions look at all of them. So callers name the domain of those they call, and inbounds refuse such
+    certificates.
     """
+    if len(trust.domains) == 1:
+        yield _of_domain(names.mesh_authority(trust.mesh), trust.domains[0])
+        return
+    yield _of_all(trust)
+    for domain in trust.domains:
+        yield _of_domain(names.mesh_authority(trust.mesh, domain.name), domain)
+
+
+def _of_domain(name: str, domain: TrustDomain) -> Secret:
+    secret = Secret(name=name)
+    secret.validation_context.trusted_ca.inline_string = domain.roots
+    return secret
+
+
+def _of_all(trust: Trust) -> Secret:
     secret = Secret(name=names.mesh_authority(trust.mesh))
     context = secret.validation_context
-    if len(trust.domains) == 1:
-        context.trusted_ca.inline_string = trust.domains[0].roots
-        return secret
     validator = SPIFFECertValidatorConfig()
     for domain in trust.domains:
         validator.trust_domains.add(name=domain.name).trust_bundle.inline_string = domain.roots
@@ -76,5 +92,5 @@ def _write(common: CommonTlsContext, tls: MeshTls) -> None:
             matcher.prefix = name.value
         else:
             matcher.exact = name.value
-    combined.validation_context_sds_secret_config.name = names.mesh_authority(tls.mesh)
+    combined.validation_context_sds_secret_config.name = names.mesh_authority(tls.mesh, tls.domain)
     over_ads(combined.validation_context_sds_secret_config.sds_config)

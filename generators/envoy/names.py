@@ -64,9 +64,9 @@ def mesh_identity(mesh: str) -> str:
     return f"identity_cert:secret:{mesh}"
 
 
-def mesh_authority(mesh: str) -> str:
-    """The secret with the roots that the proxies of a mesh trust."""
-    return f"mesh_ca:secret:{mesh}"
+def mesh_authority(mesh: str, domain: str = "") -> str:
+    """The secret with the roots that the proxies of a mesh trust: all of them, or those of one trust domain."""
+    return f"mesh_ca:secret:{mesh}:{domain}" if domain else f"mesh_ca:secret:{mesh}"
 
 
 def authority_secret(cluster: str) -> str:

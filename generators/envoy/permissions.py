@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from itertools import combinations
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from envoy.config.listener.v3.listener_components_pb2 import Filter
 from envoy.config.rbac.v3.rbac_pb2 import RBAC, Permission, Policy, Principal
@@ -18,6 +19,8 @@ Client: TypeAlias = Mapping[str, Any]
 """The conditions on clients: `tags` and `not`, `spiffeID`, `sni`. Without any, all clients meet them."""
 
 SERVICE_TAG = "kuma.io/service"
+
+_SEVERAL_DOMAINS: Final = "names in several trust domains"
 
 
 class UriCondition(NamedTuple):
@@ -51,6 +54,12 @@ class PolicyTable:
         if not policy.permissions:
             policy.permissions.append(_permission(sni))
         policy.principals.append(_principal(client, mesh, unless))
+
+    def add_names_of_several(self, prefixes: Iterable[str]) -> None:
+        """Enter clients whose certificate has URIs with two of these prefixes."""
+        for pair in combinations(sorted(prefixes), 2):
+            policy = self.policies.setdefault(_SEVERAL_DOMAINS, Policy(permissions=[_permission("")]))
+            policy.principals.append(_all([_with_uri(UriCondition(prefix, is_prefix=True)) for prefix in pair]))
 
 
 def uri_conditions(client: Client, mesh: str) -> Iterator[UriCondition]:

@@ -17,7 +17,7 @@ from tests.support.client import Answer, Conversation, call
 from tests.support.loopback import Address
 from tests.support.mesh import MESH, Document, mesh_service, policy, service_item
 from tests.support.playground import Playground
-from tests.support.services import TcpService
+from tests.support.services import HttpService, TcpService
 from tests.support.upstreams import healthy
 from tests.support.waiting import eventually
 
@@ -291,3 +291,47 @@ def test_health_checks_go_over_tls_too(mesh: Playground, backend: Address) -> No
         eventually(lambda: any(envoy.stats(checks).values()))
         assert healthy(envoy, "backend") == 1
         assert call(backend).status == http.HTTPStatus.OK
+
+
+def test_an_authority_of_another_domain_vouches_for_no_name_of_the_mesh(
+    mesh: Playground, shown: Callable[[Certified | None], int]
+) -> None:
+    partner = Authority("partner")
+    bundle = {"type": "Pem", "pem": {"value": partner.certificate.decode()}}
+    trust = {"type": "MeshTrust", "mesh": "default", "name": "partner"}
+    allow = [{"spiffeID": {"type": "Prefix", "value": f"spiffe://{domain}/"}} for domain in ("default", "partner")]
+    with mesh.having({**trust, "spec": {"trustDomain": "partner", "caBundles": [bundle]}}):
+        mesh.control_plane.apply(permission({"default": {"allow": allow}}, field="rules", name="of-both"))
+        try:
+            eventually(lambda: shown(partner.leaf("spiffe://partner/x")) == http.HTTPStatus.OK)
+
+            assert shown(partner.leaf("spiffe://default/frontend")) == 0
+            assert shown(partner.leaf("spiffe://partner/x", "spiffe://default/frontend")) == http.HTTPStatus.FORBIDDEN
+            assert shown(AUTHORITY.leaf(FRONTEND)) == http.HTTPStatus.OK
+        finally:
+            mesh.control_plane.delete(permission(name="of-both"))
+
+
+def test_nobody_of_another_domain_is_believed_to_be_a_service(
+    mesh: Playground, backend: Address, tmp_path: Path
+) -> None:
+    partner = Authority("partner")
+    certificate, key = partner.leaf("spiffe://partner/x", "spiffe://default/backend").written(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    bundle = {"type": "Pem", "pem": {"value": partner.certificate.decode()}}
+    trust = {"type": "MeshTrust", "mesh": "default", "name": "partner"}
+    with HttpService("rogue", tls=context) as rogue:
+        inbound = {"name": "main", "port": rogue.address.port, "tags": {"kuma.io/service": "backend"}}
+        dataplane = {"networking": {"address": rogue.address.host, "inbound": [inbound]}}
+        stolen = {"type": "Dataplane", "mesh": "default", "name": "rogue", **dataplane}
+        with mesh.having({**trust, "spec": {"trustDomain": "partner", "caBundles": [bundle]}}, stolen):
+            envoy = mesh.envoys["frontend"]
+            failed = "cluster.kri_msvc_default___backend_main.ssl.fail_verify_san"
+            error = "cluster.kri_msvc_default___backend_main.ssl.fail_verify_error"
+
+            def refused() -> bool:
+                assert call(backend).service in {"backend", ""}
+                return envoy.stat(failed) + envoy.stat(error) > 0
+
+            eventually(refused)

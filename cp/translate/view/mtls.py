@@ -18,6 +18,7 @@ from cp.resources.caller import CallerTls
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.services import ServiceIdentity
+from cp.resources.spiffe import SCHEME
 from cp.resources.world import Table, World
 from cp.rules.matching import in_force
 from cp.translate.view.dataplanes import SERVICE_TAG
@@ -99,11 +100,18 @@ def with_tls(backend: Backend, world: World, mesh: str, destination: Destination
     tls = MeshTls(
         mesh,
         tuple(map(CertificateName, uris)) or _anybody(caller.domains),
+        domain=_only_domain(uris, caller.domains),
         sni=server_name(world, mesh, destination),
         oldest=caller.oldest,
         newest=_NEWEST,
     )
     return replace(backend, mesh_tls=tls)
+
+
+def _only_domain(uris: Iterable[str], domains: Collection[str]) -> str:
+    """The trust domain of those who answer, where a mesh has several and they are all in one of them."""
+    named = {uri.removeprefix(SCHEME).partition("/")[0] for uri in uris}
+    return next(iter(named)) if len(domains) > 1 and len(named) == 1 and named <= set(domains) else ""
 
 
 def tls_of_caller(world: World, dataplane: Resource, tls: CallerTls | None) -> CallerTls | None:
