@@ -58,7 +58,11 @@ def enabled_authority(world: World, mesh: Resource, read: ReadFile, now: float |
 
 def builtin_authority(world: World, mesh: str, backend: str, now: float | None) -> Authority | Violation:
     """An authority that the control plane made, by the name of its backend."""
-    keys = authority_certificate_key(mesh, backend), authority_private_key(mesh, backend)
+    return made_authority(world, (authority_certificate_key(mesh, backend), authority_private_key(mesh, backend)), now)
+
+
+def made_authority(world: World, keys: tuple[Key, Key], now: float | None) -> Authority | Violation:
+    """An authority that the control plane made, by the Secrets with its certificate and its key."""
     secrets = [world.get(key) for key in keys]
     for key, secret in zip(keys, secrets, strict=True):
         if secret is None:
@@ -87,13 +91,14 @@ def _content(world: World, mesh: str, path: str, source: DataSource | None, read
         hint = "store it, or name another"
         return Violation(path, f"there is no Secret `{source.secret}`", hint) if secret is None else secret.spec.value()
     if source.file is not None:
-        return _of_file(path, source.file, read)
+        return content_of_file(path, source.file, read)
     if source.inline is not None:
         return decoded(source.inline) or b""
     return b"" if source.inline_string is None else source.inline_string.reveal().encode()
 
 
-def _of_file(path: str, file: str, read: ReadFile) -> bytes | Violation:
+def content_of_file(path: str, file: str, read: ReadFile) -> bytes | Violation:
+    """What a file on this machine has, for the field of a document at a path."""
     try:
         return read(file)
     except OSError as error:

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from cp.identity.authority import Authority, KeyPair, authority, new_pair
-from cp.identity.backends import ReadFile
+from cp.identity.backends import ReadFile, content_of_file, made_authority
 from cp.identity.workloads import domain_of
 from cp.model.document import Document
 from cp.model.names import Key
@@ -84,15 +84,7 @@ def _generated(world: World, identity: Resource, bundled: BundledProvider, now: 
 def generated_authority(world: World, mesh: str, identity: str, now: float | None) -> Authority | Violation:
     """The authority that the control plane made for a MeshIdentity."""
     keys = identity_certificate_key(mesh, identity), identity_private_key(mesh, identity)
-    certificate, key = (_value(world, secret) for secret in keys)
-    if isinstance(certificate, Violation):
-        return certificate
-    if isinstance(key, Violation):
-        return key
-    signer = authority(KeyPair(certificate, key), now)
-    if isinstance(signer, Authority):
-        return signer
-    return Violation("", f"{keys[0] if signer.path == 'cert' else keys[1]} {signer.message}", signer.hint)
+    return made_authority(world, keys, now)
 
 
 def _value(world: World, key: Key) -> bytes | Violation:
@@ -117,7 +109,7 @@ def _content(
     world: World, mesh: str, source: SecureDataSource | None, read: ReadFile, variable: ReadVariable
 ) -> bytes | Violation:
     if source is not None and source.file is not None:
-        return _of_file(source.file.path, read)
+        return content_of_file("", source.file.path, read)
     if source is not None and source.env_var is not None:
         value = variable(source.env_var.name)
         hint = "set it for the control plane, and start it again"
@@ -127,13 +119,6 @@ def _content(
     if source is not None and source.insecure_inline is not None and source.insecure_inline.value is not None:
         return source.insecure_inline.value.reveal().encode()
     return Violation("", "must be set")
-
-
-def _of_file(path: str, read: ReadFile) -> bytes | Violation:
-    try:
-        return read(path)
-    except OSError as error:
-        return Violation("", f"`{path}` cannot be read: {error.strerror}", "the control plane reads it")
 
 
 def _is_self_signed(certificate: x509.Certificate) -> bool:

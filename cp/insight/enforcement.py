@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cp.identity.security import security_of
+from cp.identity.workloads import KIND, workload_identities
 from cp.model.document import Document
 from cp.model.violation import Finding, Severity
 from cp.resources.capabilities import MissingPart, missing_parts, parts_with_mtls, warning
@@ -17,6 +18,10 @@ MTLS_OFF: Final = "mtls-off"
 """The code of findings about what has an effect only with mTLS, where there is none."""
 
 
+_DECIDING: Final = frozenset({"Mesh", KIND})
+"""The kinds that say whether a mesh has mTLS."""
+
+
 def parts_without_effect(world: World, resource: Resource) -> tuple[MissingPart, ...]:
     """The parts of a resource that no proxy does anything of."""
     return (*resource.derived(_never), *parts_without_mtls(world, resource))
@@ -25,7 +30,13 @@ def parts_without_effect(world: World, resource: Resource) -> tuple[MissingPart,
 def parts_without_mtls(world: World, resource: Resource) -> tuple[MissingPart, ...]:
     """The parts of a resource that have no effect because its mesh has no mTLS."""
     parts = resource.derived(only_with_mtls)
-    return parts if parts and security_of(world, resource.mesh) is None else ()
+    return parts if parts and not has_mtls(world, resource.mesh) else ()
+
+
+def has_mtls(world: World, mesh: str) -> bool:
+    """Whether a mesh has mTLS, or gets it as soon as an authority is made and trusted."""
+    identities = workload_identities(world, mesh).identities
+    return security_of(world, mesh) is not None or any(identity.spec.authority is not None for identity in identities)
 
 
 def only_with_mtls(resource: Resource) -> tuple[MissingPart, ...]:
@@ -40,11 +51,11 @@ def needs_mtls(document: Document) -> bool:
 
 def warnings_without_mtls(world: World, documents: Sequence[Document]) -> Iterator[Finding]:
     """What has no effect of documents that are written together, because their meshes have no mTLS then."""
-    meshes = {document.key: document for document in documents if document.key.type == "Mesh"}
-    world = world.next(meshes, world.revision) if meshes else world
+    deciding = {document.key: document for document in documents if document.key.type in _DECIDING}
+    world = world.next(deciding, world.revision) if deciding else world
     for document in documents:
         parts = tuple(parts_with_mtls(document.key.type, document.data))
-        if parts and security_of(world, document.key.mesh) is None:
+        if parts and not has_mtls(world, document.key.mesh):
             root = world.kinds[document.key.type].root
             yield from (finding(document, MTLS_OFF, Severity.WARNING, warning(part, root)) for part in parts)
 

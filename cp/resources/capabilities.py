@@ -120,7 +120,7 @@ def _asks_for_tls(mode: Any) -> bool:
     return mode not in {None, "Disabled"}
 
 
-_SWITCH_ON: Final = "switch on `mtls` of the Mesh"
+_SWITCH_ON: Final = "switch on `mtls` of the Mesh, or give its proxies a MeshIdentity"
 _TOWARDS: Final = "write the policy for Dataplanes; put an Envoy of your own before the mesh for now"
 _TO_GATEWAYS: Final = (
     "MeshAccessLog",

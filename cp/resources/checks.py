@@ -51,7 +51,7 @@ def printable(path: str, value: str | None) -> Iterator[Violation]:
 
 
 def file_path(path: str, value: str | None) -> Iterator[Violation]:
-    """For the path of a file on the proxy's machine."""
+    """For the path of a file on the machine of whoever reads it, the proxy or the control plane."""
     if value is not None and _FILE_PATH.fullmatch(value) is None:
         hint = "write it from the root, for example `/var/log/access.log`"
         yield Violation(path, f"`{value}` is not the path of a file" if value else "must be set", hint)

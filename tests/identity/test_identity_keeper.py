@@ -12,7 +12,7 @@ from cp.identity.trust import NO_TRUST, TrustRecord
 from cp.identity.trust import trust_of as record_in
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.secret_names import identity_trust_key
+from cp.model.secret_names import identity_private_key, identity_trust_key
 from cp.resources.mesh_trust import MeshTrust
 from cp.resources.world import World
 from cp.serving.trust_keeper import LocalTrust, TrustKeeper, TrustSources
@@ -316,6 +316,20 @@ def test_an_authority_that_cannot_sign_is_a_finding(document: Document, path: st
         finding = keeper.faults["default/a"]
         assert (finding.code, finding.path, finding.message) == ("no-authority", path, words)
         assert await record(rig) == NO_TRUST
+
+    run(test)
+
+
+def test_a_half_of_a_generated_authority_that_is_missing_is_named() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(mesh(), identity())
+        await rig.store.write(Delete(identity_private_key("default", "a")))
+        keeper = rig.keeper()
+        await keeper.sweep(await rig.world())
+
+        finding = keeper.faults["default/a"]
+        assert finding.message == "there is no Secret default/a-private-key"
+        assert finding.hint == "without it nothing can be signed"
 
     run(test)
 

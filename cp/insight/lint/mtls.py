@@ -15,6 +15,7 @@ from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.targets import destination_name
 from cp.insight.lint.walk import ProxyInbound
 from cp.insight.permissions import Permission, permissions_at
+from cp.model.memo import ByIdentity
 from cp.model.names import Destination, Key
 from cp.model.paths import step
 from cp.model.violation import Finding
@@ -22,6 +23,7 @@ from cp.policies import Verdict
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.tls import CIPHERS, ENVOY_VERSIONS
+from cp.rules.build import PolicyRules
 from cp.rules.merging import Origin
 from cp.translate.compiler import CompiledProxy
 from cp.translate.effective import has_hook
@@ -244,12 +246,12 @@ def _inbounds(survey: MeshSurvey) -> Iterator[ProxyInbound]:
 
 def _judged_inbounds(survey: MeshSurvey) -> Iterator[tuple[ProxyInbound, tuple[Permission, ...]]]:
     """Each inbound that takes TLS, with what permissions say of those who call it."""
-    remembered: dict[tuple[int, int], tuple[Permission, ...]] = {}
+    remembered: dict[tuple[str, ByIdentity[PolicyRules | None], int], tuple[Permission, ...]] = {}
     for inbound in _inbounds(survey):
         if inbound.takes_tls and not inbound.has_failed:
             for kind in _judging(survey):
                 rules = inbound.rules.get(kind)
-                key = (id(rules), inbound.index)
+                key = (kind, ByIdentity(rules), inbound.index)
                 if key not in remembered:
                     mesh = inbound.dataplane.mesh
                     remembered[key] = permissions_at(survey.policies[kind], rules, inbound.index, mesh)
