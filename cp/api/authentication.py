@@ -42,6 +42,17 @@ class AccessControl:
     clock: Callable[[], float] = time.time
     stopwatch: Callable[[], float] = time.monotonic
 
+    def must_listen_to(self, host: str) -> None:
+        """Raises `ApiError` where too many tokens from the same place were bad, before any more is looked at."""
+        seconds = self.tries.wait(host, self.stopwatch())
+        if seconds > 0:
+            retry = {"retry-after": str(int(seconds) + 1)}
+            detail = "too many tokens from this address were not accepted; try again later"
+            raise ApiError(TOO_MANY, "Too many failed tries", detail, headers=retry)
+
+    def note_bad_token(self, host: str, token: str) -> None:
+        self.tries.add(host, token, self.stopwatch())
+
 
 class Authentication:
     """Finds out who sends a request."""
@@ -70,16 +81,11 @@ class Authentication:
     def _holder(self, credentials: list[str], scope: Scope) -> ApiCaller:
         """Whose token it is, unless too many tokens from the same place were bad."""
         host = host_of(scope)
-        tries, now = self._access.tries, self._access.stopwatch()
-        seconds = tries.wait(host, now)
-        if seconds > 0:
-            retry = {"retry-after": str(int(seconds) + 1)}
-            detail = "too many tokens from this address were not accepted; try again later"
-            raise ApiError(TOO_MANY, "Too many failed tries", detail, headers=retry)
+        self._access.must_listen_to(host)
         try:
             return self._caller(_token(credentials), address_of(scope))
         except TokenRefused as refused:
-            tries.add(host, "\n".join(credentials), now)
+            self._access.note_bad_token(host, "\n".join(credentials))
             raise unauthenticated(refused.reason) from None
 
     def _caller(self, token: str, address: str) -> ApiCaller:

@@ -17,6 +17,8 @@ from starlette.responses import JSONResponse, Response
 
 from cp.access.tokens import DataplaneClaims
 from cp.ads.admission import NotAdmitted, must_be_for, must_be_named, token_of, without_scheme
+from cp.ads.refusal_log import RefusalLog
+from cp.api.authentication import host_of
 from cp.api.body import decoded, text_of
 from cp.api.caller import caller_of
 from cp.api.collaborators import BootstrapDefaults, Collaborators
@@ -55,6 +57,9 @@ _DELTA: Final = "feature-delta-grpc"
 _LOOPBACK: Final = "127.0.0.1"
 _LOCALHOST: Final = "localhost"
 CHALLENGE: Final = MappingProxyType({"www-authenticate": 'Bearer realm="koguma"'})
+_FORBIDDEN: Final = "forbidden"
+"""The sort of refusal of a good token that is for another proxy."""
+
 _SOCKET: Final = "envoy-admin.sock"
 _JSON: Final = "application/json"
 _SOON: Final = "3"
@@ -112,6 +117,8 @@ class BootstrapHandler:
 
     def __init__(self, collaborators: Collaborators) -> None:
         self._api = collaborators
+        self._refusals = RefusalLog(collaborators.access.stopwatch, _tell_of_refusal)
+        self._missing = RefusalLog(collaborators.access.stopwatch, _tell_of_missing)
 
     async def __call__(self, request: Request) -> Response:
         text, work = await text_of(request, self._api.body_limit, _LARGEST), self._api.works.documents
@@ -126,7 +133,7 @@ class BootstrapHandler:
             if not _is_kuma_dp(request, wanted):
                 raise
             error = missing
-            return _try_again(wanted, await self._api.works.resources.do(request, lambda _: error.with_hint()))
+            return self._try_again(wanted, await self._api.works.resources.do(request, lambda _: error.with_hint()))
         answer = await work.do(request, lambda _: self._answer(wanted, document, control_plane, request.headers))
         log.info("bootstrap.served", proxy=wanted.proxy, control_plane=host)
         return answer
@@ -136,14 +143,30 @@ class BootstrapHandler:
         door = self._api.for_proxies.door
         if door is None:
             return None
+        host, token = host_of(request.scope), ""
+        self._api.access.must_listen_to(host)
         try:
             token = wanted.dataplane_token or token_of((name.lower(), value) for name, value in request.headers.items())
             await door.loaded()
             claims = door.claims(without_scheme(token))
             must_be_named(claims, wanted.key, door.world())
         except NotAdmitted as refused:
-            raise _not_admitted(wanted, refused) from None
+            if token and refused.sort != _FORBIDDEN:
+                self._api.access.note_bad_token(host, token)
+            raise self._not_admitted(wanted, refused) from None
         return claims
+
+    def _not_admitted(self, wanted: BootstrapRequest, refused: NotAdmitted) -> ApiError:
+        self._refusals.tell(refused.sort, str(refused), proxy=wanted.proxy)
+        if refused.sort == _FORBIDDEN:
+            return ApiError(FORBIDDEN, "Access denied", str(refused))
+        hint = "koguma dp run --dataplane-token-file FILE"
+        return ApiError(UNAUTHORIZED, "Authentication required", f"{refused}; {hint}", headers=CHALLENGE)
+
+    def _try_again(self, wanted: BootstrapRequest, missing: ApiError) -> Response:
+        """kuma-dp tries again after a 404 without a body, and ends after one that says why. So the log says why."""
+        self._missing.tell("not found", missing.detail, proxy=wanted.proxy)
+        return Response(status_code=NOT_FOUND)
 
     def _control_plane(self, request: Request, wanted: BootstrapRequest) -> tuple[str, ControlPlane]:
         """Where the proxy finds us, and whom it trusts there."""
@@ -216,7 +239,7 @@ class BootstrapHandler:
             for document in documents:
                 must_be_for(claims, wanted.key, parse(document, self._api.kinds).resource, world)
         except NotAdmitted as refused:
-            raise _not_admitted(wanted, refused) from None
+            raise self._not_admitted(wanted, refused) from None
 
     async def _registered(self, request: Request, document: Document, stored: Stored | None, owner: str) -> Document:
         """Store what a proxy brings along, unless it is stored as it is already."""
@@ -252,6 +275,14 @@ class BootstrapHandler:
         if [document.key for document in reading.documents] != [wanted.key]:
             raise _unprocessable(f"dataplaneResource must be one document: {wanted.key}")
         return reading.documents[0]
+
+
+def _tell_of_refusal(**facts: Any) -> None:
+    log.warning("bootstrap.refused", **facts)
+
+
+def _tell_of_missing(**facts: Any) -> None:
+    log.warning("bootstrap.not_found", **facts)
 
 
 def _wanted(text: str) -> BootstrapRequest:
@@ -368,20 +399,6 @@ def _of_a_run(wanted: BootstrapRequest) -> BootstrapRequest:
 def _is_kuma_dp(request: Request, wanted: BootstrapRequest) -> bool:
     """Whether it is Kuma's own agent that asks: the only one that wants the bootstrap of an Envoy as JSON."""
     return wanted.proxy_type == _ENVOY and _JSON in request.headers.get("accept", "")
-
-
-def _try_again(wanted: BootstrapRequest, missing: ApiError) -> Response:
-    """kuma-dp tries again after a 404 without a body, and ends after one that says why. So the log says why."""
-    log.warning("bootstrap.not_found", proxy=wanted.proxy, reason=missing.detail)
-    return Response(status_code=NOT_FOUND)
-
-
-def _not_admitted(wanted: BootstrapRequest, refused: NotAdmitted) -> ApiError:
-    log.warning("bootstrap.refused", proxy=wanted.proxy, reason=str(refused))
-    if refused.sort == "forbidden":
-        return ApiError(FORBIDDEN, "Access denied", str(refused))
-    hint = "koguma dp run --dataplane-token-file FILE"
-    return ApiError(UNAUTHORIZED, "Authentication required", f"{refused}; {hint}", headers=CHALLENGE)
 
 
 def _wrong_name(host: str, certificate: ServedCertificate) -> ApiError:

@@ -11,6 +11,7 @@ import pytest
 import structlog.testing
 import trustme
 
+from cp.access.tries import MOST_TRIES
 from cp.ads.admission import Door
 from cp.api.collaborators import BootstrapDefaults
 from cp.serving.server_certificate import CertificateFiles, ServedCertificate, ServerCertificate, read
@@ -115,6 +116,55 @@ def test_whoever_has_no_good_token_gets_nothing_and_changes_nothing(locked: Api,
     assert "node" not in answer.json()
     secret = body.get("dataplaneToken", "")
     assert not secret or (secret not in answer.text and secret not in str(logs))
+
+
+def test_of_proxies_that_are_refused_again_and_again_a_few_short_lines_tell(locked: Api) -> None:
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(15):
+            assert asked(locked, {"mesh": "m" * 50_000, "name": "web-1"}).status_code == 401
+
+    lines = [entry for entry in logs if entry["event"] == "bootstrap.refused"]
+    assert len(lines) == 10
+    assert len(str(lines)) < 20_000
+
+
+def test_of_agents_that_wait_for_a_dataplane_a_few_short_lines_tell(start: Unit) -> None:
+    api = start().with_mesh()
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(15):
+            answer = asked(api, {"mesh": "default", "name": "n" * 50_000}, accept="application/json")
+            assert answer.status_code == 404
+
+    lines = [entry for entry in logs if entry["event"] == "bootstrap.not_found"]
+    assert len(lines) == 10
+    assert len(str(lines)) < 20_000
+
+
+def test_an_address_that_shows_many_bad_tokens_is_not_listened_to_for_a_while(locked: Api) -> None:
+    for number in range(MOST_TRIES):
+        assert asked(locked, {**WEB, "dataplaneToken": f"guess {number}"}).status_code == 401
+
+    good = {"json": {**WEB, "dataplaneToken": token()}}
+    refused = locked.post("/bootstrap", **good)
+    elsewhere = locked.post("/bootstrap", peer="192.0.2.9", **good)
+
+    assert (refused.status_code, int(refused.headers["retry-after"]) > 0) == (429, True)
+    assert elsewhere.status_code == 200
+
+
+@pytest.mark.parametrize("secret", ["", "the same"])
+def test_one_bad_token_that_is_shown_again_and_none_at_all_are_no_guesses(locked: Api, secret: str) -> None:
+    for _ in range(MOST_TRIES + 1):
+        assert asked(locked, {**WEB, "dataplaneToken": secret}).status_code == 401
+
+    assert asked(locked, WEB, token()).status_code == 200
+
+
+def test_a_good_token_for_another_proxy_is_no_guess(locked: Api) -> None:
+    for number in range(MOST_TRIES):
+        assert asked(locked, {**DB, "dataplaneToken": token(jti=f"id-{number}")}).status_code == 403
+
+    assert asked(locked, WEB, token()).status_code == 200
 
 
 def test_nothing_is_told_of_others_to_a_proxy_whose_dataplane_is_not_there(locked: Api) -> None:
