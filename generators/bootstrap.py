@@ -91,7 +91,7 @@ class EnvoyIdentity:
     service: str
     admin: ListenAddress
     zone: str = ""
-    token: str = ""
+    token: str = field(default="", repr=False)
     """The token of the proxy, to be shown as it is now; `token_file` keeps it out of the configuration."""
 
     token_file: str = ""

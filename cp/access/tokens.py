@@ -9,7 +9,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from jwt import InvalidTokenError, api_jws
@@ -68,7 +68,7 @@ class UserClaims:
 class _Unverified:
     """A token that was read, and from which nothing but the name of its key may be taken yet."""
 
-    token: str
+    token: str = field(repr=False)
     header: Mapping[str, Any]
     claims: Mapping[str, Any]
 

@@ -103,6 +103,10 @@ class BootstrapRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     version: dict[str, Any] = {}
     dynamic_metadata: dict[str, str] = {}
 
+    def __repr__(self) -> str:
+        """Without the token."""
+        return f"{type(self).__name__}({self.proxy_type} {self.proxy})"
+
     @property
     def key(self) -> Key:
         return Key(_DATAPLANE, self.mesh, self.name)
