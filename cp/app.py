@@ -120,7 +120,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         store = await stack.enter_async_context(store_of(settings))
         await _first_mesh(store, settings)
         certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=True))
-        if settings.makes_admin_token and settings.issues_user_tokens:
+        if settings.stores_admin_token:
             await SigningKeys(store, kinds(discover())).make_admin_token()
         proxies = await stack.enter_async_context(AsyncExitStack())
         of_proxies = certificate if settings.serves_proxies_over_tls else None

@@ -304,7 +304,7 @@ class Settings(BaseSettings):
         default=True,
         validation_alias="KUMA_API_SERVER_AUTHN_TOKENS_BOOTSTRAP_ADMIN_TOKEN",
         description="Whether a token of an administrator is made at the start, as the GlobalSecret `admin-user-token`, "
-        "if there is none.",
+        "if there is none, and if tokens for people are issued and verified with GlobalSecrets.",
     )
     issues_user_tokens: bool = Field(
         default=True,
@@ -440,6 +440,11 @@ class Settings(BaseSettings):
         return self.proxy_authentication == "dpToken"
 
     @property
+    def stores_admin_token(self) -> bool:
+        """Whether a token of an administrator is made here: its key is a Secret, so Secrets have to count."""
+        return self.makes_admin_token and self.issues_user_tokens and self.takes_user_token_secrets
+
+    @property
     def serves_https(self) -> bool:
         return not is_loopback(self.https_bind) if self.https_enabled is None else self.https_enabled
 
@@ -456,6 +461,13 @@ class Settings(BaseSettings):
         if (key is None) != (validated.data.get("tls_certificate") is None):
             raise ValueError("a certificate and its key are given together (KUMA_GENERAL_TLS_CERT_FILE)")
         return key
+
+    @field_validator("tls_authority")
+    @classmethod
+    def _signed_a_certificate(cls, authority: Path | None, validated: ValidationInfo) -> Path | None:
+        if authority is not None and validated.data.get("tls_certificate") is None:
+            raise ValueError("an authority is given together with a certificate (KUMA_GENERAL_TLS_CERT_FILE)")
+        return authority
 
     @field_validator("admin_users", "admin_groups")
     @classmethod

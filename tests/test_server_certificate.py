@@ -387,3 +387,11 @@ def test_the_names_of_a_control_plane_are_those_by_which_it_may_be_called(tmp_pa
 def test_a_certificate_and_its_key_are_given_together(setting: str) -> None:
     with pytest.raises(BadSettings, match="given together"):
         load(**{setting: Path("/a")})
+
+
+def test_an_authority_is_given_together_with_its_certificate() -> None:
+    with pytest.raises(BadSettings, match="KUMA_GENERAL_TLS_CA_FILE") as raised:
+        load(tls_authority=Path("/a"))
+
+    assert "KUMA_GENERAL_TLS_CERT_FILE" in str(raised.value)
+    assert load(tls_certificate=Path("/a"), tls_key=Path("/b"), tls_authority=Path("/c")).tls_authority == Path("/c")

@@ -16,8 +16,9 @@ from cp.model.names import Key
 from cp.policies import discover, kinds
 from cp.resources.world import World
 from cp.serving.signing_keys import NoSigningKey, SigningKeys
+from cp.settings import load
 from cp.store.memory import MemoryStore
-from cp.store.port import Delete, Put, ReadOnly, Store
+from cp.store.port import Delete, Put, ReadOnly, Store, Unusable
 from tests.access.forge import NOW, pem, private_key, secret, world
 
 KINDS = kinds(discover())
@@ -161,6 +162,29 @@ def test_a_folder_has_no_such_token_and_the_start_goes_on() -> None:
         asyncio.run(keys(Folder()).make_admin_token())
 
     assert [entry["event"] for entry in logs] == ["signing_keys.no_admin_token"]
+
+
+@pytest.mark.parametrize("method", ["get", "read", "write"])
+def test_a_store_that_cannot_be_used_now_gets_no_such_token_and_the_start_goes_on(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    async def busy(*_: object) -> NoReturn:
+        raise Unusable("the database is locked")
+
+    store = MemoryStore()
+    monkeypatch.setattr(store, method, busy)
+    with structlog.testing.capture_logs() as logs:
+        asyncio.run(keys(store).make_admin_token())
+
+    assert [entry["event"] for entry in logs] == ["signing_keys.no_admin_token"]
+    assert "the database is locked" in logs[0]["reason"]
+
+
+@pytest.mark.parametrize("off", ["makes_admin_token", "issues_user_tokens", "takes_user_token_secrets", "none of them"])
+def test_such_a_token_is_made_only_where_it_would_be_taken(off: str) -> None:
+    settings = load(**{name: False for name in [off] if " " not in name})
+
+    assert settings.stores_admin_token is (" " in off)
 
 
 def test_neither_key_nor_token_is_in_the_log() -> None:

@@ -60,14 +60,14 @@ class SigningKeys:
 
     async def make_admin_token(self) -> None:
         """Store a token of an administrator, unless there is one. What cannot be stored is no error, but logged."""
-        if await self._store.get(ADMIN_TOKEN) is not None:
-            return
         try:
+            if await self._store.get(ADMIN_TOKEN) is not None:
+                return
             key = await self.key(await self._world(), "user")
             await self._store.write(Put(_secret(ADMIN_TOKEN, self._admin_token(key)), ABSENT))
         except Conflict:
             return  # another control plane was faster
-        except (NoSigningKey, ReadOnly) as error:
+        except (NoSigningKey, ReadOnly, Unusable) as error:
             log.info("signing_keys.no_admin_token", reason=str(error))
             return
         log.info("signing_keys.admin_token", resource=str(ADMIN_TOKEN))
