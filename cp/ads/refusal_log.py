@@ -17,13 +17,16 @@ _LONGEST: Final = 500
 """Characters of each fact. What a proxy says of itself before it is let in may be as long as a request."""
 
 
-class RefusalLog:
-    """One kind of line. The clock tells seconds, and never goes back."""
+def _tell_of_stream(**facts: Any) -> None:
+    structlog.get_logger("cp.ads").warning("proxy.refused", **facts)
 
-    def __init__(self, clock: Callable[[], float], event: str = "proxy.refused") -> None:
+
+class RefusalLog:
+    """Lines of one kind, which `write` writes. The clock tells seconds, and never goes back."""
+
+    def __init__(self, clock: Callable[[], float], write: Callable[..., None] = _tell_of_stream) -> None:
         self._clock = clock
-        self._event = event
-        self._log = structlog.get_logger("cp.ads")
+        self._write = write
         self._windows: dict[str, tuple[float, int]] = {}
 
     def tell(self, sort: str, reason: str, **facts: Any) -> None:
@@ -35,7 +38,7 @@ class RefusalLog:
             began, lines = now, 0
         self._windows[sort] = (began, lines + 1)
         if lines < _MOST:
-            self._log.warning(self._event, **_short({"reason": reason} | facts))
+            self._write(**_short({"reason": reason} | facts))
 
 
 def _short(facts: dict[str, Any]) -> dict[str, Any]:

@@ -121,8 +121,8 @@ class BootstrapHandler:
 
     def __init__(self, collaborators: Collaborators) -> None:
         self._api = collaborators
-        self._refusals = RefusalLog(collaborators.access.stopwatch, "bootstrap.refused")
-        self._missing = RefusalLog(collaborators.access.stopwatch, "bootstrap.not_found")
+        self._refusals = RefusalLog(collaborators.access.stopwatch, _tell_of_refusal)
+        self._missing = RefusalLog(collaborators.access.stopwatch, _tell_of_missing)
 
     async def __call__(self, request: Request) -> Response:
         text, work = await text_of(request, self._api.body_limit, _LARGEST), self._api.works.documents
@@ -279,6 +279,14 @@ class BootstrapHandler:
         if [document.key for document in reading.documents] != [wanted.key]:
             raise _unprocessable(f"dataplaneResource must be one document: {wanted.key}")
         return reading.documents[0]
+
+
+def _tell_of_refusal(**facts: Any) -> None:
+    log.warning("bootstrap.refused", **facts)
+
+
+def _tell_of_missing(**facts: Any) -> None:
+    log.warning("bootstrap.not_found", **facts)
 
 
 def _wanted(text: str) -> BootstrapRequest:

@@ -63,7 +63,7 @@ def encrypt(*, store: Store = None, dry_run: DryRun = False, discard: Discard = 
         raise Problem(str(error)) from None
     for line in lines:
         typer.echo(line)
-    if not dry_run and (result.left.plain or result.left.old or result.left.unreadable):
+    if not dry_run and not result.left.is_all_in_order:
         raise typer.Exit(1)
 
 
@@ -130,6 +130,10 @@ def _counted(count: SecretsCount) -> Iterator[str]:
         yield f"{_number(count.old, 'document')} encrypted with another key"
     if count.plain:
         yield f"{_number(count.plain, 'document')} in plain text"
+    if count.plain_changes:
+        yield f"{_number(count.plain_changes, 'entry', 'entries')} of the history in plain text"
+    if count.old_changes:
+        yield f"{_number(count.old_changes, 'entry', 'entries')} of the history encrypted with another key"
     if count.unreadable:
         yield f"{_number(count.unreadable, 'document')} that no key decrypts"
 

@@ -6,7 +6,7 @@ document is as it was or encrypted anew, and the next run does what is left. See
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from cp.store import rows
 from cp.store.at_rest import states
 from cp.store.clock import Clock, utc
 from cp.store.database import Busy, connect, errors_of, prepare, writing
-from cp.store.encryption import DocumentCodec
+from cp.store.encryption import DocumentCodec, DocumentState
 from cp.store.port import Change
 
 STEP: Final = 500
@@ -35,12 +35,20 @@ _CHANGES: Final = """
 
 @dataclass(frozen=True, slots=True)
 class SecretsCount:
-    """How many documents with secrets there are, by how they stand in the database."""
+    """How many documents with secrets there are, and entries of the history, by how they stand in the database."""
 
     in_order: int = 0
     plain: int = 0
     old: int = 0
     unreadable: int = 0
+    plain_changes: int = 0
+    """Entries of the history with a document in plain text, also one that was deleted."""
+
+    old_changes: int = 0
+
+    @property
+    def is_all_in_order(self) -> bool:
+        return not (self.plain or self.old or self.unreadable or self.plain_changes or self.old_changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +154,7 @@ def _note_done(connection: Connection, codec: DocumentCodec) -> SecretsCount:
     with writing(connection):
         left = _count(connection, codec)
         connection.execute("UPDATE secrets_at_rest SET encryptions = encryptions + 1")
-        if not left.plain:
+        if not left.plain and not left.plain_changes:
             connection.execute("UPDATE secrets_at_rest SET plain = 0")
     return left
 
@@ -163,9 +171,19 @@ def _discard(connection: Connection, codec: DocumentCodec, clock: Clock) -> int:
 
 def _count(connection: Connection, codec: DocumentCodec) -> SecretsCount:
     by_key = dict(states(connection, codec))
+    changes = list(_states_of_changes(connection, codec))
     return SecretsCount(
         in_order=sum(state.is_encrypted and state.is_in_order for state in by_key.values()),
         plain=sum(state.is_plain for state in by_key.values()),
         old=sum(state.is_old for state in by_key.values()),
         unreadable=sum(bool(state.reason) for state in by_key.values()),
+        plain_changes=sum(any(state.is_plain for state in change) for change in changes),
+        old_changes=sum(any(state.is_old for state in change) for change in changes),
     )
+
+
+def _states_of_changes(connection: Connection, codec: DocumentCodec) -> Iterator[list[DocumentState]]:
+    """How the documents of each change stand: as it was before, and after."""
+    query = "SELECT type, mesh, name, CAST(before AS BLOB), CAST(after AS BLOB) FROM changes"
+    for type_, mesh, name, *texts in connection.execute(query):
+        yield [codec.state(Key(type_, mesh, name), text) for text in texts if text is not None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog.testing
 
 from cp.ads.refusal_log import RefusalLog
@@ -25,11 +27,11 @@ def test_each_sort_is_told_a_few_times_in_a_window_and_then_how_many_were_left_o
 
 
 def test_what_a_caller_says_of_itself_is_told_in_short() -> None:
-    refusals = RefusalLog(lambda: 0.0, "bootstrap.refused")
-    with structlog.testing.capture_logs() as lines:
-        refusals.tell("unauthenticated", "r" * 5000, proxy="p" * 5000, port=1)
+    lines: list[dict[str, Any]] = []
+    refusals = RefusalLog(lambda: 0.0, lambda **facts: lines.append(facts))
+    refusals.tell("unauthenticated", "r" * 5000, proxy="p" * 5000, port=1)
 
     (line,) = lines
-    assert (line["event"], line["port"]) == ("bootstrap.refused", 1)
+    assert line["port"] == 1
     assert max(len(line["reason"]), len(line["proxy"])) <= 501
     assert line["proxy"].endswith("p…")

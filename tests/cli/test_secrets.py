@@ -92,6 +92,7 @@ def test_a_store_is_encrypted_and_its_key_rotated(
     assert offline("secrets", "encrypt", "--store", url, "--dry-run").lines == [
         "0 documents encrypted with the first key",
         "2 documents in plain text",
+        "2 entries of the history in plain text",
     ]
     assert exposed(store, range(3)) == {1, 2}
     assert offline("secrets", "encrypt", "--store", url).lines == [

@@ -446,7 +446,7 @@ async def _all_is_right(path: Path, *keys: Any) -> None:
 def test_all_is_encrypted_with_the_first_key_and_nothing_is_left_of_what_was_before(path: Path) -> None:
     run(_mixed(path))
     keys = codec(NEW, OLD)
-    assert count_secrets(path, keys) == SecretsCount(in_order=0, plain=10, old=5)
+    assert count_secrets(path, keys) == SecretsCount(in_order=0, plain=10, old=5, plain_changes=20, old_changes=5)
     result = encrypt_all(path, keys)
 
     assert (result.documents, result.left) == (15, SecretsCount(in_order=15))
@@ -588,3 +588,22 @@ def test_secrets_that_somebody_without_the_key_writes_meanwhile_are_told_of(path
 
     run(scenario())
     assert run(codes_of(path, NEW, OLD)) == ["secrets-in-plain-text", "secrets-under-old-key"]
+
+
+def test_what_somebody_without_the_key_writes_and_deletes_meanwhile_is_told_of(path: Path) -> None:
+    run(_mixed(path))
+    plain = codec().encode(A, dict(secret("a", 99).document.data))
+
+    def write(_rows: int) -> None:
+        """The document is gone again, and its change is left: after each step, so after the last too."""
+        newest = "(SELECT max(rowid) FROM changes)"
+        query(path, f"UPDATE changes SET name = 'a', before = ?, after = NULL WHERE rowid = {newest}", plain)  # noqa: S608
+
+    left = encrypt_all(path, codec(NEW, OLD), progress=write).left
+
+    assert (left.plain, left.plain_changes, left.is_all_in_order) == (0, 1, False)
+    assert query(path, "SELECT plain FROM secrets_at_rest") == [(1,)], "there are traces"
+    assert exposed(path, range(99, 100)) == {99}
+    assert encrypt_all(path, codec(NEW, OLD)).left.is_all_in_order
+    assert exposed(path, range(99, 100)) == set()
+    assert query(path, "SELECT plain FROM secrets_at_rest") == [(0,)]
