@@ -64,6 +64,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "bad-access-file": FindingCode(
             _ERROR, "the file with rights is invalid, and the rights from before it changed stay in force"
         ),
+        "unknown-by-tags": FindingCode(
+            _ERROR, "a permission is for clients by their tags, and a MeshIdentity gives them certificates without any"
+        ),
         "too-many-clients": FindingCode(_ERROR, "a policy tells more sorts of clients apart than can be worked out"),
         "open-door": FindingCode(
             _WARNING, "a server of the control plane lets in, or shows to others, more than it would by default"

@@ -23,6 +23,7 @@ from cp.insight.lint import (
     proxies,
     references,
     routes,
+    tagged,
     targets,
     unserved,
 )
@@ -65,6 +66,7 @@ RULES: Final[tuple[Rule, ...]] = (
     mtls.in_plain_text,
     mtls.refused,
     mtls.ciphers,
+    tagged.unknown,
     proxies.no_dataplanes,
 )
 
