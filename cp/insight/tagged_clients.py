@@ -43,6 +43,12 @@ def workload_name(world: World, dataplane: Resource) -> tuple[str, str]:
     return "", ""
 
 
+def certified_names(world: World, dataplane: Resource) -> tuple[str, ...]:
+    """The names in the certificate of a proxy, now or soon."""
+    _, spiffe_id = workload_name(world, dataplane)
+    return (spiffe_id,) if spiffe_id else names_by_tags(dataplane)
+
+
 def items_for_nobody(world: World, policy: Resource) -> Iterator[PolicyItem]:
     """The items of `from` that surely are for none of those whom they mean: nobody of them shows any tags."""
     names = clients_by_name(world, policy.mesh) if policy.data.get("from") else {}

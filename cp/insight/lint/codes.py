@@ -96,6 +96,10 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "mtls-off": FindingCode(_WARNING, "a policy, or a part of it, has an effect only with mTLS, and there is none"),
         "nobody-may-call": FindingCode(_WARNING, "with mTLS on, no permission lets anybody call an inbound"),
         "permission-void": FindingCode(_WARNING, "a permission allows whom others deny, so it lets nobody in"),
+        "denied-and-allowed": FindingCode(
+            _WARNING,
+            "an item of `from` denies whom `rules` allow, and those may call: it takes back what `from` allows",
+        ),
         "plain-text-unjudged": FindingCode(
             _WARNING, "inbounds take plain text as well, and no permission is asked of who speaks it"
         ),

@@ -67,6 +67,7 @@ RULES: Final[tuple[Rule, ...]] = (
     mtls.refused,
     mtls.ciphers,
     tagged.unknown,
+    tagged.denied_and_allowed,
     proxies.no_dataplanes,
 )
 
