@@ -100,6 +100,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _WARNING,
             "an item of `from` denies whom `rules` allow, and those may call: it takes back what `from` allows",
         ),
+        "names-no-proxy": FindingCode(
+            _WARNING, "a permission names a SPIFFE ID in a trust domain of its mesh, and no proxy there has it"
+        ),
         "plain-text-unjudged": FindingCode(
             _WARNING, "inbounds take plain text as well, and no permission is asked of who speaks it"
         ),

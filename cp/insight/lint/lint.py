@@ -23,6 +23,7 @@ from cp.insight.lint import (
     proxies,
     references,
     routes,
+    spiffe_ids,
     tagged,
     targets,
     unserved,
@@ -68,6 +69,7 @@ RULES: Final[tuple[Rule, ...]] = (
     mtls.ciphers,
     tagged.unknown,
     tagged.denied_and_allowed,
+    spiffe_ids.of_nobody,
     proxies.no_dataplanes,
 )
 
