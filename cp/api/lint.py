@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -34,7 +34,12 @@ class LintHandler:
         yield Route("/meshes/{mesh}/_lint", self.one_mesh)
 
     async def everything(self, request: Request) -> Response:
-        return await self._answer(request, await self._api.state.current())
+        caller, world = caller_of(request), await self._api.state.current()
+        meshes = [mesh.name for mesh in world.table("Mesh")]
+        closed = [mesh for mesh in meshes if not caller.may_inspect(mesh)]
+        if closed == meshes:
+            caller.must_inspect(closed)
+        return await self._answer(request, world, closed=[mesh for mesh in closed if caller.may_read("Mesh", mesh)])
 
     async def one_mesh(self, request: Request) -> Response:
         mesh, world = request.path_params["mesh"], await self._api.state.current()
@@ -42,8 +47,11 @@ class LintHandler:
             raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
         return await self._answer(request, world, mesh)
 
-    async def _answer(self, request: Request, world: World, mesh: str = "") -> Response:
-        """What is to be said of the resources, and what proxies say to what follows from them."""
+    async def _answer(self, request: Request, world: World, mesh: str = "", closed: Sequence[str] = ()) -> Response:
+        """What is to be said of the resources, and what proxies say to what follows from them.
+
+        `closed` are meshes that the caller knows and may not look into: silence about them would read as praise.
+        """
         own_findings = tuple(self._api.own_findings())
         may_know = caller_of(request).may_know
         nack_reports = tuple(await self._api.works.questions.wait(request, self._api.observed.nack_reports))
@@ -51,6 +59,7 @@ class LintHandler:
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
             refused = map(finding, grouped(nack_reports))
             findings = in_order((*own_findings, *refused, *lint(self._policies, world, checkpoint, time.time())))
-            return lint_data(tuple(filter(may_know, of_mesh(findings, mesh) if mesh else findings)))
+            told = lint_data(tuple(filter(may_know, of_mesh(findings, mesh) if mesh else findings)))
+            return told | ({"meshesNotTold": sorted(closed)} if closed else {})
 
         return await self._api.works.questions.json(request, answer)

@@ -36,14 +36,17 @@ def lint(  # noqa: PLR0913  # an option each
     strict: Strict = False,
     api: ApiConnection,
 ) -> None:
-    """Report what is wrong, has no effect, or cannot work as written. Ends with status 1 if there are errors."""
+    """Report what is wrong, has no effect, or cannot work as written. Ends with status 1 if there are errors.
+
+    It does so too where you may not see what there is to say of a mesh.
+    """
     data = _offline(file, var or [], mesh) if file else _online(mesh, api)
     if output is OutputFormat.TABLE:
         for line in _lines(data):
             typer.echo(line)
     else:
         print_data(data, output)
-    if data["errors"] or (strict and data["warnings"]):
+    if data["errors"] or data.get("meshesNotTold") or (strict and data["warnings"]):
         raise typer.Exit(1)
 
 
@@ -67,4 +70,7 @@ def _lines(data: Data) -> Iterator[str]:
         yield from finding_lines(finding)
         yield ""
     counts = [f"{data[name]} {noun}{'' if data[name] == 1 else 's'}" for name, noun in _COUNTED if data[name]]
-    yield ", ".join(counts) or "nothing to say"
+    not_told = ", ".join(data.get("meshesNotTold") or ())
+    yield ", ".join(counts) or ("nothing to say of the other meshes" if not_told else "nothing to say")
+    if not_told:
+        yield f"not told: what there is to say of {not_told}, as you have no right to read Inspection there"

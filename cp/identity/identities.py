@@ -82,6 +82,19 @@ class _WorkloadIds(SharingMemo[World, Resource, tuple[str, ...]]):
         return tuple(sorted({name for name in names if isinstance(name, str)}))
 
 
+def names_by_tags(dataplane: Resource) -> tuple[str, ...]:
+    """The names that a proxy has in a certificate that an authority of its Mesh signs, by which `from` knows it."""
+    names: tuple[str, ...] = dataplane.derived(_uris)
+    return names
+
+
+def is_unknown_by_tags(world: World, dataplane: Resource) -> bool:
+    """Whether the certificate that a proxy has now surely has no names by its tags."""
+    mesh, identity = world.mesh(dataplane.mesh), identity_of(world, dataplane)
+    has_other = identity is not None and identity.authority.kind == "MeshIdentity"
+    return has_other or mesh is None or mesh.spec.authority is None
+
+
 def answers_with_tls(world: World, dataplane: Resource) -> bool:
     """Whether callers speak TLS with a proxy, as far as its own certificate decides that.
 

@@ -433,6 +433,38 @@ def test_findings_and_progress_are_told_of_meshes_that_may_be_inspected(entrance
     assert meshes(OF_ADMIN) >= {"default", "other"}
 
 
+READERS: Final = """\
+rights:
+  - groups: [team]
+    may: [read]
+    kinds: [Mesh, MeshTimeout]
+"""
+SOME: Final = """\
+  - groups: [team]
+    may: [read]
+    meshes: [default]
+    kinds: [Inspection]
+"""
+
+
+def lint_of(entrance: Entrance, file: str, path: str) -> httpx.Response:
+    return entrance.api(rights_of(file, "access.yaml", KINDS, ADMINS)).get(path, headers=bearer(OF_MEMBER))
+
+
+@pytest.mark.parametrize("file", [READERS, READERS + SOME.replace("default", "gone")])
+def test_who_may_look_into_no_mesh_is_not_told_that_there_is_nothing_to_say(entrance: Entrance, file: str) -> None:
+    answer = lint_of(entrance, file, "/_lint")
+
+    assert answer.status_code == 403
+    assert "Inspection" in answer.json()["detail"]
+
+
+def test_findings_name_the_meshes_of_which_nothing_is_told(entrance: Entrance) -> None:
+    assert lint_of(entrance, READERS + SOME, "/_lint").json()["meshesNotTold"] == ["other"]
+    assert "meshesNotTold" not in lint_of(entrance, READERS + SOME, "/meshes/default/_lint").json()
+    assert "meshesNotTold" not in lint_of(entrance, FILE, "/_lint").json(), "a mesh that the caller may not know of"
+
+
 def test_the_progress_of_a_change_names_only_proxies_that_the_caller_may_inspect(entrance: Entrance) -> None:
     everybody = ("default.web-1", "other.web-1")
 

@@ -127,6 +127,15 @@ def test_a_control_plane_tells_what_files_tell(koguma: Koguma, mesh: Path) -> No
     assert koguma("lint", "--strict").status == 1
 
 
+def test_meshes_that_are_not_told_of_are_no_success(koguma: Koguma, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"errors": 0, "warnings": 0, "infos": 0, "findings": [], "meshesNotTold": ["other"]}
+    monkeypatch.setattr("cp.cli.lint._online", lambda *_: told)
+    ended = koguma("lint")
+
+    assert ended.status == 1
+    assert ended.lines[-1].startswith("not told: what there is to say of other,")
+
+
 def test_a_mesh_that_is_not_there_is_told(koguma: Koguma) -> None:
     ended = koguma("lint", "--mesh", "defaults")
 

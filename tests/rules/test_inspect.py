@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from cp.cli import rule_tables
+from cp.identity.trust import TrustedRoot, TrustRecord, record_document
 from cp.insight.inspect import AffectedProxy, affected_proxies, inspect_policies, inspect_rules
 from cp.model.names import Key
+from cp.model.secret_names import identity_trust_key
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import CompiledProxy, Compiler
@@ -221,6 +223,49 @@ def test_permissions_are_told_by_their_clients() -> None:
     (found,) = affected_proxies(world, next(iter(world.table("MeshTrafficPermission", "default"))))
 
     assert [str(one.scope) for one in found.effects] == ["on inbound 80 from env=dev"]
+
+
+IDENTITY: dict[str, Any] = {
+    "type": "MeshIdentity",
+    "mesh": "default",
+    "name": "workloads",
+    "spec": {
+        "selector": {"dataplane": {}},
+        "spiffeID": {"path": "/of-all"},
+        "provider": {"type": "Bundled", "bundled": {"autogenerate": {"enabled": True}}},
+    },
+}
+
+
+def permissions_by_tags(*, signs: bool, with_mtls: bool) -> AffectedProxy:
+    """What is in force of a Deny by tags where a MeshIdentity selects everybody."""
+    mtls = {"enabledBackend": "ca", "backends": [{"name": "ca", "type": "builtin"}]}
+    of_mesh = {**MESH, **({"mtls": mtls} if with_mtls else {})}
+    denied = {"targetRef": {"kind": "MeshSubset", "tags": {"kuma.io/service": "web"}}, "default": {"action": "Deny"}}
+    everybody = {"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}
+    world = world_of(text(of_mesh, WEB, IDENTITY, policy("MeshTrafficPermission", "p", from_=[everybody, denied])))
+    if signs:
+        pem = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
+        root = TrustedRoot(fingerprint="f", certificate=pem, backend="workloads", since=0.0, lifetime=1.0)
+        record = TrustRecord(roots=(root,), signer="f", domain="default.default.mesh.local")
+        document = record_document(identity_trust_key("default", "workloads"), record)
+        world = world.next({document.key: document}, world.revision)
+    (found,) = affected_proxies(world, next(iter(world.table("MeshTrafficPermission", "default"))))
+    return found
+
+
+@pytest.mark.parametrize("with_mtls", [True, False])
+def test_what_is_for_tags_that_no_certificate_has_is_not_in_force(*, with_mtls: bool) -> None:
+    found = permissions_by_tags(signs=True, with_mtls=with_mtls)
+
+    assert [one.setting.value for one in found.effects_in_force] == ["Allow"]
+    assert ["certificates without tags" in one.idle_reason for one in found.idle_effects] == [True]
+
+
+def test_what_is_for_tags_is_in_force_until_the_identity_signs() -> None:
+    found = permissions_by_tags(signs=False, with_mtls=True)
+
+    assert [one.setting.value for one in found.effects_in_force] == ["Deny", "Allow"]
 
 
 def long_route(rules: int, *, elsewhere: bool) -> Data:

@@ -10,6 +10,7 @@ from cp.insight.enforcement import only_with_mtls, parts_without_effect
 from cp.insight.inspect.meaning import meaningless_reason, traits
 from cp.insight.inspect.scopes import ConfScope
 from cp.insight.parts import DestinationParts, destination_parts, fragments_of
+from cp.insight.tagged_clients import items_for_nobody
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.policies import Policy
@@ -22,6 +23,7 @@ from cp.translate.proxy_class import ProxyClass
 from cp.translate.view.mtls import inbound_tls
 
 _NO_TLS: Final = "has no effect: the proxy takes no TLS, so clients do not show who they are"
+_KNOWS_NOBODY: Final = "has no effect: those whom it means have certificates without tags, by a MeshIdentity"
 _MATCHES_NOTHING: Final = "has no effect: the proxy has nothing that `match` is about"
 
 
@@ -68,6 +70,8 @@ class IdleReasons:
             return unenforced_reason
         if self._asks_for_tls(dataplane, scope, setting.path):
             return _NO_TLS
+        if any(setting.path.startswith(f"{item}.") for item in self._paths_for_nobody):
+            return _KNOWS_NOBODY
         parts = self._parts(dataplane).get(scope.destination) if scope.destination is not None else None
         policy = self._compiler.policies[self._policy.type]
         reason = meaningless_reason(policy, dataplane, scope, path, conf_fields=conf_fields, parts=parts)
@@ -89,6 +93,13 @@ class IdleReasons:
         if scope.inbound_port is None or not any(part.covers(path) for part in self._policy.derived(only_with_mtls)):
             return False
         return inbound_tls(self._world, dataplane) is None
+
+    @remembered
+    def _paths_for_nobody(self) -> tuple[str, ...]:
+        """The items for clients by their tags, which none of them shows."""
+        if not self._compiler.policies[self._policy.type].judges_every_client:
+            return ()
+        return tuple(item.origin.path for item in items_for_nobody(self._world, self._policy))
 
     def _part_reason(
         self, parts: DestinationParts | None, scope: ConfScope, path: str, setting: Setting, *, removed: Setting | None

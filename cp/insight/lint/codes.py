@@ -64,6 +64,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "bad-access-file": FindingCode(
             _ERROR, "the file with rights is invalid, and the rights from before it changed stay in force"
         ),
+        "unknown-by-tags": FindingCode(
+            _ERROR, "a permission is for clients by their tags, and a MeshIdentity gives them certificates without any"
+        ),
         "too-many-clients": FindingCode(_ERROR, "a policy tells more sorts of clients apart than can be worked out"),
         "open-door": FindingCode(
             _WARNING, "a server of the control plane lets in, or shows to others, more than it would by default"
@@ -93,6 +96,13 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "mtls-off": FindingCode(_WARNING, "a policy, or a part of it, has an effect only with mTLS, and there is none"),
         "nobody-may-call": FindingCode(_WARNING, "with mTLS on, no permission lets anybody call an inbound"),
         "permission-void": FindingCode(_WARNING, "a permission allows whom others deny, so it lets nobody in"),
+        "denied-and-allowed": FindingCode(
+            _WARNING,
+            "an item of `from` denies whom `rules` allow, and those may call: it takes back what `from` allows",
+        ),
+        "names-no-proxy": FindingCode(
+            _WARNING, "a permission names a SPIFFE ID in a trust domain of its mesh, and no proxy there has it"
+        ),
         "plain-text-unjudged": FindingCode(
             _WARNING, "inbounds take plain text as well, and no permission is asked of who speaks it"
         ),

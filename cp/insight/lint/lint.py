@@ -23,6 +23,8 @@ from cp.insight.lint import (
     proxies,
     references,
     routes,
+    spiffe_ids,
+    tagged,
     targets,
     unserved,
 )
@@ -65,6 +67,9 @@ RULES: Final[tuple[Rule, ...]] = (
     mtls.in_plain_text,
     mtls.refused,
     mtls.ciphers,
+    tagged.unknown,
+    tagged.denied_and_allowed,
+    spiffe_ids.of_nobody,
     proxies.no_dataplanes,
 )
 

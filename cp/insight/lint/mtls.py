@@ -68,17 +68,17 @@ def nobody(survey: MeshSurvey) -> Iterator[Finding]:
     """Inbounds that nobody may call: those with the same permissions together."""
     groups: dict[tuple[str, frozenset[Key]], list[ProxyInbound]] = {}
     closed: dict[tuple[Permission, ...], bool] = {}
-    for inbound, permissions in _judged_inbounds(survey):
+    for inbound, permissions in judged_inbounds(survey):
         if permissions not in closed:
-            domains = _domains(survey, inbound)
+            domains = trust_domains(survey, inbound)
             allowing = _allowing(permissions)
-            closed[permissions] = all(_denied_by(permission, permissions, domains) for permission in allowing)
+            closed[permissions] = all(denier_of(permission, permissions, domains) for permission in allowing)
         if closed[permissions]:
             policies = frozenset(permission.origin.policy for permission in permissions)
             groups.setdefault((inbound.dataplane.mesh, policies), []).append(inbound)
     for (name, policies), inbounds in groups.items():
         mesh = survey.world.mesh(name)
-        is_without = not policies and not any(len(survey.world.table(kind, name)) for kind in _judging(survey))
+        is_without = not policies and not any(len(survey.world.table(kind, name)) for kind in judging(survey))
         if mesh is not None and is_without:
             yield finding_about(mesh, _nobody(inbounds, _authority_path(mesh)))
         else:
@@ -95,16 +95,16 @@ def _nobody(inbounds: Sequence[ProxyInbound], path: str) -> FindingReason:
 def void(survey: MeshSurvey) -> Iterator[Finding]:
     """What permissions say and what changes nothing, as others deny the same clients or nobody is allowed anyway."""
     occurrences: dict[tuple[_Place, Verdict], _Occurrences] = {}
-    distinct = {permissions: inbound for inbound, permissions in _judged_inbounds(survey)}
+    distinct = {permissions: inbound for inbound, permissions in judged_inbounds(survey)}
     for permissions, inbound in distinct.items():
-        domains = _domains(survey, inbound)
+        domains = trust_domains(survey, inbound)
         allows = any(True for _ in _allowing(permissions))
         for permission in permissions:
             place = (permission.origin.policy, permission.path)
             seen = occurrences.setdefault((place, permission.verdict), _Occurrences(permission))
             if permission.verdict is Verdict.DENY:
                 seen.is_void &= not allows
-            elif denied_by := _denied_by(permission, permissions, domains):
+            elif denied_by := denier_of(permission, permissions, domains):
                 seen.denied_by.setdefault(denied_by.origin, denied_by)
             else:
                 seen.is_void = False
@@ -127,7 +127,7 @@ def _void(seen: _Occurrences) -> FindingReason:
 def in_plain_text(survey: MeshSurvey) -> Iterator[Finding]:
     """Meshes with permissions, and with inbounds that also take calls of which nobody knows who makes them."""
     by_mesh: dict[str, list[ProxyInbound]] = {}
-    for inbound, permissions in _judged_inbounds(survey):
+    for inbound, permissions in judged_inbounds(survey):
         if permissions and inbound.reached.inbound.is_permissive:
             by_mesh.setdefault(inbound.dataplane.mesh, []).append(inbound)
     for name, inbounds in by_mesh.items():
@@ -244,12 +244,12 @@ def _inbounds(survey: MeshSurvey) -> Iterator[ProxyInbound]:
     return (inbound for proxy in survey.proxies for inbound in survey.inbounds_of(proxy))
 
 
-def _judged_inbounds(survey: MeshSurvey) -> Iterator[tuple[ProxyInbound, tuple[Permission, ...]]]:
+def judged_inbounds(survey: MeshSurvey) -> Iterator[tuple[ProxyInbound, tuple[Permission, ...]]]:
     """Each inbound that takes TLS, with what permissions say of those who call it."""
     remembered: dict[tuple[str, ByIdentity[PolicyRules | None], int], tuple[Permission, ...]] = {}
     for inbound in _inbounds(survey):
         if inbound.takes_tls and not inbound.has_failed:
-            for kind in _judging(survey):
+            for kind in judging(survey):
                 rules = inbound.rules.get(kind)
                 key = (kind, ByIdentity(rules), inbound.index)
                 if key not in remembered:
@@ -258,11 +258,11 @@ def _judged_inbounds(survey: MeshSurvey) -> Iterator[tuple[ProxyInbound, tuple[P
                 yield inbound, remembered[key]
 
 
-def _judging(survey: MeshSurvey) -> Sequence[str]:
+def judging(survey: MeshSurvey) -> Sequence[str]:
     return [kind for kind, policy in survey.policies.items() if policy.judges_every_client]
 
 
-def _domains(survey: MeshSurvey, inbound: ProxyInbound) -> tuple[str, ...]:
+def trust_domains(survey: MeshSurvey, inbound: ProxyInbound) -> tuple[str, ...]:
     security = security_of(survey.world, inbound.dataplane.mesh)
     return () if security is None else domains_of(security, inbound.dataplane.mesh)
 
@@ -271,9 +271,7 @@ def _allowing(permissions: Sequence[Permission]) -> Iterator[Permission]:
     return (permission for permission in permissions if permission.verdict is Verdict.ALLOW)
 
 
-def _denied_by(
-    permission: Permission, permissions: Sequence[Permission], domains: tuple[str, ...]
-) -> Permission | None:
+def denier_of(permission: Permission, permissions: Sequence[Permission], domains: tuple[str, ...]) -> Permission | None:
     """Who surely denies all clients that a permission is for."""
     denying = (other for other in permissions if other.verdict is Verdict.DENY)
     return next((other for other in denying if other.covers(permission, domains)), None)

@@ -176,7 +176,7 @@ def _overridden_or_redundant(item: PolicyItem, decisions: Sequence[AnyDecision],
     if not (rivals.overriding or rivals.agreeing) and any(
         isinstance(decision_of_rule, AdmissionDecision) for decision_of_rule in decisions
     ):
-        text = "whom it denies nobody else allows, and who is not allowed may not call"
+        text = "no weaker item of `from` allows whom it denies, and it takes back nothing else"
         return FindingReason("redundant", text, path, "remove it, or leave it as a reminder")
     if rivals.overriding:
         text = _overridden(rivals)
